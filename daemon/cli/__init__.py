@@ -1,0 +1,11 @@
+"""The command `unsorry`: one verb per file, and `main`, which loads only the verb that is asked for.
+
+`unsorry status` must answer within milliseconds, so nothing here or in the reading verbs imports pydantic,
+SQLAlchemy, an HTTP library or structlog; a test looks at `sys.modules`.
+"""
+
+from __future__ import annotations
+
+from daemon.cli.app import main
+
+__all__ = ["main"]

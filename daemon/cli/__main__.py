@@ -1,0 +1,8 @@
+"""`python -m daemon.cli` is `unsorry`."""
+
+from __future__ import annotations
+
+from daemon.cli.app import main
+
+if __name__ == "__main__":
+    main()

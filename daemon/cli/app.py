@@ -1,0 +1,106 @@
+"""The top of the command line: which verbs there are, and how their errors become exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import signal
+import sys
+from typing import Annotated
+
+import typer
+
+from daemon.cli.exits import CliError, ExitCode
+
+VERBS = (
+    "run",
+    "status",
+    "repos",
+    "sorries",
+    "theorems",
+    "proofs",
+    "jobs",
+    "events",
+    "scan",
+    "db",
+    "config",
+    "doctor",
+    "poll",
+    "version",
+)
+"""Every verb, in the order of the help; `daemon.cli.<verb>` defines `register(app)`."""
+
+
+def main() -> None:
+    """Run one verb and exit with its code (docs/cli.md lists them)."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # Lean is full of characters that an ASCII locale cannot write, and an answer is better than an error.
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    try:
+        build(_asked_for(sys.argv[1:]))(prog_name="unsorry")
+    except CliError as error:
+        print(f"unsorry: {error}", file=sys.stderr)
+        sys.exit(error.code)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+    except Exception as error:
+        if not _is_ours(error):
+            raise
+        print(f"unsorry: {error}", file=sys.stderr)
+        sys.exit(ExitCode.FAILURE)
+    finally:
+        _flush()
+
+
+def build(verbs: tuple[str, ...] = VERBS) -> typer.Typer:
+    """Return the application with these verbs."""
+    app = typer.Typer(
+        add_completion=False,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        help="Watch Lean 4 repositories, record what happens there, fill sorrys with checked proofs.",
+        epilog="Every verb has --help. Documentation: docs/cli.md. Exit codes: "
+        + ", ".join(f"{int(code)} {code.name.lower().replace('_', ' ')}" for code in ExitCode)
+        + ".",
+    )
+
+    @app.callback(invoke_without_command=True)
+    def top(
+        show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+    ) -> None:
+        if show_version:
+            from daemon.cli.version import text
+
+            print(text())
+            raise typer.Exit
+
+    for verb in verbs:
+        importlib.import_module(f"daemon.cli.{verb}").register(app)
+    return app
+
+
+def _flush() -> None:
+    """Write what is left while an error can still be caught; at exit Python would complain about a closed pipe."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(ExitCode.FAILURE)
+
+
+def _asked_for(arguments: list[str]) -> tuple[str, ...]:
+    """The one verb to load; all of them where the command line does not begin with one (help, a typing error)."""
+    return (arguments[0],) if arguments and arguments[0] in VERBS else VERBS
+
+
+def _is_ours(error: Exception) -> bool:
+    """Whether the error's message is made for people; any other one is a bug and keeps its traceback."""
+    from daemon.control_client import ControlError
+    from daemon.lock import FolderError
+    from store.errors import LogError
+
+    return isinstance(error, LogError | ControlError | FolderError)

@@ -1,0 +1,151 @@
+"""`unsorry config`: check the file, or show what is in force and where each value comes from."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from daemon.cli.context import Config, Json, locate, merged_config, merged_json
+from daemon.cli.exits import ExitCode
+from daemon.cli.render import clean, counted, emit_json, note, say, styled
+
+if TYPE_CHECKING:
+    from daemon.settings import ConfigError, Settings
+
+_ERROR = re.compile(r"(?P<file>.*?):(?P<line>\d+): (?P<setting>.*?): (?P<message>.*)", re.DOTALL)
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(
+        help="Check the configuration, or show it.", no_args_is_help=True, rich_markup_mode=None
+    )
+    group.command("check", help="List every mistake in the configuration; exit 78 if there is one.")(check)
+    group.command("show", help="Show every setting in force and the line that sets it.")(show)
+    app.add_typer(group, name="config")
+
+
+def check(context: typer.Context, config: Config = None, as_json: Json = False) -> None:
+    from daemon.settings import ConfigError, load
+
+    place = locate(merged_config(context, config))
+    try:
+        settings = load(place.config)
+    except ConfigError as error:
+        if merged_json(context, as_json):
+            emit_json(
+                {"path": place.config, "valid": False, "errors": [_parsed(line) for line in error.errors]}
+            )
+        else:
+            for line in error.errors:
+                say(clean(line))
+        raise typer.Exit(ExitCode.BAD_CONFIG) from error
+    if merged_json(context, as_json):
+        emit_json({"path": place.config, "valid": True, "errors": [], "repositories": len(settings.repos)})
+        return
+    say(f"{place.config} is valid: {counted(len(settings.repos), 'repository', 'repositories')}")
+
+
+def show(context: typer.Context, config: Config = None, as_json: Json = False) -> None:
+    from daemon.settings import ConfigError, load
+
+    place = locate(merged_config(context, config))
+    try:
+        settings = load(place.config)
+    except ConfigError as error:
+        refuse(error)
+        raise typer.Exit(ExitCode.BAD_CONFIG) from error
+    shown = effective(settings)
+    folders = {name: str(getattr(settings.paths, name)) for name in ("state", "cache", "runtime")}
+    token = token_source(settings)
+    if merged_json(context, as_json):
+        emit_json(
+            {
+                "path": place.config,
+                "digest": settings.digest,
+                "settings": shown,
+                "folders": folders,
+                "github_token": token,
+            }
+        )
+        return
+    say(styled(f"# {place.config}", "dim"))
+    width = max(len(f"{item['name']} = {item['toml']}") for item in shown)
+    for item in shown:
+        origin = f"line {item['line']}" if item["line"] is not None else "default"
+        say(f"{clean(item['name'] + ' = ' + item['toml']):<{min(width, 60)}}  {styled('# ' + origin, 'dim')}")
+    for name, folder in folders.items():
+        say(styled(f"# {name} folder: {folder}", "dim"))
+    say(styled(f"# GitHub token: {token or 'none'}", "dim"))
+
+
+def refuse(error: ConfigError) -> None:
+    """Write the mistakes to standard error, one a line."""
+    for line in error.errors:
+        note(clean(line))
+
+
+def effective(settings: Settings) -> list[dict[str, Any]]:
+    """Return every setting: its name, its value in the models' unit, as TOML, and the line that sets it."""
+    from daemon.settings_models import ConfigFile, RepoEntry
+
+    found = []
+    for section in ConfigFile.model_fields:
+        if section == "repos":
+            continue
+        values = getattr(settings, section)
+        for attribute, setting in type(values).model_fields.items():
+            key = setting.alias or attribute
+            found.append(_item(settings, (section, key), attribute, getattr(values, attribute)))
+    for index, repo in enumerate(settings.repos):
+        for attribute, setting in RepoEntry.model_fields.items():
+            key = setting.alias or attribute
+            found.append(_item(settings, ("repos", index, key), attribute, getattr(repo, attribute)))
+    return found
+
+
+def token_source(settings: Settings) -> str | None:
+    """Say where the GitHub token would come from; never the token."""
+    from daemon.settings_models import TOKEN_CREDENTIAL, TOKEN_VARIABLE
+
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    if folder and (Path(folder) / TOKEN_CREDENTIAL).is_file():
+        return f"systemd credential {TOKEN_CREDENTIAL}"
+    if settings.github.token_file:
+        return f"file {settings.github.token_file}"
+    return f"environment variable {TOKEN_VARIABLE}" if os.environ.get(TOKEN_VARIABLE, "").strip() else None
+
+
+def _item(settings: Settings, location: tuple[str | int, ...], attribute: str, value: Any) -> dict[str, Any]:
+    from daemon.settings_errors import setting_name
+
+    line = settings.line(location)
+    return {
+        "name": setting_name(location),
+        "value": list(value) if isinstance(value, tuple) else value,
+        "toml": _toml(attribute, str(location[-1]), value),
+        "origin": "default" if line is None else "file",
+        "line": line,
+    }
+
+
+def _toml(attribute: str, key: str, value: Any) -> str:
+    """The value as one would write it in config.toml."""
+    from daemon.settings_types import format_duration, format_size
+
+    if isinstance(value, float):
+        return f'"{format_duration(value)}"'
+    if attribute == f"{key}_bytes":
+        return f'"{format_size(value)}"'
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+
+
+def _parsed(line: str) -> dict[str, Any]:
+    match = _ERROR.fullmatch(line)
+    if match is None:
+        return {"file": None, "line": None, "setting": None, "message": line}
+    return {**match.groupdict(), "line": int(match["line"])}

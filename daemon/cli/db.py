@@ -1,0 +1,150 @@
+"""`unsorry db`: the log and its view: verify, rebuild, check, back up. The work is done in `store`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from daemon.cli.context import Config, Json, Place, locate, merged_config, merged_json
+from daemon.cli.exits import CliError, ExitCode
+from daemon.cli.render import clean, counted, emit_json, note, say, size
+from daemon.lock import AlreadyRunningError, DaemonLock
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(
+        help="Verify, rebuild, check or back up the event log and its view.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    group.command("verify", help="Rebuild the view beside the live one and compare; exit 6 on a difference.")(
+        verify
+    )
+    group.command("rebuild", help="Make database.db anew from the log; needs the daemon stopped.")(rebuild)
+    group.command("check", help="Check the log: SQLite's own check, the order, every payload's hash.")(check)
+    group.command("backup", help="Copy the log, whole and consistent, while the daemon runs or not.")(backup)
+    app.add_typer(group, name="db")
+
+
+def verify(context: typer.Context, config: Config = None, as_json: Json = False) -> None:
+    from store import projector
+
+    place = _with_log(merged_config(context, config))
+    report = projector.verify(place.paths.events_db, place.paths.database_db)
+    if merged_json(context, as_json):
+        emit_json(
+            {
+                "daemon": place.daemon_json(),
+                "same": report.ok,
+                "position": report.position,
+                "n_differences": report.n_differences,
+                "differences": [
+                    {
+                        "table": item.table,
+                        "key": list(item.key),
+                        "what": item.what,
+                        "columns": list(item.columns),
+                    }
+                    for item in report.differences
+                ],
+            }
+        )
+    elif report.ok:
+        say(f"the view is what the log leads to, up to event {report.position}")
+    else:
+        for difference in report.differences:
+            say(clean(str(difference)))
+        if report.n_differences > len(report.differences):
+            say(f"… and {counted(report.n_differences - len(report.differences), 'more difference')}")
+        say("the view does not follow from the log; stop the daemon and run `unsorry db rebuild`")
+    if not report.ok:
+        raise typer.Exit(ExitCode.DIFFERENCES)
+
+
+def rebuild(context: typer.Context, config: Config = None, as_json: Json = False) -> None:
+    from store import projector
+
+    place = _with_log(merged_config(context, config))
+    try:
+        # Held for the whole rebuild, so that no daemon starts on a view that is about to be replaced.
+        lock = DaemonLock.acquire(place.paths.lock, purpose="unsorry db rebuild")
+    except AlreadyRunningError as error:
+        raise CliError(str(error), code=ExitCode.ALREADY_RUNNING) from error
+    try:
+        report = projector.rebuild(place.paths.events_db, place.paths.database_db)
+    finally:
+        lock.release()
+    if merged_json(context, as_json):
+        emit_json(
+            {
+                "daemon": {"running": False, "pid": None},
+                "position": report.position,
+                "poll_states": report.poll_states,
+                "stopped": report.stopped,
+            }
+        )
+    else:
+        say(f"rebuilt {place.paths.database_db} from {counted(report.position, 'event')}")
+    if report.stopped is not None:
+        note(f"unsorry: stopped before the end of the log: {clean(report.stopped)}")
+        raise typer.Exit(ExitCode.FAILURE)
+
+
+def check(context: typer.Context, config: Config = None, as_json: Json = False) -> None:
+    from store import backup as store_backup
+
+    place = _with_log(merged_config(context, config))
+    report = store_backup.check(place.paths.events_db)
+    if merged_json(context, as_json):
+        emit_json(
+            {
+                "daemon": place.daemon_json(),
+                "sound": report.ok,
+                "events": report.events,
+                "blobs": report.blobs,
+                "problems": list(report.problems),
+            }
+        )
+    elif report.ok:
+        say(f"the log is sound: {counted(report.events, 'event')}, {counted(report.blobs, 'payload')}")
+    else:
+        for problem in report.problems:
+            say(clean(problem))
+        say("the log is damaged: stop the daemon, copy the state folder aside, restore the last backup")
+    if not report.ok:
+        raise typer.Exit(ExitCode.FAILURE)
+
+
+def backup(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy to make; must not exist.")],
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    from store import backup as store_backup
+
+    place = _with_log(merged_config(context, config))
+    report = store_backup.backup(place.paths.events_db, file.absolute())
+    if merged_json(context, as_json):
+        emit_json(
+            {
+                "daemon": place.daemon_json(),
+                "file": report.path,
+                "position": report.position,
+                "size_bytes": report.size_bytes,
+            }
+        )
+        return
+    say(f"{report.path}: the log up to event {report.position}, {size(report.size_bytes)}")
+    say("to restore: stop the daemon, put it in the place of events.db, run `unsorry db rebuild`")
+
+
+def _with_log(config: Path | None) -> Place:
+    place = locate(config)
+    if not place.paths.events_db.exists():
+        raise CliError(
+            f"{place.paths.events_db}: no log there; start the daemon with `unsorry run --config {place.config}`"
+        )
+    return place

@@ -1,0 +1,39 @@
+"""`unsorry doctor`: what is installed and what is missing, each with the remedy."""
+
+from __future__ import annotations
+
+import typer
+
+from daemon.cli.context import Config, Json
+from daemon.cli.exits import ExitCode
+from daemon.cli.render import clean, counted, emit_json, row_json, say, styled
+
+_MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "missing": ("missing", "red")}
+
+
+def register(app: typer.Typer) -> None:
+    app.command("doctor", help="Check what is installed and what is missing.")(doctor)
+
+
+def doctor(config: Config = None, as_json: Json = False) -> None:
+    from daemon.doctor import examine
+
+    findings = examine(config)
+    lacking = [item for item in findings if item.essential and item.verdict == "missing"]
+    if as_json:
+        emit_json({"ok": not lacking, "checks": [row_json(item) for item in findings]})
+    else:
+        others = sum(item.verdict != "ok" for item in findings) - len(lacking)
+        if lacking:
+            say(styled(f"unsorry cannot run here: {', '.join(item.name for item in lacking)}", "bold", "red"))
+        else:
+            rest = f"; {counted(others, 'optional thing')} could be better" if others else ""
+            say(styled(f"unsorry can run here{rest}", "bold"))
+        width = max(len(item.name) for item in findings)
+        for item in findings:
+            mark, colour = _MARKS[item.verdict]
+            say(f"  {styled(f'{mark:<7}', colour)}  {item.name:<{width}}  {clean(item.detail)}")
+            if item.remedy:
+                say(f"{' ' * (width + 13)}-> {clean(item.remedy)}")
+    if lacking:
+        raise typer.Exit(ExitCode.FAILURE)

@@ -1,0 +1,215 @@
+"""`unsorry jobs`: what runs, what ran, what failed and why, and what a job wrote on standard error."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from daemon.cli.context import Config, Json, Place, above, locate, merged_config, merged_json, one_match, view
+from daemon.cli.exits import CliError
+from daemon.cli.live import Live, ask
+from daemon.cli.render import (
+    ago,
+    clean,
+    clean_block,
+    emit_json,
+    fields,
+    row_json,
+    say,
+    size,
+    span,
+    styled,
+    table,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from store.rows import JobRow
+
+STATES = ("running", "succeeded", "failed", "interrupted")
+SHOWN_TO_PEOPLE = 50
+State = Annotated[str | None, typer.Option("--state", metavar="S", help=f"Only: {', '.join(STATES)}.")]
+Kind = Annotated[str | None, typer.Option("--kind", metavar="K", help="Only: scan, prove, check.")]
+Limit = Annotated[
+    int | None,
+    typer.Option("--limit", metavar="N", min=0, help="At most N; 0 is all. Default: 50, with --json all."),
+]
+JobId = Annotated[str, typer.Argument(metavar="ID", help="A job's id, or its beginning.")]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(help="List jobs, show one, or print what it wrote.", rich_markup_mode=None)
+    group.callback(invoke_without_command=True)(jobs)
+    group.command("list", help="List jobs, newest first (the same as no verb).")(list_verb)
+    group.command("show", help="Show one job.")(show)
+    group.command("logs", help="Print what a job wrote on standard error.")(logs)
+    app.add_typer(group, name="jobs")
+
+
+def jobs(
+    context: typer.Context,
+    state: State = None,
+    kind: Kind = None,
+    limit: Limit = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        _list(state=state, kind=kind, limit=limit, config=config, as_json=as_json)
+
+
+def list_verb(
+    context: typer.Context,
+    state: State = None,
+    kind: Kind = None,
+    limit: Limit = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    _list(
+        state=state if state is not None else above(context, "state"),
+        kind=kind if kind is not None else above(context, "kind"),
+        limit=limit if limit is not None else above(context, "limit"),
+        config=merged_config(context, config),
+        as_json=merged_json(context, as_json),
+    )
+
+
+def _list(*, state: str | None, kind: str | None, limit: int | None, config: Any, as_json: bool) -> None:
+    from store import queries
+
+    if state is not None and state not in STATES:
+        raise typer.BadParameter(f'"{state}" is none of {", ".join(STATES)}', param_hint="--state")
+    place = locate(config)
+    most = (0 if as_json else SHOWN_TO_PEOPLE) if limit is None else limit
+    live = ask(place)
+    with view(place) as database:
+        rows = queries.jobs(database, state=state, kind=kind, limit=most or None)
+    # A state is what the log says of a job, and it says nothing of one that has not begun.
+    waiting = [] if state is not None else live.status.get("queued", [])
+    queued = [item for item in waiting if kind in (None, item["kind"])]
+    if as_json:
+        emit_json(
+            {
+                "daemon": place.daemon_json(),
+                "jobs": [described(row, live, place) for row in rows],
+                "queued": queued,
+            }
+        )
+        return
+    if not rows and not queued:
+        say("no job matches" if state or kind else "no job ran yet")
+        return
+    table(
+        ("ID", "STATE", "TRY", "STARTED", "TOOK", "MEMORY", "WHAT"),
+        [(item["job"], "queued", "-", "-", "-", "-", item["describes"]) for item in queued]
+        + [
+            (
+                row.job,
+                state_word(row, place),
+                str(row.attempt),
+                ago(row.started_at),
+                span(row.seconds) or "-",
+                size(row.peak_rss_bytes) or "-",
+                _what(row, live),
+            )
+            for row in rows
+        ],
+        shrink=6,
+    )
+
+
+def show(context: typer.Context, job: JobId, config: Config = None, as_json: Json = False) -> None:
+    place = locate(merged_config(context, config))
+    live = ask(place)
+    row = _find(place, job)
+    if merged_json(context, as_json):
+        emit_json({"daemon": place.daemon_json(), "job": described(row, live, place)})
+        return
+    say(f"{styled(row.job, 'bold')}  {state_word(row, place)}{'  SIMULATED' if row.simulated else ''}")
+    fields(
+        (
+            ("what", clean(row.describes)),
+            ("repository", f"{row.repository or '-'} ({row.branch or '-'}) at {row.sha or '-'}"),
+            ("attempt", str(row.attempt)),
+            ("started", ago(row.started_at)),
+            ("ended", ago(row.ended_at, never="")),
+            ("took", span(row.seconds)),
+            ("memory", size(row.peak_rss_bytes)),
+            ("progress", live.progress_text(row.job)),
+            ("reason", clean(row.reason)),
+            ("message", clean(row.message)),
+            ("remedy", clean(row.remedy)),
+            ("next try", "never with the same inputs" if row.deterministic else ago(row.retry_at, never="")),
+            ("summary", ", ".join(f"{key} {value}" for key, value in row.summary.items())),
+            ("folder", str(_folder(place, row))),
+        )
+    )
+
+
+def logs(
+    context: typer.Context,
+    job: JobId,
+    attempt: Annotated[
+        int | None,
+        typer.Option("--attempt", metavar="N", min=1, help="Of this attempt; default: the newest."),
+    ] = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    place = locate(merged_config(context, config))
+    row = _find(place, job)
+    number = attempt if attempt is not None else row.attempt
+    path = place.paths.jobs / row.job / str(number) / "stderr.log"
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise CliError(
+            f"{path}: no such file; job {row.job} has attempts 1 to {row.attempt}, and the folders of old jobs are"
+            " removed ([jobs] keep)"
+        ) from error
+    except OSError as error:
+        raise CliError(f"{path}: {error.strerror or error}; read it as the daemon's user") from error
+    text = data.decode("utf-8", errors="replace")
+    if merged_json(context, as_json):
+        document = {"job": row.job, "attempt": number, "path": str(path), "text": text}
+        emit_json({"daemon": place.daemon_json(), **document})
+        return
+    sys.stdout.write(clean_block(text))
+
+
+def described(row: JobRow, live: Live, place: Place) -> dict[str, Any]:
+    """Return a job as `--json` shows it. `alive` is false for one that was running when the daemon died."""
+    return {
+        **row_json(row),
+        "alive": row.state == "running" and place.running,
+        "progress": live.progress(row.job),
+    }
+
+
+def state_word(row: JobRow, place: Place) -> str:
+    """The state; a job that was running when the daemon ended is not running now."""
+    return "lost" if row.state == "running" and not place.running else row.state
+
+
+def _what(row: JobRow, live: Live) -> str:
+    text = row.describes + (" SIMULATED" if row.simulated else "")
+    if row.state == "running":
+        progress = live.progress_text(row.job)
+        return f"{text} ({progress})" if progress else text
+    return f"{text}: {row.reason}: {row.message}" if row.state == "failed" else text
+
+
+def _folder(place: Place, row: JobRow) -> Path:
+    return place.paths.jobs / row.job / str(row.attempt)
+
+
+def _find(place: Place, prefix: str) -> JobRow:
+    from store import queries
+
+    with view(place) as database:
+        found: JobRow = one_match(queries.jobs_by_prefix(database, prefix), prefix, what="job", key="job")
+    return found

@@ -1,0 +1,55 @@
+"""`unsorry poll`: wake the poller now, through the control socket."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from daemon import control_client
+from daemon.cli.context import Config, Json, Place, locate, view
+from daemon.cli.exits import CliError, ExitCode
+from daemon.cli.render import emit_json, say
+from daemon.cli.repos import resolve
+
+
+def register(app: typer.Typer) -> None:
+    app.command("poll", help="Ask repositories for new commits now.")(poll)
+
+
+def poll(
+    repository: Annotated[
+        str | None,
+        typer.Argument(metavar="[REPO]", help="Its key, such as github.com/owner/name, or the end of it."),
+    ] = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    place = locate(config)
+    repository = _key(place, repository) if place.running else repository
+    try:
+        status, answer = control_client.request(
+            place.paths, "POST", "/poll", {"repository": repository}, timeout_s=10
+        )
+    except control_client.DaemonNotRunningError as error:
+        raise CliError(str(error), code=ExitCode.NOT_RUNNING) from error
+    except control_client.ControlError as error:
+        raise CliError(str(error)) from error
+    if status >= 400:
+        raise CliError(str(answer.get("error") or answer.get("message") or f"the daemon answered {status}"))
+    polling = [str(key) for key in answer.get("polling", ())]
+    if as_json:
+        emit_json({"daemon": place.daemon_json(), "polling": polling})
+        return
+    if not polling:
+        say("nothing to poll: no repository is watched and enabled")
+        return
+    say(f"polling {', '.join(polling)} now; `unsorry repos` shows what came of it")
+
+
+def _key(place: Place, name: str | None) -> str | None:
+    """The whole key where the view knows it; otherwise as written, for the daemon to judge."""
+    if name is None or not place.paths.database_db.exists():
+        return name
+    with view(place) as database:
+        return resolve(database, name)

@@ -1,0 +1,214 @@
+"""`unsorry proofs`: what was found for which sorry, what its checks said, and the patch.
+
+A simulated proof was never seen by Lean. Every output says SIMULATED beside it, in words and not by colour.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from daemon.cli.context import (
+    Config,
+    Json,
+    Place,
+    Repo,
+    above,
+    locate,
+    merged_config,
+    merged_json,
+    one_match,
+    view,
+)
+from daemon.cli.exits import CliError
+from daemon.cli.render import (
+    ago,
+    clean,
+    clean_block,
+    counted,
+    emit_json,
+    fields,
+    note,
+    row_json,
+    say,
+    styled,
+    table,
+)
+from daemon.cli.repos import resolve
+
+if TYPE_CHECKING:
+    from store.rows import ProofRow
+
+STATES = ("candidate", "verified", "rejected", "conditional")
+WARNING = "SIMULATED: the simulator accepted this, Lean never saw it. It is no proof."
+State = Annotated[str | None, typer.Option("--state", metavar="S", help=f"Only: {', '.join(STATES)}.")]
+Sorry = Annotated[str | None, typer.Option("--sorry", metavar="ID", help="Only for this sorry (whole id).")]
+ProofId = Annotated[str, typer.Argument(metavar="ID", help="A proof's id, or its beginning.")]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(
+        help="List proofs, show one with its checks, or print its patch.", rich_markup_mode=None
+    )
+    group.callback(invoke_without_command=True)(proofs)
+    group.command("list", help="List proofs (the same as no verb).")(list_verb)
+    group.command("show", help="Show one proof: text, checks with their evidence, axioms.")(show)
+    group.command("patch", help="Print the patch file's text; `git apply` takes it on the commit it names.")(
+        patch
+    )
+    app.add_typer(group, name="proofs")
+
+
+def proofs(
+    context: typer.Context,
+    repo: Repo = None,
+    state: State = None,
+    sorry: Sorry = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        _list(repo=repo, state=state, sorry=sorry, config=config, as_json=as_json)
+
+
+def list_verb(
+    context: typer.Context,
+    repo: Repo = None,
+    state: State = None,
+    sorry: Sorry = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    _list(
+        repo=repo if repo is not None else above(context, "repo"),
+        state=state if state is not None else above(context, "state"),
+        sorry=sorry if sorry is not None else above(context, "sorry"),
+        config=merged_config(context, config),
+        as_json=merged_json(context, as_json),
+    )
+
+
+def _list(*, repo: str | None, state: str | None, sorry: str | None, config: Any, as_json: bool) -> None:
+    from store import queries
+
+    if state is not None and state not in STATES:
+        raise typer.BadParameter(f'"{state}" is none of {", ".join(STATES)}', param_hint="--state")
+    place = locate(config)
+    with view(place) as database:
+        rows = queries.proofs(database, state=state, sorry=sorry, repository=resolve(database, repo))
+    if as_json:
+        emit_json({"daemon": place.daemon_json(), "proofs": [described(row) for row in rows]})
+        return
+    if not rows:
+        say("no proof matches" if repo or state or sorry else "no proof was found yet")
+        return
+    table(
+        ("ID", "STATE", "SORRY", "DECLARATION", "REPLACEMENT", "PATCH", "FOUND"),
+        [
+            (
+                row.proof,
+                state_word(row),
+                row.sorry,
+                row.declaration,
+                row.replacement,
+                "yes" if row.patch_sha256 else "-",
+                ago(row.found_at),
+            )
+            for row in rows
+        ],
+        shrink=4,
+    )
+    simulated = sum(row.simulated for row in rows)
+    say(
+        counted(len(rows), "proof")
+        + (f", of which {simulated} SIMULATED: no proofs at all" if simulated else "")
+    )
+
+
+def show(context: typer.Context, proof: ProofId, config: Config = None, as_json: Json = False) -> None:
+    place = locate(merged_config(context, config))
+    row = _find(place, proof)
+    if merged_json(context, as_json):
+        emit_json({"daemon": place.daemon_json(), "proof": described(row)})
+        return
+    if row.simulated:
+        say(styled(WARNING, "yellow", "bold"))
+    say(f"{styled(row.proof, 'bold')}  {state_word(row)}")
+    fields(
+        (
+            ("for sorry", row.sorry),
+            ("declaration", clean(row.declaration)),
+            ("place", clean(f"{row.path} bytes {row.byte_start}-{row.byte_end}")),
+            ("repository", f"{row.repository} ({row.branch}) at {row.sha}"),
+            ("found by", f"{row.prover}, rung {row.rung}, {row.toolchain or 'no toolchain'}, job {row.job}"),
+            ("found", ago(row.found_at)),
+            ("reason", clean(row.reason)),
+            ("rests on", ", ".join(row.conditional_on)),
+            ("axioms", ", ".join(row.axioms)),
+            ("not checked", ", ".join(row.not_checked)),
+            ("patch", f"unsorry proofs patch {row.proof}" if row.patch_sha256 else "none"),
+        )
+    )
+    say(styled("replacement", "bold"))
+    for line in clean_block(row.replacement).splitlines():
+        say(f"  {line}")
+    if row.checks:
+        say(styled("checks", "bold"))
+        table(
+            ("STEP", "VERDICT", "BY", "EVIDENCE"),
+            [(item["step"], item["verdict"], item["by"], item["evidence"]) for item in row.checks],
+            shrink=3,
+        )
+
+
+def patch(context: typer.Context, proof: ProofId, config: Config = None, as_json: Json = False) -> None:
+    from store.reader import LogReader
+
+    place = locate(merged_config(context, config))
+    row = _find(place, proof)
+    if row.patch_sha256 is None:
+        why = f": {clean(row.reason)}" if row.reason else ""
+        raise CliError(
+            f"proof {row.proof} has no patch, it is {row.state}{why}; `unsorry proofs show {row.proof}` says more"
+        )
+    with LogReader.open(place.paths.events_db) as log:
+        data = log.blob(row.patch_sha256)
+    if merged_json(context, as_json):
+        emit_json(
+            {
+                "daemon": place.daemon_json(),
+                "proof": row.proof,
+                "state": row.state,
+                "simulated": row.simulated,
+                "repository": row.repository,
+                "sha": row.sha,
+                "patch": data.decode("utf-8", errors="replace"),
+            }
+        )
+        return
+    if row.simulated:
+        note(f"unsorry: {WARNING}")
+    # As bytes: a patch must reach `git apply` exactly as it was made.
+    sys.stdout.buffer.write(data)
+
+
+def described(row: ProofRow) -> dict[str, Any]:
+    """Return a proof as `--json` shows it; `label` is what people are shown."""
+    return {**row_json(row), "label": state_word(row)}
+
+
+def state_word(row: ProofRow) -> str:
+    """The state, and the word that no simulated proof goes without."""
+    return f"{row.state} SIMULATED" if row.simulated else row.state
+
+
+def _find(place: Place, prefix: str) -> ProofRow:
+    from store import queries
+
+    with view(place) as database:
+        found: ProofRow = one_match(
+            queries.proofs_by_prefix(database, prefix), prefix, what="proof", key="proof"
+        )
+    return found

@@ -1,0 +1,181 @@
+"""Text for people and JSON for programs: tables, relative times, colour, one document.
+
+Standard library only (rich would cost more start-up time than the answer). Text from watched repositories is
+hostile: control characters never reach the terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+SCHEMA = 1
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
+
+
+def emit_json(document: dict[str, Any]) -> None:
+    """Write one document with its schema number, then a newline, to standard output.
+
+    Indented for a person at a terminal only: Python's fast encoder writes no indentation.
+    """
+    indent = 2 if sys.stdout.isatty() else None
+    text = json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False, indent=indent, default=_plain)
+    sys.stdout.write(text + "\n")
+
+
+def emit_json_line(document: dict[str, Any]) -> None:
+    """Write one line of NDJSON and flush it, so that a reader at the other end of a pipe sees it now."""
+    sys.stdout.write(json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False, default=_plain) + "\n")
+    sys.stdout.flush()
+
+
+def row_json(row: Any, *names: str) -> dict[str, Any]:
+    """Return a row (a dataclass with slots) as a dict: all its fields, or the named ones."""
+    return {name: getattr(row, name) for name in names or row.__slots__}
+
+
+def say(text: str = "") -> None:
+    """Write a line for people to standard output."""
+    print(text)
+
+
+def note(text: str) -> None:
+    """Write a line for people to standard error: what is no part of the answer."""
+    print(text, file=sys.stderr)
+
+
+def styled(text: str, *styles: str) -> str:
+    """Colour for a terminal that wants it: standard output is a TTY and NO_COLOR is not set."""
+    if not styles or not _colour():
+        return text
+    return f"\x1b[{';'.join(_STYLES[style] for style in styles)}m{text}\x1b[0m"
+
+
+def clean(text: str) -> str:
+    """Make one printable line out of any text: white space collapsed, control characters shown as �."""
+    collapsed = " ".join(text.split())
+    if collapsed.isprintable():
+        return collapsed
+    return "".join(char if char.isprintable() else "�" for char in collapsed)
+
+
+def clean_block(text: str) -> str:
+    """Like `clean`, but lines and tabs stay."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)
+
+
+def table(
+    headers: Sequence[str], rows: Iterable[Sequence[str]], *, shrink: int | None = None, indent: int = 2
+) -> None:
+    """Write an aligned table without borders; column `shrink` is cut so that a row fits the terminal."""
+    cells = [tuple(headers), *(tuple(clean(cell) for cell in row) for row in rows)]
+    widths = [max(_width(row[index]) for row in cells) for index in range(len(headers))]
+    limit = _terminal_width()
+    if shrink is not None and limit is not None:
+        rest = sum(widths) - widths[shrink] + 2 * (len(widths) - 1) + indent
+        widths[shrink] = max(min(widths[shrink], limit - rest), 12)
+    for number, row in enumerate(cells):
+        line = " " * indent
+        for index, cell in enumerate(row):
+            text = _cut(cell, widths[index])
+            line += text + " " * (widths[index] - _width(text) + 2)
+        line = line.rstrip()
+        say(styled(line, "dim") if number == 0 else line)
+
+
+def fields(pairs: Iterable[tuple[str, str]], *, indent: int = 2) -> None:
+    """Write `name  value` lines with the values aligned; empty values are left out."""
+    shown = [(name, value) for name, value in pairs if value]
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, value in shown:
+        say(f"{' ' * indent}{styled(name.ljust(width), 'dim')}  {value}")
+
+
+def parse_time(text: str) -> datetime:
+    """Read a time of the log or the view; they are all UTC."""
+    time = datetime.fromisoformat(text)
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+def ago(text: str | None, *, now: datetime | None = None, never: str = "never") -> str:
+    """Return "3m ago", "in 4m", "just now"; `never` for None."""
+    if text is None:
+        return never
+    seconds = ((now or datetime.now(UTC)) - parse_time(text)).total_seconds()
+    if abs(seconds) < 1:
+        return "just now"
+    return f"{span(seconds)} ago" if seconds > 0 else f"in {span(-seconds)}"
+
+
+def span(seconds: float | None) -> str:
+    """Return the two leading units at most: "0.4s", "12s", "3m", "2h5m", "4d"."""
+    if seconds is None:
+        return ""
+    if seconds < 10:
+        return f"{seconds:.1f}s".replace(".0s", "s")
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        minutes, rest = divmod(whole, 60)
+        return f"{minutes}m{rest}s" if minutes < 5 and rest else f"{minutes}m"
+    if whole < 86400:
+        hours, rest = divmod(whole, 3600)
+        return f"{hours}h{rest // 60}m" if rest >= 60 else f"{hours}h"
+    return f"{whole // 86400}d"
+
+
+def size(size_bytes: float | None) -> str:
+    """Return "312 MiB"."""
+    if size_bytes is None:
+        return ""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size_bytes < 1024:
+            return f"{size_bytes:.0f} {unit}"
+        size_bytes /= 1024
+    return f"{size_bytes:.1f} TiB"
+
+
+def counted(number: int, singular: str, plural: str = "") -> str:
+    """Return "1 sorry", "2 sorrys", with thousands separated."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def _colour() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _terminal_width() -> int | None:
+    """None where nobody looks at a terminal: a pipe gets every character."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit():
+        return shutil.get_terminal_size().columns
+    return None
+
+
+def _width(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
+    return len(text) + wide - sum(unicodedata.combining(char) != 0 for char in text)
+
+
+def _cut(text: str, width: int) -> str:
+    if _width(text) <= width:
+        return text
+    kept = text[: max(width - 1, 0)]
+    while kept and _width(kept) > width - 1:
+        kept = kept[:-1]
+    return kept + "…"

@@ -1,0 +1,108 @@
+"""`unsorry repos`: the watched repositories, their tips and when they were last asked."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Annotated, Any
+
+import typer
+
+from daemon.cli.context import Config, Json, locate, view
+from daemon.cli.exits import CliError
+from daemon.cli.render import ago, clean, emit_json, row_json, say, table
+
+HEALTHY_STATES = frozenset({"new", "ok"})
+
+
+def register(app: typer.Typer) -> None:
+    app.command("repos", help="List repositories: state, tips, polls.")(repos)
+
+
+def repos(
+    every: Annotated[
+        bool, typer.Option("--all", help="Also those that have left the watchlist; --json always has them.")
+    ] = False,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    place = locate(config)
+    with view(place) as database:
+        found = described(database)
+    if as_json:
+        emit_json({"daemon": place.daemon_json(), "repositories": found})
+        return
+    shown = [item for item in found if item["watched"] or every]
+    if not shown:
+        say("no repository is watched; add a [[repos]] table to the configuration (docs/configuration.md)")
+        return
+    show(shown)
+
+
+def described(database: sqlite3.Connection) -> list[dict[str, Any]]:
+    """Return every repository with its branches and its sorrys by state, as `--json` shows it."""
+    from store import queries
+
+    branches: dict[str, list[dict[str, Any]]] = {}
+    for branch in queries.branches(database):
+        branches.setdefault(branch.repository, []).append(
+            row_json(branch, "branch", "state", "tip", "scanned", "rewrites")
+        )
+    return [
+        {**row_json(row), "heads": branches.get(row.repository, [])} for row in queries.repositories(database)
+    ]
+
+
+def show(found: list[dict[str, Any]]) -> None:
+    """Write the table, then each failing repository's reason and remedy."""
+    rows = []
+    for item in found:
+        heads = [head for head in item["heads"] if head["state"] == "live"]
+        tips = ", ".join(
+            f"{head['branch']} {head['tip'][:10]}{'' if head['scanned'] == head['tip'] else ' (scan due)'}"
+            for head in heads[:3]
+        ) + (f", {len(heads) - 3} more" if len(heads) > 3 else "")
+        rows.append(
+            (item["repository"], word(item), tips or "-", ago(item["checked_at"]), _next(item), item["url"])
+        )
+    table(("REPOSITORY", "STATE", "TIP", "LAST POLL", "NEXT", "URL"), rows, shrink=5)
+    for item in found:
+        if item["state"] not in HEALTHY_STATES:
+            say(f"  {clean(because(item))}; {clean(item['remedy'])}")
+
+
+def because(item: dict[str, Any]) -> str:
+    """What is wrong, beginning with the repository."""
+    reason = str(item["reason"] or item["state"])
+    return reason if reason.startswith(f"{item['repository']}:") else f"{item['repository']}: {reason}"
+
+
+def word(item: dict[str, Any]) -> str:
+    """The state in a word, with what the configuration says on top."""
+    if not item["watched"]:
+        return "unwatched"
+    if not item["enabled"]:
+        return "disabled"
+    return f"{item['state']}, opt-out" if item["opt_out"] else str(item["state"])
+
+
+def _next(item: dict[str, Any]) -> str:
+    if not (item["watched"] and item["enabled"]):
+        return "-"
+    return ago(item["next_due_at"], never="-")
+
+
+def resolve(database: sqlite3.Connection, name: str | None) -> str | None:
+    """Return the key of the one repository that `name` means: its key, or the end of it (owner/name, name)."""
+    from store import queries
+
+    if name is None:
+        return None
+    keys = [row.repository for row in queries.repositories(database)]
+    if name in keys:
+        return name
+    near = [key for key in keys if key.lower().endswith("/" + name.lower().removesuffix(".git"))]
+    if len(near) == 1:
+        return near[0]
+    if near:
+        raise CliError(f'"{name}" may be {", ".join(near)}; write the whole key')
+    raise CliError(f'no repository is called "{name}"; `unsorry repos --all` lists them')

@@ -1,0 +1,86 @@
+"""`unsorry scan PATH`: the scanner on any file or folder. No daemon, no database, no Lean."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from daemon.cli.context import Json
+from daemon.cli.exits import CliError
+from daemon.cli.render import clean, counted, emit_json, say, styled
+
+if TYPE_CHECKING:
+    from store.scanned import ScannedFile
+
+SKIPPED_FOLDERS = frozenset({".git", ".lake"})
+THEOREM_KINDS = frozenset({"theorem", "lemma"})
+
+
+def register(app: typer.Typer) -> None:
+    app.command("scan", help="List declarations and sorrys of Lean files.")(scan)
+
+
+def scan(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A file, or a folder.")],
+    as_json: Json = False,
+) -> None:
+    if not path.exists():
+        raise CliError(f"{path}: no such file or folder; name a Lean file or a folder that holds some")
+    files = [_scan_one(file, name) for file, name in _lean_files(path)]
+    totals = {
+        "files": len(files),
+        "failed": sum(file.error is not None for file in files),
+        "declarations": sum(len(file.declarations) for file in files),
+        "theorems": sum(item.kind in THEOREM_KINDS for file in files for item in file.declarations),
+        "sorries": sum(len(file.sorries) for file in files),
+    }
+    if as_json:
+        emit_json({"files": [file.as_json() for file in files], "totals": totals})
+        return
+    for file in files:
+        if file.error is not None:
+            say(f"{clean(file.path)}: {styled('not read in full', 'red')}: {clean(file.error)}")
+        for item in file.sorries:
+            say(f"{clean(file.path)}:{item.line}:{item.column}: {item.token} in {clean(item.declaration)}")
+    failed = f", {counted(totals['failed'], 'file')} not read in full" if totals["failed"] else ""
+    say(
+        f"{counted(totals['sorries'], 'sorry')} in {counted(totals['files'], 'file')}: "
+        f"{counted(totals['declarations'], 'declaration')}, {counted(totals['theorems'], 'theorem')}{failed}"
+    )
+
+
+def _lean_files(path: Path) -> Iterator[tuple[Path, str]]:
+    """Each file with the name that it is shown under: relative to a folder, as given for a file; sorted."""
+    if not path.is_dir():
+        yield path, _text(str(path))
+        return
+    found = []
+    for folder, folders, names in os.walk(path, followlinks=False):
+        folders[:] = [name for name in folders if name not in SKIPPED_FOLDERS]
+        for name in names:
+            file = Path(folder, name)
+            # A symlinked file may lead out of the folder, or be a second name of one that is listed anyway.
+            if name.endswith(".lean") and not file.is_symlink():
+                found.append((file, _text(file.relative_to(path).as_posix())))
+    yield from sorted(found, key=lambda pair: pair[1])
+
+
+def _scan_one(file: Path, name: str) -> ScannedFile:
+    from pipeline.lean.scanner import scan_source
+    from store.scanned import ScannedFile
+
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror or error}; check its permissions"
+        return ScannedFile(path=name, error=reason, imports=(), declarations=(), sorries=())
+    return scan_source(data, path=name)
+
+
+def _text(path: str) -> str:
+    """File names are bytes; one that is no UTF-8 is shown with � where it is not."""
+    return os.fsencode(path).decode("utf-8", errors="replace")

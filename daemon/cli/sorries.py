@@ -1,0 +1,213 @@
+"""`unsorry sorries`: every sorry with its place, its state and its history."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from daemon.cli.context import Config, Json, Repo, above, locate, merged_config, merged_json, one_match, view
+from daemon.cli.render import (
+    ago,
+    clean,
+    clean_block,
+    counted,
+    emit_json,
+    fields,
+    row_json,
+    say,
+    styled,
+    table,
+)
+from daemon.cli.repos import resolve
+
+if TYPE_CHECKING:
+    from store.rows import SorryRow, SorryStepRow
+
+STATES = ("open", "verified", "filled", "removed")
+State = Annotated[str | None, typer.Option("--state", metavar="S", help=f"Only: {', '.join(STATES)}.")]
+Branch = Annotated[str | None, typer.Option("--branch", metavar="B", help="Only this branch.")]
+Every = Annotated[
+    bool, typer.Option("--all", help="Also those on branches and in repositories that are watched no more.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(help="List sorrys, or show the whole life of one.", rich_markup_mode=None)
+    group.callback(invoke_without_command=True)(sorries)
+    group.command("list", help="List sorrys (the same as no verb).")(list_verb)
+    group.command("show", help="Show one sorry: place, history, attempts, proofs.")(show)
+    app.add_typer(group, name="sorries")
+
+
+def sorries(
+    context: typer.Context,
+    repo: Repo = None,
+    state: State = None,
+    branch: Branch = None,
+    every: Every = False,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        _list(repo=repo, state=state, branch=branch, every=every, config=config, as_json=as_json)
+
+
+def list_verb(
+    context: typer.Context,
+    repo: Repo = None,
+    state: State = None,
+    branch: Branch = None,
+    every: Every = False,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    _list(
+        repo=repo if repo is not None else above(context, "repo"),
+        state=state if state is not None else above(context, "state"),
+        branch=branch if branch is not None else above(context, "branch"),
+        every=every or bool(above(context, "every")),
+        config=merged_config(context, config),
+        as_json=merged_json(context, as_json),
+    )
+
+
+def _list(
+    *, repo: str | None, state: str | None, branch: str | None, every: bool, config: Any, as_json: bool
+) -> None:
+    from store import queries
+
+    if state is not None and state not in STATES:
+        raise typer.BadParameter(f'"{state}" is none of {", ".join(STATES)}', param_hint="--state")
+    place = locate(config)
+    with view(place) as database:
+        repository = resolve(database, repo)
+        rows = queries.sorries(
+            database, repository=repository, branch=branch, state=state, watched_only=not every
+        )
+        steps = queries.sorry_steps(database, repository=repository, branch=branch) if rows else []
+        lives = histories(steps)
+        found = [{**described(row), "history": lives[row.repository, row.branch, row.sorry]} for row in rows]
+    if as_json:
+        emit_json({"daemon": place.daemon_json(), "sorries": found})
+        return
+    repositories = {item["repository"] for item in found}
+    if not found:
+        say("no sorry matches" if repo or state or branch else "no sorry is known yet")
+        return
+    rows_shown = []
+    for item in found:
+        step = item["history"][-1] if item["history"] else None
+        where = f"{item['path']}:{item['line']}:{item['column']}"
+        rows_shown.append(
+            (
+                item["sorry"],
+                item["state"] + (f" by {item['filled_by']}" if item["filled_by"] else ""),
+                f"{item['repository']} {where}" if len(repositories) > 1 else where,
+                item["declaration"],
+                item["statement"],
+                f"{step['step']} {ago(step['recorded_at'])}" if step else "-",
+            )
+        )
+    table(("ID", "STATE", "PLACE", "DECLARATION", "STATEMENT", "LAST STEP"), rows_shown, shrink=4)
+    say(counted(len(found), "sorry"))
+
+
+def show(
+    context: typer.Context,
+    sorry: Annotated[str, typer.Argument(metavar="ID", help="A sorry's id, or its beginning.")],
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    from daemon.cli.proofs import described as proof_json
+    from store import queries
+
+    place = locate(merged_config(context, config))
+    with view(place) as database:
+        matching = queries.sorries_by_prefix(database, sorry)
+        chosen = one_match(matching, sorry, what="sorry", key="sorry").sorry
+        rows = [row for row in matching if row.sorry == chosen]
+        attempts = queries.attempts(database, sorry=chosen)
+        proofs = queries.proofs(database, sorry=chosen)
+        lives = histories(queries.sorry_steps(database, chosen))
+        found = [{**described(row), "history": lives[row.repository, row.branch, row.sorry]} for row in rows]
+    if merged_json(context, as_json):
+        emit_json(
+            {
+                "daemon": place.daemon_json(),
+                "sorry": chosen,
+                "branches": found,
+                "attempts": [row_json(row) for row in attempts],
+                "proofs": [proof_json(row) for row in proofs],
+            }
+        )
+        return
+    for item in found:
+        _show_one(item)
+    if attempts:
+        say()
+        say(styled("attempts", "bold"))
+        table(
+            ("WHEN", "PROVER", "OUTCOME", "NODES", "SECONDS", "DETAIL"),
+            [
+                (
+                    ago(row.recorded_at),
+                    f"{row.prover}, rung {row.rung}",
+                    row.outcome + (" SIMULATED" if row.simulated else ""),
+                    str(row.nodes),
+                    f"{row.seconds:.1f}",
+                    row.detail,
+                )
+                for row in attempts
+            ],
+            shrink=5,
+        )
+    if proofs:
+        say()
+        say(styled("proofs", "bold"))
+        table(
+            ("ID", "STATE", "REPLACEMENT"),
+            [
+                (row.proof, row.state + (" SIMULATED" if row.simulated else ""), row.replacement)
+                for row in proofs
+            ],
+            shrink=2,
+        )
+
+
+def described(row: SorryRow) -> dict[str, Any]:
+    """Return a sorry as `--json` shows it."""
+    return row_json(row)
+
+
+def histories(steps: Iterable[SorryStepRow]) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
+    """Return the steps, oldest first, by repository, branch and sorry."""
+    lives: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
+    for step in steps:
+        life = lives[step.repository, step.branch, step.sorry]
+        life.append(row_json(step, "seq", "step", "sha", "recorded_at", "detail"))
+    return lives
+
+
+def _show_one(item: dict[str, Any]) -> None:
+    state = item["state"] + (f" by {item['filled_by']}" if item["filled_by"] else "")
+    say(f"{styled(item['sorry'], 'bold')}  {state}")
+    fields(
+        (
+            ("place", clean(f"{item['path']}:{item['line']}:{item['column']}")),
+            ("repository", f"{item['repository']} ({item['branch']})"),
+            ("declaration", clean(f"{item['kind']} {item['declaration']}")),
+            ("statement", clean(item["statement"])),
+            ("word", f"{item['token']}, {item['mode']} mode"),
+            ("proof", item["verified_proof"] or ""),
+        )
+    )
+    say(styled("history", "bold"))
+    for step in item["history"]:
+        say(
+            clean_block(
+                f"  {ago(step['recorded_at']):<10} {step['step']:<8} {step['sha'][:10]}  {clean(step['detail'])}"
+            ).rstrip()
+        )

@@ -1,0 +1,128 @@
+"""`unsorry status`: a sentence on its health, what is wrong and what to do, then the tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from daemon.cli import repos
+from daemon.cli.context import Config, Json, locate
+from daemon.cli.render import ago, clean, counted, emit_json, fields, say, styled, table
+
+
+def register(app: typer.Typer) -> None:
+    app.command("status", help="Show health, problems and what is going on.")(status)
+
+
+def status(config: Config = None, as_json: Json = False) -> None:
+    from daemon.cli.status_report import collect
+
+    report = collect(locate(config))
+    if as_json:
+        emit_json(report)
+    else:
+        show(report)
+
+
+def show(report: dict[str, Any]) -> None:
+    """Write the report for people."""
+    colour = "green" if report["healthy"] else "red"
+    say(f"{styled('●', colour)} {styled(report['summary'], 'bold')}")
+    for problem in report["problems"]:
+        mark = styled("error", "red") if problem["severity"] == "error" else styled("warning", "yellow")
+        say(f"  {mark}: {clean(problem['message'])}")
+        for line in problem.get("errors", ()):
+            say(f"      {clean(line)}")
+        say(f"    -> {clean(problem['remedy'])}")
+    daemon, log, jobs = report["daemon"], report["log"], report["jobs"]
+    say()
+    fields(
+        (
+            ("daemon", _daemon(daemon)),
+            ("lean", _lean(report)),
+            ("sorrys", _counts(report["sorries"])),
+            ("proofs", _counts(report["proofs"]) + _simulated(report)),
+            ("theorems", f"{report['theorems']:,}"),
+            ("jobs", _jobs(jobs, running=daemon["running"])),
+            ("log", f"{log['path']}, {counted(log['position'], 'event')}"),
+            ("config", f"{report['config']['path']}, loaded {ago(report['config']['loaded_at'])}"),
+        )
+    )
+    watched = [item for item in report["repositories"] if item["watched"]]
+    if watched:
+        say()
+        repos.show(watched)
+    if jobs["running"]:
+        say()
+        table(
+            ("JOB", "STARTED", "PROGRESS", "WHAT"),
+            [
+                (
+                    item["job"],
+                    ago(item["started_at"]),
+                    _progress(item["progress"]),
+                    item["describes"] + (" SIMULATED" if item["simulated"] else ""),
+                )
+                for item in jobs["running"]
+            ],
+            shrink=3,
+        )
+    if log["last_events"]:
+        say()
+        table(
+            ("SEQ", "WHEN", "EVENT", ""),
+            [
+                (
+                    str(item["seq"]),
+                    ago(item["recorded_at"]),
+                    item["type"] + (" SIMULATED" if item["simulated"] else ""),
+                    item["summary"],
+                )
+                for item in log["last_events"]
+            ],
+            shrink=3,
+        )
+
+
+def _daemon(daemon: dict[str, Any]) -> str:
+    if daemon["running"]:
+        return f"running, process {daemon['pid']}, started {ago(daemon['started_at'])}"
+    return f"not running, last started {ago(daemon['started_at'])}"
+
+
+def _lean(report: dict[str, Any]) -> str:
+    detail = clean(report["lean_detail"])
+    match report["lean"]:
+        case "pantograph":
+            return f"Pantograph: {detail}"
+        case "simulator":
+            return "SIMULATOR, not Lean: nothing here was checked by Lean"
+    return f"none: {detail}" if detail else "none"
+
+
+def _jobs(jobs: dict[str, Any], *, running: bool) -> str:
+    """What runs and what the daemon has in its queue; without a daemon, what the database says is due."""
+    text = f"{len(jobs['running'])} running, {len(jobs['queued'])} queued"
+    if jobs["queued"]:
+        shown = "; ".join(clean(item["describes"]) for item in jobs["queued"][:3])
+        more = len(jobs["queued"]) - 3
+        return f"{text}: {shown}{f'; {more} more' if more > 0 else ''}"
+    due = ", ".join(f"{count:,} to {kind}" for kind, count in jobs["due"].items() if count)
+    return text if running or not due else f"{text}; due when the daemon starts: {due}"
+
+
+def _simulated(report: dict[str, Any]) -> str:
+    number = report["simulated_proofs"]
+    return f"; {number:,} of them SIMULATED, no proofs at all" if number else ""
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {state}" for state, count in counts.items())
+
+
+def _progress(progress: dict[str, Any] | None) -> str:
+    if not progress:
+        return "-"
+    done, total = progress.get("done", 0), progress.get("total")
+    return f"{done}/{total}" if total else str(done)

@@ -1,0 +1,203 @@
+"""HTTP over a unix socket: how the command line speaks to the running daemon.
+
+Owns the socket file and the routes; what they do is the service's. Whoever may open the socket may use it all: it
+is mode 0660, and its folder is the daemon's own. `daemon.control_client` is the other end.
+
+    GET  /health   200 or 503: {"healthy", "problems"}
+    GET  /status   200: what only the living daemon knows
+    POST /poll     202: {"polling": [...]}; body {"repository": key or null}; 404 for one that is not watched
+    POST /reload   202: {"reloading": true}; what came of it is in /status and in the log
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from daemon.control_client import short_address
+
+_MODE = 0o660
+_MOST_BODY_BYTES = 65536
+
+
+class Controlled(Protocol):
+    """What the socket's users can ask of the service."""
+
+    def health(self) -> dict[str, Any]: ...
+
+    def status(self) -> dict[str, Any]: ...
+
+    def poll_now(self, repository: str | None) -> Sequence[str]:
+        """Begin polls; KeyError for a repository that is not watched."""
+        ...
+
+    def reload_soon(self) -> None: ...
+
+
+class SocketInUseError(Exception):
+    """The control socket cannot be made; the message says why and what to do."""
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        # Signals are the service's; uvicorn would take SIGTERM away from it.
+        yield
+
+
+class ControlServer:
+    """The listening socket. Made with `start`, ended with `stop`."""
+
+    def __init__(self, path: Path, server: _Server, task: asyncio.Task[None]) -> None:
+        self.path = path
+        self._server = server
+        self._task = task
+
+    @classmethod
+    async def start(cls, path: Path, service: Controlled) -> ControlServer:
+        """Listen.
+
+        Raises:
+            SocketInUseError: something else is in the way.
+        """
+        listener = await asyncio.to_thread(_listen, path)
+        config = uvicorn.Config(
+            _application(service),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            http="h11",
+            ws="none",
+            loop="none",
+            timeout_keep_alive=2,
+            timeout_graceful_shutdown=2,
+            server_header=False,
+        )
+        server = _Server(config)
+        task = asyncio.create_task(server.serve(sockets=[listener]), name="control")
+        while not server.started:
+            if task.done():
+                await task
+                raise SocketInUseError(f"{path}: the control server ended while it started; see the log")
+            await asyncio.sleep(0.01)
+        return cls(path, server, task)
+
+    async def stop(self) -> None:
+        """Finish the answers under way, close, and remove the socket."""
+        self._server.should_exit = True
+        done, _ = await asyncio.wait({self._task}, timeout=5)
+        if not done:
+            self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.to_thread(self.path.unlink, missing_ok=True)
+
+
+def _listen(path: Path) -> socket.socket:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _clear(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        # Made without permissions for others from its first moment on.
+        before = os.umask(0o777 & ~_MODE)
+        try:
+            with short_address(path) as address:
+                listener.bind(address)
+        finally:
+            os.umask(before)
+        path.chmod(_MODE)
+        listener.listen(64)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise SocketInUseError(
+            f"{path}: the control socket cannot be made: {error.strerror or error}; check runtime_dir"
+        ) from error
+    return listener
+
+
+def _clear(path: Path) -> None:
+    """Remove the socket of a daemon that is dead; refuse one that lives, and what is no socket."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise SocketInUseError(f"{path}: in the way of the control socket and no socket; move it elsewhere")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1)
+        try:
+            with short_address(path) as address:
+                probe.connect(address)
+        except (ConnectionRefusedError, FileNotFoundError):
+            path.unlink(missing_ok=True)
+            return
+        except OSError as error:
+            raise SocketInUseError(
+                f"{path}: cannot tell whether a daemon listens there ({error}); remove the file if none does"
+            ) from error
+    raise SocketInUseError(
+        f"{path}: another daemon listens there; give this one another runtime_dir, or stop that one"
+    )
+
+
+def _application(service: Controlled) -> Starlette:
+    async def health(_request: Request) -> JSONResponse:
+        content = service.health()
+        return JSONResponse(content, status_code=200 if content["healthy"] else 503)
+
+    async def status(_request: Request) -> JSONResponse:
+        return JSONResponse(service.status())
+
+    async def poll(request: Request) -> JSONResponse:
+        try:
+            repository = await _repository(request)
+        except ValueError as error:
+            return JSONResponse({"error": str(error)}, status_code=400)
+        try:
+            polling = service.poll_now(repository)
+        except KeyError:
+            message = f"{repository}: not watched, or not enabled; `unsorry repos` lists what is"
+            return JSONResponse({"error": message}, status_code=404)
+        return JSONResponse({"polling": list(polling)}, status_code=202)
+
+    async def reload(_request: Request) -> JSONResponse:
+        service.reload_soon()
+        return JSONResponse({"reloading": True}, status_code=202)
+
+    return Starlette(
+        routes=[
+            Route("/health", health, methods=["GET"]),
+            Route("/status", status, methods=["GET"]),
+            Route("/poll", poll, methods=["POST"]),
+            Route("/reload", reload, methods=["POST"]),
+        ]
+    )
+
+
+async def _repository(request: Request) -> str | None:
+    remedy = 'send {"repository": "host/owner/name"}, or null for all'
+    size = request.headers.get("content-length", "0")
+    if not size.isdecimal() or int(size) > _MOST_BODY_BYTES:
+        raise ValueError(f"the body is too long; {remedy}")
+    if int(size) == 0:
+        return None
+    try:
+        content = await request.json()
+    except ValueError as error:
+        raise ValueError(f"the body is no JSON; {remedy}") from error
+    repository = content.get("repository") if isinstance(content, dict) else 0
+    if repository is not None and not isinstance(repository, str):
+        raise ValueError(f"no repository in the body; {remedy}")
+    return repository

@@ -1,0 +1,293 @@
+"""What is installed, what is missing, and the remedy for each: the checks behind `unsorry doctor`.
+
+Looks and reports, changes nothing. Programs are asked for their version with a time limit; nothing of a watched
+repository is run.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from daemon.paths import ConfigNotFoundError, Paths, find_config, paths_from_config
+from daemon.settings import ConfigError, Settings, load
+
+Verdict = Literal["ok", "warning", "missing"]
+VERSION_TIMEOUT_S = 10.0
+LOW_DISK_BYTES = 2 * 2**30
+GIT_MINIMUM = (2, 30)  # `git ls-remote --symref` and partial clones without later surprises
+SQLITE_MINIMUM = (3, 37)  # STRICT tables
+PYTHON_MINIMUM = (3, 11)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report. Without an `essential` thing the daemon cannot do its first job, watching."""
+
+    name: str
+    verdict: Verdict
+    detail: str
+    remedy: str = ""
+    essential: bool = False
+
+
+def examine(config: Path | None) -> list[Finding]:
+    """Run every check."""
+    settings, paths, about_config = _configuration(config)
+    return [
+        _python(),
+        _git(),
+        sqlite_finding(sqlite3.sqlite_version_info),
+        daemon_package(importlib.util.find_spec("daemon"), _distribution_version("python-daemon")),
+        about_config,
+        *_folders(paths),
+        _bubblewrap(settings),
+        *_lean_tools(),
+        _pantograph(settings),
+        _gpu(),
+    ]
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] < PYTHON_MINIMUM:
+        return Finding("python", "missing", version, "install Python 3.11 or newer", essential=True)
+    return Finding("python", "ok", f"{version} at {sys.executable}", essential=True)
+
+
+def _git() -> Finding:
+    remedy = "install git 2.30 or newer (Debian: apt install git)"
+    said = _version_of("git", "--version")
+    if said is None:
+        return Finding("git", "missing", "not on PATH", remedy, essential=True)
+    number = version_tuple(said)
+    if not number:
+        return Finding("git", "missing", f"`git --version` said: {said}", remedy, essential=True)
+    verdict: Verdict = "ok" if number >= GIT_MINIMUM else "missing"
+    return Finding("git", verdict, said, "" if verdict == "ok" else remedy, essential=True)
+
+
+def sqlite_finding(version: tuple[int, ...]) -> Finding:
+    """Judge a SQLite version: STRICT tables are needed, and the WAL-reset bug is worth knowing of."""
+    text = ".".join(map(str, version))
+    if version < SQLITE_MINIMUM:
+        return Finding(
+            "sqlite", "missing", text, "use a Python whose sqlite3 has SQLite 3.37 or newer", essential=True
+        )
+    if has_wal_reset_bug(version):
+        return Finding(
+            "sqlite",
+            "warning",
+            f"{text} has the WAL-reset bug: two connections that write or checkpoint at the same instant can damage"
+            " a database; unsorry writes with one connection only, so it is safe by itself",
+            "let no other program write to or checkpoint the state folder's databases (litestream, a SQLite shell),"
+            " or use SQLite 3.51.3, 3.50.7, 3.44.6 or newer",
+            essential=True,
+        )
+    return Finding("sqlite", "ok", text, essential=True)
+
+
+def has_wal_reset_bug(version: tuple[int, ...]) -> bool:
+    """3.7.0 to 3.51.2, except where the fix was backported (3.44.6 and 3.50.7 and later of those series)."""
+    release, patch = version[:2], version[2] if len(version) > 2 else 0
+    if release < (3, 7) or version >= (3, 51, 3):
+        return False
+    return not ((release == (3, 44) and patch >= 6) or (release == (3, 50) and patch >= 7))
+
+
+def daemon_package(spec: importlib.machinery.ModuleSpec | None, python_daemon: str | None) -> Finding:
+    """Judge whether the import name `daemon` is ours; PyPI's python-daemon uses it as well."""
+    origin = Path(spec.origin) if spec is not None and spec.origin else None
+    remedy = "pip uninstall python-daemon, then install unsorry again; keep them in different environments"
+    if origin is None or not (origin.parent / "doctor.py").is_file():
+        return Finding("daemon package", "missing", f"`import daemon` finds {origin}", remedy, essential=True)
+    if python_daemon is not None:
+        return Finding(
+            "daemon package",
+            "warning",
+            f"python-daemon {python_daemon} is installed beside unsorry and has the same import name",
+            remedy,
+            essential=True,
+        )
+    return Finding("daemon package", "ok", str(origin.parent), essential=True)
+
+
+def _configuration(config: Path | None) -> tuple[Settings | None, Paths | None, Finding]:
+    name = "configuration"
+    try:
+        path = find_config(config)
+    except ConfigNotFoundError as error:
+        return (
+            None,
+            None,
+            Finding(name, "missing", str(error), "write one: docs/configuration.md", essential=True),
+        )
+    try:
+        settings = load(path)
+    except ConfigError as error:
+        try:
+            paths = paths_from_config(path)
+        except OSError:
+            paths = None
+        detail = f"{path} has {len(error.errors)} mistake(s), the first: {error.errors[0]}"
+        return (
+            None,
+            paths,
+            Finding(name, "missing", detail, "unsorry config check lists them all", essential=True),
+        )
+    return settings, settings.paths, Finding(name, "ok", f"{path} is valid", essential=True)
+
+
+def _folders(paths: Paths | None) -> Iterator[Finding]:
+    if paths is None:
+        return
+    for name, folder in (
+        ("state folder", paths.state),
+        ("cache folder", paths.cache),
+        ("runtime folder", paths.runtime),
+    ):
+        existing = folder
+        while not existing.exists() and existing != existing.parent:
+            existing = existing.parent
+        where = str(folder) if existing == folder else f"{folder} (to be made in {existing})"
+        if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+            yield Finding(
+                name,
+                "missing",
+                f"{where} cannot be written by this user",
+                f"give it to the daemon's user, or set another folder under [daemon] (chown {folder})",
+                essential=True,
+            )
+            continue
+        free = shutil.disk_usage(existing).free
+        text = f"{where}, {free / 2**30:.1f} GiB free"
+        if free < LOW_DISK_BYTES and name != "runtime folder":
+            yield Finding(name, "warning", text, "free some space: mirrors and the log grow", essential=True)
+        else:
+            yield Finding(name, "ok", text, essential=True)
+
+
+def _bubblewrap(settings: Settings | None) -> Finding:
+    if settings is not None and settings.lean.sandbox == "none":
+        return Finding(
+            "bubblewrap",
+            "warning",
+            'not used: [lean] sandbox = "none" lets code of the watched repositories run unconfined',
+            'write sandbox = "bubblewrap" unless you trust every watched repository',
+        )
+    remedy = "install bubblewrap (Debian: apt install bubblewrap), or watch without Lean"
+    program = shutil.which("bwrap")
+    if program is None:
+        return Finding(
+            "bubblewrap", "missing", "bwrap is not on PATH; Lean will not be run without it", remedy
+        )
+    tried = _run(program, "--unshare-all", "--ro-bind", "/", "/", "--", shutil.which("true") or "/bin/true")
+    if tried is None or tried.returncode != 0:
+        said = "no answer" if tried is None else (tried.stderr or tried.stdout).strip()
+        return Finding(
+            "bubblewrap",
+            "missing",
+            f"{program} cannot make a sandbox here: {said}",
+            "allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone, AppArmor, container flags)",
+        )
+    return Finding("bubblewrap", "ok", f"{_version_of('bwrap', '--version') or program}, tried")
+
+
+def _lean_tools() -> Iterator[Finding]:
+    remedy = "install elan, which brings lake and lean: https://github.com/leanprover/elan"
+    for name in ("elan", "lake", "lean"):
+        program = shutil.which(name)
+        if program is None:
+            detail = "not on PATH; sorrys are found without it, proofs are not checked"
+            yield Finding(name, "missing", detail, remedy)
+        elif name == "elan":
+            yield Finding(name, "ok", _version_of("elan", "--version") or program)
+        else:
+            # Not asked for its version: elan's stand-ins for lake and lean download a toolchain to answer.
+            yield Finding(name, "ok", program)
+
+
+def _pantograph(settings: Settings | None) -> Finding:
+    from pipeline.lean.backend import find_lean
+
+    lean = settings.lean if settings is not None else None
+    if lean is not None and lean.backend == "simulator":
+        return Finding(
+            "lean backend",
+            "warning",
+            "the simulator stands in for Lean, as [lean] backend says: nothing it accepts is a proof",
+            'write backend = "auto" once Pantograph is installed',
+        )
+    found = find_lean(
+        backend="auto" if lean is None else lean.backend,
+        repl="" if lean is None else lean.repl,
+        sandbox="bubblewrap" if lean is None else lean.sandbox,
+    )
+    if found.kind == "none":
+        return Finding("lean backend", "missing", found.detail, "see the line itself, and docs/install.md")
+    return Finding("lean backend", "ok", found.detail)
+
+
+def _gpu() -> Finding:
+    if shutil.which("nvidia-smi") is None:
+        present = Path("/proc/driver/nvidia/version").exists()
+        detail = "a driver is loaded but nvidia-smi is not on PATH" if present else "none found"
+        return Finding(
+            "gpu", "missing", detail, "only training and model-based proving need one (an NVIDIA driver)"
+        )
+    said = _run("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
+    if said is None or said.returncode != 0 or not said.stdout.strip():
+        reason = "no answer" if said is None else (said.stderr or said.stdout).strip().splitlines()[:1]
+        return Finding(
+            "gpu", "missing", f"nvidia-smi fails: {reason}", "check the NVIDIA driver: dmesg | grep -i nvrm"
+        )
+    return Finding("gpu", "ok", "; ".join(line.strip() for line in said.stdout.strip().splitlines()))
+
+
+def version_tuple(text: str) -> tuple[int, ...]:
+    """Return the first dotted number in a program's version line; empty where there is none."""
+    match = re.search(r"\d+(?:\.\d+)+", text)
+    return tuple(int(part) for part in match.group().split(".")) if match else ()
+
+
+def _version_of(program: str, option: str) -> str | None:
+    done = _run(program, option)
+    if done is None or done.returncode != 0:
+        return None
+    return (
+        (done.stdout or done.stderr).strip().splitlines()[0] if (done.stdout or done.stderr).strip() else None
+    )
+
+
+def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[str] | None:
+    """Run a program that answers at once; None where it is missing or does not answer."""
+    try:
+        return subprocess.run(
+            [program, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=VERSION_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None  # "not there" and "does not answer" are both findings of the caller
+
+
+def _distribution_version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,87 @@
+"""What went wrong with a remote, in the words of `RepositoryFailed`: one exception, a problem and a remedy.
+
+Owns the reading of git's messages (in English: the wrapper sets LC_ALL=C). The texts are already redacted.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+from store.events import RepositoryProblem
+
+
+class RemoteError(Exception):
+    """A repository cannot be read. `problem` is the state it gets; `retry_at` where the remote named a time."""
+
+    def __init__(
+        self, problem: RepositoryProblem, message: str, *, remedy: str, retry_at: datetime | None = None
+    ) -> None:
+        super().__init__(message)
+        self.problem: RepositoryProblem = problem
+        self.remedy = remedy
+        self.retry_at = retry_at
+
+
+class GitError(RemoteError):
+    """git failed."""
+
+
+_REMEDIES: dict[RepositoryProblem, str] = {
+    "gone": "check the url in config.toml; remove the entry if the repository is gone for good",
+    "auth_failed": (
+        "give the daemon access: a token with read access (see `unsorry doctor`), or an ssh key without a passphrase;"
+        " forges also answer so for a repository that does not exist"
+    ),
+    "unreachable": "check the network and the url; it is tried again by itself",
+    "rate_limited": "wait, or configure a token; it is tried again by itself",
+    "empty": "push a first commit",
+    "invalid": "see the message; if the mirror in the cache folder is damaged, delete it and it is fetched again",
+}
+# The first pattern that matches decides, so the specific ones come first.
+_PATTERNS: tuple[tuple[RepositoryProblem, re.Pattern[str]], ...] = (
+    ("rate_limited", re.compile(r"returned error: 429|too many requests|rate limit", re.IGNORECASE)),
+    (
+        "auth_failed",
+        re.compile(
+            r"authentication failed|could not read (?:username|password)|terminal prompts disabled"
+            r"|permission denied|returned error: 40[13]|access denied|dubious ownership"
+            r"|host key verification failed|invalid username or password",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "unreachable",
+        re.compile(
+            r"could not resolve|connection (?:refused|reset|timed out)|timed out|network is unreachable"
+            r"|operation too slow|returned error: 5\d\d|early eof|ssl",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "gone",
+        re.compile(
+            r"repository .*not found|does not appear to be a git repository|returned error: 4(?:04|10|51)"
+            r"|does not exist|no such file or directory|not a git repository",
+            re.IGNORECASE,
+        ),
+    ),
+)
+
+
+def classify(text: str, *, status: int, what: str, remote: bool) -> GitError:
+    """Turn what git printed into an error with a remedy. `remote` is false for work on our own mirror."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = " ".join([line for line in lines if line.startswith(("fatal:", "error:", "remote:"))] or lines)
+    message = f"{what}: {said[:500] or f'git ended with status {status} and said nothing'}"
+    problem: RepositoryProblem = "invalid"
+    if remote:
+        problem = next((name for name, pattern in _PATTERNS if pattern.search(text)), "unreachable")
+    if "No space left on device" in text:
+        return GitError("invalid", message, remedy="free disk space on the cache folder's disk")
+    return GitError(problem, message, remedy=_REMEDIES[problem])
+
+
+def remedy_for(problem: RepositoryProblem) -> str:
+    """Return the general remedy for a problem."""
+    return _REMEDIES[problem]

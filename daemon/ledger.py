@@ -1,0 +1,252 @@
+"""The daemon's hands on the store: appends, the view's catching up, and questions, none of it on the event loop.
+
+Owns two threads: one writes (log, then view, so that whoever waited for an append finds it in the view), one
+reads. A caller's mistake (an id with other content, a missing payload) is the caller's; anything else that the
+store refuses (disk full, damaged file, an event that cannot be projected) is the end of this daemon: `failure` is
+set, every later append is refused, and the service stops with the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from daemon.paths import Paths
+from store import queries
+from store.database import DynamicDatabase
+from store.errors import (
+    BlobCorruptError,
+    BlobMissingError,
+    DatabaseCorruptError,
+    DatabaseIOError,
+    DatabaseMissingError,
+    InvalidAppendError,
+    LogError,
+    ViewError,
+)
+from store.log import Appended, ConcurrencyError, EventLog, Expect, IdempotencyError, LogReader, NewEvent
+from store.projector import rebuild
+
+Answer = TypeVar("Answer")
+
+CALLERS_MISTAKES = (
+    ConcurrencyError,
+    IdempotencyError,
+    BlobMissingError,
+    BlobCorruptError,
+    InvalidAppendError,
+)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino
+
+
+class StoreFailedError(Exception):
+    """The store cannot be written any more; the daemon has to stop."""
+
+
+class Ledger:
+    """The open store of one daemon. Made with `open`, ended with `close`; use it from one event loop."""
+
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="ledger-write")
+        self._asker = ThreadPoolExecutor(1, thread_name_prefix="ledger-read")
+        self._log: EventLog | None = None
+        self._reader: LogReader | None = None
+        self._database: DynamicDatabase | None = None
+        self._view: sqlite3.Connection | None = None
+        self._files: dict[Path, tuple[int, int]] = {}
+        self._listeners: list[Callable[[Sequence[NewEvent]], None]] = []
+        self.failure: Exception | None = None
+        self.failed = asyncio.Event()
+        self.rebuilt = ""
+        """Why the view was built anew at the start; empty where it was in order."""
+
+    @classmethod
+    async def open(cls, paths: Paths) -> Ledger:
+        """Open the log and bring the view up to date, building it anew where it cannot be used.
+
+        Raises:
+            LogError: the log cannot be opened, or an event in it cannot be read.
+        """
+        ledger = cls(paths)
+        try:
+            await ledger._in(ledger._writer, ledger._open)
+            await ledger._in(ledger._asker, ledger._open_view)
+        except BaseException:
+            await ledger.close()
+            raise
+        return ledger
+
+    def subscribe(self, listener: Callable[[Sequence[NewEvent]], None]) -> None:
+        """Have `listener` called in the event loop after every append that recorded something."""
+        self._listeners.append(listener)
+
+    async def append(
+        self,
+        events: Sequence[NewEvent],
+        *,
+        expect: Mapping[str, int | Expect] | None = None,
+        blobs: Mapping[str, Path] | None = None,
+    ) -> Appended:
+        """Record events, all or nothing; when this returns they are durable and in the view.
+
+        Streams that `expect` does not name may be at any version.
+
+        Raises:
+            ConcurrencyError, IdempotencyError, BlobMissingError, BlobCorruptError, InvalidAppendError: the batch
+                is at fault; nothing was written.
+            StoreFailedError: the store is at fault; the daemon stops.
+        """
+        expectations: dict[str, int | Expect] = {event.stream: Expect.ANY for event in events}
+        expectations.update(expect or {})
+        appended = await self._in(self._writer, self._append, list(events), expectations, dict(blobs or {}))
+        if not appended.repeated:
+            for listener in self._listeners:
+                listener(events)
+        return appended
+
+    async def ask(self, question: Callable[[sqlite3.Connection], Answer]) -> Answer:
+        """Ask the view something (one of `store.queries`, usually)."""
+
+        def run() -> Answer:
+            if self._view is None:
+                raise StoreFailedError("the view is closed")
+            return question(self._view)
+
+        return await self._in(self._asker, run)
+
+    async def look_up(self, question: Callable[[LogReader], Answer]) -> Answer:
+        """Ask the log itself something."""
+
+        def run() -> Answer:
+            if self._reader is None:
+                raise StoreFailedError("the log is closed")
+            return question(self._reader)
+
+        return await self._in(self._asker, run)
+
+    async def set_poll_state(
+        self, repository: str, *, checked_at: str, next_due_at: str, outcome: str, etag: str | None
+    ) -> None:
+        """Remember when a repository was asked and is due again. No event: see `store.tables.PollState`."""
+
+        def run() -> None:
+            if self._database is None or self.failure is not None:
+                raise StoreFailedError("the store is closed or has failed")
+            self._check_files()
+            try:
+                self._database.set_poll_state(
+                    repository,
+                    checked_at=checked_at,
+                    next_due_at=next_due_at,
+                    outcome=outcome,
+                    etag=etag,
+                )
+            except (LogError, sqlite3.Error, OSError) as error:
+                raise self._fail(error) from error
+
+        await self._in(self._writer, run)
+
+    async def close(self) -> None:
+        """Finish what is queued and close everything; `failure` has what went wrong. Safe to repeat."""
+        await asyncio.to_thread(self._asker.shutdown)
+        await asyncio.to_thread(self._writer.shutdown)
+        first: Exception | None = None
+        for thing in (self._view, self._reader, self._database, self._log):
+            try:
+                if thing is not None:
+                    await asyncio.to_thread(thing.close)
+            except (LogError, sqlite3.Error) as error:
+                # Closing checkpoints, which a full disk refuses; the -wal file has everything for the next start.
+                first = first or error
+        self._view = self._reader = self._database = self._log = None
+        if first is not None and self.failure is None:
+            self.failure = first
+
+    def _open(self) -> None:
+        if self._paths.database_db.exists() and not self._paths.events_db.exists():
+            # To go on would empty the view, the last that there is of a lost log.
+            raise DatabaseMissingError(
+                f"{self._paths.events_db}: missing, while {self._paths.database_db.name} is there, which is made of"
+                " it; restore the last backup (`unsorry db backup`), or move the database away to begin anew"
+            )
+        self._log = EventLog.open(self._paths.events_db)
+        self._reader = self._log.reader()
+        try:
+            self._database = DynamicDatabase.open(self._paths.database_db, self._reader)
+            self._database.catch_up()
+        except (ViewError, DatabaseCorruptError) as error:
+            # It is only a view: whatever is wrong with it, the log can make it again.
+            if self._database is not None:
+                self._database.close()
+                self._database = None
+            self.rebuilt = f"{type(error).__name__}: {error}"
+            rebuild(self._paths.events_db, self._paths.database_db)
+            self._database = DynamicDatabase.open(self._paths.database_db, self._reader)
+            self._database.catch_up()
+
+    def _open_view(self) -> None:
+        self._files = {path: _identity(path) for path in (self._paths.events_db, self._paths.database_db)}
+        self._view = queries.connect(self._paths.database_db)
+
+    def _append(
+        self,
+        events: Sequence[NewEvent],
+        expect: Mapping[str, int | Expect],
+        blobs: Mapping[str, Path],
+    ) -> Appended:
+        if self.failure is not None:
+            raise StoreFailedError(f"nothing is recorded any more: {self.failure}")
+        if self._log is None or self._database is None:
+            raise StoreFailedError("the store is closed")
+        self._check_files()
+        try:
+            appended = self._log.append(events, expect=expect, blobs=blobs)
+        except CALLERS_MISTAKES:
+            raise
+        except (LogError, sqlite3.Error, OSError) as error:
+            raise self._fail(error) from error
+        try:
+            self._database.catch_up()
+        except Exception as error:
+            # The event is durable; only the view does not follow, and a plan made from it would be wrong.
+            raise self._fail(error) from error
+        return appended
+
+    def _check_files(self) -> None:
+        """Refuse to write into files that nobody else sees: SQLite goes on happily with one that was removed."""
+        gone = [path for path, identity in self._files.items() if _identity(path) != identity]
+        if not gone:
+            return
+        text = f"{' and '.join(map(str, gone))} removed or replaced while the daemon runs"
+        if self._paths.events_db in gone and self._log is not None:
+            rescued = self._paths.events_db.with_name(f"events.db.rescued-{os.getpid()}")
+            try:
+                self._log.copy_to(rescued)
+                text += f"; everything recorded is in {rescued.name}: put it in the place of events.db"
+            except LogError as error:
+                text += f"; the log could not be saved: {error}"
+        raise self._fail(DatabaseIOError(f"{text}; start the daemon again"))
+
+    def _fail(self, error: Exception) -> StoreFailedError:
+        self.failure = error
+        self._loop.call_soon_threadsafe(self.failed.set)
+        return StoreFailedError(f"the store cannot be written: {error}")
+
+    async def _in(self, pool: ThreadPoolExecutor, work: Callable[..., Answer], *arguments: object) -> Answer:
+        self._loop = asyncio.get_running_loop()
+        future: Awaitable[Answer] = self._loop.run_in_executor(pool, work, *arguments)
+        # A cancelled waiter must not leave a half-observed append: the thread finishes in any case.
+        return await asyncio.shield(future)

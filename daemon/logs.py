@@ -1,0 +1,98 @@
+"""Logging: structlog on standard error, JSON lines for machines, colours for a terminal, secrets in neither.
+
+Owns the configuration and the filter. Everything, the libraries' stdlib logging included, goes through one handler.
+Field order and names: `event` (constant snake_case), `level`, `ts`, then what the caller bound.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, MutableMapping
+from typing import IO, Any
+
+import structlog
+
+from daemon.redact import redact
+
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_CHATTY = ("apscheduler", "httpx2", "httpcore2", "httpx", "httpcore", "uvicorn", "asyncio", "watchdog")
+
+
+class SecretFilter:
+    """A structlog processor that hides secrets in every value of a record, however deep it lies."""
+
+    def __init__(self, secrets: Callable[[], tuple[str, ...]] = tuple) -> None:
+        self._secrets = secrets
+
+    def __call__(
+        self, _logger: Any, _method: str, record: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        secrets = self._secrets()
+        return {key: self._clean(value, secrets) for key, value in record.items()}
+
+    def _clean(self, value: Any, secrets: tuple[str, ...]) -> Any:
+        if isinstance(value, str):
+            return redact(value, secrets=secrets)
+        if isinstance(value, dict):
+            return {self._clean(key, secrets): self._clean(item, secrets) for key, item in value.items()}
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self._clean(item, secrets) for item in value]
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        return redact(str(value), secrets=secrets)
+
+
+def configure(
+    *,
+    level: str = "info",
+    log_format: str = "auto",
+    stream: IO[str] | None = None,
+    secrets: Callable[[], tuple[str, ...]] = tuple,
+) -> None:
+    """Set logging up for the whole process. May be called again after a reload."""
+    stream = sys.stderr if stream is None else stream
+    console = log_format == "console" or (log_format == "auto" and stream.isatty())
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.add_log_level,
+        # journald stamps every line itself; JOURNAL_STREAM says that it listens.
+        *([] if "JOURNAL_STREAM" in os.environ else [structlog.processors.TimeStamper(fmt="iso", key="ts")]),
+        structlog.processors.format_exc_info,
+    ]
+    last = (
+        structlog.dev.ConsoleRenderer(colors=stream.isatty() and "NO_COLOR" not in os.environ)
+        if console
+        else structlog.processors.JSONRenderer(ensure_ascii=False)
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                SecretFilter(secrets),
+                last,
+            ],
+        )
+    )
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(_LEVELS[level])
+    for name in _CHATTY:
+        # Skipped ticks and every HTTP request are not news; our own canonical lines say what happened.
+        logging.getLogger(name).setLevel(max(_LEVELS[level], logging.WARNING))
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )

@@ -1,0 +1,152 @@
+"""config.toml -> Settings, or every error in it at once.
+
+`load` reads the file when asked; there is no global instance. The sections and their limits are in
+`settings_models.py`, the small languages (durations, globs, URLs) in `settings_types.py`, the wording of errors in
+`settings_errors.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
+
+from daemon.paths import Paths, resolve_paths
+from daemon.settings_errors import ConfigError, Mistake, mistakes, setting_name, syntax_error
+from daemon.settings_lines import Location, line_index, line_of
+from daemon.settings_models import ConfigFile, Daemon, GitHub, Jobs, Lean, Poll, Prove, RepoEntry
+from daemon.settings_types import repository_key, resolve_url
+
+__all__ = ["ConfigError", "Repo", "Settings", "load", "parse", "repository_key"]
+
+
+class Repo(BaseModel):
+    """A watched repository with every value settled: `url` absolute, `every_s` its own or [poll]'s."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    key: str
+    url: str
+    branches: tuple[str, ...]
+    every_s: float
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    enabled: bool
+    opt_out: bool
+
+
+class Settings(BaseModel):
+    """The settings in force. `digest` is the SHA-256 of the file at `path`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    path: Path
+    digest: str
+    paths: Paths
+    daemon: Daemon
+    poll: Poll
+    github: GitHub
+    lean: Lean
+    jobs: Jobs
+    prove: Prove
+    repos: tuple[Repo, ...]
+    _lines: dict[Location, int] = PrivateAttr(default_factory=dict)
+
+    def public(self) -> dict[str, Any]:
+        """Return the whole as plain JSON data, for the log and for people. There is no secret in it."""
+        return self.model_dump(mode="json", exclude={"path", "digest"})
+
+    def line(self, location: Location) -> int | None:
+        """Return the line of config.toml that sets this, or None where it is a default."""
+        return self._lines.get(location)
+
+
+def load(path: Path) -> Settings:
+    """Read and check the file.
+
+    Raises:
+        ConfigError: with every mistake in it.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        line = f"{path.name}:1: file: cannot be read ({path}: {reason}); check its path and permissions"
+        raise ConfigError((line,), path=path, digest=hashlib.sha256(b"").hexdigest()) from error
+    return parse(data, path=path)
+
+
+def parse(data: bytes, *, path: Path) -> Settings:
+    """Check the bytes of a configuration file that lies (or shall lie) at `path`; like `load`."""
+    digest = hashlib.sha256(data).hexdigest()
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        message = f"{path.name}:{line}: syntax: is not UTF-8; save the file as UTF-8 text"
+        raise ConfigError((message,), path=path, digest=digest) from error
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        message = syntax_error(error, name=path.name, text=text)
+        raise ConfigError((message,), path=path, digest=digest) from error
+    lines = line_index(text)
+    paths = resolve_paths(raw["daemon"] if isinstance(raw.get("daemon"), dict) else {}, config=path)
+    found: list[Mistake] = []
+    file: ConfigFile | None = None
+    try:
+        file = ConfigFile.model_validate(raw, context={"base": path.absolute().parent})
+    except ValidationError as error:
+        found += mistakes(error, model=ConfigFile, lines=lines)
+    found += _duplicates(raw, lines=lines, base=path.absolute().parent)
+    if found or file is None:
+        raise ConfigError(tuple(item.render(path.name) for item in sorted(found)), path=path, digest=digest)
+    settings = Settings(
+        path=path.absolute(),
+        digest=digest,
+        paths=paths,
+        repos=tuple(_settled(entry, poll=file.poll) for entry in file.repos),
+        **{name: getattr(file, name) for name in ("daemon", "poll", "github", "lean", "jobs", "prove")},
+    )
+    settings._lines.update(lines)
+    return settings
+
+
+def _settled(entry: RepoEntry, *, poll: Poll) -> Repo:
+    return Repo(
+        key=repository_key(entry.url),
+        url=entry.url,
+        branches=entry.branches,
+        every_s=poll.every_s if entry.every_s is None else entry.every_s,
+        include=entry.include,
+        exclude=entry.exclude,
+        enabled=entry.enabled,
+        opt_out=entry.opt_out,
+    )
+
+
+def _duplicates(raw: dict[str, Any], *, lines: dict[Location, int], base: Path) -> list[Mistake]:
+    """Entries that name one repository twice, found among the URLs that are valid by themselves."""
+    entries = raw.get("repos")
+    found: list[Mistake] = []
+    first: dict[str, int] = {}
+    for index, entry in enumerate(entries if isinstance(entries, list) else []):
+        url = entry.get("url") if isinstance(entry, dict) else None
+        if not isinstance(url, str):
+            continue
+        try:
+            key = repository_key(resolve_url(url, base=base))
+        except ValueError:
+            continue  # reported as this entry's own mistake
+        # GitHub's owners and names ignore case, and two keys that differ by case would share a mirror on some disks.
+        earlier = first.setdefault(key.casefold(), index)
+        if earlier != index:
+            location: Location = ("repos", index, "url")
+            other = line_of(lines, ("repos", earlier, "url"))
+            message = (
+                f'is the same repository as repos[{earlier}] on line {other} ("{key}"); remove one of the two'
+            )
+            found.append(Mistake(line_of(lines, location), setting_name(location), message))
+    return found

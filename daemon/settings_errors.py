@@ -1,0 +1,187 @@
+"""How a wrong config.toml is reported: every mistake at once, each as `file:line: setting: reason; remedy`.
+
+Turns pydantic's and tomllib's errors into those lines. Values are quoted only where they cannot hold a secret.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from daemon.settings_lines import Location, line_of
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+    from pydantic.fields import FieldInfo
+    from pydantic_core import ErrorDetails
+
+_TOML_POSITION = re.compile(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
+_SECRET_NAMES = ("token", "password", "secret", "api_key", "apikey", "github_token")
+_PROGRAMS = {
+    "string_type": "must be a string in quotes",
+    "bool_type": "must be true or false",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "tuple_type": "must be a list in square brackets",
+    "list_type": "must be a list in square brackets",
+}
+
+
+class ConfigError(Exception):
+    """The configuration is not valid.
+
+    `errors` holds one line for each mistake, in file order; `digest` is the SHA-256 of the file as it was read.
+    """
+
+    def __init__(self, errors: tuple[str, ...], *, path: Path, digest: str) -> None:
+        super().__init__("\n".join(errors))
+        self.errors = errors
+        self.path = path
+        self.digest = digest
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mistake:
+    """One mistake: where it stands and what is to be said about it."""
+
+    line: int
+    setting: str
+    message: str
+
+    def render(self, name: str) -> str:
+        return f"{name}:{self.line}: {self.setting}: {self.message}"
+
+
+def setting_name(location: Location) -> str:
+    """Return the name that people use: ("repos", 0, "every") -> repos[0].every."""
+    name = ""
+    for part in location:
+        if isinstance(part, int):
+            name += f"[{part}]"
+        else:
+            name += f".{part}" if name else part
+    return name
+
+
+def syntax_error(error: tomllib.TOMLDecodeError, *, name: str, text: str) -> str:
+    """Return the line for a file that is no TOML."""
+    match = _TOML_POSITION.fullmatch(str(error))
+    if match is None:
+        reason, line, column = str(error), 1, ""
+    elif match[2]:
+        reason, line, column = match[1], int(match[2]), f" at column {match[3]}"
+    else:
+        reason, line, column = match[1], text.count("\n") + 1, " at the end of the file"
+    reason = reason[:1].lower() + reason[1:]
+    return f'{name}:{line}: syntax: {reason}{column}; mend the line, strings stand in quotes: every = "5m"'
+
+
+def mistakes(
+    error: ValidationError, *, model: type[BaseModel], lines: Mapping[Location, int]
+) -> list[Mistake]:
+    """Translate what pydantic found."""
+    found = []
+    for details in error.errors(include_url=False):
+        location = details["loc"]
+        found.append(
+            Mistake(line_of(lines, location), setting_name(location), _message(details, model=model))
+        )
+    return found
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
+    """Return a near-miss hint, or the list of what exists."""
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+    if near:
+        return f'did you mean "{near[0]}"?'
+    return f"the names here are {', '.join(known)}"
+
+
+def _message(details: ErrorDetails, *, model: type[BaseModel]) -> str:
+    kind, location = details["type"], details["loc"]
+    owner, field = _field_at(location, model)
+    name = str(location[-1])
+    if kind == "extra_forbidden":
+        if name.lower() in _SECRET_NAMES:
+            return (
+                "a secret never stands in the configuration; put it in a file of mode 600 and name that file:"
+                ' [github] token_file = "github-token"'
+            )
+        known = _toml_names(owner) if owner is not None else []
+        return f"is no known setting; {suggestion(name, known)}"
+    example = _example(field, next(str(part) for part in reversed(location) if isinstance(part, str)))
+    if kind == "missing":
+        return f"is required; write {example}"
+    if kind == "value_error":
+        return details["msg"].removeprefix("Value error, ")
+    got = _shown(details["input"])
+    if kind == "literal_error" and field is not None:
+        choices = [str(choice) for choice in get_args(field.annotation)]
+        near = difflib.get_close_matches(str(details["input"]).lower(), choices, n=1)
+        remedy = f'did you mean "{near[0]}"?' if near else f"write {example}"
+        return f"must be one of {', '.join(choices)} (got {got}); {remedy}"
+    if kind in ("greater_than_equal", "less_than_equal"):
+        word = "at least" if kind == "greater_than_equal" else "at most"
+        limit = next(iter((details.get("ctx") or {}).values()))
+        return f"must be {word} {limit} (got {got}); write {example}"
+    if kind in ("model_type", "model_attributes_type"):
+        if location[:1] == ("repos",):
+            return f'must be a table (got {got}); write [[repos]] and below it url = "https://…"'
+        return f"must be a table (got {got}); write [{setting_name(location)}] and the settings below it"
+    if kind in ("tuple_type", "list_type") and location == ("repos",):
+        return "must be an array of tables; write [[repos]] with two brackets on each side"
+    if kind in _PROGRAMS:
+        return f"{_PROGRAMS[kind]} (got {got}); write {example}"
+    return f"{details['msg'][:1].lower()}{details['msg'][1:]}; write {example}"
+
+
+def _field_at(location: Location, model: type[BaseModel]) -> tuple[type[BaseModel] | None, FieldInfo | None]:
+    """The innermost model on the way to the location, and the field named last."""
+    from pydantic import BaseModel
+
+    owner: type[BaseModel] | None = model
+    field: FieldInfo | None = None
+    for index, part in enumerate(location):
+        if isinstance(part, int) or owner is None:
+            continue
+        field = next((item for key, item in owner.model_fields.items() if (item.alias or key) == part), None)
+        candidates = () if field is None else (field.annotation, *get_args(field.annotation))
+        inner = next(
+            (kind for kind in candidates if isinstance(kind, type) and issubclass(kind, BaseModel)), None
+        )
+        if any(isinstance(rest, str) for rest in location[index + 1 :]):
+            owner = inner
+    return owner, field
+
+
+def _toml_names(model: type[BaseModel]) -> list[str]:
+    return [field.alias or key for key, field in model.model_fields.items()]
+
+
+def _example(field: FieldInfo | None, name: str) -> str:
+    if field is not None and field.examples:
+        # Of what we write ourselves, JSON's strings, numbers, booleans and lists are TOML's.
+        return f"for instance {field.alias or name} = {json.dumps(field.examples[0])}"
+    return f"{name} as docs/configuration.md says"
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            # Only a URL can carry somebody's token by mistake, and URLs are reported by their own check.
+            return '"…"' if "://" in value or "@" in value else f'"{value[:60]}"'
+        case int() | float():
+            return str(value)
+        case list() | tuple():
+            return "[" + ", ".join(_shown(item) for item in value[:3]) + (", …]" if len(value) > 3 else "]")
+        case dict():
+            return "a table"
+    return type(value).__name__

@@ -1,0 +1,237 @@
+"""The sections of config.toml as frozen pydantic models: names, defaults, limits.
+
+`docs/configuration.md` describes each setting and a test compares the two. An attribute is named like its setting,
+with its unit at the end (`every` -> `every_s`). No secret is ever held: `GitHub.read_token` reads it when it is used.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
+
+from daemon.settings_types import check_branch, check_glob, parse_duration, parse_size, resolve_url
+
+TOKEN_CREDENTIAL = "github-token"  # noqa: S105 - the name of a systemd credential, not a secret
+TOKEN_VARIABLE = "UNSORRY_GITHUB_TOKEN"  # noqa: S105 - the name of an environment variable
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _duration(*, minimum_s: float, maximum_s: float, example: str) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if not isinstance(value, str):
+            shown = "true" if value is True else "false" if value is False else value
+            raise ValueError(
+                f'must be a string with a unit (got {shown}); write a duration such as "{example}"'
+            )
+        return parse_duration(value, minimum_s=minimum_s, maximum_s=maximum_s, example=example)
+
+    return read
+
+
+def _size(*, minimum_bytes: int, example: str) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if not isinstance(value, str):
+            raise ValueError(f'must be a string with a unit (got {value}); write a size such as "{example}"')
+        return parse_size(value, minimum_bytes=minimum_bytes, example=example)
+
+    return read
+
+
+def _duration_or_default(value: Any) -> Any:
+    return None if value in ("", None) else _POLL_EVERY(value)
+
+
+def _base(info: ValidationInfo) -> Path:
+    context = info.context or {}
+    base = context.get("base", Path())
+    return base if isinstance(base, Path) else Path()
+
+
+def _repository_url(value: str, info: ValidationInfo) -> str:
+    return resolve_url(value, base=_base(info))
+
+
+def _program(value: str, info: ValidationInfo) -> str:
+    """A bare name is looked up on PATH when it is used; a path is relative to the configuration file."""
+    return os.path.normpath(_base(info) / Path(value).expanduser()) if "/" in value else value
+
+
+def _api_url(value: str) -> str:
+    if not value:
+        return value
+    remedy = 'write "https://api.github.com" or "https://github.example.org/api/v3"'
+    try:
+        parts = urlsplit(value)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError(f"is no valid URL; {remedy}") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise ValueError(f"must be an https URL; {remedy}")
+    if "@" in parts.netloc:
+        raise ValueError("carries credentials (not shown); name a file with the token in token_file instead")
+    if parts.query or parts.fragment:
+        raise ValueError(f'has a part after "?" or "#"; {remedy}')
+    if parts.scheme == "http" and host not in ("localhost", "127.0.0.1", "::1"):
+        raise ValueError(f"would send the token unencrypted; {remedy}")
+    return value.rstrip("/")
+
+
+def _token_file(value: str, info: ValidationInfo) -> str:
+    if not value:
+        return value
+    path = _base(info) / Path(value).expanduser()
+    try:
+        _read_token_file(path)
+    except OSError as error:
+        raise ValueError(
+            f'cannot be read ("{path}": {error.strerror or error}); create it with the token as its only line,'
+            " mode 600 and owned by the daemon's user"
+        ) from None
+    return str(path)
+
+
+def _read_token_file(path: Path) -> str:
+    """Return the token; ValueError where the file is open to everybody or holds no token."""
+    mode = path.stat().st_mode
+    if stat.S_ISREG(mode) and mode & stat.S_IROTH:
+        raise ValueError(f'"{path}" can be read by every user of this machine; run: chmod 600 {path}')
+    token = path.read_bytes().decode("ascii", errors="replace").strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise ValueError(f'"{path}" holds no token; write the token into it as its only line')
+    return token
+
+
+def _table_list(value: Any) -> Any:
+    # TOML has lists, the models have tuples; anything else is pydantic's to refuse.
+    return tuple(value) if isinstance(value, list) else value
+
+
+_POLL_EVERY = _duration(minimum_s=1, maximum_s=30 * 86400, example="5m")
+Text = Annotated[str, Strict()]
+Flag = Annotated[bool, Strict()]
+Globs = Annotated[tuple[Annotated[Text, AfterValidator(check_glob)], ...], BeforeValidator(_table_list)]
+Branches = Annotated[tuple[Annotated[Text, AfterValidator(check_branch)], ...], BeforeValidator(_table_list)]
+
+
+class Daemon(_Section):
+    """[daemon]: folders, logs, stopping."""
+
+    state_dir: Text = Field("", examples=["/var/lib/unsorry"])
+    cache_dir: Text = Field("", examples=["/var/cache/unsorry"])
+    runtime_dir: Text = Field("", examples=["/run/unsorry"])
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", examples=["info"])
+    log_format: Literal["auto", "json", "console"] = Field("auto", examples=["auto"])
+    shutdown_timeout_s: Annotated[
+        float, BeforeValidator(_duration(minimum_s=1, maximum_s=3600, example="20s"))
+    ] = Field(20.0, alias="shutdown_timeout", examples=["20s"])
+
+
+class Poll(_Section):
+    """[poll]: how often the remotes are asked."""
+
+    every_s: Annotated[float, BeforeValidator(_POLL_EVERY)] = Field(300.0, alias="every", examples=["5m"])
+    jitter_s: Annotated[float, BeforeValidator(_duration(minimum_s=0, maximum_s=3600, example="10s"))] = (
+        Field(10.0, alias="jitter", examples=["10s"])
+    )
+    timeout_s: Annotated[float, BeforeValidator(_duration(minimum_s=1, maximum_s=3600, example="60s"))] = (
+        Field(60.0, alias="timeout", examples=["60s"])
+    )
+
+
+class GitHub(_Section):
+    """[github]: the REST API, used when a token or `api_url` is configured."""
+
+    api_url: Annotated[Text, AfterValidator(_api_url)] = Field("", examples=["https://api.github.com"])
+    token_file: Annotated[Text, AfterValidator(_token_file)] = Field(
+        "", examples=["/etc/unsorry/github-token"]
+    )
+
+    def read_token(self) -> str | None:
+        """Return the token, read now: systemd's credential, else `token_file`, else the environment.
+
+        Raises:
+            ValueError: the file is open to everybody or holds no token.
+            OSError: the file has gone or cannot be read.
+        """
+        if folder := os.environ.get("CREDENTIALS_DIRECTORY"):
+            credential = Path(folder) / TOKEN_CREDENTIAL
+            if credential.is_file():
+                return _read_token_file(credential)
+        if self.token_file:
+            return _read_token_file(Path(self.token_file))
+        return os.environ.get(TOKEN_VARIABLE, "").strip() or None
+
+
+class Lean(_Section):
+    """[lean]: what checks proofs. `auto` never picks the simulator."""
+
+    backend: Literal["auto", "pantograph", "simulator", "none"] = Field("auto", examples=["auto"])
+    repl: Annotated[Text, AfterValidator(_program)] = Field("", examples=["/opt/pantograph/repl"])
+    sandbox: Literal["bubblewrap", "none"] = Field("bubblewrap", examples=["bubblewrap"])
+
+
+class Jobs(_Section):
+    """[jobs]: limits of the child processes."""
+
+    max_running: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
+    memory_bytes: Annotated[int, BeforeValidator(_size(minimum_bytes=2**28, example="4G"))] = Field(
+        2**32, alias="memory", examples=["4G"]
+    )
+    timeout_s: Annotated[
+        float, BeforeValidator(_duration(minimum_s=1, maximum_s=7 * 86400, example="30m"))
+    ] = Field(1800.0, alias="timeout", examples=["30m"])
+    max_attempts: Annotated[int, Strict()] = Field(3, ge=1, le=100, examples=[3])
+    retry_base_s: Annotated[
+        float, BeforeValidator(_duration(minimum_s=0.1, maximum_s=86400, example="30s"))
+    ] = Field(30.0, alias="retry_base", examples=["30s"])
+    keep: Annotated[int, Strict()] = Field(200, ge=1, examples=[200])
+
+
+class Prove(_Section):
+    """[prove]: the budget of the search for one sorry."""
+
+    enabled: Flag = Field(True, examples=[True])
+    seconds_per_sorry: Annotated[
+        float, BeforeValidator(_duration(minimum_s=1, maximum_s=86400, example="60s"))
+    ] = Field(60.0, examples=["60s"])
+    nodes_per_sorry: Annotated[int, Strict()] = Field(400, ge=1, le=1_000_000, examples=[400])
+    tactic_timeout_s: Annotated[
+        float, BeforeValidator(_duration(minimum_s=0.1, maximum_s=3600, example="5s"))
+    ] = Field(5.0, alias="tactic_timeout", examples=["5s"])
+    parallel: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
+    sorries_per_job: Annotated[int, Strict()] = Field(16, ge=1, le=10_000, examples=[16])
+
+
+class RepoEntry(_Section):
+    """[[repos]] as written: `every` may be left to [poll]."""
+
+    url: Annotated[Text, AfterValidator(_repository_url)] = Field(examples=["https://github.com/owner/name"])
+    branches: Branches = Field((), examples=[["main", "release/*"]])
+    every_s: Annotated[float | None, BeforeValidator(_duration_or_default)] = Field(
+        None, alias="every", examples=["5m"]
+    )
+    include: Globs = Field(("**/*.lean",), examples=[["Mathlib/**/*.lean"]])
+    exclude: Globs = Field((), examples=[["Archive/**"]])
+    enabled: Flag = Field(True, examples=[True])
+    opt_out: Flag = Field(False, examples=[False])
+
+
+class ConfigFile(_Section):
+    """The file as written; the models of its sections hold the defaults."""
+
+    daemon: Daemon = Field(default_factory=Daemon)
+    poll: Poll = Field(default_factory=Poll)
+    github: GitHub = Field(default_factory=GitHub)
+    lean: Lean = Field(default_factory=Lean)
+    jobs: Jobs = Field(default_factory=Jobs)
+    prove: Prove = Field(default_factory=Prove)
+    repos: Annotated[tuple[RepoEntry, ...], BeforeValidator(_table_list)] = Field(())

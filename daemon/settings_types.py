@@ -1,0 +1,221 @@
+"""The small languages inside config.toml: durations, sizes, globs, branch names, repository URLs.
+
+Pure functions that return a value or raise ValueError with the reason and the remedy. No message ever contains a
+URL's user-info part: people paste tokens there.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+_DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT])(?:i?B)?")
+_SIZE_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_SCP = re.compile(r"(?:(?P<user>[^@/\s]+)@)?(?P<host>[A-Za-z0-9.\-]+):(?P<path>[^\s].*)")
+_DEFAULT_PORTS = {"https": 443, "ssh": 22}
+
+
+def parse_duration(text: str, *, minimum_s: float, maximum_s: float, example: str) -> float:
+    """Return seconds for "90s", "5m", "1h30m", "500ms", "1.5d"."""
+    parts = _DURATION_PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text.strip():
+        raise ValueError(f'is not a duration (got "{text}"); write a duration such as "{example}"')
+    seconds = sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts)
+    if seconds < minimum_s:
+        limit = f"at least {format_duration(minimum_s)}"
+    elif seconds > maximum_s:
+        limit = f"at most {format_duration(maximum_s)}"
+    else:
+        return seconds
+    raise ValueError(f'must be {limit} (got "{text}"); write a duration such as "{example}"')
+
+
+def format_duration(seconds: float) -> str:
+    """Return the shortest text that `parse_duration` reads back: 90.0 -> "1m30s"."""
+    if seconds <= 0:
+        return "0s"
+    rest = round(seconds * 1000)
+    text = ""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        count, rest = divmod(rest, size)
+        text += f"{count}{unit}" if count else ""
+    return text or "0s"
+
+
+def parse_size(text: str, *, minimum_bytes: int, example: str) -> int:
+    """Return bytes for "512M", "4G", "1.5G"; units are powers of 1024."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f'is not a size (got "{text}"); write a size such as "{example}"')
+    size = int(float(match[1]) * _SIZE_UNITS[match[2]])
+    if size < minimum_bytes:
+        raise ValueError(
+            f'must be at least {format_size(minimum_bytes)} (got "{text}"); write a size such as "{example}"'
+        )
+    return size
+
+
+def format_size(size_bytes: int) -> str:
+    """Return the largest unit that gives a whole number: 4294967296 -> "4G"."""
+    for unit in ("T", "G", "M", "K"):
+        if size_bytes >= _SIZE_UNITS[unit] and size_bytes % _SIZE_UNITS[unit] == 0:
+            return f"{size_bytes // _SIZE_UNITS[unit]}{unit}"
+    return f"{size_bytes / 1024:g}K"
+
+
+def check_glob(pattern: str) -> str:
+    """Return the pattern if it can match a path inside a repository."""
+    remedy = 'write a path glob relative to the repository, such as "Mathlib/**/*.lean"'
+    parts = pattern.split("/")
+    if not pattern.strip():
+        reason = "is an empty glob"
+    elif pattern.startswith(("/", "~")):
+        reason = f'is an absolute path (got "{pattern}")'
+    elif "\\" in pattern:
+        reason = f'has a backslash (got "{pattern}")'
+    elif any(part in ("", ".", "..") for part in parts):
+        reason = f'has an empty, "." or ".." part (got "{pattern}")'
+    elif any("**" in part and part != "**" for part in parts):
+        reason = f'has "**" beside other characters in one part (got "{pattern}")'
+    elif not _brackets_close(pattern):
+        reason = f'has a "[" that is never closed (got "{pattern}")'
+    else:
+        return pattern
+    raise ValueError(f"{reason}; {remedy}")
+
+
+def check_branch(name: str) -> str:
+    """Return a branch name or glob if git could have such a branch (git-check-ref-format)."""
+    plain = name.removeprefix("refs/heads/")
+    if plain != name:
+        raise ValueError(f'names a full ref (got "{name}"); write the branch alone: "{plain}"')
+    if not name:
+        raise ValueError('is an empty name; write a branch such as "main", or a glob such as "release/*"')
+    bad = (
+        name.startswith(("-", "/", "."))
+        or name.endswith(("/", ".", ".lock"))
+        or any(text in name for text in ("..", "//", "@{", "/."))
+        or any(char in " ~^:\\" or ord(char) < 32 or ord(char) == 127 for char in name)
+        or not _brackets_close(name)
+    )
+    if bad:
+        raise ValueError(
+            f'is no valid branch name or glob (got "{name}"); write a branch such as "main" or "release/*"'
+        )
+    return name
+
+
+def resolve_url(url: str, *, base: Path) -> str:
+    """Check a repository URL and return it; a path becomes absolute, relative to `base`.
+
+    Raises:
+        ValueError: unknown scheme, embedded credentials, no owner and name, or neither URL nor path.
+    """
+    remedy = 'write "https://github.com/owner/name", "ssh://git@host/owner/name", "file:///path" or "./path"'
+    if not url.strip():
+        raise ValueError(f"is empty; {remedy}")
+    if any(ord(char) < 32 for char in url):
+        raise ValueError(f"has a control character; {remedy}")
+    scheme, separator, _ = url.partition("://")
+    if not separator:
+        return _resolve_schemeless(url, base=base, remedy=remedy)
+    match scheme.lower():
+        case "https" | "ssh":
+            _check_remote(url, remedy=remedy)
+            return url
+        case "file":
+            parts = urlsplit(url)
+            if parts.netloc not in ("", "localhost") or len(Path(unquote(parts.path)).parts) < 2:
+                raise ValueError('is no local file URL; write three slashes: "file:///srv/git/name"')
+            return url
+        case "http" | "git":
+            raise ValueError(
+                f'has the scheme "{scheme}", which anybody on the way can alter; use https or ssh'
+            )
+    raise ValueError(f'has the unknown scheme "{scheme[:20]}"; {remedy}')
+
+
+def repository_key(url: str) -> str:
+    """Return host/owner/name for a URL, local/parent/name for a path or a file URL.
+
+    The host is in lower case, a port other than the scheme's own stays with it, ".git" goes. Two spellings of one
+    remote (https, ssh, scp-like) have one key.
+    """
+    scheme, separator, _ = url.partition("://")
+    if not separator:
+        scp = None if url.startswith(("/", ".", "~")) else _SCP.fullmatch(url)
+        if scp is None:
+            return _local_key(Path(url))
+        host, path = scp["host"].lower(), scp["path"]
+    elif scheme.lower() == "file":
+        return _local_key(Path(unquote(urlsplit(url).path)))
+    else:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").lower()
+        if parts.port is not None and parts.port != _DEFAULT_PORTS.get(scheme.lower()):
+            host = f"{host}:{parts.port}"
+        path = unquote(parts.path)
+    names = [part for part in path.strip("/").split("/") if part]
+    return "/".join((host, *names[:-1], *(name.removesuffix(".git") for name in names[-1:])))
+
+
+def _local_key(path: Path) -> str:
+    # A bare clone in "name/.git" style: the folder above is what people call the repository.
+    parts = [part for part in path.parts if part != "/"]
+    if len(parts) > 1 and parts[-1] == ".git":
+        parts.pop()
+    names = parts[-2:] if len(parts) > 1 else ["root", *parts]
+    return "/".join(("local", *names[:-1], *(name.removesuffix(".git") for name in names[-1:])))
+
+
+def _resolve_schemeless(url: str, *, base: Path, remedy: str) -> str:
+    if url.startswith("~"):
+        return str(Path(url).expanduser())
+    if url.startswith(("/", "./", "../")) or url in (".", ".."):
+        return str((base / url).resolve())
+    scp = _SCP.fullmatch(url)
+    if scp is None or url.startswith("-") or scp["host"].startswith("-"):
+        raise ValueError(f"is neither a URL nor a path; {remedy}")
+    if ":" in (scp["user"] or "") or scp["path"].startswith(":"):
+        raise ValueError(f"carries a password (not shown); {remedy}")
+    if len([part for part in scp["path"].split("/") if part]) < 2:
+        raise ValueError(f"names no owner and repository; {remedy}")
+    return url
+
+
+def _check_remote(url: str, *, remedy: str) -> None:
+    try:
+        parts = urlsplit(url)
+        host, password, _ = parts.hostname, parts.password, parts.port
+    except ValueError:
+        # `from None`: urllib's own message quotes the part it could not read, which may be a token.
+        raise ValueError(f"is no valid URL; {remedy}") from None
+    if password is not None or (parts.scheme.lower() == "https" and "@" in parts.netloc):
+        raise ValueError(
+            "carries credentials (not shown); take them out of the URL and put the token in the file that"
+            " [github] token_file names, or use a git credential helper"
+        )
+    # A host that begins with "-" would be an option of ssh (CVE-2017-1000117).
+    if not host or host.startswith("-") or parts.netloc.startswith("-"):
+        raise ValueError(f"names no host; {remedy}")
+    if len([part for part in parts.path.split("/") if part]) < 2:
+        raise ValueError(f"names no owner and repository; {remedy}")
+    if parts.query or parts.fragment:
+        raise ValueError(f'has a part after "?" or "#"; {remedy}')
+    if any(part in (".", "..") for part in parts.path.split("/")):
+        raise ValueError(f'has a "." or ".." part; {remedy}')
+
+
+def _brackets_close(pattern: str) -> bool:
+    """Whether every "[" has its "]"; the first character inside may be "]" itself, as fnmatch reads it."""
+    position = 0
+    while (start := pattern.find("[", position)) >= 0:
+        inside = start + 2 if pattern[start + 1 : start + 2] == "!" else start + 1
+        end = pattern.find("]", inside + 1)
+        if end < 0:
+            return False
+        position = end + 1
+    return True

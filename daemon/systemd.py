@@ -1,0 +1,70 @@
+"""sd_notify(3) in the standard library: READY, STATUS, WATCHDOG, RELOADING, STOPPING.
+
+Owns the datagrams and the watchdog's interval. Outside systemd ($NOTIFY_SOCKET unset) every call does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+
+
+class Notifier:
+    """Tells the service manager how we are. Never raises: a manager that went away is no reason to stop."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        environment = os.environ if environment is None else environment
+        address = environment.get("NOTIFY_SOCKET", "")
+        # "@" marks an abstract socket, whose real name begins with a zero byte.
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._watchdog_us = _watchdog_us(environment)
+
+    @property
+    def watchdog_interval_s(self) -> float | None:
+        """How often to call `watchdog`: half of what the manager allows; None where it does not watch us."""
+        return self._watchdog_us / 2_000_000 if self._watchdog_us and self._address else None
+
+    def ready(self, status: str) -> bool:
+        """Say that everything stands: also the end of a reload."""
+        return self._send("READY=1", f"STATUS={_line(status)}")
+
+    def status(self, status: str) -> bool:
+        """Give the one line that `systemctl status` shows."""
+        return self._send(f"STATUS={_line(status)}")
+
+    def watchdog(self) -> bool:
+        """Say that the main loop turns."""
+        return self._send("WATCHDOG=1")
+
+    def reloading(self) -> bool:
+        """Say that a reload begins; the manager needs the time to tell this READY=1 from an earlier one."""
+        return self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+
+    def stopping(self, status: str) -> bool:
+        """Say that the end begins."""
+        return self._send("STOPPING=1", f"STATUS={_line(status)}")
+
+    def _send(self, *lines: str) -> bool:
+        if not self._address:
+            return False
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+                # A full queue must not stop the main loop; systemd's own is deep enough never to be full.
+                sender.setblocking(False)
+                sender.sendto("\n".join(lines).encode(), self._address)
+        except OSError:
+            return False
+        return True
+
+
+def _watchdog_us(environment: Mapping[str, str]) -> int | None:
+    usec, pid = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", "")
+    if not usec.isdecimal() or int(usec) == 0 or (pid and pid != str(os.getpid())):
+        return None
+    return int(usec)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,231 @@
+"""A local server that behaves like GitHub's REST API where the poller can tell: ETags, limits, renames, privacy.
+
+The branches are those of real git repositories on disk. Use it as a context manager:
+
+    with GitHubServer() as github:
+        github.add("owner/name", Path("/some/repository"))
+        ...  # [github] api_url = github.url
+
+Covered: GET /repos/OWNER/NAME and /repositories/ID, .../git/matching-refs/PREFIX with pagination, If-None-Match and
+304 (which costs no quota when authorised), the x-ratelimit headers with 403, 429 with retry-after, 301 after a
+rename, 404 for what is gone or private, 401 for a bad token, 451, 409 for an empty repository. Not covered: all else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import threading
+import time
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+
+@dataclass(slots=True)
+class FakeRepository:
+    """A repository of the fake forge. `status` other than 200 is what every request about it gets."""
+
+    name: str
+    path: Path
+    forge_id: int
+    private: bool = False
+    status: int = 200
+    default_branch: str | None = None
+    extra_refs: dict[str, str] = field(default_factory=dict)
+    """Refs that no git would store, as a hostile server may send them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request that came in, and the status that it got."""
+
+    path: str
+    authorization: str | None
+    if_none_match: str | None
+    status: int
+
+
+@dataclass(slots=True)
+class _Answer:
+    status: int
+    content: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class GitHubServer:
+    """The server, on a free port of the loopback address, in its own thread."""
+
+    def __init__(self, *, token: str | None = None, page_size: int = 100) -> None:
+        self.token = token
+        self.page_size = page_size
+        self.requests: list[Request] = []
+        self.remaining: int | None = None
+        """Requests left before the primary limit; None for no limit."""
+        self.reset_at = time.time() + 3600
+        self.retry_after_s: int | None = None
+        """Answer everything with 429 and this `retry-after`."""
+        self.redirect: str | None = None
+        """Answer everything with 301 to this address, as a hijacked forge might."""
+        self._repositories: dict[str, FakeRepository] = {}
+        self._moved: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._thread = threading.Thread(target=self._server.serve_forever, name="github", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """The value for `[github] api_url`."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def add(self, name: str, path: Path, *, private: bool = False) -> FakeRepository:
+        """Let the forge have the repository at `path` under owner/name."""
+        repository = FakeRepository(name, path, forge_id=1000 + len(self._repositories), private=private)
+        self._repositories[name.lower()] = repository
+        return repository
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename as GitHub does: the old address answers 301 to the repository's number from now on."""
+        repository = self._repositories.pop(old.lower())
+        repository.name = new
+        self._repositories[new.lower()] = repository
+        self._moved[old.lower()] = repository.forge_id
+
+    def remove(self, name: str) -> None:
+        """Delete the repository: 404 from now on."""
+        del self._repositories[name.lower()]
+
+    def __enter__(self) -> GitHubServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(timeout=5)
+
+    # --- answering ----------------------------------------------------------------------------------------
+
+    def _answer(self, target: str, *, authorization: str | None, if_none_match: str | None) -> _Answer:
+        if self.retry_after_s is not None:
+            message = {"message": "You have exceeded a secondary rate limit"}
+            return _Answer(429, message, {"retry-after": str(self.retry_after_s)})
+        if self.redirect is not None:
+            return _Answer(301, {"message": "Moved Permanently"}, {"location": self.redirect})
+        known = authorization is not None and self.token is not None and self.token in authorization
+        if authorization is not None and self.token is not None and not known:
+            return _Answer(401, {"message": "Bad credentials"})
+        if self.remaining == 0:
+            return _Answer(403, {"message": "API rate limit exceeded"}, self._limits())
+        answer = self._content(target, known=known)
+        if answer.status == 200:
+            etag = _etag(answer.content, authorization)
+            answer.headers["etag"] = etag
+            if etag == if_none_match:
+                answer = _Answer(304, None, {**answer.headers})
+        if self.remaining is not None and not (answer.status == 304 and known):
+            self.remaining -= 1
+        answer.headers.update(self._limits())
+        return answer
+
+    def _limits(self) -> dict[str, str]:
+        if self.remaining is None:
+            return {}
+        return {"x-ratelimit-remaining": str(self.remaining), "x-ratelimit-reset": str(int(self.reset_at))}
+
+    def _content(self, target: str, *, known: bool) -> _Answer:
+        parts = urlsplit(target)
+        words = unquote(parts.path).strip("/").split("/")
+        repository: FakeRepository | None = None
+        if words[0] == "repos" and len(words) >= 3:
+            name, rest = "/".join(words[1:3]).lower(), words[3:]
+            if name in self._moved and name not in self._repositories:
+                location = "/".join([self.url, "repositories", str(self._moved[name]), *rest])
+                trailing = "/" if parts.path.endswith("/") else ""
+                return _Answer(301, {"message": "Moved Permanently"}, {"location": location + trailing})
+            repository = self._repositories.get(name)
+        elif words[0] == "repositories" and len(words) >= 2:
+            rest = words[2:]
+            repository = next((r for r in self._repositories.values() if str(r.forge_id) == words[1]), None)
+        if repository is None or (repository.private and not known):
+            return _Answer(404, {"message": "Not Found"})
+        if repository.status != 200:
+            return _Answer(repository.status, {"message": f"status {repository.status}"})
+        if not rest:
+            return _Answer(200, self._about(repository))
+        if rest[:2] == ["git", "matching-refs"]:
+            return self._refs(repository, prefix="refs/" + "/".join(rest[2:]), target=target)
+        return _Answer(404, {"message": "Not Found"})
+
+    def _about(self, repository: FakeRepository) -> dict[str, Any]:
+        default = (
+            repository.default_branch or _git(repository.path, "symbolic-ref", "--short", "HEAD").strip()
+        )
+        return {
+            "id": repository.forge_id,
+            "full_name": repository.name,
+            "private": repository.private,
+            "default_branch": default,
+            "clone_url": f"https://github.com/{repository.name}.git",
+        }
+
+    def _refs(self, repository: FakeRepository, *, prefix: str, target: str) -> _Answer:
+        lines = _git(repository.path, "for-each-ref", "--format=%(objectname) %(refname)", "refs/heads")
+        refs = [line.split(" ", 1) for line in lines.splitlines()]
+        refs += [[sha, name] for name, sha in repository.extra_refs.items()]
+        if not refs:
+            return _Answer(409, {"message": "Git Repository is empty."})
+        found = [
+            {"ref": name, "object": {"sha": sha, "type": "commit"}}
+            for sha, name in refs
+            if name.startswith(prefix)
+        ]
+        page = int(parse_qs(urlsplit(target).query).get("page", ["1"])[0])
+        shown = found[(page - 1) * self.page_size : page * self.page_size]
+        headers = {}
+        if page * self.page_size < len(found):
+            path = urlsplit(target).path
+            headers["link"] = f'<{self.url}{path}?page={page + 1}>; rel="next"'
+        return _Answer(200, shown, headers)
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                authorization = self.headers.get("Authorization")
+                condition = self.headers.get("If-None-Match")
+                with outer._lock:
+                    answer = outer._answer(self.path, authorization=authorization, if_none_match=condition)
+                    outer.requests.append(Request(self.path, authorization, condition, answer.status))
+                body = b"" if answer.content is None else json.dumps(answer.content).encode()
+                self.send_response(answer.status)
+                for name, value in answer.headers.items():
+                    self.send_header(name, value)
+                if answer.status != 304:
+                    self.send_header("content-type", "application/json")
+                    self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+                """Say nothing on standard error; `requests` has it all."""
+
+        return Handler
+
+
+def _etag(content: Any, authorization: str | None) -> str:
+    # As on GitHub, another token means another ETag for the same content.
+    text = json.dumps(content, sort_keys=True) + (authorization or "")
+    return f'W/"{hashlib.sha256(text.encode()).hexdigest()}"'
+
+
+def _git(path: Path, *arguments: str) -> str:
+    return subprocess.run(
+        ["git", "-C", str(path), *arguments], capture_output=True, text=True, check=True
+    ).stdout

@@ -1,0 +1,138 @@
+"""A daemon's folder for tests: config.toml, settings, and the parts opened on a real state folder.
+
+house = House(tmp_path)
+house.write(repos=[house.remote("demo").path], backend="none")
+async with house.opened() as parts:
+    await parts.poller.poll(parts.settings.repos[0])
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from daemon.git import Git
+from daemon.github import GitHub
+from daemon.ledger import Ledger
+from daemon.paths import paths_from_config
+from daemon.poll import Poller
+from daemon.settings import Repo, Settings, load
+from daemon.testing.remote import Remote
+from daemon.watchlist import watchlist_events
+from store import queries
+from store.errors import LogError
+from store.log import LogReader, StoredEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a test of one part needs of the others."""
+
+    settings: Settings
+    ledger: Ledger
+    git: Git
+    poller: Poller
+
+    @property
+    def repo(self) -> Repo:
+        return self.settings.repos[0]
+
+
+class House:
+    """A folder with a configuration, remotes, and a daemon's state."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = folder / "config.toml"
+
+    def remote(self, name: str, *, branch: str = "main") -> Remote:
+        """Make a repository below `remotes/`; its key is local/remotes/NAME."""
+        return Remote(self.folder / "remotes" / name, branch=branch)
+
+    def write(
+        self,
+        *,
+        repos: Sequence[Path | str],
+        entry: str = "",
+        extra: str = "",
+        every: str = "1h",
+        jitter: str = "0s",
+    ) -> Settings:
+        """Write config.toml (`entry` goes below every repository, `extra` is whole sections) and load it."""
+        entries = "\n".join(f'[[repos]]\nurl = "{url}"\n{entry}\n' for url in repos)
+        lean = "" if "[lean]" in extra else '[lean]\nbackend = "none"\n'
+        self.config.write_text(
+            f'[daemon]\nstate_dir = "state"\nlog_format = "json"\nshutdown_timeout = "5s"\n'
+            f'[poll]\nevery = "{every}"\njitter = "{jitter}"\ntimeout = "20s"\n{lean}{extra}\n{entries}',
+            encoding="utf-8",
+        )
+        return load(self.config)
+
+    @asynccontextmanager
+    async def opened(self, *, github: GitHub | None = None) -> AsyncIterator[Parts]:
+        """The parts below the service, on this folder's state, with the watchlist recorded."""
+        settings = load(self.config)
+        settings.paths.state.mkdir(parents=True, exist_ok=True)
+        ledger = await Ledger.open(settings.paths)
+        try:
+            events = watchlist_events(settings.repos, await ledger.ask(queries.repositories))
+            if events:
+                await ledger.append(events)
+            git = Git(timeout_s=20.0)
+            yield Parts(
+                settings, ledger, git, Poller(ledger=ledger, git=git, github=github, paths=settings.paths)
+            )
+        finally:
+            if github is not None:
+                await github.close()
+            await ledger.close()
+
+    def events(self, *types: str) -> list[StoredEvent]:
+        """What the log holds now, in order; nothing where there is no log yet."""
+        try:
+            reader = LogReader.open(paths_from_config(self.config).events_db)
+        except LogError:
+            return []
+        try:
+            return list(reader.read(types=types))
+        finally:
+            reader.close()
+
+    @contextmanager
+    def daemon(self, *, environment: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+        """The whole daemon as a process, ready; killed at the end if it still runs. Its log is `daemon.log`."""
+        program = (
+            "import sys, pathlib; from daemon.service import run; sys.exit(run(pathlib.Path(sys.argv[1])))"
+        )
+        with (self.folder / "daemon.log").open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-c", program, str(self.config)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **(environment or {})},
+            )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+    def log(self) -> str:
+        """What the daemon said so far."""
+        return (self.folder / "daemon.log").read_text(encoding="utf-8")
+
+    def wait_for(self, condition: Callable[[], object], *, what: str, seconds: float = 20.0) -> None:
+        """Wait until the condition holds, else fail with what the daemon said."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"waited {seconds:g} s for {what}; the daemon said:\n{self.log()}")
+            time.sleep(0.05)

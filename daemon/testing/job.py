@@ -1,0 +1,120 @@
+"""A job that behaves as its spec says, well or badly: `python -m daemon.testing.job --spec spec.json`.
+
+For tests of the runner: `behave` in the parameters is one of the words below.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
+from store.events import CommitScanned, FileScanned
+from store.scanned import ScannedFile
+
+
+def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
+    """Do what `behave` says."""
+    reporter.progress(1, 2, "begun")
+    behave = spec.parameters["behave"]
+    print("a stray print of a library")  # noqa: T201 - it has to end on standard error
+    if behave in ("succeed", "crash_after_events", "hang_after_events", "forge"):
+        reporter.events(_batch(spec, reporter, repository="local/x/other" if behave == "forge" else None))
+    match behave:
+        case "fail":
+            raise JobError("broken_input", "the input is broken", remedy="mend it", deterministic=True)
+        case "fail_for_now":
+            raise JobError("no_luck", "no luck this time", remedy="wait")
+        case "defect":
+            raise RuntimeError("boom")
+        case "crash" | "crash_after_events":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "exit":
+            os._exit(3)
+        case "garbage":
+            reporter._out.write("this is no JSON\n")
+            reporter._out.flush()
+            time.sleep(60)
+        case "endless":
+            reporter._out.write("x" * 5000)
+            reporter._out.flush()
+            time.sleep(60)
+        case "forbidden":
+            reporter._line(
+                "events",
+                {
+                    "events": [
+                        {
+                            "stream": f"repository:{spec.parameters['repository']}",
+                            "event_id": "0190c2a0-0000-7000-8000-000000000000",
+                            "type": "daemon_stopped",
+                            "schema_version": 1,
+                            "data": {"reason": "because I say so", "pid": 1},
+                        }
+                    ]
+                },
+            )
+        case "hang" | "hang_after_events":
+            _leave_children()
+            time.sleep(600)
+        case "stubborn":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            _leave_children()
+            time.sleep(600)
+        case "environment":
+            return {"environment": dict(os.environ), "cwd": os.getcwd(), "stdin": sys.stdin.read()}  # noqa: PTH109
+        case "memory":
+            return {"size": len(bytearray(2**33))}
+    return {"behaved": behave}
+
+
+def _leave_children() -> None:
+    # One in the job's own group, one that left it: both must go with the job. Their ids go to standard error.
+    program = [sys.executable, "-c", "import time; time.sleep(600)"]
+    inside = subprocess.Popen(program)
+    outside = subprocess.Popen(program, start_new_session=True)
+    print(f"children {inside.pid} {outside.pid}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _batch(spec: JobSpec, reporter: Reporter, *, repository: str | None) -> list[Recorded]:
+    repository = repository or spec.parameters["repository"]
+    branch, sha = spec.parameters["branch"], spec.parameters["sha"]
+    scanned = ScannedFile(path="A.lean", error=None, imports=(), declarations=(), sorries=())
+    blob = reporter.stage(json.dumps(scanned.as_json()).encode())
+    file = FileScanned(
+        repository=repository,
+        branch=branch,
+        sha=sha,
+        path="A.lean",
+        blob="a" * 40,
+        error=None,
+        n_declarations=0,
+        n_sorries=0,
+        scan=blob,
+    )
+    commit = CommitScanned(
+        repository=repository,
+        branch=branch,
+        sha=sha,
+        base=None,
+        include=tuple(spec.parameters["include"]),
+        exclude=tuple(spec.parameters["exclude"]),
+        files_scanned=1,
+        files_removed=0,
+        files_failed=0,
+        seconds=0.0,
+    )
+    stream = f"repository:{repository}"
+    return [
+        Recorded(stream, file, (repository, branch, sha, "A.lean")),
+        Recorded(stream, commit, (repository, branch, sha)),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(run_job(work))

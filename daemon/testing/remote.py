@@ -1,0 +1,55 @@
+"""A real git repository on disk that plays the remote in tests: commits, branches, force-pushes, deletions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+_ENVIRONMENT = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_AUTHOR_NAME": "Ada",
+    "GIT_AUTHOR_EMAIL": "ada@example.org",
+    "GIT_COMMITTER_NAME": "Ada",
+    "GIT_COMMITTER_EMAIL": "ada@example.org",
+    "GIT_AUTHOR_DATE": "2026-01-02T03:04:05Z",
+    "GIT_COMMITTER_DATE": "2026-01-02T03:04:05Z",
+}
+
+
+class Remote:
+    """A repository with a work tree at `path`."""
+
+    def __init__(self, path: Path, *, branch: str = "main") -> None:
+        self.path = path
+        path.mkdir(parents=True)
+        self.git("init", "--quiet", f"--initial-branch={branch}")
+
+    def git(self, *arguments: str) -> str:
+        """Run git in the repository; return what it printed."""
+        done = subprocess.run(
+            ["git", "-C", str(self.path), *arguments],
+            env={"PATH": os.environ["PATH"], **_ENVIRONMENT},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"git {' '.join(arguments)}: {done.stderr}")
+        return done.stdout.strip()
+
+    def commit(self, subject: str, files: Mapping[str, str] | None = None) -> str:
+        """Write the files (else one that is named after the subject), commit everything, return the sha."""
+        for name, text in (files or {f"{subject.replace(' ', '_')}.txt": subject}).items():
+            target = self.path / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--allow-empty", "-m", subject)
+        return self.git("rev-parse", "HEAD")
+
+    def reset(self, target: str) -> None:
+        """Force the current branch to `target`."""
+        self.git("reset", "--quiet", "--hard", target)

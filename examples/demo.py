@@ -1,0 +1,408 @@
+"""`make demo`: the main job from start to end, on a small Lean project, with the embedded defaults.
+
+It builds a git repository out of `examples/demo-project`, starts the daemon on it, makes the project's later
+commits while the daemon runs, and ends when every sorry that can be filled is filled and checked, and its patch
+lies there. Everything stays in `demo-run/` until the next run. The daemon is the real one, started as systemd
+would start it; should it die on the way, it is started again, as systemd would.
+
+Lean is used where it is found. Where it is not, the simulator stands in and every line about it says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from daemon.control_client import ControlError, request
+from daemon.lock import holder
+from daemon.paths import Paths, paths_from_config
+from pipeline.lean.backend import find_lean
+from store import queries
+from store.log import LogReader, StoredEvent
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = ROOT / "examples" / "demo-project"
+MARKER = ".unsorry-demo"
+COMMIT_DEADLINE_S = 100.0
+QUIET_S = 1.0
+"""How long the plan must stay empty, with nothing running, before a commit counts as worked off."""
+
+
+class DemoError(Exception):
+    """The demo cannot go on; the message says why and what to do."""
+
+
+def say(text: str = "") -> None:
+    print(text, flush=True)
+
+
+def git(repository: Path, *arguments: str, date: str = "2026-01-01T09:00:00Z") -> str:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(repository),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_AUTHOR_NAME": "Ada",
+        "GIT_AUTHOR_EMAIL": "ada@example.org",
+        "GIT_COMMITTER_NAME": "Ada",
+        "GIT_COMMITTER_EMAIL": "ada@example.org",
+        "GIT_AUTHOR_DATE": date,
+        "GIT_COMMITTER_DATE": date,
+    }
+    done = subprocess.run(
+        ["git", *arguments], cwd=repository, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise DemoError(f"git {' '.join(arguments)} failed in {repository}: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+@dataclass
+class Names:
+    """What the sorrys and proofs of the log are called, for lines that know only their ids."""
+
+    sorries: dict[str, str] = field(default_factory=dict)
+    proofs: dict[str, str] = field(default_factory=dict)
+
+    def learn(self, event: StoredEvent) -> None:
+        data = event.data
+        if "place" in data:
+            self.sorries[data["sorry"]] = data["place"]["declaration"]
+        if event.type == "proof_found":
+            self.proofs[data["proof"]] = data["declaration"]
+
+    def sorry(self, data: dict[str, Any]) -> str:
+        return self.sorries.get(data["sorry"], str(data["sorry"]))
+
+    def proof(self, data: dict[str, Any]) -> str:
+        return f"{self.proofs.get(data['proof'], '')} (proof {data['proof'][:8]})"
+
+
+def _place(data: dict[str, Any]) -> str:
+    place = data["place"]
+    return f"{place['path']}:{place['line']}:{place['column']}  {place['declaration']}"
+
+
+def _moved(data: dict[str, Any], _names: Names) -> str | None:
+    real = [what for what in data["what"] if what != "context"]
+    return f"moved      {_place(data)}  ({', '.join(real)})" if real else None
+
+
+def _attempt(data: dict[str, Any], names: Names) -> str | None:
+    if data["outcome"] == "found":
+        return None  # the proof has its own line
+    return f"left open  {names.sorry(data)}: {data['outcome']}, {data['detail']}"
+
+
+LINES: dict[str, Callable[[dict[str, Any], Names], str | None]] = {
+    "daemon_started": lambda d, _: f"daemon     process {d['pid']}, Lean: {d['lean']}",
+    "commit_observed": lambda d, _: f"commit     {d['sha'][:9]}  {d['subject']}",
+    "commit_scanned": lambda d, _: (
+        f"scanned    {d['sha'][:9]}  {d['files_scanned']} files in {d['seconds']:.2f} s"
+    ),
+    "sorry_opened": lambda d, _: f"sorry      {_place(d)}",
+    "sorry_moved": _moved,
+    "sorry_changed": lambda d, _: f"changed    {_place(d)}  is now  {d['place']['statement']}",
+    "sorry_filled": lambda d, names: f"filled     {names.sorry(d)}  by {d['by']}",
+    "sorry_removed": lambda d, names: f"removed    {names.sorry(d)}: the declaration is gone",
+    "attempt_finished": _attempt,
+    "proof_found": lambda d, _: f"found      {d['declaration']}  by  {'; '.join(d['tactics'])}",
+    "proof_verified": lambda d, names: f"VERIFIED   {names.proof(d)}: Lean accepts it",
+    "proof_checked": lambda d, names: (
+        f"checked    {names.proof(d)}: not judged here: {', '.join(d['not_checked'])}"
+    ),
+    "proof_rejected": lambda d, names: f"rejected   {names.proof(d)} at {d['step']}: {d['reason']}",
+    "job_failed": lambda d, _: f"FAILED     {d['job']}: {d['message']}",
+    "job_interrupted": lambda d, _: f"broken off {d['job']}: {d['reason']}",
+}
+"""How each event is told; the types that are not here pass in silence."""
+
+
+def describe(event: StoredEvent, names: Names) -> str | None:
+    """One line for people, or None. Whatever the simulator did says so."""
+    names.learn(event)
+    line = LINES[event.type](event.data, names) if event.type in LINES else None
+    return f"{line}  [simulated]" if line and event.data.get("simulated") else line
+
+
+@dataclass
+class Teller:
+    """Turns the log's events into lines, from where it last stopped. What people watch while they wait."""
+
+    paths: Paths
+    started: float = field(default_factory=time.monotonic)
+    position: int = 0
+    names: Names = field(default_factory=Names)
+
+    def tell(self) -> None:
+        if not self.paths.events_db.exists():
+            return
+        reader = LogReader.open(self.paths.events_db)
+        try:
+            for event in reader.read(after=self.position):
+                self.position = event.seq
+                line = describe(event, self.names)
+                if line:
+                    say(f"  {time.monotonic() - self.started:5.1f}s  {line}")
+        finally:
+            reader.close()
+
+
+@dataclass
+class Daemon:
+    """The daemon's process, kept up."""
+
+    config: Path
+    paths: Paths
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [str(Path(sys.executable).with_name("unsorry")), "run", "--config", str(self.config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def keep_up(self) -> None:
+        """Start the daemon again if it was killed; give up if it left on its own account."""
+        assert self.process is not None
+        status = self.process.poll()
+        if status is None:
+            return
+        if status >= 0:
+            tail = "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-8:])
+            raise DemoError(
+                f"the daemon ended by itself with status {status}; the end of {self.log}:\n{tail}"
+            )
+        say(f"          the daemon was killed (signal {-status}); starting it again, as systemd would")
+        self.start()
+
+    def stop(self) -> None:
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(timeout=40)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise DemoError(f"the daemon did not stop within 40 s of SIGTERM; see {self.log}") from None
+
+    def idle_at(self, sha: str) -> bool:
+        """Whether the branch is scanned up to `sha` and neither a job runs nor one is due."""
+        try:
+            status, answer = request(self.paths, "GET", "/status")
+        except ControlError:
+            return False  # between two starts of the daemon the socket does not answer
+        if status != 200 or answer["jobs"] or answer["queued"]:
+            return False
+        view = queries.connect(self.paths.database_db)
+        try:
+            return {branch.scanned for branch in queries.branches(view)} == {sha}
+        finally:
+            view.close()
+
+
+def prepare(directory: Path) -> None:
+    """Make an empty folder for this run. Only a folder that an earlier demo made is cleared."""
+    if directory.exists():
+        if not (directory / MARKER).exists():
+            raise DemoError(f"{directory} exists and was not made by the demo; give another with --directory")
+        config = directory / "config.toml"
+        if config.exists() and (pid := holder(paths_from_config(config).lock)) is not None:
+            say(f"stopping the daemon of an earlier demo (process {pid})")
+            os.kill(pid, signal.SIGTERM)
+            wait_until(
+                lambda: holder(paths_from_config(config).lock) is None, 40, "the earlier daemon to stop"
+            )
+        shutil.rmtree(directory)
+    directory.mkdir(parents=True)
+    (directory / MARKER).touch()
+
+
+def wait_until(condition: Callable[[], bool], deadline_s: float, what: str) -> None:
+    end = time.monotonic() + deadline_s
+    while not condition():
+        if time.monotonic() > end:
+            raise DemoError(f"waited {deadline_s:.0f} s for {what}")
+        time.sleep(0.1)
+
+
+def lean_files(folder: Path) -> Iterator[Path]:
+    return (
+        path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "commit-message.txt"
+    )
+
+
+def base_commit(repository: Path) -> None:
+    repository.mkdir()
+    git(repository, "init", "--quiet", "--initial-branch=main")
+    for path in lean_files(PROJECT):
+        inside = path.relative_to(PROJECT)
+        if inside.parts[0] != "revisions":
+            target = repository / inside
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "-m", "A small project with sorrys in it")
+
+
+def revise(repository: Path, revision: Path) -> None:
+    """Commit one revision: overlay its files, drop the ones that its `removed.txt` names."""
+    for path in lean_files(revision):
+        if path.name == "removed.txt":
+            for line in path.read_text(encoding="utf-8").split():
+                (repository / line).unlink()
+            continue
+        target = repository / path.relative_to(revision)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    git(repository, "add", "--all")
+    message = (revision / "commit-message.txt").read_text(encoding="utf-8").strip()
+    git(repository, "commit", "--quiet", "-m", message, date=f"2026-01-0{int(revision.name) + 1}T09:00:00Z")
+
+
+def write_config(directory: Path, repository: Path, backend: str) -> Path:
+    config = directory / "config.toml"
+    config.write_text(
+        f"""# Made by `make demo`. Everything that is not here has its default; see ../config.toml.
+[daemon]
+state_dir = "state"
+cache_dir = "cache"
+runtime_dir = "run"
+
+[lean]
+backend = "{backend}"
+
+[[repos]]
+url = {json.dumps(str(repository))}
+every = "2s"
+""",
+        encoding="utf-8",
+    )
+    return config
+
+
+def choose_backend() -> str:
+    found = find_lean(backend="auto", repl="", sandbox="bubblewrap")
+    if found.kind == "pantograph":
+        say(f"Lean: {found.detail}")
+        return "pantograph"
+    say("Lean was not found: the simulator stands in for it, and nothing shown here was checked by Lean.")
+    return "simulator"
+
+
+def work_off(daemon: Daemon, teller: Teller, sha: str) -> None:
+    """Wait until the daemon has nothing left to do about `sha`, telling what happens meanwhile."""
+    end = time.monotonic() + COMMIT_DEADLINE_S
+    quiet_since: float | None = None
+    while True:
+        daemon.keep_up()
+        teller.tell()
+        now = time.monotonic()
+        quiet_since = (quiet_since or now) if daemon.idle_at(sha) else None
+        if quiet_since is not None and now - quiet_since >= QUIET_S:
+            teller.tell()
+            return
+        if now > end:
+            raise DemoError(
+                f"commit {sha[:9]} was not worked off in {COMMIT_DEADLINE_S:.0f} s; see {daemon.log}"
+            )
+        time.sleep(0.15)
+
+
+def unsorry(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("unsorry")), *arguments, "--config", str(config)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def check_patches(paths: Paths, repository: Path) -> int:
+    """Let git judge that each patch applies to the commit that it names; return how many there are."""
+    patches = sorted(paths.patches.rglob("*.patch"))
+    scratch = repository.with_name("patch-check")
+    git(repository, "worktree", "add", "--quiet", "--detach", str(scratch), "HEAD")
+    try:
+        for patch in patches:
+            commit = next(
+                line.split()[-1]
+                for line in patch.read_text(encoding="utf-8").splitlines()
+                if line.lower().startswith("commit")
+            )
+            git(scratch, "checkout", "--quiet", "--force", commit)
+            git(scratch, "apply", "--check", str(patch))
+    finally:
+        git(repository, "worktree", "remove", "--force", str(scratch))
+    return len(patches)
+
+
+def run(directory: Path) -> None:
+    say("unsorry demo: from a commit to a checked proof\n")
+    prepare(directory)
+    backend = choose_backend()
+    repository = directory / "project"
+    base_commit(repository)
+    config = write_config(directory, repository, backend)
+    paths = paths_from_config(config)
+    daemon = Daemon(config, paths, directory / "daemon.log")
+    teller = Teller(paths)
+    say(f"A git repository of {PROJECT.relative_to(ROOT)} stands at {repository}; the daemon starts.\n")
+    daemon.start()
+    try:
+        work_off(daemon, teller, git(repository, "rev-parse", "HEAD"))
+        for revision in sorted((PROJECT / "revisions").iterdir()):
+            message = (revision / "commit-message.txt").read_text(encoding="utf-8").splitlines()[0]
+            say(f"\nAda commits: {message}")
+            revise(repository, revision)
+            work_off(daemon, teller, git(repository, "rev-parse", "HEAD"))
+        status = unsorry(config, "status")
+        if status.returncode:
+            raise DemoError(f"unsorry status failed: {status.stderr}")
+        say("\n$ unsorry status\n" + status.stdout)
+    finally:
+        daemon.stop()
+    verify = unsorry(config, "db", "verify")
+    say("$ unsorry db verify\n" + verify.stdout)
+    if verify.returncode:
+        raise DemoError(f"unsorry db verify found differences: {verify.stdout}{verify.stderr}")
+    count = check_patches(paths, repository)
+    if count == 0:
+        raise DemoError("no patch was written; that is not how the demo should end")
+    note = "SIMULATED, and says so in its first line" if backend == "simulator" else "with its evidence"
+    say(f"{count} patch files in {paths.patches}, each one {note}; git applies every one.\n")
+    shown = os.path.relpath(config)
+    say("The daemon has stopped; everything that it learnt is still there. Try next:")
+    for line in (
+        f"unsorry sorries --config {shown}",
+        f"unsorry proofs list --config {shown}",
+        f"unsorry events --type proof_found --config {shown}",
+        f"unsorry scan {PROJECT.relative_to(ROOT)}",
+        "and a watchlist of your own: config.toml, then `unsorry run`",
+    ):
+        say(f"  .venv/bin/{line}" if line.startswith("unsorry") else f"  {line}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--directory", type=Path, default=ROOT / "demo-run", help="where the run lives")
+    arguments = parser.parse_args()
+    try:
+        run(arguments.directory.resolve())
+    except DemoError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""The check job: is a found proof a proof? DESIGN section 6, as far as the tools that are here reach.
+
+`python -m pipeline.check --spec spec.json`; parameters: worktree, lean (`LeanBackend.as_json`), proof (all fields
+of a `proof_found`). Emits one of proof_verified, proof_checked (nothing failed, not everything could be judged),
+proof_rejected. A simulated proof is never verified.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pipeline.gate.patch import PatchHeader, build_patch
+from pipeline.gate.verdict import Gate, Verdict
+from pipeline.lean.backend import LeanBackend
+from pipeline.lean.repl import ReplError
+from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
+from pipeline.prove.file import git_blob
+from store.events import BlobRef, EventBody, ProofChecked, ProofFound, ProofRejected, ProofVerified
+
+
+def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
+    """Check one found proof and record the verdict."""
+    project, backend, proof = _read(spec.parameters)
+    before = _file_at_commit(project, proof)
+    gate = Gate(proof=proof, backend=backend, project=project, before=before)
+    reporter.progress(0, 1, proof.declaration)
+    try:
+        verdict = asyncio.run(gate.run())
+    except ReplError as error:
+        raise JobError(
+            "lean_failed", f"proof {proof.proof} could not be judged: {error}", remedy="see `unsorry doctor`"
+        ) from error
+    body = _conclusion(spec, reporter, gate, verdict)
+    reporter.events([Recorded(f"proof:{proof.proof}", body, (proof.proof,))])
+    reporter.progress(1, 1, proof.declaration)
+    return {"proof": proof.proof, "verdict": body.type, "not_checked": list(verdict.not_checked)}
+
+
+def _read(parameters: dict[str, Any]) -> tuple[Path, LeanBackend, ProofFound]:
+    try:
+        proof = ProofFound.model_validate(parameters["proof"])
+        return Path(parameters["worktree"]), LeanBackend.from_json(parameters["lean"]), proof
+    except (KeyError, TypeError, ValueError, ValidationError) as error:
+        raise JobError(
+            "bad_spec",
+            f"the check job's parameters cannot be read: {type(error).__name__}: {error}",
+            remedy="see pipeline/check.py for what they are",
+            deterministic=True,
+        ) from error
+
+
+def _file_at_commit(project: Path, proof: ProofFound) -> bytes:
+    """Read the file and hold that it is the version that the proof was found for."""
+    file = project / proof.path
+    if not file.resolve().is_relative_to(project.resolve()):
+        raise JobError("outside_worktree", f"{proof.path} leaves the worktree", deterministic=True)
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise JobError(
+            "no_file", f"{file}: {error.strerror}", remedy="the worktree has to be made anew"
+        ) from error
+    if git_blob(data, like=proof.blob) != proof.blob:
+        raise JobError(
+            "other_version",
+            f"{proof.path} in the worktree is not blob {proof.blob}",
+            remedy=f"check out commit {proof.sha}",
+        )
+    return data
+
+
+def _conclusion(spec: JobSpec, reporter: Reporter, gate: Gate, verdict: Verdict) -> EventBody:
+    proof = gate.proof
+    simulated = proof.simulated or gate.backend.simulated
+    checks = tuple(verdict.checks)
+    if verdict.failed is not None:
+        return ProofRejected(
+            proof=proof.proof,
+            sorry=proof.sorry,
+            step=verdict.failed.step,
+            reason=verdict.failed.evidence,
+            checks=checks,
+            conditional_on=verdict.conditional_on,
+            simulated=simulated,
+            job=spec.job,
+        )
+    patch = _patch(reporter, gate, verdict, simulated=simulated)
+    if verdict.all_required_passed and not simulated and gate.backend.kind == "pantograph":
+        return ProofVerified(
+            proof=proof.proof,
+            sorry=proof.sorry,
+            checks=checks,
+            not_checked=verdict.not_checked,
+            axioms=verdict.axioms,
+            patch=patch,
+            job=spec.job,
+        )
+    return ProofChecked(
+        proof=proof.proof,
+        sorry=proof.sorry,
+        checks=checks,
+        not_checked=verdict.not_checked,
+        patch=patch,
+        simulated=simulated,
+        job=spec.job,
+    )
+
+
+def _patch(reporter: Reporter, gate: Gate, verdict: Verdict, *, simulated: bool) -> BlobRef:
+    proof = gate.proof
+    header = PatchHeader(
+        sorry=proof.sorry,
+        proof=proof.proof,
+        repository=proof.repository,
+        sha=proof.sha,
+        declaration=proof.declaration,
+        prover=f"{proof.prover}, rung {proof.rung}",
+        toolchain=proof.toolchain or ("the simulator" if simulated else ""),
+        simulated=simulated,
+        checks=tuple(verdict.checks),
+        not_checked=verdict.not_checked,
+    )
+    after = gate.after
+    blobs = (proof.blob, git_blob(after, like=proof.blob))
+    return reporter.stage(build_patch(header, path=proof.path, before=gate.before, after=after, blobs=blobs))
+
+
+if __name__ == "__main__":
+    sys.exit(run_job(work))

@@ -1,0 +1,164 @@
+"""The patch file of a proof: a unified diff that `git apply` takes at its commit, under a header with the evidence.
+
+Bytes are kept exactly (CRLF, a missing last newline). A simulated proof's patch says SIMULATED in its first line,
+and `refuse_simulated` is what everything that proposes patches to others calls first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from store.events import Check
+
+CONTEXT_LINES = 3
+SIMULATED_MARK = "SIMULATED"
+_NOT_SIMULATED = "Simulated: no"
+_NO_NEWLINE = b"\\ No newline at end of file\n"
+
+
+class RefusedPatchError(Exception):
+    """A patch must not be proposed to anybody; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PatchHeader:
+    """What a reader of the patch is told above the diff."""
+
+    sorry: str
+    proof: str
+    repository: str
+    sha: str
+    declaration: str
+    prover: str
+    toolchain: str
+    simulated: bool
+    checks: tuple[Check, ...]
+    not_checked: tuple[str, ...]
+
+    def lines(self) -> list[str]:
+        """Return the header, without line ends. No line of it can be taken for a part of the diff."""
+        if self.simulated:
+            first = (
+                f"{SIMULATED_MARK}: made and judged by the simulator, not by Lean. This is not a proof; "
+                "do not propose it to anybody."
+            )
+        else:
+            first = f"A proof of {self.declaration}, found by unsorry"
+        fields = [
+            ("Declaration", self.declaration),
+            ("Repository", self.repository),
+            ("Commit", self.sha),
+            ("Sorry", self.sorry),
+            ("Proof", self.proof),
+            ("Prover", self.prover),
+            ("Toolchain", self.toolchain or "unknown"),
+            *(
+                (f"Check {check.step}", f"{check.verdict} (by {check.by}): {check.evidence}")
+                for check in self.checks
+            ),
+            ("Not checked", ", ".join(self.not_checked) or "nothing"),
+        ]
+        told = [_one_line(f"{name}: {value}") for name, value in fields]
+        return [_one_line(first), "", *told, "Simulated: yes" if self.simulated else _NOT_SIMULATED, ""]
+
+
+def build_patch(
+    header: PatchHeader, *, path: str, before: bytes, after: bytes, blobs: tuple[str, str]
+) -> bytes:
+    """Return the patch file that turns `before` into `after` at `path`; `blobs` are git's ids of the two."""
+    hunk = _hunk(_lines(before), _lines(after))
+    old, new = _name(f"a/{path}"), _name(f"b/{path}")
+    # git marks a name with a space by a tab after it, or the rest of the line would be a time stamp.
+    tab = "\t" if " " in path and not old.startswith('"') else ""
+    head = [
+        *header.lines(),
+        f"diff --git {old} {new}",
+        f"index {blobs[0]}..{blobs[1]}",
+        f"--- {old}{tab}",
+        f"+++ {new}{tab}",
+    ]
+    return "\n".join(head).encode() + b"\n" + hunk
+
+
+def is_simulated_patch(text: str | bytes) -> bool:
+    """Say whether the patch's header carries the simulator's mark."""
+    return any(line.startswith(SIMULATED_MARK) for line in _header(text))
+
+
+def refuse_simulated(text: str | bytes) -> None:
+    """Let pass only what says of itself that it is not simulated.
+
+    Raises:
+        RefusedPatchError: the patch is simulated, or its header does not say.
+    """
+    if is_simulated_patch(text):
+        raise RefusedPatchError(
+            "the patch is simulated: no Lean has checked it, so it is not proposed to anybody;"
+            " run the daemon with a real Lean backend and let it prove the sorry again"
+        )
+    if _NOT_SIMULATED not in _header(text):
+        raise RefusedPatchError(
+            f"the patch's header has no line {_NOT_SIMULATED!r}, so nothing says where it comes from;"
+            " only patch files as unsorry writes them are proposed"
+        )
+
+
+def _header(text: str | bytes) -> list[str]:
+    data = text.encode("utf-8", errors="replace") if isinstance(text, str) else text
+    lines: list[str] = []
+    for line in data.decode("utf-8", errors="replace").lstrip("\ufeff").splitlines():
+        if line.startswith("diff --git "):
+            break
+        lines.append(line.strip())
+    return lines
+
+
+def _lines(data: bytes) -> list[bytes]:
+    """Split at LF only, ends kept: what git calls a line."""
+    pieces = data.split(b"\n")
+    lines = [piece + b"\n" for piece in pieces[:-1]]
+    return [*lines, pieces[-1]] if pieces[-1] else lines
+
+
+def _hunk(before: Sequence[bytes], after: Sequence[bytes]) -> bytes:
+    """Return the one hunk between the first and the last differing line."""
+    limit = min(len(before), len(after))
+    same_head = next((i for i in range(limit) if before[i] != after[i]), limit)
+    same_tail = 0
+    while same_tail < limit - same_head and before[-1 - same_tail] == after[-1 - same_tail]:
+        same_tail += 1
+    start = max(0, same_head - CONTEXT_LINES)
+    old_end, new_end = len(before) - same_tail, len(after) - same_tail
+    trailing = before[old_end : old_end + CONTEXT_LINES]
+    n_old = old_end - start + len(trailing)
+    n_new = new_end - start + len(trailing)
+    out = [f"@@ -{_range(start, n_old)} +{_range(start, n_new)} @@\n".encode()]
+    for mark, lines in (
+        (b" ", before[start:same_head]),
+        (b"-", before[same_head:old_end]),
+        (b"+", after[same_head:new_end]),
+        (b" ", trailing),
+    ):
+        for line in lines:
+            out.append(mark + line)
+            if not line.endswith(b"\n"):
+                out.append(b"\n" + _NO_NEWLINE)
+    return b"".join(out)
+
+
+def _range(start: int, count: int) -> str:
+    return f"{start + 1 if count else start},{count}"
+
+
+def _name(name: str) -> str:
+    """Quote a path the way git does, where it has a character that would end the line or the quotes."""
+    if not any(character in '"\\' or ord(character) < 32 or ord(character) == 127 for character in name):
+        return name
+    escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    out = "".join(escapes.get(c) or (f"\\{ord(c):03o}" if ord(c) < 32 or ord(c) == 127 else c) for c in name)
+    return f'"{out}"'
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,198 @@
+"""Check 1, the text: what a proof's text must not say, whatever Lean would make of it.
+
+Comments and strings are told from code by the scanner's lexer. Names count in every spelling: quoted by `«»`,
+with a namespace before them, in look-alike letters, with invisible characters in between.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from pipeline.lean.lexer import ID_FIRST, ID_REST, lex
+from pipeline.lean.source_words import KEYWORDS
+from pipeline.prove.source import tokens_of_text
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+FORBIDDEN_NAMES = _words(
+    """sorry admit sorryAx native_decide bv_decide bv_check ofReduceBool ofReduceNat reduceBool reduceNat
+    trustCompiler implemented_by extern csimp run_tac run_tacq run_cmd run_elab run_meta by_elab by_elabq
+    skipKernelTC addDeclWithoutChecking lcProof lcAny lcUnreachable unsafeCast native"""
+)
+"""Refused as a name or as a part of a dotted name."""
+
+_WITH_IN = _words("open set_option")
+"""Allowed where an `in` makes them part of the proof; without it they are commands."""
+
+FORBIDDEN_WORDS = (KEYWORDS - _WITH_IN) | _words(
+    """axiom unsafe elab elab_rules macro macro_rules syntax declare_syntax_cat initialize builtin_initialize import
+    opaque notation infix infixl infixr prefix postfix attribute instance deriving meta partial
+    theorem lemma def abbrev example inductive structure class namespace section end mutual variable universe
+    include_str simproc dsimproc simproc_decl builtin_simproc alias seal unseal export local scoped private protected
+    public noncomputable register_simp_attr register_option add_decl_doc grind_pattern compile_inductive
+    where termination_by decreasing_by stop proof_wanted add_aesop_rules erase_aesop_rules"""
+)
+"""Refused as a word of its own: each opens a command, declares something that outlives the proof, leaves the rest
+of the proof out, or runs code while Lean elaborates."""
+
+_LETTER = re.compile(f"[{ID_REST}λΠΣ]")
+_BRACKETS = {
+    "(": ")",
+    "[": "]",
+    "{": "}",
+    "⟨": "⟩",
+    "⟦": "⟧",
+    "⦃": "⦄",
+    "‹": "›",
+    "«": "»",
+    "#[": "]",
+    "@[": "]",
+}
+_CLOSERS = frozenset(_BRACKETS.values())
+
+# Where the lexer and Lean could differ on what is code, nothing is read: a disagreement would hide words.
+_NUMBER_IN_WORD = re.compile(
+    rf"(?<![{ID_REST}])(?>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)[{ID_FIRST}]|[0-9]\.[eE][0-9]+[{ID_FIRST}]"
+)
+_NAME = re.compile(rf"[{ID_FIRST}][{ID_REST}]*")
+_CHARACTER = re.compile(r"'(?:[^'\\]|\\[^'\n]{1,10})'|[»\"]'|'[«\"]|«[^»]*'[^»]*»|'\\")
+_STRING_OPENS_AFTER = frozenset(" \n([{⟨,=")
+_STRING_CLOSES_BEFORE = frozenset(" \r\n)]}⟩,;.")
+
+# Letters of other scripts that look like Latin ones; NFKC does not fold them.
+_LOOKALIKES = str.maketrans(
+    "аеорсухіјѕԁցհӏոԛսνᴠωᴡᴢοιαρτκԝᴏꜱᴀᴅᴍᴛɪʏ",
+    "aeopcyxijsdghlnquvvwwzoiaptkwosadmtiy",
+)
+
+
+def complaints(replacement: str) -> tuple[str, ...]:
+    """Return why the text must not take a sorry's place; empty when there is nothing against it."""
+    found: list[str] = []
+    for character in sorted(set(replacement)):
+        category = unicodedata.category(character)
+        if category in ("Cf", "Cc", "Co", "Cs") and character not in "\n\r":
+            found.append(f"the invisible character U+{ord(character):04X}")
+        elif category in ("Zs", "Zl", "Zp") and character != " ":
+            found.append(f"the white space U+{ord(character):04X}, which is none to Lean")
+    found += _ambiguous(replacement)
+    lexed = lex(replacement)
+    bare = lexed.bare
+    if lexed.docs:
+        found.append("a doc comment, which would document what follows or be a command")
+    found += [
+        f"the letter {character} (U+{ord(character):04X}), which no name in Lean has"
+        for character in sorted(set(bare))
+        if unicodedata.category(character) in ("Lu", "Ll", "Lo") and not _LETTER.match(character)
+    ]
+    if "-/" in bare:
+        found.append("the end of a comment that the replacement does not open")
+    tokens, unclosed = tokens_of_text(replacement)
+    if unclosed is not None:
+        found.append(f"not closed inside the replacement: {unclosed}")
+    if _ends_in_comment(replacement):
+        found.append("a line comment at the end would hide the source after it")
+    words = [token.text for token in tokens]
+    found += _unbalanced(words)
+    found += _commands(words)
+    for position, word in enumerate(words):
+        following = words[position + 1] if position + 1 < len(words) else ""
+        complaint = _word(word, following)
+        if complaint is not None and complaint not in found:
+            found.append(complaint)
+    return tuple(found)
+
+
+def skeleton(name: str) -> str:
+    """Return the name as it looks: no quotes, no invisible characters, look-alikes folded to Latin letters."""
+    plain = unicodedata.normalize("NFKC", name).replace("«", "").replace("»", "")
+    visible = "".join(character for character in plain if unicodedata.category(character) != "Cf")
+    return visible.translate(_LOOKALIKES)
+
+
+def _word(word: str, following: str) -> str | None:
+    if word == "@[":
+        return "an attribute: one on a local declaration outlives the proof"
+    if word == "eval" and following == "%":
+        return "eval%, which runs code while Lean elaborates"
+    if word.startswith("#") and len(word) > 1 and word[1].isalpha():
+        return f"the command {word}"
+    plain = skeleton(word)
+    parts = plain.split(".")
+    shown = word if plain == word else f"{word} (a spelling of {plain})"
+    if plain in FORBIDDEN_WORDS or any(part in FORBIDDEN_NAMES for part in parts):
+        return f"the word {shown}"
+    if parts[0] == "debug" and len(parts) > 1:
+        return f"the option {shown}"
+    if plain == "set_option" and skeleton(following).split(".")[0] == "debug":
+        return f"the option {following}"
+    return None
+
+
+def _ambiguous(text: str) -> list[str]:
+    """Return what could be read in two ways: as a string, a character, a number, or as what begins inside one.
+
+    Lean cuts `0'"'` into a number and a character, and `⁻¹'"` may be a token of some library with a string after
+    it: the lexer cannot know. So strings are taken only where white space or a bracket stands around them.
+    """
+    found: list[str] = []
+    if re.search(r"\r(?!\n)", text):
+        found.append("a carriage return that ends no line")
+    if _NUMBER_IN_WORD.search(text):
+        found.append("a number that runs into a word")
+    if _CHARACTER.search(text) or _CHARACTER.search(_NAME.sub("x", text)):
+        found.append("a character literal, or a tick beside a quotation mark")
+    pieces = text.split('"')
+    for at in range(1, len(pieces), 2):
+        before, inside = pieces[at - 1], pieces[at]
+        after = pieces[at + 1] if at + 1 < len(pieces) else None
+        plain = (
+            after is not None
+            and not set(inside) & set("\\{}\n\r")
+            and (before[-1:] in _STRING_OPENS_AFTER if before else at == 1)
+            and (after[:1] in _STRING_CLOSES_BEFORE if after else at + 2 == len(pieces))
+        )
+        if not plain:
+            found.append("a quotation mark that is not plainly the edge of a string on one line")
+            break
+    return found
+
+
+def _commands(words: list[str]) -> list[str]:
+    """Return what makes a command of its own: an `open` or `set_option` without the `in` that ties it down."""
+    waiting = ""
+    for position, word in enumerate(words):
+        plain = skeleton(word)
+        following = words[position + 1] if position + 1 < len(words) else ""
+        if plain in _WITH_IN:
+            if waiting:
+                break
+            waiting = plain
+        elif plain == "in":
+            if waiting and not following:
+                break
+            waiting = ""
+        elif (plain, following) == ("let", "rec"):
+            return ["let rec, which declares what outlives the proof"]
+    return [f"the command {waiting}, which has no `in` with something after it"] if waiting else []
+
+
+def _unbalanced(words: list[str]) -> list[str]:
+    stack: list[str] = []
+    for word in words:
+        if word in _BRACKETS:
+            stack.append(_BRACKETS[word])
+        elif word in _CLOSERS and (not stack or stack.pop() != word):
+            return [f"a closing {word} that the replacement does not open"]
+    return [f"an opening bracket without its {stack[-1]}"] if stack else []
+
+
+def _ends_in_comment(replacement: str) -> bool:
+    """Say whether text after the replacement, on its last line, would be read as a comment."""
+    probe = "unsorry_probe"
+    tokens, _ = tokens_of_text(f"{replacement} {probe}")
+    return not tokens or tokens[-1].text != probe

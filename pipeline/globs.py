@@ -1,0 +1,65 @@
+"""Which paths of a repository a watchlist entry means.
+
+`*` and `?` stop at `/`, `[a-z]` and `[!a-z]` are one character, `**/` is any number of folders, also none, and a
+`**` at the end is everything below. So `**/*.lean` means every Lean file, `*.lean` only those at the root,
+`Foo/**` everything in `Foo`. A pattern must match the whole path; upper and lower case differ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+EVERY_LEAN_FILE = "**/*.lean"
+_PIECE = re.compile(r"\*\*/|\*\*|\*|\?|\[!?[^\]/]+\]|.", re.DOTALL)
+
+
+def translate(pattern: str) -> str:
+    """The regex of one pattern."""
+    parts = []
+    for piece in _PIECE.findall(pattern.removeprefix("./")):
+        match piece:
+            case "**/":
+                parts.append("(?:[^/]+/)*+")
+            case "**":
+                parts.append(".*")
+            case "*":
+                parts.append("[^/]*")
+            case "?":
+                parts.append("[^/]")
+            case _ if len(piece) > 1:
+                negated = "^" if piece.startswith("[!") else ""
+                inside = (
+                    piece[1:-1].removeprefix("!").replace("\\", r"\\").replace("^", r"\^").replace("[", r"\[")
+                )
+                parts.append(f"[{negated}{inside}]")
+            case _:
+                parts.append(re.escape(piece))
+    return "".join(parts)
+
+
+def path_filter(include: Sequence[str], exclude: Sequence[str]) -> Callable[[str], bool]:
+    """Whether a path is meant: matched by one of `include` (by default every Lean file), by none of `exclude`.
+
+    Raises:
+        ValueError: A pattern is malformed; the message names it.
+    """
+    wanted = _compile(include or (EVERY_LEAN_FILE,))
+    unwanted = _compile(exclude)
+
+    def meant(path: str) -> bool:
+        return any(item.fullmatch(path) for item in wanted) and not any(
+            item.fullmatch(path) for item in unwanted
+        )
+
+    return meant
+
+
+def _compile(patterns: Sequence[str]) -> list[re.Pattern[str]]:
+    compiled = []
+    for pattern in patterns:
+        try:
+            compiled.append(re.compile(translate(pattern), re.DOTALL))
+        except re.error as error:
+            raise ValueError(f"path pattern {pattern!r}: {error}") from error
+    return compiled

@@ -1,0 +1,270 @@
+"""Which characters of a Lean file are code: the layer below the scanner.
+
+Owns comments (nested, doc), strings (escapes, raw, interpolated), character literals and `«»` names. `lex`
+turns a text into two masks of the same length, so that every offset means the same place in all three: `code`
+has comments blanked and `bare` has string contents and quoted names blanked as well. Whoever looks for
+keywords looks in `bare`, whoever wants to show text takes it from `code`. It does not know commands.
+
+Lengths are code points. Nothing here raises on any input, and everything is linear in its size.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass
+
+# Lean's own classes (Init/Meta: isLetterLike, isSubScriptAlnum). Python's \w is wider: it takes `λ` and `²`.
+_LETTERLIKE = (
+    "\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u017f"
+    "\u0391-\u039f\u03a1\u03a2\u03a4-\u03a9\u03b1-\u03ba\u03bc-\u03fb"
+    "\u1f00-\u1ffe\u2100-\u214f\U0001d49c-\U0001d59f"
+)
+ID_FIRST = f"A-Za-z_{_LETTERLIKE}"
+"""The inside of a regex class: what an identifier begins with."""
+ID_REST = f"A-Za-z0-9_'!?{_LETTERLIKE}\u2080-\u2089\u2090-\u209c\u1d62-\u1d6a\u2c7c"
+"""The inside of a regex class: what an identifier goes on with."""
+
+DOC_MARK = "\x01"
+"""Stands in `bare` where a `/-- -/` begins; only the offsets in `Lexed.docs` count, the source may hold one."""
+MODULE_DOC_MARK = "\x02"
+"""The same for `/-! -/`, which is a command of its own."""
+NAME_FILLER = "x"
+STRING_FILLER = '"'
+
+_CHAR = rf"'(?<![{ID_REST}]')(?:\\(?:x[0-9a-fA-F]{{2}}|u\{{?[0-9a-fA-F]{{1,6}}\}}?|.)|[^\\'\n])'"
+# Every alternative begins with a literal, so that the search skips over plain text at the speed of C.
+_NEXT = re.compile(rf"--[^\n]*|/-[-!]?|\"|«[^«»\n]*»|{_CHAR}")
+_NEXT_IN_HOLE = re.compile(rf"--[^\n]*|/-[-!]?|\"|«[^«»\n]*»|[{{}}]|{_CHAR}")
+_COMMENT_EDGE = re.compile(r"/-|-/")
+_STRING_REST = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_INTERPOLATED_REST = re.compile(r'[^"\\{]*+(?:\\.[^"\\{]*+)*+["{]', re.DOTALL)
+_INTERPOLATED_BEFORE = re.compile(
+    rf"(?<![{ID_REST}.])(?:[smf]!|throwError|logInfo|logWarning|logError|dbg_trace|panic!|trace\[[\w.]+\]) ?\Z"
+)
+_LONGEST_INTERPOLATED_BEFORE = 64
+_BEFORE_INTERPOLATED = frozenset(" !roge]")  # how the words above can end
+
+
+@dataclass(frozen=True, slots=True)
+class Lexed:
+    """A text and its masks. `docs` maps the offset of a doc comment to the offset after it."""
+
+    text: str
+    code: str
+    bare: str
+    docs: dict[int, int]
+    errors: tuple[str, ...]
+
+
+class Positions:
+    """Offsets in a text to lines, columns and bytes. Building it and each question are cheap on any input."""
+
+    _CHUNK = 1024
+
+    def __init__(self, text: str, bare: str) -> None:
+        self._text = text
+        self._bare = bare
+        self._starts = array("Q", [0])
+        self._starts.extend(match.end() for match in re.finditer("\n", text))
+        self._first: dict[int, int] = {}
+        self._chunks: array[int] | None = None
+        if not text.isascii():
+            self._chunks = array("Q", [0])
+            for at in range(0, len(text), self._CHUNK):
+                size = len(text[at : at + self._CHUNK].encode("utf-8", "surrogateescape"))
+                self._chunks.append(self._chunks[-1] + size)
+
+    def line(self, at: int) -> int:
+        """The line, from 1."""
+        return bisect_right(self._starts, at)
+
+    def column(self, at: int) -> int:
+        """The column, from 0, in code points."""
+        return at - self._starts[bisect_right(self._starts, at) - 1]
+
+    def byte(self, at: int) -> int:
+        """The offset into the original bytes, also where those were not valid UTF-8."""
+        if self._chunks is None:
+            return at
+        chunk, rest = divmod(at, self._CHUNK)
+        tail = self._text[at - rest : at].encode("utf-8", "surrogateescape")
+        return self._chunks[chunk] + len(tail)
+
+    def is_first(self, at: int) -> bool:
+        """Whether nothing but white space and comments stands before it on its line."""
+        line = bisect_right(self._starts, at) - 1
+        first = self._first.get(line)
+        if first is None:
+            match = _SPACE.match(self._bare, self._starts[line])
+            first = self._first[line] = match.end() if match else at
+        return first == at
+
+    def previous(self, at: int, *, least: int = 0) -> int:
+        """The offset after the last character of code before `at` (`least` where there is none)."""
+        width = 64
+        while at > least:
+            start = max(least, at - width)
+            kept = self._bare[start:at].rstrip()
+            if kept:
+                return start + len(kept)
+            at, width = start, width * 2
+        return least
+
+
+_SPACE = re.compile(r"\s*")
+
+
+def decode(data: bytes) -> tuple[str, str | None]:
+    """The text, and why it is not what the bytes say where it is not.
+
+    A byte that is no UTF-8 becomes one lone surrogate, which encodes back to itself: offsets stay exact.
+    """
+    try:
+        return data.decode("utf-8"), None
+    except UnicodeDecodeError as error:
+        return data.decode("utf-8", "surrogateescape"), f"not valid UTF-8 at byte {error.start}"
+
+
+def printable(text: str) -> str:
+    """The text with U+FFFD for what was no UTF-8, so that it can be written anywhere. Same length."""
+    return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
+
+
+def lex(text: str) -> Lexed:
+    """Mask comments, strings and quoted names; see the module."""
+    try:
+        return _Lexer(text, interpolate=True).run()
+    except _OpenHole:
+        # A `{` in an interpolated string never closed. Reading such strings as plain ones loses the code in
+        # their holes, reading on inside the hole would lose the rest of the file.
+        return _Lexer(text, interpolate=False).run()
+
+
+class _OpenHole(Exception):  # noqa: N818 - control flow inside this module
+    """The text ended inside an interpolation."""
+
+
+class _Lexer:
+    def __init__(self, text: str, *, interpolate: bool) -> None:
+        self.text = text
+        self.interpolate = interpolate
+        self.code: list[str] = []
+        self.bare: list[str] = []
+        self.docs: dict[int, int] = {}
+        self.errors: list[str] = []
+        self.done = 0  # everything before is in the masks
+        self.holes: list[int] = []  # open interpolations, innermost last: braces open inside each
+
+    def run(self) -> Lexed:
+        text = self.text
+        if text.startswith("\ufeff"):
+            self._put(0, 1, code=" ", bare=" ")
+        at = self.done
+        while match := (_NEXT_IN_HOLE if self.holes else _NEXT).search(text, at):
+            start, at = match.span()
+            what = text[start]
+            if what == "-":
+                self._blank(start, at)
+            elif what == "/":
+                at = self._comment(start, match.group())
+            elif what == '"':
+                at = self._string(start)
+            elif what == "«":
+                self._put(start, at, code=text[start:at], bare=NAME_FILLER * (at - start))
+            elif what == "{":
+                self.holes[-1] += 1
+            elif what == "}":
+                if self.holes[-1]:
+                    self.holes[-1] -= 1
+                else:
+                    self.holes.pop()
+                    at = self._interpolated(start, at)
+            else:
+                self._put(start, at, code=text[start:at], bare=STRING_FILLER * (at - start))
+        if self.holes:
+            raise _OpenHole
+        rest = text[self.done :]
+        code = "".join([*self.code, rest])
+        bare = "".join([*self.bare, rest])
+        return Lexed(text=text, code=code, bare=bare, docs=self.docs, errors=tuple(self.errors))
+
+    def _put(self, start: int, end: int, *, code: str, bare: str) -> None:
+        """Copy the plain text before `start`, then the masks of what stands there."""
+        before = self.text[self.done : start]
+        self.code += (before, code)
+        self.bare += (before, bare)
+        self.done = end
+
+    def _blank(self, start: int, end: int, *, mark: str = "") -> None:
+        blank = " " * (end - start)
+        self._put(start, end, code=blank, bare=mark + blank[len(mark) :])
+
+    def _unclosed(self, what: str, at: int) -> None:
+        self.errors.append(f"{what} that begins in line {self.text.count(chr(10), 0, at) + 1} is not closed")
+
+    def _comment(self, start: int, opening: str) -> int:
+        depth = 1
+        # Lean steps over the character after `/-`, so `/-/` opens; after `/--` it looks at once for `-/`.
+        at = start + max(3, len(opening))
+        while depth:
+            edge = _COMMENT_EDGE.search(self.text, at)
+            if edge is None:
+                self._unclosed("a comment", start)
+                self._blank(start, len(self.text))
+                return len(self.text)
+            depth += 1 if edge.group() == "/-" else -1
+            at = edge.end()
+        mark = {"/--": DOC_MARK, "/-!": MODULE_DOC_MARK}.get(opening, "")
+        if mark:
+            self.docs[start] = at
+        self._blank(start, at, mark=mark)
+        return at
+
+    def _string(self, start: int) -> int:
+        before = self.text[start - 1] if start else ""
+        if before in ("r", "#"):
+            raw = self._raw_end(start)
+            if raw is not None:
+                return self._close_string(start, raw)
+        # One look at the character before spares most strings the regex.
+        if before in _BEFORE_INTERPOLATED and self.interpolate and self._is_interpolated(start):
+            return self._interpolated(start, start + 1)
+        match = _STRING_REST.match(self.text, start + 1)
+        return self._close_string(start, match.end() if match else -1)
+
+    def _close_string(self, start: int, end: int) -> int:
+        if end < 0:
+            self._unclosed("a string", start)
+            end = len(self.text)
+        self._put(start, end, code=self.text[start:end], bare=STRING_FILLER * (end - start))
+        return end
+
+    def _raw_end(self, start: int) -> int | None:
+        """The end of `r"…"`, `r#"…"#`; -1 where it is not closed, None where this is no raw string."""
+        text, before = self.text, start
+        while before and text[before - 1] == "#":
+            before -= 1
+        if not before or text[before - 1] != "r" or before - 1 < self.done:
+            return None
+        if before > 1 and re.match(f"[{ID_REST}.]", text[before - 2]):
+            return None
+        closing = '"' + text[before:start]
+        end = text.find(closing, start + 1)
+        return end + len(closing) if end >= 0 else -1
+
+    def _is_interpolated(self, start: int) -> bool:
+        before = self.text[max(0, start - _LONGEST_INTERPOLATED_BEFORE) : start]
+        return _INTERPOLATED_BEFORE.search(before) is not None
+
+    def _interpolated(self, start: int, at: int) -> int:
+        """Read on from `at` to the end of the string or into its next hole; mask from `start`."""
+        match = _INTERPOLATED_REST.match(self.text, at)
+        if match is None:
+            return self._close_string(start, -1)
+        end = match.end()
+        if self.text[end - 1] == "{":
+            self.holes.append(0)
+        self._put(start, end, code=self.text[start:end], bare=STRING_FILLER * (end - start))
+        return end

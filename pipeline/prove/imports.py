@@ -1,0 +1,66 @@
+"""Which files of the project a file imports, directly or not, and which libraries.
+
+Read off the text: a module that is a file under the project's root is the project's own, any other a library's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.lean.scanner import SourceFile, parse
+
+MAX_FILES = 5000
+CORE = frozenset({"Init", "Std", "Lean", "Lake"})
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A file of the project that is imported."""
+
+    module: str
+    data: bytes
+    source: SourceFile
+
+
+@dataclass(frozen=True, slots=True)
+class Closure:
+    """Everything that is imported. `libraries` are the first parts of the names that are no files here."""
+
+    files: tuple[Imported, ...]
+    libraries: frozenset[str]
+    complete: bool
+
+    @property
+    def core_only(self) -> bool:
+        """Say whether nothing but what comes with Lean itself is imported."""
+        return self.complete and self.libraries <= CORE
+
+
+def local_file(project: Path, module: str) -> Path | None:
+    """Return the module's file if the project has one, and not by a link that leads out of it."""
+    file = project.joinpath(*module.split(".")).with_suffix(".lean")
+    inside = file.is_file() and file.resolve().is_relative_to(project.resolve())
+    return file if inside else None
+
+
+def closure(project: Path, imports: Iterable[str]) -> Closure:
+    """Follow imports through the project's files."""
+    todo = list(dict.fromkeys(imports))
+    seen = set(todo)
+    files: list[Imported] = []
+    libraries: set[str] = set()
+    while todo and len(files) < MAX_FILES:
+        module = todo.pop()
+        file = local_file(project, module)
+        if file is None:
+            libraries.add(module.split(".")[0])
+            continue
+        data = file.read_bytes()
+        source = parse(data)
+        files.append(Imported(module, data, source))
+        new = [name for name in source.imports if name not in seen]
+        seen.update(new)
+        todo += new
+    return Closure(tuple(files), frozenset(libraries), complete=not todo)

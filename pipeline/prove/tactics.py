@@ -1,0 +1,236 @@
+"""Rung 0: which tactics to try on a goal, in which order.
+
+First what closes a goal outright, cheapest first, for whatever Lean and Mathlib there are: a tactic that the
+REPL cannot parse is unknown there and `Ladder` stops offering it to that process. Then what the goal's and the
+hypotheses' connectives suggest. No model, no randomness: the same goal gives the same list.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pipeline.lean.messages import Goal, Variable
+from pipeline.prove.propositions import Shape, shape, strip_parentheses
+
+CLOSERS: tuple[str, ...] = (
+    "rfl",
+    "trivial",
+    "assumption",
+    "contradiction",
+    "decide",
+    "simp",
+    "omega",
+    "simp_all",
+    "tauto",
+    "norm_num",
+    "ring",
+    "linarith",
+    "positivity",
+    "grind",
+    "nlinarith",
+    "field_simp",
+    "norm_cast",
+    "aesop",
+)
+"""Tried on every goal."""
+
+# bv_decide is not here: it rests on native evaluation, which the axiom check refuses.
+CLOSERS_AT_START: tuple[str, ...] = ("simp_arith", "gcongr", "fun_prop", "measurability", "exact?")
+"""Slow or special: tried on a sorry's own goal only, after everything in `CLOSERS`."""
+
+OF_LIBRARIES = frozenset(
+    (
+        *("tauto", "norm_num", "ring", "linarith", "positivity", "nlinarith", "field_simp", "aesop"),
+        *("gcongr", "fun_prop", "measurability"),
+    )
+)
+"""Those of Mathlib and its kin; not offered where nothing but Lean's own modules is imported."""
+
+_INDUCTIVE = re.compile(r"^(?:Nat|ℕ|Bool|List\b.*|Option\b.*|Fin\b.*)$")
+_IDENTIFIER = re.compile(r"^[^\W\d]\w*[!?']*$")
+_PARSE_FAILURES_OF_A_SHAPE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A tactic to try.
+
+    `template` is what is remembered as unknown. `commits`: when it succeeds nothing that was provable is lost, so
+    the rest of the list need not be tried.
+    """
+
+    text: str
+    template: str
+    cost: int = 0
+    commits: bool = False
+
+
+@dataclass(slots=True)
+class Ladder:
+    """The candidates for a goal, less what one REPL process has shown not to know.
+
+    `core_only`: no library is imported. `closers` replaces the list of that name.
+    """
+
+    core_only: bool = False
+    closers: tuple[str, ...] = CLOSERS
+    _parsed: set[str] = field(default_factory=set)
+    _unparsed: dict[str, int] = field(default_factory=dict)
+
+    def candidates(self, goal: Goal, *, at_start: bool) -> Iterator[Candidate]:
+        """Yield what to try on the goal, best first; what is learnt meanwhile already counts."""
+        for candidate in _all(goal, closers=self.closers, at_start=at_start):
+            if self.offers(candidate):
+                yield candidate
+
+    def offers(self, candidate: Candidate) -> bool:
+        """Say whether there is a chance that the process knows the tactic."""
+        if self.core_only and candidate.template in OF_LIBRARIES:
+            return False
+        if candidate.template in self._parsed:
+            return True
+        limit = 1 if candidate.template == candidate.text else _PARSE_FAILURES_OF_A_SHAPE
+        return self._unparsed.get(candidate.template, 0) < limit
+
+    def saw(self, candidate: Candidate, *, parsed: bool) -> None:
+        """Remember whether the process could parse the tactic at all."""
+        if parsed:
+            self._parsed.add(candidate.template)
+        else:
+            self._unparsed[candidate.template] = self._unparsed.get(candidate.template, 0) + 1
+
+
+def _all(goal: Goal, *, closers: tuple[str, ...], at_start: bool) -> Iterator[Candidate]:
+    target = shape(goal.target.render())
+    names = _Names(goal)
+    for text in closers:
+        yield Candidate(text, text)
+    usable = [variable for variable in goal.vars if _accessible(variable)]
+    shapes = [(variable, shape(_type(variable))) for variable in usable]
+    yield from _of_target(target, names)
+    yield from _of_hypotheses(shapes, names)
+    yield from _choices(target, shapes)
+    yield from _rewrites(shapes)
+    yield from _inductions(usable)
+    if at_start:
+        for text in CLOSERS_AT_START:
+            yield Candidate(text, text)
+
+
+def _of_target(target: Shape, names: _Names) -> Iterator[Candidate]:
+    """Steps that the target itself asks for and that lose nothing."""
+    if target.connective == "forall":
+        for name in target.names or ("x",):
+            yield Candidate(f"intro {names.fresh(name)}", "intro _", commits=True)
+            return
+    if target.connective in ("arrow", "not"):
+        yield Candidate(f"intro {names.fresh('h')}", "intro _", commits=True)
+    if target.connective in ("and", "iff"):
+        yield Candidate("constructor", "constructor", commits=True)
+    if target.connective in ("other", "equation"):
+        # A definition may hide a function type; `≠` does.
+        yield Candidate(f"intro {names.fresh('h')}", "intro _", cost=1)
+
+
+def _of_hypotheses(shapes: list[tuple[Variable, Shape]], names: _Names) -> Iterator[Candidate]:
+    types = {strip_parentheses(" ".join(_type(variable).split())): variable for variable, _ in shapes}
+    for variable, found in shapes:
+        name = variable.user_name
+        if found.connective in ("and", "exists", "iff"):
+            left, right = names.fresh(name), names.fresh(name, but_not=names.fresh(name))
+            yield Candidate(f"obtain ⟨{left}, {right}⟩ := {name}", "obtain ⟨_, _⟩ := _", commits=True)
+            yield Candidate(
+                f"cases {name} with | intro {left} {right} => ?_", "cases _ with | intro", commits=True
+            )
+            yield Candidate(f"cases {name}", "cases _", cost=3)
+        elif found.connective == "or":
+            fresh = names.fresh(name)
+            yield Candidate(f"rcases {name} with {fresh} | {fresh}", "rcases _ with _ | _", commits=True)
+            yield Candidate(
+                f"cases {name} with | inl {fresh} => ?_ | inr {fresh} => ?_",
+                "cases _ with | inl",
+                commits=True,
+            )
+            yield Candidate(f"cases {name}", "cases _", cost=3)
+        elif found.connective == "false":
+            yield Candidate(f"exact {name}.elim", "exact _.elim", commits=True)
+    for variable, found in shapes:
+        argument = types.get(strip_parentheses(found.left)) if found.connective == "arrow" else None
+        if argument is None or strip_parentheses(found.right) in types:
+            continue
+        if shape(found.right).connective in ("and", "or", "exists", "iff", "arrow", "false", "not"):
+            text = f"have {names.fresh('h')} := {variable.user_name} {argument.user_name}"
+            # What comes of it is a hypothesis more and nothing less.
+            yield Candidate(text, "have _ := _ _", cost=1, commits=True)
+
+
+def _choices(target: Shape, shapes: list[tuple[Variable, Shape]]) -> Iterator[Candidate]:
+    """Steps that may lead astray: each is a branch of the search."""
+    for variable, found in shapes:
+        if found.connective in ("arrow", "forall", "not", "iff") and not _is_type(variable):
+            yield Candidate(f"apply {variable.user_name}", "apply _", cost=1)
+    if target.connective == "or":
+        yield Candidate("left", "left", cost=1)
+        yield Candidate("right", "right", cost=1)
+    if target.connective == "exists":
+        yield Candidate("exact ⟨_, ‹_›⟩", "exact ⟨_, ‹_›⟩")
+        yield Candidate("refine ⟨_, rfl⟩", "refine ⟨_, rfl⟩", cost=1)
+        yield Candidate("constructor", "constructor", cost=3)
+    if target.connective not in ("false", "arrow", "forall", "not") and any(
+        found.connective == "not" or found.right == "False" for _, found in shapes
+    ):
+        yield Candidate("exfalso", "exfalso", cost=2)
+    if target.connective == "equation":
+        yield Candidate("ext", "ext", cost=2)
+        yield Candidate("funext x", "funext _", cost=2)
+
+
+def _rewrites(shapes: list[tuple[Variable, Shape]]) -> Iterator[Candidate]:
+    for variable, found in shapes:
+        if found.connective == "equation" and "=" in _type(variable):
+            name = variable.user_name
+            yield Candidate(f"subst {name}", "subst _", cost=1)
+            yield Candidate(f"rw [{name}]", "rw [_]", cost=2)
+            yield Candidate(f"rw [← {name}]", "rw [← _]", cost=3)
+
+
+def _inductions(variables: list[Variable]) -> Iterator[Candidate]:
+    for variable in variables:
+        if _INDUCTIVE.match(_type(variable)):
+            name = variable.user_name
+            yield Candidate(f"cases {name} <;> simp_all", "cases _ <;> simp_all", cost=2)
+            yield Candidate(f"induction {name} <;> simp_all", "induction _ <;> simp_all", cost=2)
+            yield Candidate(f"induction {name} <;> omega", "induction _ <;> omega", cost=2)
+
+
+class _Names:
+    """Fresh names for one goal."""
+
+    def __init__(self, goal: Goal) -> None:
+        self._taken = {variable.user_name.rstrip("✝") for variable in goal.vars}
+
+    def fresh(self, base: str, *, but_not: str = "") -> str:
+        """Return the base, or the base with a number, that no hypothesis has."""
+        base = base.rstrip("✝")
+        if not _IDENTIFIER.match(base):
+            base = "h"
+        name, count = base, 0
+        while name in self._taken or name == but_not:
+            count += 1
+            name = f"{base}{count}" if not base[-1].isdigit() else f"{base}_{count}"
+        return name
+
+
+def _accessible(variable: Variable) -> bool:
+    return not variable.inaccessible and _IDENTIFIER.match(variable.user_name) is not None
+
+
+def _type(variable: Variable) -> str:
+    return "" if variable.type is None else variable.type.render()
+
+
+def _is_type(variable: Variable) -> bool:
+    """Say whether the hypothesis is a type or a predicate (`p : Prop`, `P : Nat → Prop`): nothing to apply."""
+    return _type(variable).rstrip().endswith(("Prop", "Type", "Sort"))

@@ -1,0 +1,514 @@
+"""Every event type: frozen, versioned, documented.
+
+An event's `type` is snake_case past tense and never a Python path; renaming a class here changes nothing on
+disk. A change of shape is a new `schema_version` and an upcast in `upcast.py`; old rows are never rewritten.
+Every field name ends in its unit where it has one. `simulated` is true on every fact that the simulator, and
+not Lean, is the source of.
+
+Streams: `repository:<key>` (watching, commits, scans, sorrys), `job:<id>`, `proof:<id>`, `config`, `daemon`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")]
+"""A git object id, SHA-1 or SHA-256, in full."""
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""A SHA-256 in hex: the key of a blob."""
+
+
+class EventBody(BaseModel):
+    """What an event says. Subclasses set `type`; pydantic refuses unknown fields."""
+
+    # NaN and infinity have no JSON: they would be stored as null and could not be read back.
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    type: ClassVar[str]
+    schema_version: ClassVar[int] = 1
+
+
+class Part(BaseModel):
+    """A value inside an event body."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+# --- the service ----------------------------------------------------------------------------------------
+
+
+class DaemonStarted(EventBody):
+    """The log is open, the view is caught up, work begins."""
+
+    type: ClassVar[str] = "daemon_started"
+    version: str
+    pid: int
+    host: str
+    lean: Literal["pantograph", "simulator", "none"]
+    lean_detail: str
+    sqlite: str
+
+
+class DaemonStopped(EventBody):
+    """The daemon ended on purpose. A daemon that was killed leaves no such event."""
+
+    type: ClassVar[str] = "daemon_stopped"
+    reason: str
+    pid: int
+
+
+class ConfigLoaded(EventBody):
+    """Settings took effect. `settings` is the whole of them, without secrets."""
+
+    type: ClassVar[str] = "config_loaded"
+    path: str
+    digest: Digest
+    settings: dict[str, Any]
+
+
+class ConfigRejected(EventBody):
+    """A changed file was not valid; the earlier settings stay in force."""
+
+    type: ClassVar[str] = "config_rejected"
+    path: str
+    digest: Digest
+    errors: tuple[str, ...]
+
+
+# --- repositories -----------------------------------------------------------------------------------------
+
+
+class RepositoryWatched(EventBody):
+    """A watchlist entry took effect, for the first time or changed. `repository` is host/owner/name."""
+
+    type: ClassVar[str] = "repository_watched"
+    repository: str
+    url: str
+    branches: tuple[str, ...]
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    every_s: float
+    enabled: bool
+    opt_out: bool
+
+
+class RepositoryUnwatched(EventBody):
+    """The entry left the watchlist. What was learnt of the repository stays."""
+
+    type: ClassVar[str] = "repository_unwatched"
+    repository: str
+
+
+RepositoryProblem = Literal["unreachable", "gone", "auth_failed", "rate_limited", "empty", "invalid"]
+
+
+class RepositoryFailed(EventBody):
+    """Polling began to fail, or fails for another reason than before. Nothing else stops because of it."""
+
+    type: ClassVar[str] = "repository_failed"
+    repository: str
+    problem: RepositoryProblem
+    reason: str
+    remedy: str
+
+
+class RepositoryRecovered(EventBody):
+    """Polling works again."""
+
+    type: ClassVar[str] = "repository_recovered"
+    repository: str
+
+
+class RepositoryRenamed(EventBody):
+    """The forge says that the repository lives elsewhere now; its history here goes on under its old key."""
+
+    type: ClassVar[str] = "repository_renamed"
+    repository: str
+    new_url: str
+    forge_id: int | None
+
+
+class BranchCreated(EventBody):
+    """A branch that matches the watchlist was seen for the first time, or again after it was deleted or unwatched."""
+
+    type: ClassVar[str] = "branch_created"
+    repository: str
+    branch: str
+    tip: Sha
+    is_default: bool
+
+
+class BranchRewritten(EventBody):
+    """A force-push: `old` is no ancestor of `new`. `base` is their merge base, None where there is none.
+
+    `dropped` lists the first-parent commits from `old` down to `base` (newest first, at most 1000).
+    """
+
+    type: ClassVar[str] = "branch_rewritten"
+    repository: str
+    branch: str
+    old: Sha
+    new: Sha
+    base: Sha | None
+    dropped: tuple[Sha, ...]
+
+
+class BranchDeleted(EventBody):
+    type: ClassVar[str] = "branch_deleted"
+    repository: str
+    branch: str
+    last: Sha
+
+
+class BranchUnwatched(EventBody):
+    """The branch is still there and is not asked for any more: `branches` or the default branch changed.
+
+    What was learnt of it stays, and no work is done for it. Its return is a `branch_created`.
+    """
+
+    type: ClassVar[str] = "branch_unwatched"
+    repository: str
+    branch: str
+    last: Sha
+
+
+class CommitObserved(EventBody):
+    """A commit stands on a watched branch. First-parent order, oldest first, one event a commit and branch.
+
+    `baseline` marks the tip at first sight, whose ancestors are not imported.
+    """
+
+    type: ClassVar[str] = "commit_observed"
+    repository: str
+    branch: str
+    sha: Sha
+    parents: tuple[Sha, ...]
+    author: str
+    committed_at: AwareDatetime
+    subject: str
+    baseline: bool
+
+
+# --- scanning ---------------------------------------------------------------------------------------------
+
+
+class BlobRef(Part):
+    """A payload that lies in the log's blob table: JSON, compressed there, named by the hash of its bytes."""
+
+    sha256: Digest
+    size_bytes: int
+
+
+class FileScanned(EventBody):
+    """The scanner read one file at one commit. `scan` is a `store.scanned.ScannedFile` as JSON.
+
+    Only files that differ from the previous scanned commit of the branch have an event.
+    """
+
+    type: ClassVar[str] = "file_scanned"
+    repository: str
+    branch: str
+    sha: Sha
+    path: str
+    blob: Sha
+    error: str | None
+    n_declarations: int
+    n_sorries: int
+    scan: BlobRef
+
+
+class FileRemoved(EventBody):
+    """A file that was there at the previous scanned commit is gone (deleted, renamed away, or excluded)."""
+
+    type: ClassVar[str] = "file_removed"
+    repository: str
+    branch: str
+    sha: Sha
+    path: str
+
+
+class CommitScanned(EventBody):
+    """All Lean files of a commit are accounted for; the sorry events of the commit stand before this one.
+
+    `include` and `exclude` are the path patterns that it was scanned with: with others it is scanned again.
+    """
+
+    type: ClassVar[str] = "commit_scanned"
+    schema_version: ClassVar[int] = 2
+    repository: str
+    branch: str
+    sha: Sha
+    base: Sha | None
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    files_scanned: int
+    files_removed: int
+    files_failed: int
+    seconds: float
+
+
+class SorryPlace(Part):
+    """Where a sorry stands at a commit. Line from 1, column from 0 in code points, bytes half open."""
+
+    path: str
+    blob: Sha
+    line: int
+    column: int
+    byte_start: int
+    byte_end: int
+    declaration: str
+    kind: str
+    statement: str
+    statement_hash: str
+    ordinal: int
+    token: Literal["sorry", "admit"]
+    mode: Literal["term", "tactic"]
+    context_hash: str
+
+
+class SorryEvent(EventBody):
+    """Common to every step of a sorry's life."""
+
+    repository: str
+    branch: str
+    sha: Sha
+    sorry: str
+
+
+class SorryOpened(SorryEvent):
+    """First sight, or back again after it was filled or removed (`reopened`)."""
+
+    type: ClassVar[str] = "sorry_opened"
+    place: SorryPlace
+    reopened: bool
+
+
+class SorryMoved(SorryEvent):
+    """Same goal, other place: lines shifted, the file moved, or the declaration was renamed."""
+
+    type: ClassVar[str] = "sorry_moved"
+    place: SorryPlace
+    what: tuple[Literal["line", "file", "rename", "context"], ...]
+
+
+class SorryChanged(SorryEvent):
+    """The statement of its declaration changed."""
+
+    type: ClassVar[str] = "sorry_changed"
+    place: SorryPlace
+    statement_before: str
+
+
+class SorryFilled(SorryEvent):
+    """The declaration is still there and this sorry is not. `by` is "us" where the text is our proof's."""
+
+    type: ClassVar[str] = "sorry_filled"
+    by: Literal["people", "us"]
+    proof: str | None
+
+
+class SorryRemoved(SorryEvent):
+    """The declaration itself went."""
+
+    type: ClassVar[str] = "sorry_removed"
+
+
+# --- jobs -------------------------------------------------------------------------------------------------
+
+
+class JobStarted(EventBody):
+    """An attempt begins; written before the process is spawned, so that no attempt goes unrecorded."""
+
+    type: ClassVar[str] = "job_started"
+    job: str
+    kind: str
+    attempt: int
+    repository: str | None
+    branch: str | None
+    sha: Sha | None
+    describes: str
+    simulated: bool
+
+
+class JobSucceeded(EventBody):
+    type: ClassVar[str] = "job_succeeded"
+    job: str
+    attempt: int
+    seconds: float
+    peak_rss_bytes: int | None
+    summary: dict[str, Any]
+    simulated: bool
+
+
+class JobFailed(EventBody):
+    """An attempt failed. `deterministic` means that the same inputs would fail again: no retry."""
+
+    type: ClassVar[str] = "job_failed"
+    job: str
+    attempt: int
+    reason: str
+    message: str
+    remedy: str
+    deterministic: bool
+    retry_at: AwareDatetime | None
+    seconds: float
+    peak_rss_bytes: int | None
+
+
+class JobInterrupted(EventBody):
+    """The daemon stopped or died while the attempt ran. The plan decides anew whether the work is due."""
+
+    type: ClassVar[str] = "job_interrupted"
+    job: str
+    attempt: int
+    reason: str
+
+
+# --- proving ----------------------------------------------------------------------------------------------
+
+
+class AttemptFinished(EventBody):
+    """One prover worked on one sorry with one budget. What `outcome` "found" led to is a `proof_found`.
+
+    `blob` is the version of the file: the same attempt is not repeated until the file, the prover or the
+    budget changes. Outcomes: found; exhausted (no tactic left to try); budget (a limit ended it);
+    unsupported (the goal cannot be attempted, `detail` says why); error.
+    """
+
+    type: ClassVar[str] = "attempt_finished"
+    repository: str
+    branch: str
+    sha: Sha
+    sorry: str
+    blob: Sha
+    prover: str
+    rung: int
+    budget: str
+    outcome: Literal["found", "exhausted", "budget", "unsupported", "error"]
+    detail: str
+    nodes: int
+    repl_calls: int
+    seconds: float
+    simulated: bool
+    job: str
+
+
+class ProofFound(EventBody):
+    """A search ended with no goals: a candidate, nothing more.
+
+    `replacement` takes the place of the bytes `byte_start`..`byte_end` of `path` at `sha`: the sorry's own, or,
+    where the several sorrys of a declaration are filled together, those from the first to the last of them.
+    `declaration_text_hash` is the scanner's `text_hash` of the patched declaration: a later commit with the
+    same hash is "filled by us".
+    """
+
+    type: ClassVar[str] = "proof_found"
+    proof: str
+    sorry: str
+    repository: str
+    branch: str
+    sha: Sha
+    path: str
+    blob: Sha
+    byte_start: int
+    byte_end: int
+    declaration: str
+    declaration_text_hash: str
+    replacement: str
+    tactics: tuple[str, ...]
+    prover: str
+    rung: int
+    toolchain: str
+    simulated: bool
+    job: str
+
+
+class Check(Part):
+    """One verdict of the gate. `evidence` is what a person can look at; `by` names the program that judged."""
+
+    step: Literal["text", "shape", "compile", "axioms", "statement", "kernel"]
+    verdict: Literal["passed", "failed", "not_checked"]
+    by: str
+    evidence: str
+
+
+class ProofChecked(EventBody):
+    """Nothing failed, but not every required check could be made: the proof stays a candidate.
+
+    This is where every simulated proof ends. `patch` is the patch file's text.
+    """
+
+    type: ClassVar[str] = "proof_checked"
+    proof: str
+    sorry: str
+    checks: tuple[Check, ...]
+    not_checked: tuple[str, ...]
+    patch: BlobRef
+    simulated: bool
+    job: str
+
+
+class ProofVerified(EventBody):
+    """Lean accepted it: every required check passed. Never simulated, so it has no such field."""
+
+    type: ClassVar[str] = "proof_verified"
+    proof: str
+    sorry: str
+    checks: tuple[Check, ...]
+    not_checked: tuple[str, ...]
+    axioms: tuple[str, ...]
+    patch: BlobRef
+    job: str
+
+
+class ProofRejected(EventBody):
+    """A check failed. `conditional_on` names the sorrys that it rests on, where that is the reason."""
+
+    type: ClassVar[str] = "proof_rejected"
+    proof: str
+    sorry: str
+    step: str
+    reason: str
+    checks: tuple[Check, ...]
+    conditional_on: tuple[str, ...]
+    simulated: bool
+    job: str
+
+
+AnyEvent = (
+    DaemonStarted
+    | DaemonStopped
+    | ConfigLoaded
+    | ConfigRejected
+    | RepositoryWatched
+    | RepositoryUnwatched
+    | RepositoryFailed
+    | RepositoryRecovered
+    | RepositoryRenamed
+    | BranchCreated
+    | BranchRewritten
+    | BranchDeleted
+    | BranchUnwatched
+    | CommitObserved
+    | FileScanned
+    | FileRemoved
+    | CommitScanned
+    | SorryOpened
+    | SorryMoved
+    | SorryChanged
+    | SorryFilled
+    | SorryRemoved
+    | JobStarted
+    | JobSucceeded
+    | JobFailed
+    | JobInterrupted
+    | AttemptFinished
+    | ProofFound
+    | ProofChecked
+    | ProofVerified
+    | ProofRejected
+)
+
+EVENT_TYPES: dict[str, type[EventBody]] = {cls.type: cls for cls in get_args(AnyEvent)}
+"""Every event type that this version writes, by name."""

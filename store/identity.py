@@ -1,0 +1,48 @@
+"""Identities that survive edits: keys derived from what a thing is, never from where it stands.
+
+Line numbers move with every commit, so nothing here depends on them. Every identifier is the first 16 hex
+digits (64 bits) of a SHA-256 over unit-separated fields, except event ids, which are UUIDs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+
+_SEPARATOR = "\x1f"
+_EVENT_NAMESPACE = uuid.UUID("6f3b1a52-6c0e-5d0e-9f57-0c9d3f1e7a10")
+
+
+def short_hash(*fields: str) -> str:
+    """Return 16 hex digits over the fields; the separator keeps ("a", "b") apart from ("ab", "")."""
+    return hashlib.sha256(_SEPARATOR.join(fields).encode()).hexdigest()[:16]
+
+
+def event_id(*natural_key: str) -> str:
+    """Return the UUIDv5 of a natural key, so that recording the same fact twice is one event."""
+    return str(uuid.uuid5(_EVENT_NAMESPACE, _SEPARATOR.join(natural_key)))
+
+
+def normalise(text: str) -> str:
+    """Collapse white space; the caller has already removed comments."""
+    return " ".join(text.split())
+
+
+def theorem_id(repository: str, name: str, statement_hash: str) -> str:
+    """Identify a theorem (or definition): a moved or re-formatted one is the same one."""
+    return short_hash("theorem", repository, name, statement_hash)
+
+
+def sorry_id(repository: str, declaration: str, statement_hash: str, ordinal: int) -> str:
+    """Identify a sorry at its first sight. Later moves, renames and changes keep the id that it got here."""
+    return short_hash("sorry", repository, declaration, statement_hash, str(ordinal))
+
+
+def proof_id(sorry: str, blob: str, replacement: str) -> str:
+    """Identify one replacement text for one sorry in one version (git blob) of its file."""
+    return short_hash("proof", sorry, blob, replacement)
+
+
+def job_id(kind: str, *key: str) -> str:
+    """Identify a job by what it is to do, so that planning the same work twice names the same job."""
+    return f"{kind}-{short_hash(kind, *key)}"

@@ -1,0 +1,84 @@
+"""Jobs, each at its newest attempt; news of an older attempt changes nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from store import events as ev
+from store.envelope import StoredEvent, utc_text
+from store.projections.rows import as_json, upsert
+
+
+def job_started(db: sqlite3.Connection, event: StoredEvent, body: ev.JobStarted) -> None:
+    """Add a job, or begin its next attempt with nothing left of the last one."""
+    upsert(
+        db,
+        "jobs",
+        key={"job": body.job},
+        values={
+            "kind": body.kind,
+            "state": "running",
+            "attempt": body.attempt,
+            "repository": body.repository,
+            "branch": body.branch,
+            "sha": body.sha,
+            "describes": body.describes,
+            "simulated": int(body.simulated),
+            "started_at": event.recorded_at,
+            "ended_at": None,
+            "seconds": None,
+            "peak_rss_bytes": None,
+            "reason": "",
+            "message": "",
+            "remedy": "",
+            "deterministic": 0,
+            "retry_at": None,
+            "summary_json": "{}",
+        },
+        once={},
+    )
+
+
+def job_succeeded(db: sqlite3.Connection, event: StoredEvent, body: ev.JobSucceeded) -> None:
+    """Close an attempt with its summary; what used the simulator stays marked."""
+    db.execute(
+        "UPDATE jobs SET state = 'succeeded', ended_at = ?, seconds = ?, peak_rss_bytes = ?, summary_json = ?, "
+        "simulated = max(simulated, ?) WHERE job = ? AND attempt = ?",
+        (
+            event.recorded_at,
+            body.seconds,
+            body.peak_rss_bytes,
+            as_json(body.summary),
+            int(body.simulated),
+            body.job,
+            body.attempt,
+        ),
+    )
+
+
+def job_failed(db: sqlite3.Connection, event: StoredEvent, body: ev.JobFailed) -> None:
+    """Close an attempt with what went wrong, what to do, and when it is tried again."""
+    db.execute(
+        "UPDATE jobs SET state = 'failed', ended_at = ?, seconds = ?, peak_rss_bytes = ?, reason = ?, message = ?, "
+        "remedy = ?, deterministic = ?, retry_at = ? WHERE job = ? AND attempt = ?",
+        (
+            event.recorded_at,
+            body.seconds,
+            body.peak_rss_bytes,
+            body.reason,
+            body.message,
+            body.remedy,
+            int(body.deterministic),
+            None if body.retry_at is None else utc_text(body.retry_at),
+            body.job,
+            body.attempt,
+        ),
+    )
+
+
+def job_interrupted(db: sqlite3.Connection, event: StoredEvent, body: ev.JobInterrupted) -> None:
+    """Close an attempt that the daemon did not see the end of."""
+    db.execute(
+        "UPDATE jobs SET state = 'interrupted', ended_at = ?, reason = ? WHERE job = ? AND attempt = ?",
+        (event.recorded_at, body.reason, body.job, body.attempt),
+    )

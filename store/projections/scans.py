@@ -1,0 +1,116 @@
+"""What stands in the source: files, their declarations, and how many of each kind.
+
+A branch's rows are those of its newest scanned commit. The scan of one commit is one batch in the log, so the
+rows of half a scan are never seen.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+
+from store import events as ev
+from store.envelope import StoredEvent
+from store.identity import theorem_id
+from store.projections.rows import as_json, upsert
+from store.scanned import ScannedFile
+
+
+def file_scanned(
+    db: sqlite3.Connection, _event: StoredEvent, body: ev.FileScanned, scan: ScannedFile
+) -> None:
+    """Replace all that is known of a file by its new scan."""
+    where = (body.repository, body.branch, body.path)
+    upsert(
+        db,
+        "files",
+        key={"repository": body.repository, "branch": body.branch, "path": body.path},
+        values={
+            "blob": body.blob,
+            "sha": body.sha,
+            "error": body.error,
+            "imports_json": as_json(scan.imports),
+            "n_declarations": body.n_declarations,
+            "n_sorries": body.n_sorries,
+        },
+        once={},
+    )
+    difference = Counter(declaration.kind for declaration in scan.declarations)
+    difference.subtract(_forget_declarations(db, where))
+    sorries = Counter(sorry.index for sorry in scan.sorries)
+    db.executemany(
+        'INSERT INTO declarations (repository, branch, path, "index", theorem, name, kind, statement, '
+        'statement_hash, text_hash, line, "column", end_line, end_column, n_sorries) '
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (
+                *where,
+                index,
+                theorem_id(body.repository, item.name, item.statement_hash),
+                item.name,
+                item.kind,
+                item.statement,
+                item.statement_hash,
+                item.text_hash,
+                item.line,
+                item.column,
+                item.end_line,
+                item.end_column,
+                sorries[index],
+            )
+            for index, item in enumerate(scan.declarations)
+        ],
+    )
+    _tally(db, body.repository, body.branch, difference)
+
+
+def file_removed(db: sqlite3.Connection, _event: StoredEvent, body: ev.FileRemoved) -> None:
+    """Forget a file and its declarations; its sorrys have events of their own."""
+    where = (body.repository, body.branch, body.path)
+    gone: Counter[str] = Counter()
+    gone.subtract(_forget_declarations(db, where))
+    db.execute("DELETE FROM files WHERE repository = ? AND branch = ? AND path = ?", where)
+    _tally(db, body.repository, body.branch, gone)
+
+
+def commit_scanned(db: sqlite3.Connection, event: StoredEvent, body: ev.CommitScanned) -> None:
+    """Close a commit. One that was dropped while it was scanned stays dropped, but its files are what stands here."""
+    db.execute(
+        "UPDATE commits SET state = CASE state WHEN 'dropped' THEN state ELSE 'scanned' END, "
+        "files_scanned = ?, files_failed = ?, seconds = ? WHERE repository = ? AND branch = ? AND sha = ?",
+        (body.files_scanned, body.files_failed, body.seconds, body.repository, body.branch, body.sha),
+    )
+    db.execute(
+        "UPDATE branches SET scanned = ?, scanned_seq = ?, scanned_include_json = ?, scanned_exclude_json = ? "
+        "WHERE repository = ? AND branch = ?",
+        (body.sha, event.seq, as_json(body.include), as_json(body.exclude), body.repository, body.branch),
+    )
+
+
+def _forget_declarations(db: sqlite3.Connection, where: tuple[str, str, str]) -> Counter[str]:
+    kinds = Counter(
+        dict(
+            db.execute(
+                "SELECT kind, count(*) FROM declarations WHERE repository = ? AND branch = ? AND path = ? "
+                "GROUP BY kind",
+                where,
+            )
+        )
+    )
+    if kinds:
+        db.execute("DELETE FROM declarations WHERE repository = ? AND branch = ? AND path = ?", where)
+    return kinds
+
+
+def _tally(db: sqlite3.Connection, repository: str, branch: str, difference: Counter[str]) -> None:
+    changed = [(repository, branch, kind, number) for kind, number in difference.items() if number]
+    if not changed:
+        return
+    db.executemany(
+        "INSERT INTO tallies (repository, branch, kind, declarations) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (repository, branch, kind) DO UPDATE SET declarations = declarations + excluded.declarations",
+        changed,
+    )
+    db.execute(
+        "DELETE FROM tallies WHERE repository = ? AND branch = ? AND declarations = 0", (repository, branch)
+    )

@@ -1,0 +1,192 @@
+"""Read the event log, from any process, while the daemon writes or not.
+
+Never holds a transaction between two batches, so that a slow consumer does not keep the log's -wal growing.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from store import blobs
+from store.envelope import StoredEvent
+from store.errors import LogClosedError, LogVersionError, NotALogError, translated
+from store.readonly import connect_readonly
+
+APPLICATION_ID = 0x756E_7372  # "unsr", which `file` and SQLite tools can show
+LOG_VERSION = 1
+_COLUMNS = ", ".join(StoredEvent.__slots__)
+_BATCH = 500
+
+
+def check_identity(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file that is not an event log of ours, or a newer one.
+
+    Raises:
+        NotALogError: it is some other database.
+        LogVersionError: a newer version of this program wrote it.
+    """
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    if application != APPLICATION_ID:
+        raise NotALogError(
+            f"{path}: not an unsorry event log (application id {application:#x}); check the state folder"
+        )
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > LOG_VERSION:
+        raise LogVersionError(
+            f"{path}: log format {version}, this program reads up to {LOG_VERSION}; install a newer unsorry"
+        )
+
+
+def select_events(
+    *,
+    after: int,
+    upto: int | None,
+    types: Collection[str],
+    stream: str | None,
+    limit: int,
+    backward: bool = False,
+) -> tuple[str, dict[str, Any]]:
+    """Return the statement, and its parameters, that reads one batch of events."""
+    conditions = ["seq > :after"]
+    parameters: dict[str, Any] = {"after": after, "limit": limit}
+    if upto is not None:
+        conditions.append("seq <= :upto")
+        parameters["upto"] = upto
+    if types:
+        conditions.append("type IN (SELECT value FROM json_each(:types))")
+        parameters["types"] = json.dumps(sorted(types))
+    if stream is not None:
+        conditions.append("stream = :stream")
+        parameters["stream"] = stream
+    order = "DESC" if backward else "ASC"
+    return (
+        f"SELECT {_COLUMNS} FROM events WHERE {' AND '.join(conditions)} ORDER BY seq {order} LIMIT :limit",
+        parameters,
+    )
+
+
+def stored(row: sqlite3.Row | tuple[Any, ...]) -> StoredEvent:
+    """Make a `StoredEvent` of a row of `select_events`."""
+    fields = list(row)
+    fields[6] = json.loads(fields[6])
+    return StoredEvent(*fields)
+
+
+class LogReader:
+    """One read-only connection to an event log; may be shared by threads."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self.path = path
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @classmethod
+    def open(cls, path: Path) -> LogReader:
+        """Open a log for reading.
+
+        Raises:
+            DatabaseMissingError: there is no such file.
+            NotALogError, LogVersionError: it is something else, or newer than this program.
+        """
+        connection = connect_readonly(path)
+        try:
+            with translated(path):
+                check_identity(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+        return cls(connection, path)
+
+    def read(
+        self,
+        *,
+        after: int = 0,
+        upto: int | None = None,
+        limit: int | None = None,
+        types: Collection[str] = (),
+        stream: str | None = None,
+    ) -> Iterator[StoredEvent]:
+        """Yield events in the log's order: those with `after` < seq <= `upto`, at most `limit`.
+
+        What is appended while the iteration runs is seen too, unless `upto` ends it.
+        """
+        left = limit
+        while left is None or left > 0:
+            size = _BATCH if left is None else min(_BATCH, left)
+            statement, parameters = select_events(
+                after=after, upto=upto, types=types, stream=stream, limit=size
+            )
+            rows = self._all(statement, parameters)
+            for row in rows:
+                yield stored(row)
+            if len(rows) < size:
+                return
+            after = rows[-1][0]
+            left = None if left is None else left - len(rows)
+
+    def last(
+        self, limit: int, *, types: Collection[str] = (), stream: str | None = None
+    ) -> tuple[StoredEvent, ...]:
+        """Return the newest events, oldest of them first."""
+        statement, parameters = select_events(
+            after=0, upto=None, types=types, stream=stream, limit=limit, backward=True
+        )
+        return tuple(stored(row) for row in reversed(self._all(statement, parameters)))
+
+    def position(self) -> int:
+        """Return the seq of the last event, 0 for an empty log."""
+        return int(self._one("SELECT coalesce(max(seq), 0) FROM events", {})[0])
+
+    def position_at(self, moment: str) -> int:
+        """Return the last seq recorded at or before a `utc_text`; order is by seq, so the clock may step."""
+        return int(
+            self._one("SELECT coalesce(max(seq), 0) FROM events WHERE recorded_at <= :at", {"at": moment})[0]
+        )
+
+    def stream_version(self, stream: str) -> int:
+        """Return how many events a stream has."""
+        return int(
+            self._one(
+                "SELECT coalesce(max(version), 0) FROM events WHERE stream = :stream", {"stream": stream}
+            )[0]
+        )
+
+    def blob(self, sha256: str) -> bytes:
+        """Return a payload by its hash, checked against it.
+
+        Raises:
+            BlobMissingError, BlobCorruptError: the log does not hold it, or its bytes are damaged.
+        """
+        with self._lock, translated(self.path):
+            self._check_open()
+            return blobs.fetch(self._connection, sha256, where=str(self.path))
+
+    def close(self) -> None:
+        """Give the connection back. Safe to repeat."""
+        with self._lock:
+            self._closed = True
+            self._connection.close()
+
+    def __enter__(self) -> LogReader:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _all(self, statement: str, parameters: dict[str, Any]) -> list[Any]:
+        with self._lock, translated(self.path):
+            self._check_open()
+            return self._connection.execute(statement, parameters).fetchall()
+
+    def _one(self, statement: str, parameters: dict[str, Any]) -> Any:
+        return self._all(statement, parameters)[0]
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise LogClosedError(f"{self.path}: this reader was closed; open another")

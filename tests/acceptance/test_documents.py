@@ -1,0 +1,101 @@
+"""What the documents tell people to type works, and what they link to exists."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from daemon.settings import parse
+
+ROOT = Path(__file__).resolve().parents[2]
+UNSORRY = Path(sys.executable).with_name("unsorry")
+DOCUMENTS = sorted(
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]
+)
+READING_VERBS = ("status", "repos", "sorries", "theorems", "proofs", "jobs", "events")
+
+
+def named_verbs() -> set[tuple[str, ...]]:
+    """Every `unsorry VERB` that stands as code in a document, with its sub-verb where it has one."""
+    found: set[tuple[str, ...]] = set()
+    groups = {"db", "config", "proofs", "jobs", "sorries"}
+    for document in DOCUMENTS:
+        text = document.read_text(encoding="utf-8")
+        code = re.findall(r"```[a-z]*\n(.*?)```", text, re.DOTALL) + re.findall(r"`([^`\n]+)`", text)
+        # A command stands at the start of its line, but for a prompt, sudo or a folder; the rest is prose or output.
+        for words in re.findall(
+            r"^(?:\$ )?(?:sudo )?\S*?\bunsorry ([a-z]+\b(?!:)(?: [a-z]+)?)", "\n".join(code), re.MULTILINE
+        ):
+            verb = tuple(words.split())
+            found.add(verb if verb[0] in groups else verb[:1])
+    return found
+
+
+def test_every_verb_that_a_document_names_exists() -> None:
+    verbs = named_verbs()
+    assert len(verbs) >= 12
+    unknown = [
+        " ".join(verb)
+        for verb in sorted(verbs)
+        if subprocess.run([UNSORRY, *verb, "--help"], capture_output=True, check=False).returncode
+    ]
+    assert unknown == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_inside_the_repository_leads_somewhere(document: Path) -> None:
+    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8"))
+    missing = [
+        target for target in targets if "://" not in target and not (document.parent / target).exists()
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_configuration_that_a_document_shows_is_valid(document: Path, tmp_path: Path) -> None:
+    for block in re.findall(r"```toml\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL):
+        parse(block.encode(), path=tmp_path / "config.toml")
+
+
+def test_the_readme_s_first_steps_work_on_the_shipped_configuration(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    shutil.copyfile(ROOT / "config.toml", config)
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [UNSORRY, *arguments, "--config", config],
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=tmp_path,
+            check=False,
+        )
+
+    check = run("config", "check")
+    assert check.returncode == 0, check.stdout + check.stderr
+    doctor = run("doctor")
+    assert doctor.returncode in (0, 1)
+    assert "git" in doctor.stdout
+    status = run("status")
+    assert "not running" in status.stdout, "before its first start, status says that nothing runs"
+    assert run("config", "show").returncode == 0
+
+
+def test_scanning_the_example_needs_neither_daemon_nor_database(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [UNSORRY, "scan", ROOT / "examples" / "demo-project"],
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Demo/Logic.lean:" in done.stdout
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,266 @@
+"""A state folder with a real log and view in it, and the installed command run on it as a process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import events as ev
+from store.database import DynamicDatabase
+from store.log import EventLog, Expect, NewEvent
+from store.scanned import Declaration, ScannedFile
+
+REPOSITORY = "github.com/demo/one"
+TIP = "a" * 40
+BLOB = "b" * 40
+SORRY = "5a" * 8
+OTHER_SORRY = "5b" * 8
+PROOF = "d0" * 8
+SIMULATED_PROOF = "d1" * 8
+PATCH = "From unsorry\n--- a/Demo.lean\n+++ b/Demo.lean\n@@ -1 +1 @@\n-theorem t : ∀ x, x = x := sorry\n+…\n"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a run of the command gave."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        document = json.loads(self.out)
+        assert isinstance(document, dict)
+        return document
+
+
+@dataclass
+class StateFolder:
+    """One daemon's configuration and state, filled through the real log and projector."""
+
+    root: Path
+    events: list[NewEvent] = field(default_factory=list)
+    blobs: dict[str, Path] = field(default_factory=dict)
+
+    @property
+    def state(self) -> Path:
+        return self.root / "state"
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config.toml"
+
+    def add(self, stream: str, body: ev.EventBody) -> None:
+        self.events.append(NewEvent(stream, body))
+
+    def blob(self, data: bytes) -> ev.BlobRef:
+        digest = hashlib.sha256(data).hexdigest()
+        path = self.root / "staging" / digest
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        self.blobs[digest] = path
+        return ev.BlobRef(sha256=digest, size_bytes=len(data))
+
+    def write(self, *, project: bool = True) -> None:
+        """Append what was added and bring the view up to it."""
+        self.state.mkdir(parents=True, exist_ok=True)
+        log = EventLog.open(self.state / "events.db")
+        try:
+            if self.events:
+                expect = {event.stream: Expect.ANY for event in self.events}
+                log.append(self.events, expect=expect, blobs=self.blobs)
+            self.events, self.blobs = [], {}
+            if not project:
+                return
+            reader = log.reader()
+            try:
+                database = DynamicDatabase.open(self.state / "database.db", reader)
+                try:
+                    database.catch_up()
+                finally:
+                    database.close()
+            finally:
+                reader.close()
+        finally:
+            log.close()
+
+    def unsorry(
+        self,
+        *arguments: str,
+        env: dict[str, str] | None = None,
+        cwd: Path | None = None,
+        timeout_s: float = 60,
+    ) -> Answer:
+        """Run the installed command with this folder's configuration and wait for it."""
+        environment = {**_environment(self.root), "UNSORRY_CONFIG": str(self.config), **(env or {})}
+        done = subprocess.run(
+            [str(COMMAND), *arguments],
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            env=environment,
+            cwd=cwd or self.root,
+            timeout=timeout_s,
+            stdin=subprocess.DEVNULL,
+        )
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+
+COMMAND = Path(sys.executable).parent / "unsorry"
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """The machine's own, less what would lead the command to this user's configuration or colour."""
+    dropped = (
+        "UNSORRY_",
+        "XDG_",
+        "STATE_DIRECTORY",
+        "CACHE_DIRECTORY",
+        "RUNTIME_DIRECTORY",
+        "COLUMNS",
+        "CREDENTIALS",
+    )
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    return {**kept, "HOME": str(home)}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> StateFolder:
+    """An empty state folder and a configuration that names it."""
+    return make_folder(tmp_path)
+
+
+def make_folder(root: Path) -> StateFolder:
+    made = StateFolder(root)
+    made.config.write_text('[daemon]\nstate_dir = "state"\n', encoding="utf-8")
+    return made
+
+
+@pytest.fixture
+def filled(folder: StateFolder) -> StateFolder:
+    """One of everything: a repository, two sorrys, a verified and a simulated proof, jobs of each state."""
+    fill(folder)
+    folder.write()
+    return folder
+
+
+@pytest.fixture
+def environment() -> Callable[[Path], dict[str, str]]:
+    return _environment
+
+
+def fill(folder: StateFolder) -> None:
+    now = datetime.now(UTC)
+    stream = f"repository:{REPOSITORY}"
+    folder.add("daemon", ev.DaemonStarted(
+        version="0.1.0", pid=1, host="here", lean="pantograph", lean_detail="at /opt/repl", sqlite="3.40.1",
+    ))  # fmt: skip
+    watch(folder, REPOSITORY)
+    folder.add(stream, ev.BranchCreated(repository=REPOSITORY, branch="main", tip=TIP, is_default=True))
+    folder.add(stream, ev.CommitObserved(
+        repository=REPOSITORY, branch="main", sha=TIP, parents=(), author="A", committed_at=now,
+        subject="first \x1b[31mred", baseline=True,
+    ))  # fmt: skip
+    scan(folder, ["alpha", "beta"])
+    for sorry, name, line in ((SORRY, "Demo.alpha", 12), (OTHER_SORRY, "Demo.beta", 20)):
+        place = sorry_place(name, line=line)
+        folder.add(stream, ev.SorryOpened(
+            repository=REPOSITORY, branch="main", sha=TIP, sorry=sorry, place=place, reopened=False,
+        ))  # fmt: skip
+    folder.add(stream, ev.SorryMoved(
+        repository=REPOSITORY, branch="main", sha=TIP, sorry=SORRY, place=sorry_place("Demo.alpha", line=14),
+        what=("line",),
+    ))  # fmt: skip
+    folder.add(stream, ev.CommitScanned(
+        repository=REPOSITORY, branch="main", sha=TIP, base=None, include=("**/*.lean",), exclude=(),
+        files_scanned=1, files_removed=0, files_failed=0, seconds=0.1,
+    ))  # fmt: skip
+    for job, simulated in (("prove-1111", False), ("prove-2222", True)):
+        start_job(folder, job, simulated=simulated)
+        folder.add(f"job:{job}", ev.JobSucceeded(
+            job=job, attempt=1, seconds=1.5, peak_rss_bytes=2**20, summary={"found": 1}, simulated=simulated,
+        ))  # fmt: skip
+    found(folder, PROOF, SORRY, "Demo.alpha", simulated=False)
+    found(folder, SIMULATED_PROOF, OTHER_SORRY, "Demo.beta", simulated=True)
+    folder.add(f"proof:{PROOF}", ev.ProofVerified(
+        proof=PROOF, sorry=SORRY, not_checked=("kernel",),
+        checks=tuple(check(step, "passed") for step in ("axioms", "compile", "text", "shape", "statement")),
+        axioms=("propext",), patch=folder.blob(PATCH.encode()), job="check-1",
+    ))  # fmt: skip
+    folder.add(f"proof:{SIMULATED_PROOF}", ev.ProofChecked(
+        proof=SIMULATED_PROOF, sorry=OTHER_SORRY, checks=(check("compile", "not_checked"),),
+        not_checked=("compile",), patch=folder.blob(b"SIMULATED\n" + PATCH.encode()), simulated=True, job="check-2",
+    ))  # fmt: skip
+
+
+def watch(folder: StateFolder, repository: str) -> None:
+    folder.add(f"repository:{repository}", ev.RepositoryWatched(
+        repository=repository, url=f"https://{repository}", branches=(), include=("**/*.lean",), exclude=(),
+        every_s=300.0, enabled=True, opt_out=False,
+    ))  # fmt: skip
+
+
+def start_job(folder: StateFolder, job: str, *, simulated: bool = False, kind: str = "prove") -> None:
+    folder.add(f"job:{job}", ev.JobStarted(
+        job=job, kind=kind, attempt=1, repository=REPOSITORY, branch="main", sha=TIP,
+        describes=f"{kind} Demo.alpha", simulated=simulated,
+    ))  # fmt: skip
+
+
+def found(folder: StateFolder, proof: str, sorry: str, name: str, *, simulated: bool) -> None:
+    folder.add(f"proof:{proof}", ev.ProofFound(
+        proof=proof, sorry=sorry, repository=REPOSITORY, branch="main", sha=TIP, path="Demo.lean", blob=BLOB,
+        byte_start=10, byte_end=15, declaration=name, declaration_text_hash="1" * 16, replacement="by\n  simp",
+        tactics=("simp",), prover="tactics", rung=0, toolchain="" if simulated else "v4.21.0",
+        simulated=simulated, job="prove-1111",
+    ))  # fmt: skip
+
+
+def check(step: Any, verdict: Any) -> ev.Check:
+    return ev.Check(step=step, verdict=verdict, by="the test", evidence="what it saw")
+
+
+def sorry_place(name: str, *, line: int) -> ev.SorryPlace:
+    return ev.SorryPlace(
+        path="Demo.lean", blob=BLOB, line=line, column=2, byte_start=10, byte_end=15, declaration=name,
+        kind="theorem", statement=": ∀ x, x = x", statement_hash="2" * 16, ordinal=0, token="sorry",
+        mode="tactic", context_hash="3" * 16,
+    )  # fmt: skip
+
+
+def scan(folder: StateFolder, names: list[str], *, path: str = "Demo.lean") -> None:
+    """Record one file with a theorem of each name."""
+    declarations = tuple(
+        Declaration(
+            name=f"Demo.{name}", kind="theorem", line=index + 1, column=0, end_line=index + 1, end_column=30,
+            byte_start=index * 30, byte_end=index * 30 + 29, statement=f": {name} = {name}",
+            statement_hash=f"{index:016x}", text_hash=f"{index:016x}",
+        )
+        for index, name in enumerate(names)
+    )  # fmt: skip
+    scanned = ScannedFile(path=path, error=None, imports=("Init",), declarations=declarations, sorries=())
+    folder.add(f"repository:{REPOSITORY}", ev.FileScanned(
+        repository=REPOSITORY, branch="main", sha=TIP, path=path, blob=BLOB, error=None,
+        n_declarations=len(names), n_sorries=0, scan=folder.blob(json.dumps(scanned.as_json()).encode()),
+    ))  # fmt: skip
+
+
+@pytest.fixture(name="fill")
+def fill_fixture() -> Callable[[StateFolder], None]:
+    return fill
+
+
+@pytest.fixture(name="scan")
+def scan_fixture() -> Callable[..., None]:
+    return scan

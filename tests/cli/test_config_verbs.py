@@ -1,0 +1,115 @@
+"""`unsorry config`, and what every verb does about a configuration that is wrong or absent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class Folder(Protocol):
+    """tests/cli/conftest.py's StateFolder."""
+
+    root: Path
+    state: Path
+    config: Path
+
+    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
+
+
+FIVE_MISTAKES = """\
+[daemon]
+state_dir = "state"
+log_levle = "info"
+[poll]
+every = "0.5s"
+[jobs]
+max_running = "two"
+[[repos]]
+url = "https://user:s3cret@github.com/a/b"
+branches = ["-x"]
+"""
+
+
+def test_check_prints_one_line_for_each_mistake_and_exits_78(folder: Folder) -> None:
+    folder.config.write_text(FIVE_MISTAKES)
+    answer = folder.unsorry("config", "check")
+    assert answer.code == 78
+    lines = answer.out.splitlines()
+    assert [line.split(":")[1] for line in lines] == ["3", "5", "7", "9", "10"]
+    assert all(line.startswith("config.toml:") for line in lines)
+    assert all(";" in line for line in lines)
+    assert 'did you mean "log_level"?' in lines[0]
+    assert "s3cret" not in answer.out + answer.err
+    document = folder.unsorry("config", "check", "--json")
+    assert document.code == 78
+    assert document.json["valid"] is False
+    assert [item["setting"] for item in document.json["errors"]] == [
+        "daemon.log_levle", "poll.every", "jobs.max_running", "repos[0].url", "repos[0].branches[0]",
+    ]  # fmt: skip
+    assert [item["line"] for item in document.json["errors"]] == [3, 5, 7, 9, 10]
+
+
+def test_run_with_five_mistakes_prints_them_exits_78_and_makes_nothing(folder: Folder) -> None:
+    folder.config.write_text(FIVE_MISTAKES)
+    answer = folder.unsorry("run")
+    assert answer.code == 78
+    assert [line.split(":")[1] for line in answer.err.splitlines()] == ["3", "5", "7", "9", "10"]
+    assert not folder.state.exists()
+
+
+def test_a_valid_file_is_said_to_be_valid(folder: Folder) -> None:
+    answer = folder.unsorry("config", "check")
+    assert answer.code == 0
+    assert "is valid" in answer.out
+
+
+def test_show_gives_every_setting_with_its_origin(folder: Folder) -> None:
+    folder.config.write_text('[daemon]\nstate_dir = "state"\n[poll]\nevery = "90s"\n[[repos]]\nurl = "./r"\n')
+    document = folder.unsorry("config", "show", "--json").json
+    found = {item["name"]: item for item in document["settings"]}
+    assert found["poll.every"] == {
+        "name": "poll.every", "value": 90.0, "toml": '"1m30s"', "origin": "file", "line": 4,
+    }  # fmt: skip
+    assert (found["jobs.memory"]["toml"], found["jobs.memory"]["origin"]) == ('"4G"', "default")
+    assert found["repos[0].url"]["value"] == str(folder.root.resolve() / "r")
+    assert (found["repos[0].every"]["value"], found["repos[0].every"]["origin"]) == (90.0, "default")
+    assert document["folders"]["state"] == str(folder.state)
+    text = folder.unsorry("config", "show").out
+    assert "# line 4" in text
+    assert "# default" in text
+
+
+def test_show_says_where_the_token_comes_from_and_never_what_it_is(folder: Folder) -> None:
+    env = {"UNSORRY_GITHUB_TOKEN": "ghp_s3cret"}
+    answer = folder.unsorry("config", "show", "--json", env=env)
+    assert "UNSORRY_GITHUB_TOKEN" in answer.json["github_token"]
+    assert "s3cret" not in answer.out + folder.unsorry("config", "show", env=env).out
+
+
+def test_a_named_configuration_that_is_missing_is_exit_code_78(folder: Folder) -> None:
+    for verb in (["status"], ["sorries"], ["run"], ["config", "check"], ["poll"]):
+        answer = folder.unsorry(*verb, "--config", "none.toml")
+        assert answer.code == 78, verb
+        assert "none.toml" in answer.err
+
+
+def test_without_a_daemon_poll_is_exit_code_3(folder: Folder) -> None:
+    answer = folder.unsorry("poll")
+    assert (answer.code, answer.out) == (3, "")
+    assert "unsorry run" in answer.err
+
+
+def test_wrong_usage_is_exit_code_2(folder: Folder) -> None:
+    for arguments in (["statsu"], ["status", "--jsn"], ["scan"], ["events", "--since", "x"], ["db"], []):
+        assert folder.unsorry(*arguments).code == 2, arguments
+
+
+def test_doctor_names_each_thing_with_its_remedy(folder: Folder) -> None:
+    answer = folder.unsorry("doctor", "--json")
+    checks = {item["name"]: item for item in answer.json["checks"]}
+    assert {"python", "git", "sqlite", "bubblewrap", "lake", "lean backend", "gpu"} <= set(checks)
+    assert answer.code == (0 if answer.json["ok"] else 1)
+    assert all(item["remedy"] for item in checks.values() if item["verdict"] != "ok")
+    without_git = folder.unsorry("doctor", "--json", env={"PATH": str(folder.root)})
+    assert without_git.code == 1
+    assert "git" in folder.unsorry("doctor", env={"PATH": str(folder.root)}).out.splitlines()[0]

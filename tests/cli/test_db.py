@@ -1,0 +1,125 @@
+"""`unsorry db` on real files: verify, rebuild, check, back up, and the exit codes that scripts rely on."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import stat
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class Folder(Protocol):
+    """tests/cli/conftest.py's StateFolder."""
+
+    root: Path
+    state: Path
+    config: Path
+
+    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
+
+
+def rows(path: Path) -> dict[str, list[Any]]:
+    with closing(sqlite3.connect(path)) as connection:
+        names = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        return {
+            name: sorted(map(repr, connection.execute(f'SELECT * FROM "{name}"')))
+            for name in names
+            if not name.startswith("sqlite_")
+        }
+
+
+def test_a_view_that_follows_from_the_log_verifies(filled: Folder) -> None:
+    answer = filled.unsorry("db", "verify", "--json")
+    assert (answer.code, answer.json["same"], answer.json["differences"]) == (0, True, [])
+
+
+def test_a_changed_view_is_a_difference_and_exit_code_6(filled: Folder) -> None:
+    with closing(sqlite3.connect(filled.state / "database.db")) as connection, connection:
+        connection.execute("UPDATE sorries SET state = 'filled' WHERE state = 'open'")
+    answer = filled.unsorry("db", "verify", "--json")
+    assert (answer.code, answer.json["same"]) == (6, False)
+    assert [item["table"] for item in answer.json["differences"]] == ["sorries"]
+    text = filled.unsorry("db", "verify")
+    assert text.code == 6
+    assert "unsorry db rebuild" in text.out
+
+
+def test_a_deleted_view_is_rebuilt_row_for_row(filled: Folder) -> None:
+    before = rows(filled.state / "database.db")
+    for path in filled.state.glob("database.db*"):
+        path.unlink()
+    assert filled.unsorry("sorries").code == 1
+    assert filled.unsorry("db", "rebuild").code == 0
+    assert rows(filled.state / "database.db") == before
+    assert filled.unsorry("db", "verify").code == 0
+
+
+def test_a_rebuild_is_refused_while_a_daemon_holds_the_state_folder(filled: Folder) -> None:
+    before = (filled.state / "database.db").read_bytes()
+    with (filled.state / "daemon.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        answer = filled.unsorry("db", "rebuild")
+    assert answer.code == 75
+    assert str(os.getpid()) in answer.err
+    assert (filled.state / "database.db").read_bytes() == before
+
+
+def test_a_second_daemon_is_refused_with_the_first_ones_pid(filled: Folder) -> None:
+    with (filled.state / "daemon.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        answer = filled.unsorry("run")
+    assert answer.code == 75
+    assert str(os.getpid()) in answer.err
+
+
+def test_a_backup_is_one_private_file_that_restores_to_the_same_view(filled: Folder) -> None:
+    target = filled.root / "copy.db"
+    answer = filled.unsorry("db", "backup", "copy.db", "--json")
+    assert answer.code == 0
+    assert (answer.json["file"], answer.json["size_bytes"]) == (str(target), target.stat().st_size)
+    assert not stat.S_IMODE(target.stat().st_mode) & 0o022
+    assert [path.name for path in filled.root.iterdir() if path.name.startswith((".copy", "copy"))] == [
+        "copy.db"
+    ]
+    before = rows(filled.state / "database.db")
+    for path in filled.state.iterdir():
+        if path.is_file():
+            path.unlink()
+    target.rename(filled.state / "events.db")
+    assert filled.unsorry("db", "rebuild").code == 0
+    assert rows(filled.state / "database.db") == before
+
+
+def test_a_backup_overwrites_nothing(filled: Folder) -> None:
+    (filled.root / "copy.db").write_text("precious")
+    answer = filled.unsorry("db", "backup", "copy.db")
+    assert answer.code == 1
+    assert "exists" in answer.err
+    assert (filled.root / "copy.db").read_text() == "precious"
+    missing = filled.unsorry("db", "backup", "nowhere/copy.db")
+    assert missing.code == 1
+    assert "create" in missing.err
+
+
+def test_a_damaged_log_is_found_by_check(filled: Folder) -> None:
+    assert filled.unsorry("db", "check", "--json").json["sound"] is True
+    with closing(sqlite3.connect(filled.state / "events.db")) as connection, connection:
+        connection.execute("DROP TRIGGER events_no_delete")
+        connection.execute("DELETE FROM events WHERE seq = 3")
+    answer = filled.unsorry("db", "check", "--json")
+    assert (answer.code, answer.json["sound"]) == (1, False)
+    assert answer.json["problems"]
+
+
+def test_without_a_log_every_verb_says_so(folder: Folder) -> None:
+    for verb in ("verify", "rebuild", "check"):
+        answer = folder.unsorry("db", verb)
+        assert answer.code == 1
+        assert "no log there" in answer.err

@@ -1,0 +1,307 @@
+"""The reading verbs: tables for people, documents for programs, and honest about simulated proofs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from store import events as ev
+
+REPOSITORY = "github.com/demo/one"
+SORRY, OTHER_SORRY = "5a" * 8, "5b" * 8
+PROOF, SIMULATED_PROOF = "d0" * 8, "d1" * 8
+READING = (
+    ["status"], ["repos"], ["sorries"], ["sorries", "list"], ["sorries", "show", SORRY], ["theorems"], ["proofs"],
+    ["proofs", "list"], ["proofs", "show", PROOF], ["proofs", "patch", PROOF], ["jobs"], ["jobs", "list"],
+    ["jobs", "show", "prove-1111"], ["db", "verify"], ["db", "check"], ["config", "check"], ["config", "show"],
+    ["doctor"], ["version"],
+)  # fmt: skip
+
+
+class Folder(Protocol):
+    """tests/cli/conftest.py's StateFolder."""
+
+    root: Path
+    state: Path
+    config: Path
+
+    def add(self, stream: str, body: ev.EventBody) -> None: ...
+    def write(self, *, project: bool = True) -> None: ...
+    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
+
+
+@pytest.mark.parametrize("verb", READING, ids=" ".join)
+def test_every_reading_verb_gives_one_document_with_its_schema(verb: list[str], filled: Folder) -> None:
+    answer = filled.unsorry(*verb, "--json")
+    assert answer.code == 0, answer.err
+    assert answer.json["schema"] == 1
+    assert answer.out.endswith("\n")
+    text = filled.unsorry(*verb)
+    assert text.code == 0, text.err
+    assert "\x1b" not in text.out
+
+
+@pytest.mark.parametrize("verb", ["repos", "sorries", "theorems", "proofs", "jobs", "events"])
+def test_a_reading_verb_says_that_the_daemon_is_down(verb: str, filled: Folder) -> None:
+    assert "the daemon is not running" in filled.unsorry(verb).err
+    if verb != "events":
+        assert filled.unsorry(verb, "--json").json["daemon"] == {"running": False, "pid": None}
+
+
+def test_a_sorry_shows_place_declaration_statement_state_and_history(filled: Folder) -> None:
+    rows = {row["sorry"]: row for row in filled.unsorry("sorries", "--json").json["sorries"]}
+    row = rows[SORRY]
+    assert (row["path"], row["line"], row["column"]) == ("Demo.lean", 14, 2)
+    assert (row["declaration"], row["statement"], row["state"]) == ("Demo.alpha", ": ∀ x, x = x", "verified")
+    assert [step["step"] for step in row["history"]] == ["opened", "moved", "verified"]
+    lines = filled.unsorry("sorries").out.splitlines()
+    assert lines[0].split() == ["ID", "STATE", "PLACE", "DECLARATION", "STATEMENT", "LAST", "STEP"]
+    assert lines[1].split()[:3] == [SORRY, "verified", "Demo.lean:14:2"]
+    assert "verified " in lines[1]
+
+
+def test_sorries_are_filtered_by_state_and_repository(filled: Folder) -> None:
+    for options, expected in (
+        (["--state", "open"], [OTHER_SORRY]),
+        (["--state", "filled"], []),
+        (["--repo", REPOSITORY], [SORRY, OTHER_SORRY]),
+        (["--repo", "demo/one"], [SORRY, OTHER_SORRY]),
+        (["--repo", "one", "--state", "verified"], [SORRY]),
+    ):
+        found = filled.unsorry("sorries", *options, "--json").json["sorries"]
+        assert sorted(row["sorry"] for row in found) == sorted(expected), options
+    wrong = filled.unsorry("sorries", "--repo", "two")
+    assert (wrong.code, wrong.out) == (1, "")
+    assert "unsorry repos" in wrong.err
+    assert filled.unsorry("sorries", "--state", "opne").code == 2
+
+
+def test_sorries_show_has_history_attempts_and_proofs(filled: Folder) -> None:
+    filled.add(f"repository:{REPOSITORY}", ev.AttemptFinished(
+        repository=REPOSITORY, branch="main", sha="a" * 40, sorry=SORRY, blob="b" * 40, prover="tactics", rung=0,
+        budget="b", outcome="exhausted", detail="no tactic left", nodes=7, repl_calls=9, seconds=0.5,
+        simulated=True, job="prove-1111",
+    ))  # fmt: skip
+    filled.write()
+    document = filled.unsorry("sorries", "show", SORRY[:6], "--json").json
+    assert [item["outcome"] for item in document["attempts"]] == ["exhausted"]
+    assert [item["proof"] for item in document["proofs"]] == [PROOF]
+    text = filled.unsorry("sorries", "show", SORRY).out
+    assert "exhausted SIMULATED" in text
+    assert "opened" in text
+
+
+def test_an_ambiguous_or_unknown_id_is_an_error_that_says_so(filled: Folder) -> None:
+    several = filled.unsorry("proofs", "show", "d")
+    assert several.code == 1
+    assert PROOF in several.err
+    assert SIMULATED_PROOF in several.err
+    none = filled.unsorry("proofs", "show", "zz")
+    assert none.code == 1
+    assert "unsorry proofs" in none.err
+    assert filled.unsorry("proofs", "show", "d0", "--json").json["proof"]["proof"] == PROOF
+    assert filled.unsorry("sorries", "show", "%").code == 1
+    assert filled.unsorry("jobs", "show", "prove-").code == 1
+
+
+def test_a_simulated_proof_is_marked_in_every_output(filled: Folder) -> None:
+    line = next(line for line in filled.unsorry("proofs").out.splitlines() if SIMULATED_PROOF in line)
+    assert "candidate SIMULATED" in line
+    assert "SIMULATED" not in next(
+        line for line in filled.unsorry("proofs").out.splitlines() if PROOF in line
+    )
+    assert filled.unsorry("proofs", "show", SIMULATED_PROOF).out.startswith("SIMULATED")
+    rows = {row["proof"]: row for row in filled.unsorry("proofs", "--json").json["proofs"]}
+    assert (rows[SIMULATED_PROOF]["simulated"], rows[PROOF]["simulated"]) == (True, False)
+    assert rows[SIMULATED_PROOF]["label"] == "candidate SIMULATED"
+    patch = filled.unsorry("proofs", "patch", SIMULATED_PROOF)
+    assert "SIMULATED" in patch.err
+    assert patch.out.startswith("SIMULATED\n")
+    assert "SIMULATED" in filled.unsorry("sorries", "show", OTHER_SORRY).out
+    assert "prove-2222" in (line := next(x for x in filled.unsorry("jobs").out.splitlines() if "2222" in x))
+    assert "SIMULATED" in line
+    assert any("SIMULATED" in line for line in filled.unsorry("events").out.splitlines())
+
+
+def test_a_patch_is_printed_byte_for_byte(filled: Folder) -> None:
+    answer = filled.unsorry("proofs", "patch", PROOF)
+    assert answer.out.startswith("From unsorry\n")
+    assert answer.out == filled.unsorry("proofs", "patch", PROOF, "--json").json["patch"]
+
+
+def test_a_proof_without_a_patch_says_why(filled: Folder) -> None:
+    filled.add("proof:ee", ev.ProofFound(
+        proof="ee" * 8, sorry=SORRY, repository=REPOSITORY, branch="main", sha="a" * 40, path="Demo.lean",
+        blob="b" * 40, byte_start=1, byte_end=6, declaration="Demo.alpha", declaration_text_hash="1" * 16,
+        replacement="simp", tactics=("simp",), prover="tactics", rung=0, toolchain="", simulated=False, job="j",
+    ))  # fmt: skip
+    filled.write()
+    answer = filled.unsorry("proofs", "patch", "ee")
+    assert answer.code == 1
+    assert "has no patch, it is candidate" in answer.err
+
+
+def test_options_of_a_group_also_hold_before_the_verb(filled: Folder) -> None:
+    answer = filled.unsorry(
+        "proofs", "--json", "--config", str(filled.config), "show", PROOF, env={"UNSORRY_CONFIG": ""}
+    )
+    assert answer.json["proof"]["proof"] == PROOF
+
+
+def test_a_filter_before_the_verb_of_a_group_is_not_lost(filled: Folder) -> None:
+    found = filled.unsorry("proofs", "--state", "verified", "list", "--json").json["proofs"]
+    assert [row["proof"] for row in found] == [PROOF]
+    assert len(filled.unsorry("jobs", "--limit", "1", "list", "--json").json["jobs"]) == 1
+    assert filled.unsorry("sorries", "--state", "filled", "list", "--json").json["sorries"] == []
+
+
+def test_jobs_logs_prints_what_the_job_wrote(filled: Folder) -> None:
+    log = filled.state / "jobs" / "prove-1111" / "1" / "stderr.log"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"line one\n\x1b[31mred \xff\n")
+    assert filled.unsorry("jobs", "logs", "prove-1").out == "line one\n�[31mred �\n"
+    assert filled.unsorry("jobs", "logs", "prove-1", "--json").json["text"].startswith("line one")
+    missing = filled.unsorry("jobs", "logs", "prove-2")
+    assert missing.code == 1
+    assert "no such file" in missing.err
+
+
+def test_theorems_are_listed_with_their_place(filled: Folder) -> None:
+    rows = filled.unsorry("theorems", "--json").json["theorems"]
+    assert [(row["name"], row["path"], row["line"]) for row in rows] == [
+        ("Demo.alpha", "Demo.lean", 1), ("Demo.beta", "Demo.lean", 2),
+    ]  # fmt: skip
+    assert (
+        filled.unsorry("theorems", "--name", "Demo.b*", "--json").json["theorems"][0]["name"] == "Demo.beta"
+    )
+    limited = filled.unsorry("theorems", "--limit", "1", "--json").json
+    assert (len(limited["theorems"]), limited["truncated"]) == (1, True)
+
+
+def test_events_are_ndjson_and_can_be_taken_up_after_a_position(filled: Folder) -> None:
+    lines = [json.loads(line) for line in filled.unsorry("events", "--json").out.splitlines()]
+    assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
+    assert all(line["schema"] == 1 for line in lines)
+    middle = lines[len(lines) // 2]["seq"]
+    later = filled.unsorry("events", "--json", "--since", str(middle)).out.splitlines()
+    assert [json.loads(line)["seq"] for line in later] == list(range(middle + 1, len(lines) + 1))
+    last = filled.unsorry("events", "--json", "--last", "2").out.splitlines()
+    assert [json.loads(line)["seq"] for line in last] == [len(lines) - 1, len(lines)]
+
+
+def test_events_are_filtered_by_type_and_a_misspelt_type_is_pointed_out(filled: Folder) -> None:
+    lines = filled.unsorry(
+        "events", "--json", "--type", "sorry_opened", "--type", "sorry_moved"
+    ).out.splitlines()
+    assert [json.loads(line)["type"] for line in lines] == ["sorry_opened", "sorry_opened", "sorry_moved"]
+    wrong = filled.unsorry("events", "--type", "sory_opened")
+    assert wrong.out == ""
+    assert 'did you mean "sorry_opened"?' in wrong.err
+
+
+def test_following_shows_what_is_appended_later(
+    filled: Folder, environment: Callable[[Path], dict[str, str]]
+) -> None:
+    command = Path(sys.executable).parent / "unsorry"
+    with subprocess.Popen(
+        [command, "events", "--follow", "--json", "--last", "1", "--config", filled.config],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(filled.root),
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        filled.add("daemon", ev.DaemonStopped(reason="test", pid=1))
+        filled.write(project=False)
+        second = json.loads(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=10) == 0
+    assert (second["seq"], second["type"]) == (first["seq"] + 1, "daemon_stopped")
+
+
+def test_text_of_a_repository_cannot_reach_the_terminal_as_control_characters(filled: Folder) -> None:
+    answer = filled.unsorry("events", "--type", "commit_observed")
+    assert "first �[31mred" in answer.out
+
+
+def on_a_terminal(folder: Folder, env: dict[str, str], *arguments: str) -> str:
+    leader, follower = pty.openpty()
+    with subprocess.Popen(
+        [str(Path(sys.executable).parent / "unsorry"), *arguments], stdout=follower, stderr=subprocess.DEVNULL,
+        env={**env, "UNSORRY_CONFIG": str(folder.config)}, cwd=folder.root,
+    ) as process:  # fmt: skip
+        os.close(follower)
+        out = b""
+        while True:
+            try:
+                chunk = os.read(leader, 65536)
+            except OSError:  # Linux: EIO once the last writer has closed the terminal
+                break
+            if not chunk:
+                break
+            out += chunk
+        process.wait(timeout=30)
+    os.close(leader)
+    return out.decode()
+
+
+def test_colour_is_for_terminals_and_no_color_is_honoured(
+    filled: Folder, environment: Callable[[Path], dict[str, str]]
+) -> None:
+    env = {name: value for name, value in environment(filled.root).items() if name != "NO_COLOR"}
+    env["TERM"] = "xterm"
+    assert "\x1b[" in on_a_terminal(filled, env, "status")
+    assert "\x1b[" not in on_a_terminal(filled, {**env, "NO_COLOR": "1"}, "status")
+
+
+def test_a_narrow_terminal_cuts_statements_and_never_ids(filled: Folder) -> None:
+    wide = filled.unsorry("sorries").out
+    narrow = filled.unsorry("sorries", env={"COLUMNS": "60"}).out
+    assert SORRY in narrow
+    assert "Demo.lean:14:2" in narrow
+    assert ": ∀ x, x = x" in wide
+
+
+def test_a_closed_pipe_ends_the_command_without_a_traceback(
+    filled: Folder, environment: Callable[[Path], dict[str, str]]
+) -> None:
+    command = Path(sys.executable).parent / "unsorry"
+    with subprocess.Popen(
+        [command, "events", "--json", "--config", filled.config], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, env=environment(filled.root),
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        said = process.stderr.read().decode()
+        assert process.wait(timeout=30) == 1
+    assert "Traceback" not in said
+    assert "BrokenPipe" not in said
+
+
+def test_reading_changes_nothing_in_the_state_folder(filled: Folder) -> None:
+    def contents() -> dict[str, bytes]:
+        return {
+            path.name: path.read_bytes()
+            for path in filled.state.iterdir()
+            if path.is_file() and not path.name.endswith(("-shm", "-wal"))
+        }
+
+    before = contents()
+    for verb in READING:
+        filled.unsorry(*verb)
+    assert contents() == before
+
+
+def test_nothing_recorded_yet_is_said_with_the_remedy(folder: Folder) -> None:
+    for verb in ("repos", "sorries", "theorems", "proofs", "jobs", "events"):
+        answer = folder.unsorry(verb)
+        assert (answer.code, answer.out) == (1, "")
+        assert "unsorry run" in answer.err

@@ -1,0 +1,340 @@
+"""`unsorry status`: health first, then problems with their remedies, with the daemon up or down."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from daemon.lock import DaemonLock
+from store import events as ev
+
+
+class Folder(Protocol):
+    """tests/cli/conftest.py's StateFolder."""
+
+    root: Path
+    state: Path
+    config: Path
+
+    def add(self, stream: str, body: ev.EventBody) -> None: ...
+    def write(self, *, project: bool = True) -> None: ...
+    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
+
+
+REPOSITORY = "github.com/demo/one"
+
+
+@contextmanager
+def a_daemon_that_says(folder: Folder, status: dict[str, Any] | None) -> Iterator[None]:
+    """Hold the lock as a daemon does and answer GET /status on the control socket (not at all for None)."""
+    runtime = folder.state / "run"
+    runtime.mkdir(parents=True, exist_ok=True)
+    body = json.dumps(status or {}).encode()
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    with (folder.state / "daemon.lock").open("w") as lock, socket.socket(socket.AF_UNIX) as listener:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        if status is None:
+            yield
+            return
+        before = Path.cwd()
+        os.chdir(runtime)  # a unix socket's address holds 107 bytes, pytest's folders have more
+        listener.bind("control.sock")
+        os.chdir(before)
+        listener.listen()
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(timeout=5)
+
+
+def codes(document: dict[str, Any]) -> list[str]:
+    return [problem["code"] for problem in document["problems"]]
+
+
+def test_a_stopped_daemon_is_said_first_and_the_database_is_shown(filled: Folder) -> None:
+    answer = filled.unsorry("status", "--json")
+    assert answer.code == 0
+    document = answer.json
+    assert document["schema"] == 1
+    assert document["healthy"] is False
+    assert codes(document)[0] == "daemon_not_running"
+    assert document["daemon"] == {
+        "running": False, "pid": None, "version": "0.1.0", "started_at": document["daemon"]["started_at"],
+        "stopped_at": None,
+    }  # fmt: skip
+    assert document["sorries"] == {"open": 1, "verified": 1, "filled": 0, "removed": 0}
+    assert document["proofs"] == {"candidate": 1, "verified": 1, "rejected": 0, "conditional": 0}
+    assert document["simulated_proofs"] == 1
+    assert document["log"]["position"] == document["log"]["view_position"] > 0
+    assert document["lean"] == "pantograph"
+    assert [item["repository"] for item in document["repositories"]] == [REPOSITORY]
+
+
+def test_a_running_daemon_without_problems_is_healthy(filled: Folder) -> None:
+    with a_daemon_that_says(filled, {"healthy": True, "problems": [], "jobs": [], "queued": []}):
+        document = filled.unsorry("status", "--json").json
+        text = filled.unsorry("status")
+    assert document["problems"] == []
+    assert document["healthy"] is True
+    assert (document["daemon"]["running"], document["daemon"]["pid"]) == (True, os.getpid())
+    assert text.out.splitlines()[0] == (
+        "● unsorry is running well: 1 repository watched, 1 sorry open, 1 verified, 0 filled."
+    )
+    assert text.err == ""
+
+
+def test_progress_and_queue_come_from_the_living_daemon(filled: Folder) -> None:
+    filled.add("job:scan-9", ev.JobStarted(
+        job="scan-9", kind="scan", attempt=1, repository=REPOSITORY, branch="main", sha="a" * 40,
+        describes="scan main", simulated=False,
+    ))  # fmt: skip
+    filled.write()
+    said = {
+        "problems": ["the GitHub token cannot be used: gone", "config: config.toml:1: x"],
+        "jobs": [{"job": "scan-9", "progress": {"done": 3, "total": 10, "note": "A.lean"}}],
+        "queued": [{"job": "check-1", "kind": "check", "describes": "check Demo.alpha"}],
+    }
+    with a_daemon_that_says(filled, said):
+        document = filled.unsorry("status", "--json").json
+        text = filled.unsorry("status").out
+        jobs = filled.unsorry("jobs").out
+    assert [job["progress"] for job in document["jobs"]["running"]] == [said["jobs"][0]["progress"]]  # type: ignore[index]  # a literal above
+    assert document["jobs"]["queued"] == said["queued"]
+    assert codes(document) == ["daemon_problem"]
+    assert "check Demo.alpha" in text
+    assert "3/10" in text
+    assert "3/10 A.lean" in jobs
+
+
+def test_a_daemon_that_does_not_answer_is_a_problem_and_not_a_failure(filled: Folder) -> None:
+    with a_daemon_that_says(filled, None):
+        answer = filled.unsorry("status", "--json")
+    assert answer.code == 0
+    assert codes(answer.json) == ["daemon_silent"]
+
+
+def test_every_kind_of_trouble_is_a_problem_with_a_remedy(folder: Folder) -> None:
+    folder.add("daemon", ev.DaemonStarted(
+        version="0.1.0", pid=1, host="h", lean="none", lean_detail="no pantograph-repl found", sqlite="3",
+    ))  # fmt: skip
+    line = 'config.toml:2: poll.every: must be at least 1s (got "500ms"); write a duration such as "5m"'
+    folder.add("config", ev.ConfigRejected(path="config.toml", digest="0" * 64, errors=(line,)))
+    folder.add(f"repository:{REPOSITORY}", ev.RepositoryWatched(
+        repository=REPOSITORY, url="https://x", branches=(), include=(), exclude=(), every_s=1.0, enabled=True,
+        opt_out=False,
+    ))  # fmt: skip
+    folder.add(f"repository:{REPOSITORY}", ev.RepositoryFailed(
+        repository=REPOSITORY, problem="auth_failed", reason="the token was refused", remedy="renew the token",
+    ))  # fmt: skip
+    folder.add("job:scan-1", ev.JobStarted(
+        job="scan-1", kind="scan", attempt=1, repository=REPOSITORY, branch="main", sha=None,
+        describes="scan it", simulated=False,
+    ))  # fmt: skip
+    folder.add("job:scan-1", ev.JobFailed(
+        job="scan-1", attempt=1, reason="out_of_memory", message="killed at 4G", remedy="raise [jobs] memory",
+        deterministic=True, retry_at=None, seconds=1.0, peak_rss_bytes=None,
+    ))  # fmt: skip
+    folder.write()
+    document = folder.unsorry("status", "--json").json
+    assert sorted(codes(document)) == sorted(
+        ["daemon_not_running", "config_rejected", "repository_auth_failed", "job_failed", "no_lean"]
+    )
+    assert all(problem["remedy"] for problem in document["problems"])
+    assert document["config"]["errors"] == [line]
+    text = folder.unsorry("status").out
+    for said in (line, "renew the token", "raise [jobs] memory", "no pantograph-repl found", "killed"):
+        assert said in text
+    assert text.index("error:") < text.index("warning:")
+
+
+def test_the_simulator_is_named_in_words(folder: Folder) -> None:
+    folder.add("daemon", ev.DaemonStarted(
+        version="0.1.0", pid=1, host="h", lean="simulator", lean_detail="sim", sqlite="3",
+    ))  # fmt: skip
+    folder.write()
+    document = folder.unsorry("status", "--json").json
+    assert document["lean"] == "simulator"
+    assert "simulator" in codes(document)
+    assert "nothing here was checked by Lean" in folder.unsorry("status").out
+
+
+def test_a_job_that_failed_before_a_later_one_succeeded_is_history(filled: Folder) -> None:
+    for job, failed in (("prove-1", True), ("prove-2", False)):
+        filled.add(f"job:{job}", ev.JobStarted(
+            job=job, kind="prove", attempt=1, repository=REPOSITORY, branch="main", sha=None, describes="p",
+            simulated=False,
+        ))  # fmt: skip
+        filled.write()
+        if failed:
+            filled.add(f"job:{job}", ev.JobFailed(
+                job=job, attempt=1, reason="x", message="m", remedy="r", deterministic=True, retry_at=None,
+                seconds=1.0, peak_rss_bytes=None,
+            ))  # fmt: skip
+            filled.write()
+            assert "job_failed" in codes(filled.unsorry("status", "--json").json)
+        else:
+            filled.add(f"job:{job}", ev.JobSucceeded(
+                job=job, attempt=1, seconds=1.0, peak_rss_bytes=None, summary={}, simulated=False,
+            ))  # fmt: skip
+            filled.write()
+    assert "job_failed" not in codes(filled.unsorry("status", "--json").json)
+
+
+def test_events_that_the_view_lacks_are_named(filled: Folder) -> None:
+    filled.add("daemon", ev.DaemonStopped(reason="SIGTERM", pid=1))
+    filled.write(project=False)
+    document = filled.unsorry("status", "--json").json
+    assert document["log"]["position"] == document["log"]["view_position"] + 1
+    assert "view_behind" in codes(document)
+
+
+def test_a_missing_view_is_named_with_the_verb_that_mends_it(filled: Folder) -> None:
+    for path in filled.state.glob("database.db*"):
+        path.unlink()
+    document = filled.unsorry("status", "--json").json
+    problem = next(item for item in document["problems"] if item["code"] == "view_missing")
+    assert problem["remedy"] == "unsorry db rebuild"
+
+
+def test_an_empty_state_folder_still_has_a_status(folder: Folder) -> None:
+    answer = folder.unsorry("status", "--json")
+    assert answer.code == 0
+    assert answer.json["sorries"] == {"open": 0, "verified": 0, "filled": 0, "removed": 0}
+    assert folder.unsorry("status").code == 0
+    assert not folder.state.exists()
+
+
+def test_a_configuration_with_a_syntax_error_still_has_a_status(filled: Folder) -> None:
+    filled.config.write_text('[daemon]\nstate_dir = "state"\n[poll\n', encoding="utf-8")
+    document = filled.unsorry("status", "--json").json
+    assert "config_broken" in codes(document)
+    assert document["sorries"]["open"] == 1
+
+
+def test_poll_asks_the_daemon_and_names_what_is_polled(filled: Folder) -> None:
+    with a_daemon_that_says(filled, {"polling": [REPOSITORY]}):
+        answer = filled.unsorry("poll", "one", "--json")
+        unknown = filled.unsorry("poll", "two")
+    assert (answer.code, answer.json["polling"]) == (0, [REPOSITORY])
+    assert unknown.code == 1
+    assert "unsorry repos" in unknown.err
+
+
+def test_a_rejected_file_is_shown_with_its_mistakes_while_the_daemon_runs_on(filled: Folder) -> None:
+    line = 'config.toml:3: pol: is no known setting; did you mean "poll"?'
+    filled.add("config", ev.ConfigRejected(path=str(filled.config), digest="0" * 64, errors=(line,)))
+    filled.write()
+    with a_daemon_that_says(filled, {"problems": [f"config: {line}"], "jobs": [], "queued": []}):
+        document = filled.unsorry("status", "--json").json
+        text = filled.unsorry("status").out
+    assert codes(document) == ["config_rejected"]
+    assert document["problems"][0]["errors"] == [line]
+    assert line in text
+    assert "the earlier settings stay in force" in text
+
+
+def line(text: str, name: str) -> str:
+    return next(row.split(None, 1)[1] for row in text.splitlines() if row.split()[:1] == [name])
+
+
+def test_jobs_have_a_line_even_when_there_are_none(filled: Folder) -> None:
+    with a_daemon_that_says(filled, {"problems": [], "jobs": [], "queued": []}):
+        document = filled.unsorry("status", "--json").json
+        text = filled.unsorry("status").out
+    assert (document["jobs"]["running"], document["jobs"]["queued"]) == ([], [])
+    assert line(text, "jobs") == "0 running, 0 queued"
+
+
+def test_queued_jobs_are_listed_before_those_that_ran(filled: Folder) -> None:
+    queued = [{"job": "check-7", "kind": "check", "describes": "check Demo.alpha"}]
+    with a_daemon_that_says(filled, {"problems": [], "jobs": [], "queued": queued}):
+        assert line(filled.unsorry("status").out, "jobs") == "0 running, 1 queued: check Demo.alpha"
+        assert filled.unsorry("jobs", "--json").json["queued"] == queued
+        assert filled.unsorry("jobs", "--kind", "scan", "--json").json["queued"] == []
+        assert filled.unsorry("jobs").out.splitlines()[1].split()[:2] == ["check-7", "queued"]
+    assert filled.unsorry("jobs", "--json").json["queued"] == []
+
+
+def test_a_rebuild_is_not_called_the_daemon(filled: Folder) -> None:
+    held = DaemonLock.acquire(filled.state / "daemon.lock", purpose="unsorry db rebuild")
+    try:
+        document = filled.unsorry("status", "--json").json
+        refused = filled.unsorry("run")
+    finally:
+        held.release()
+    assert (document["daemon"]["running"], document["daemon"]["pid"]) == (False, None)
+    assert codes(document)[0] == "rebuilding"
+    assert str(os.getpid()) in document["problems"][0]["message"]
+    assert refused.code == 75
+    assert "unsorry db rebuild is at work" in refused.err
+
+
+def test_a_damaged_database_is_a_problem_with_a_remedy_and_no_reason_to_say_nothing(filled: Folder) -> None:
+    database = filled.state / "database.db"
+    database.write_bytes(b"no database at all " * 400)
+    answer = filled.unsorry("status", "--json")
+    assert answer.code == 0
+    assert "view_unreadable" in codes(answer.json)
+    assert answer.json["log"]["position"] > 0
+    database.unlink()
+    (filled.state / "events.db").write_bytes(b"nor a log " * 800)
+    assert set(codes(filled.unsorry("status", "--json").json)) >= {"view_missing", "log_unreadable"}
+
+
+def test_a_log_that_is_gone_or_shorter_than_its_view_is_a_problem(filled: Folder) -> None:
+    events = filled.state / "events.db"
+    events.rename(filled.root / "kept.db")
+    assert "log_missing" in codes(filled.unsorry("status", "--json").json)
+    database = (filled.state / "database.db").rename(filled.root / "kept-view.db")
+    filled.add("daemon", ev.DaemonStopped(reason="SIGTERM", pid=1))
+    filled.write()
+    database.replace(filled.state / "database.db")
+    assert "log_behind" in codes(filled.unsorry("status", "--json").json)
+
+
+def test_nothing_of_a_branch_that_is_watched_no_more_is_open_or_a_problem(filled: Folder) -> None:
+    filled.add("job:scan-1", ev.JobStarted(
+        job="scan-1", kind="scan", attempt=1, repository=REPOSITORY, branch="main", sha=None,
+        describes="scan it", simulated=False,
+    ))  # fmt: skip
+    filled.add("job:scan-1", ev.JobFailed(
+        job="scan-1", attempt=1, reason="crashed", message="m", remedy="r", deterministic=True, retry_at=None,
+        seconds=1.0, peak_rss_bytes=None,
+    ))  # fmt: skip
+    filled.write()
+    assert "job_failed" in codes(filled.unsorry("status", "--json").json)
+    filled.add(f"repository:{REPOSITORY}", ev.BranchUnwatched(
+        repository=REPOSITORY, branch="main", last="a" * 40,
+    ))  # fmt: skip
+    filled.write()
+    document = filled.unsorry("status", "--json").json
+    assert "job_failed" not in codes(document)
+    assert set(document["sorries"].values()) == {0}
+    assert document["theorems"] == 0
+    assert document["repositories"][0]["heads"][0]["state"] == "unwatched"
+    for verb, key in (("sorries", "sorries"), ("theorems", "theorems")):
+        assert filled.unsorry(verb, "--json").json[key] == []
+        assert len(filled.unsorry(verb, "--all", "--json").json[key]) == 2

@@ -1,0 +1,34 @@
+"""Tests that need what not every machine has run by themselves where it is, and say why where it is not."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import pytest
+
+from pipeline.lean.backend import find_lean
+
+
+def _no_lean() -> str:
+    found = find_lean(backend="auto", repl="", sandbox="bubblewrap")
+    return "" if found.kind == "pantograph" else f"no Lean: {found.detail}"
+
+
+def _no_network() -> str:
+    try:
+        socket.getaddrinfo("github.com", 443)
+    except OSError as error:
+        return f"no internet: github.com cannot be looked up ({error})"
+    return ""
+
+
+LACKS: dict[str, Callable[[], str]] = {"lean": _no_lean, "network": _no_network}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for name, lacking in LACKS.items():
+        marked = [item for item in items if item.get_closest_marker(name)]
+        if marked and (reason := lacking()):
+            for item in marked:
+                item.add_marker(pytest.mark.skip(reason=reason))

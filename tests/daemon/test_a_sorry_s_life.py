@@ -1,0 +1,38 @@
+"""A sorry from its first sight on, told by the daemon as people commit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from daemon.control_client import request
+from daemon.testing.house import House
+from store import queries
+
+OPEN = "theorem one : 1 = 1 := by\n  sorry\n"
+MOVED = "-- a comment more\n\n" + OPEN
+FILLED = "theorem one : 1 = 1 := by\n  rfl\n"
+GONE = "theorem other : 2 = 2 := rfl\n"
+
+
+def test_a_sorry_that_moves_is_filled_comes_back_and_goes_is_one_sorry_throughout(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    remote = house.remote("demo")
+    remote.commit("open", {"A.lean": OPEN})
+    settings = house.write(repos=[remote.path])
+    with house.daemon():
+        for number, source in enumerate((OPEN, MOVED, FILLED, OPEN, GONE), start=1):
+            if number > 1:
+                remote.commit(f"commit {number}", {"A.lean": source})
+                request(settings.paths, "POST", "/poll", {"repository": settings.repos[0].key})
+            house.wait_for(
+                lambda wanted=number: len(house.events("commit_scanned")) == wanted,  # type: ignore[misc]
+                what=f"commit {number} to be scanned",
+            )
+    view = queries.connect(settings.paths.database_db)
+    (sorry,) = queries.sorries(view)
+    steps = [step.step for step in queries.sorry_steps(view, sorry.sorry)]
+    view.close()
+    assert steps == ["opened", "moved", "filled", "reopened", "removed"]
+    opened = house.events("sorry_opened")
+    assert [event.data["reopened"] for event in opened] == [False, True]
+    assert {event.data["sorry"] for event in opened} == {sorry.sorry}

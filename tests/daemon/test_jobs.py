@@ -1,0 +1,375 @@
+"""The life of a job: real child processes that behave well and badly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from daemon.jobs import JobRunner
+from daemon.plan import DueJob
+from daemon.recovery import recover
+from daemon.testing.house import House, Parts
+from store import queries
+from store.log import StoredEvent
+from store.rows import JobRow
+
+MODULES = {"scan": "daemon.testing.job", "prove": "daemon.testing.job", "check": "daemon.testing.job"}
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    house = House(tmp_path)
+    remote = house.remote("demo")
+    remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
+    house.write(repos=[remote.path])
+    return house
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - what is waited for happens in another process
+            await asyncio.sleep(0.02)
+
+
+@dataclass
+class Bench:
+    """An opened house with one observed commit, and a runner."""
+
+    parts: Parts
+    runner: JobRunner
+    sha: str
+
+    def due(self, behave: str, *, attempt: int = 1, kind: str = "scan", simulated: bool = False) -> DueJob:
+        repository = self.parts.repo.key
+        return DueJob(
+            job=f"{kind}-{behave}",
+            kind="prove" if kind == "prove" else "scan",
+            attempt=attempt,
+            lane=f"{kind}:{behave}",
+            repository=repository,
+            branch="main",
+            sha=self.sha,
+            describes=f"{kind} that shall {behave}",
+            simulated=simulated,
+            parameters={
+                "behave": behave,
+                "repository": repository,
+                "branch": "main",
+                "sha": self.sha,
+                "include": ["**/*.lean"],
+                "exclude": [],
+                "by_files": False,
+            },
+        )
+
+    async def run(self, due: DueJob) -> JobRow:
+        self.runner.start(due)
+        await until(lambda: not self.runner.running())
+        return await self.row(due.job)
+
+    async def row(self, job: str) -> JobRow:
+        (row,) = await self.parts.ledger.ask(lambda view: queries.jobs_by_prefix(view, job))
+        return row
+
+
+@contextlib.asynccontextmanager
+async def bench(house: House, **limits: Any) -> AsyncIterator[Bench]:
+    async with house.opened() as parts:
+        await parts.poller.poll(parts.repo)
+        (branch,) = await parts.ledger.ask(queries.branches)
+        settings = parts.settings.jobs.model_copy(update={"retry_base_s": 30.0, **limits})
+        runner = JobRunner(
+            ledger=parts.ledger,
+            git=parts.git,
+            paths=parts.settings.paths,
+            limits=settings,
+            finished=lambda: None,
+            modules=MODULES,  # type: ignore[arg-type] # dict keys are plain str here
+        )
+        try:
+            yield Bench(parts, runner, branch.tip)
+        finally:
+            await runner.stop(deadline_s=10)
+
+
+def run(house: House, behave: str, *, kind: str = "scan", **limits: Any) -> JobRow:
+    async def go() -> JobRow:
+        async with bench(house, **limits) as b:
+            return await b.run(b.due(behave, kind=kind))
+
+    return asyncio.run(go())
+
+
+def types(house: House) -> list[str]:
+    return [event.type for event in house.events() if event.stream.startswith(("job:", "repository:"))][3:]
+
+
+def attempt_folder(house: House, behave: str, attempt: int = 1) -> Path:
+    return house.folder / "state" / "jobs" / f"scan-{behave}" / str(attempt)
+
+
+def children(house: House, behave: str) -> list[int]:
+    text = (attempt_folder(house, behave) / "stderr.log").read_text(encoding="utf-8")
+    line = next((line for line in text.splitlines() if line.startswith("children")), "")
+    return [int(word) for word in line.split()[1:]]
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 15) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_job_that_succeeds_has_both_ends_and_its_events_between_them(house: House) -> None:
+    row = run(house, "succeed")
+    assert types(house) == ["job_started", "file_scanned", "commit_scanned", "job_succeeded"]
+    assert row.state == "succeeded"
+    assert row.summary == {"behaved": "succeed"}
+    assert row.peak_rss_bytes is not None
+    assert row.peak_rss_bytes > 2**20
+    folder = attempt_folder(house, "succeed")
+    assert not (folder / "staging").exists()
+    assert "a stray print" in (folder / "stderr.log").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux says what a process held")
+@pytest.mark.parametrize("behave", ["succeed", "fail"])
+def test_the_memory_of_a_job_is_its_own_and_not_that_of_the_daemon_that_started_it(
+    house: House, behave: str
+) -> None:
+    ballast = b"x" * 2**28
+    row = run(house, behave)
+    assert row.peak_rss_bytes is not None
+    assert 2**20 < row.peak_rss_bytes < len(ballast)
+
+
+def test_what_a_job_recorded_names_the_job_as_its_cause(house: House) -> None:
+    run(house, "succeed")
+    started, scanned = house.events("job_started", "commit_scanned")
+    assert scanned.causation_id == started.event_id
+    assert scanned.correlation_id == "scan-succeed"
+
+
+def test_a_deterministic_failure_is_recorded_without_a_retry(house: House) -> None:
+    row = run(house, "fail")
+    assert (row.state, row.reason, row.deterministic, row.retry_at) == ("failed", "broken_input", True, None)
+    assert row.remedy == "mend it"
+
+
+def test_other_failures_are_tried_again_later_and_later_and_at_most_max_attempts_times(house: House) -> None:
+    async def go() -> list[StoredEvent]:
+        async with bench(house, max_attempts=3) as b:
+            for attempt in (1, 2, 3):
+                await b.run(b.due("fail_for_now", attempt=attempt))
+        return house.events("job_failed")
+
+    first, second, third = asyncio.run(go())
+    assert first.data["retry_at"] is not None
+    assert second.data["retry_at"] is not None
+    assert third.data["retry_at"] is None
+
+
+def test_a_defect_in_a_job_is_recorded_as_a_crash(house: House) -> None:
+    row = run(house, "defect")
+    assert (row.state, row.reason) == ("failed", "crashed")
+    assert "boom" in row.message
+
+
+@pytest.mark.parametrize(("behave", "said"), [("crash", "signal 11"), ("exit", "status 3")])
+def test_a_crash_is_recorded_with_how_it_ended(house: House, behave: str, said: str) -> None:
+    row = run(house, behave)
+    assert (row.state, row.reason) == ("failed", "crashed")
+    assert said in row.message
+    assert f"unsorry jobs logs scan-{behave}" in row.remedy
+
+
+def test_events_before_a_crash_stay_recorded_and_the_job_is_still_a_failure(house: House) -> None:
+    run(house, "crash_after_events")
+    assert types(house) == ["job_started", "file_scanned", "commit_scanned", "job_failed"]
+
+
+@pytest.mark.parametrize("behave", ["garbage", "forbidden", "forge"])
+def test_a_job_that_says_what_it_must_not_is_ended_and_nothing_of_it_recorded(
+    house: House, behave: str
+) -> None:
+    started = time.monotonic()
+    row = run(house, behave)
+    assert (row.state, row.reason) == ("failed", "protocol")
+    assert types(house) == ["job_started", "job_failed"]
+    assert time.monotonic() - started < 30
+
+
+@pytest.mark.parametrize("behave", ["hang", "stubborn"])
+def test_a_deadline_kills_the_whole_family(
+    house: House, behave: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daemon.jobs._GRACE_S", 0.5)
+    row = run(house, behave, timeout_s=2.0)
+    assert (row.state, row.reason) == ("failed", "deadline")
+    family = children(house, behave)
+    assert len(family) == 2
+    wait_until(lambda: not any(alive(pid) for pid in family))
+
+
+def test_stopping_the_daemon_interrupts_jobs_and_kills_their_families(house: House) -> None:
+    async def go() -> JobRow:
+        async with bench(house) as b:
+            b.runner.start(b.due("hang"))
+            await until((attempt_folder(house, "hang") / "stderr.log").exists)
+            await until(lambda: children(house, "hang"))
+            await b.runner.stop(deadline_s=10)
+            return await b.row("scan-hang")
+
+    row = asyncio.run(go())
+    assert row.state == "interrupted"
+    assert not any(alive(pid) for pid in children(house, "hang"))
+
+
+def test_a_running_job_shows_its_progress_and_its_process(house: House) -> None:
+    async def go() -> tuple[int, int, str, int | None]:
+        async with bench(house) as b:
+            b.runner.start(b.due("hang"))
+            await until(lambda: b.runner.running()[0].total)
+            (job,) = b.runner.running()
+            return job.done, job.total, job.note, job.pid
+
+    done, total, note, pid = asyncio.run(go())
+    assert (done, total, note) == (1, 2, "begun")
+    assert pid is not None
+
+
+def test_no_secret_and_no_input_reaches_a_job(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNSORRY_GITHUB_TOKEN", "ghp_secretsecretsecret")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", "/run/credentials/unsorry")
+    monkeypatch.setenv("NOTIFY_SOCKET", "/run/systemd/notify")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    row = run(house, "environment")
+    environment = row.summary["environment"]
+    assert {
+        "UNSORRY_GITHUB_TOKEN",
+        "CREDENTIALS_DIRECTORY",
+        "NOTIFY_SOCKET",
+        "AWS_SECRET_ACCESS_KEY",
+    }.isdisjoint(environment)
+    assert environment["PATH"] == os.environ["PATH"]
+    assert row.summary["stdin"] == ""
+    assert row.summary["cwd"] == str(attempt_folder(house, "environment"))
+
+
+def test_a_job_that_wants_more_memory_than_its_limit_fails_alone(house: House) -> None:
+    row = run(house, "memory", memory_bytes=2**29)
+    assert (row.state, row.reason) == ("failed", "crashed")
+    assert "MemoryError" in row.message
+
+
+def test_a_prove_job_gets_a_worktree_and_leaves_none(house: House) -> None:
+    row = run(house, "environment", kind="prove")
+    assert row.state == "succeeded"
+    assert list((house.folder / "state" / "cache" / "worktrees").iterdir()) == []
+
+
+def test_a_job_whose_commit_is_not_there_fails_with_gits_reason(house: House) -> None:
+    async def go() -> JobRow:
+        async with bench(house) as b:
+            b.sha = "f" * 40
+            return await b.run(b.due("environment", kind="prove"))
+
+    row = asyncio.run(go())
+    assert (row.state, row.reason) == ("failed", "worktree")
+
+
+def test_what_a_killed_daemon_left_is_ended_recorded_and_swept_by_the_next_one(house: House) -> None:
+    # The daemon is forked here, so that it can die as daemons die: at once, with a job running.
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+
+            async def go() -> None:
+                async with bench(house) as b:
+                    b.runner.start(b.due("stubborn"))
+                    await asyncio.sleep(60)
+
+            asyncio.run(go())
+        os._exit(0)
+    wait_until((attempt_folder(house, "stubborn") / "stderr.log").exists)
+    wait_until(lambda: children(house, "stubborn"))
+    orphan = int((attempt_folder(house, "stubborn") / "lock").read_text(encoding="ascii"))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    stale = house.folder / "state" / "cache" / "worktrees" / "old-1"
+    stale.mkdir(parents=True)
+    assert alive(orphan)
+
+    async def next_start() -> tuple[int, JobRow]:
+        async with house.opened() as parts:
+            count = await recover(ledger=parts.ledger, git=parts.git, paths=parts.settings.paths, keep=10)
+            (row,) = await parts.ledger.ask(queries.jobs)
+            return count, row
+
+    count, row = asyncio.run(next_start())
+    assert count == 1
+    assert row.state == "interrupted"
+    wait_until(lambda: not alive(orphan))
+    assert not any(alive(pid) for pid in children(house, "stubborn"))
+    assert not stale.exists()
+    assert asyncio.run(next_start())[0] == 0
+
+
+def test_a_job_asks_to_die_with_its_daemon(house: House) -> None:
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+
+            async def go() -> None:
+                async with bench(house) as b:
+                    b.runner.start(b.due("hang"))
+                    await asyncio.sleep(60)
+
+            asyncio.run(go())
+        os._exit(0)
+    wait_until((attempt_folder(house, "hang") / "stderr.log").exists)
+    wait_until(lambda: children(house, "hang"))
+    job = int((attempt_folder(house, "hang") / "lock").read_text(encoding="ascii"))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    wait_until(lambda: not alive(job))
+    for pid in children(house, "hang"):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_old_job_folders_go_beyond_the_number_that_is_kept(house: House) -> None:
+    async def go() -> None:
+        async with bench(house, keep=2) as b:
+            for behave in ("fail", "exit", "defect", "succeed"):
+                await b.run(b.due(behave))
+
+    asyncio.run(go())
+    assert {folder.name for folder in (house.folder / "state" / "jobs").iterdir()} == {
+        "scan-defect",
+        "scan-succeed",
+    }
+
+
+def test_a_line_without_end_is_a_broken_protocol(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daemon.process.LONGEST_LINE_BYTES", 1000)
+    row = run(house, "endless")
+    assert (row.state, row.reason) == ("failed", "protocol")

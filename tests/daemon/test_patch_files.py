@@ -1,0 +1,81 @@
+"""The folder of patches: what lies there and what must not."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from daemon.patches import write_missing
+from daemon.testing.house import House
+from pipeline.gate.patch import RefusedPatchError, refuse_simulated
+from store.events import BlobRef, EventBody
+from store.log import Expect, NewEvent
+from store.testing_events import (
+    declaration,
+    place,
+    proof_checked,
+    proof_found,
+    proof_rejected,
+    proof_verified,
+    scanned,
+    sha,
+)
+
+SORRY = "0123456789abcdef"
+SCAN = scanned("A.lean", [declaration("a")], with_sorry=["a"])
+SPOT = place(SCAN, SCAN.sorries[0], blob=sha("blob"))
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    house = House(tmp_path)
+    remote = house.remote("demo")
+    remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
+    house.write(repos=[remote.path])
+    return house
+
+
+def patches_after(house: House, *told: EventBody, text: bytes) -> list[Path]:
+    """Return the patch files that lie there after each of these was told, one after the other."""
+
+    async def go() -> list[Path]:
+        file = house.folder / "payload"
+        file.write_bytes(text)
+        blob = BlobRef(sha256=hashlib.sha256(text).hexdigest(), size_bytes=len(text))
+        async with house.opened() as parts:
+            folder = parts.settings.paths.patches
+            for body in told:
+                cites = "patch" in type(body).model_fields
+                fact = body.model_copy(update={"patch": blob}) if cites else body
+                await parts.ledger.append(
+                    [NewEvent("proof:p", fact)],
+                    expect={"proof:p": Expect.ANY},
+                    blobs={blob.sha256: file} if cites else {},
+                )
+                await write_missing(parts.ledger, folder)
+            return sorted(folder.rglob("*.patch"))
+
+    return asyncio.run(go())
+
+
+@pytest.mark.parametrize("simulated", [False, True])
+def test_the_patch_of_a_proof_that_was_rejected_after_all_is_taken_away(
+    house: House, simulated: bool
+) -> None:
+    found = proof_found(SORRY, SPOT, commit=sha(1), simulated=simulated)
+    first = proof_checked(found) if simulated else proof_verified(found)
+    assert len(patches_after(house, found, first, text=b"SIMULATED\nSimulated: no\n")) == 1
+    assert patches_after(house, proof_rejected(found), text=b"x") == []
+
+
+def test_a_simulated_proof_s_patch_says_so_in_its_first_line_whatever_the_job_wrote(house: House) -> None:
+    found = proof_found(SORRY, SPOT, commit=sha(1), simulated=True)
+    text = b"A proof of a, found by unsorry\n\nSimulated: no\n\ndiff --git a/A.lean b/A.lean\n"
+    (file,) = patches_after(house, found, proof_checked(found), text=text)
+    assert file.read_bytes().startswith(b"SIMULATED")
+    assert file.read_bytes().endswith(text)
+    with pytest.raises(RefusedPatchError):
+        refuse_simulated(file.read_bytes())

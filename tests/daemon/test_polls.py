@@ -1,0 +1,469 @@
+"""Polls of real git repositories: what each change of a remote becomes in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from daemon.poll import Polled
+from daemon.settings import Settings
+from daemon.testing.house import House
+from store import queries
+from store.log import StoredEvent
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+def poll(house: House, times: int = 1) -> Polled:
+    async def go() -> Polled:
+        async with house.opened() as parts:
+            for _ in range(times):
+                polled = await parts.poller.poll(parts.repo)
+            return polled
+
+    return asyncio.run(go())
+
+
+def facts(house: House) -> list[tuple[str, str]]:
+    """Every event but the watchlist's: type and what it is about."""
+    return [(event.type, about(event)) for event in house.events() if event.type != "repository_watched"]
+
+
+def about(event: StoredEvent) -> str:
+    return str(event.data.get("subject") or event.data.get("branch") or event.data.get("problem") or "")
+
+
+def test_a_first_sight_records_the_branch_and_its_tip_as_a_baseline(house: House) -> None:
+    remote = house.remote("demo")
+    remote.commit("first")
+    tip = remote.commit("second")
+    house.write(repos=[remote.path])
+    polled = poll(house)
+    assert facts(house) == [("branch_created", "main"), ("commit_observed", "second")]
+    created, observed = house.events("branch_created", "commit_observed")
+    assert created.data["is_default"] is True
+    assert observed.data["baseline"] is True
+    assert observed.data["sha"] == created.data["tip"] == tip
+    assert observed.data["author"] == "Ada"
+    assert (polled.outcome, polled.commits) == ("changed", 1)
+
+
+def test_an_unchanged_remote_leads_to_no_event_at_all(house: House) -> None:
+    remote = house.remote("demo")
+    remote.commit("first")
+    house.write(repos=[remote.path])
+    poll(house)
+    before = len(house.events())
+    assert poll(house, times=3).outcome == "unchanged"
+    assert len(house.events()) == before
+
+
+def test_later_commits_are_recorded_one_by_one_oldest_first(house: House) -> None:
+    remote = house.remote("demo")
+    remote.commit("first")
+    house.write(repos=[remote.path])
+    poll(house)
+    for name in ("second", "third", "fourth"):
+        remote.commit(name)
+    assert poll(house).commits == 3
+    assert facts(house)[-3:] == [("commit_observed", name) for name in ("second", "third", "fourth")]
+    assert [event.data["baseline"] for event in house.events("commit_observed")] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_of_a_merge_only_the_first_parents_are_recorded(house: House) -> None:
+    remote = house.remote("demo")
+    remote.commit("first")
+    house.write(repos=[remote.path])
+    poll(house)
+    remote.git("checkout", "--quiet", "-b", "side")
+    remote.commit("side work")
+    remote.git("checkout", "--quiet", "main")
+    remote.commit("main work")
+    remote.git("merge", "--quiet", "--no-ff", "-m", "merged", "side")
+    poll(house)
+    assert facts(house)[-2:] == [("commit_observed", "main work"), ("commit_observed", "merged")]
+    assert len(house.events("commit_observed")[-1].data["parents"]) == 2
+
+
+def test_a_force_push_names_its_base_and_what_it_dropped(house: House) -> None:
+    remote = house.remote("demo")
+    base = remote.commit("base")
+    house.write(repos=[remote.path])
+    poll(house)
+    dropped = [remote.commit("lost one"), remote.commit("lost two")]
+    poll(house)
+    remote.reset(base)
+    new = remote.commit("instead")
+    poll(house)
+    (rewritten,) = house.events("branch_rewritten")
+    assert rewritten.data["base"] == base
+    assert rewritten.data["dropped"] == dropped[::-1]
+    assert (rewritten.data["old"], rewritten.data["new"]) == (dropped[1], new)
+    assert facts(house)[-1] == ("commit_observed", "instead")
+
+
+def test_a_force_push_back_and_forth_is_recorded_each_time(house: House) -> None:
+    remote = house.remote("demo")
+    remote.commit("base")
+    one = remote.commit("one")
+    house.write(repos=[remote.path])
+    poll(house)
+    remote.reset("HEAD~1")
+    two = remote.commit("two")
+    for target in (two, one, two, one):
+        remote.reset(target)
+        poll(house)
+    assert [event.data["new"] for event in house.events("branch_rewritten")] == [two, one, two, one]
+    assert [about(event) for event in house.events("commit_observed")] == ["one", "two", "one", "two", "one"]
+
+
+def test_a_branch_that_is_set_back_has_its_old_tip_observed_again(house: House) -> None:
+    remote = house.remote("demo")
+    remote.commit("kept")
+    remote.commit("taken back")
+    house.write(repos=[remote.path])
+    poll(house)
+    remote.reset("HEAD~1")
+    poll(house)
+    assert facts(house)[-2:] == [("branch_rewritten", "main"), ("commit_observed", "kept")]
+
+
+def test_what_a_force_push_dropped_stays_readable_in_the_mirror(house: House) -> None:
+    remote = house.remote("demo")
+    remote.commit("base")
+    lost = remote.commit("lost")
+    house.write(repos=[remote.path])
+    poll(house)
+    remote.reset("HEAD~1")
+    remote.commit("instead")
+    poll(house)
+
+    async def kept() -> bool:
+        async with house.opened() as parts:
+            mirror = parts.poller.mirror(parts.repo.key)
+            await parts.git._run("gc", "--quiet", "--prune=now", mirror=mirror)
+            return await parts.git.has_commit(mirror, lost)
+
+    assert asyncio.run(kept())
+
+
+def test_a_deleted_branch_and_its_return_are_facts_of_their_own(house: House) -> None:
+    remote = house.remote("demo")
+    remote.commit("first")
+    remote.git("branch", "topic")
+    house.write(repos=[remote.path], entry='branches = ["main", "topic"]')
+    poll(house)
+    remote.git("branch", "-D", "topic")
+    poll(house)
+    assert facts(house)[-1] == ("branch_deleted", "topic")
+    remote.commit("second")
+    remote.git("branch", "topic")
+    poll(house)
+    assert facts(house)[-3:] == [
+        ("commit_observed", "second"),
+        ("branch_created", "topic"),
+        ("commit_observed", "second"),
+    ]
+    assert house.events("commit_observed")[-1].data["baseline"] is False
+
+
+def test_branches_are_chosen_by_name_and_by_glob(house: House) -> None:
+    remote = house.remote("demo")
+    remote.commit("first")
+    for name in ("release/1", "release/2", "private"):
+        remote.git("branch", name)
+    house.write(repos=[remote.path], entry='branches = ["main", "release/*"]')
+    poll(house)
+    assert [event.data["branch"] for event in house.events("branch_created")] == [
+        "main",
+        "release/1",
+        "release/2",
+    ]
+
+
+def test_a_new_branch_below_the_name_of_a_deleted_one_is_no_obstacle(house: House) -> None:
+    remote = house.remote("demo")
+    remote.commit("first")
+    remote.git("branch", "a")
+    house.write(repos=[remote.path], entry='branches = ["*"]')
+    poll(house)
+    remote.git("branch", "-D", "a")
+    remote.git("branch", "a/b")
+    poll(house)
+    assert [about(event) for event in house.events("branch_deleted", "branch_created")] == [
+        "a",
+        "main",
+        "a",
+        "a/b",
+    ]
+
+
+def test_a_vanished_remote_is_one_event_and_its_recovery_another(house: House) -> None:
+    remote = house.remote("demo")
+    remote.commit("first")
+    house.write(repos=[remote.path])
+    poll(house)
+    remote.path.rename(remote.path.with_name("elsewhere"))
+    polled = poll(house, times=3)
+    assert polled.outcome == "gone"
+    assert [event.type for event in house.events()][-1] == "repository_failed"
+    assert len(house.events("repository_failed")) == 1
+    failed = house.events("repository_failed")[0].data
+    assert failed["problem"] == "gone"
+    assert str(remote.path) in failed["reason"]
+    assert failed["remedy"]
+    remote.path.with_name("elsewhere").rename(remote.path)
+    remote.commit("second")
+    poll(house)
+    assert facts(house)[-2:] == [("repository_recovered", ""), ("commit_observed", "second")]
+
+
+def test_repeated_failures_are_asked_less_and_less_often(house: House) -> None:
+    settings = house.write(repos=[house.folder / "remotes" / "nowhere"], every="60s")
+
+    async def go() -> list[float]:
+        async with house.opened() as parts:
+            return [parts.poller.interval_s(settings.repos[0], failures=n) for n in (0, 1, 3, 9)]
+
+    none, one, three, nine = asyncio.run(go())
+    assert none == 60
+    assert 90 < one < 150
+    assert 380 < three < 580
+    assert 2800 < nine < 4400
+
+
+def test_an_empty_repository_is_a_state_that_ends_with_its_first_commit(house: House) -> None:
+    remote = house.remote("demo")
+    house.write(repos=[remote.path])
+    assert poll(house).outcome == "empty"
+    remote.commit("first")
+    poll(house)
+    assert facts(house) == [
+        ("repository_failed", "empty"),
+        ("repository_recovered", ""),
+        ("branch_created", "main"),
+        ("commit_observed", "first"),
+    ]
+
+
+def test_patterns_that_match_nothing_name_what_there_is(house: House) -> None:
+    remote = house.remote("demo")
+    remote.commit("first")
+    house.write(repos=[remote.path], entry='branches = ["master"]')
+    assert poll(house).outcome == "invalid"
+    assert "main" in house.events("repository_failed")[0].data["remedy"]
+
+
+def test_an_odd_but_legal_branch_name_is_only_a_name(house: House) -> None:
+    remote = house.remote("demo")
+    sha = remote.commit("first")
+    remote.git("update-ref", "refs/heads/--upload-pack=touch", sha)
+    remote.git("update-ref", "refs/heads/été/«x»", sha)
+    house.write(repos=[remote.path], entry='branches = ["*"]')
+    poll(house)
+    assert {event.data["branch"] for event in house.events("branch_created")} == {
+        "main",
+        "--upload-pack=touch",
+        "été/«x»",
+    }
+
+
+def test_a_lost_mirror_is_fetched_again_and_nothing_is_recorded_twice(house: House) -> None:
+    remote = house.remote("demo")
+    remote.commit("first")
+    settings = house.write(repos=[remote.path])
+    poll(house)
+    shutil.rmtree(settings.paths.mirrors)
+    assert poll(house).outcome == "unchanged"
+    remote.commit("second")
+    assert poll(house).commits == 1
+    assert [about(event) for event in house.events("commit_observed")] == ["first", "second"]
+
+
+def test_a_fetch_that_was_never_recorded_is_recorded_by_the_next_poll(house: House) -> None:
+    remote = house.remote("demo")
+    remote.commit("first")
+    house.write(repos=[remote.path])
+    poll(house)
+    remote.commit("second")
+
+    async def killed_between_fetch_and_append() -> None:
+        async with house.opened() as parts:
+            mirror = parts.poller.mirror(parts.repo.key)
+            await parts.git.fetch(mirror, parts.repo.url, branches=["main"])
+
+    asyncio.run(killed_between_fetch_and_append())
+    assert poll(house).commits == 1
+    assert facts(house)[-1] == ("commit_observed", "second")
+
+
+def test_a_changed_default_branch_is_followed(house: House) -> None:
+    remote = house.remote("demo")
+    remote.commit("first")
+    house.write(repos=[remote.path])
+    poll(house)
+    remote.git("checkout", "--quiet", "-b", "trunk")
+    remote.commit("on trunk")
+    poll(house)
+    assert [(e.data["branch"], e.data["is_default"]) for e in house.events("branch_created")] == [
+        ("main", True),
+        ("trunk", True),
+    ]
+
+
+def test_hooks_of_the_mirror_do_not_run(house: House) -> None:
+    remote = house.remote("demo")
+    remote.commit("first")
+    settings = house.write(repos=[remote.path])
+    poll(house)
+    mirror = next(settings.paths.mirrors.iterdir())
+    hooks = mirror / "hooks"
+    hooks.mkdir(exist_ok=True)
+    for name in ("reference-transaction", "post-checkout"):
+        (hooks / name).write_text(f"#!/bin/sh\ntouch {house.folder}/ran\n", encoding="utf-8")
+        (hooks / name).chmod(0o755)
+    tip = remote.commit("second")
+    poll(house)
+
+    async def check_out() -> None:
+        async with house.opened() as parts:
+            await parts.git.worktree_add(mirror, house.folder / "worktree", tip)
+
+    asyncio.run(check_out())
+    assert (house.folder / "worktree" / "second.txt").is_file()
+    assert not (house.folder / "ran").exists()
+
+
+def test_a_symlink_in_a_worktree_is_a_plain_file(house: House) -> None:
+    remote = house.remote("demo")
+    (remote.path / "Evil.lean").symlink_to("/etc/passwd")
+    tip = remote.commit("first", {"A.lean": "theorem a : True := trivial\n"})
+    settings = house.write(repos=[remote.path])
+    poll(house)
+    mirror = next(settings.paths.mirrors.iterdir())
+
+    async def check_out() -> bool:
+        async with house.opened() as parts:
+            target = house.folder / "worktree"
+            await parts.git.worktree_add(mirror, target, tip)
+            plain = not (target / "Evil.lean").is_symlink()
+            await parts.git.worktree_remove(mirror, target)
+            return plain and not target.exists()
+
+    assert asyncio.run(check_out())
+
+
+def test_the_poll_state_is_remembered_beside_the_log(house: House) -> None:
+    remote = house.remote("demo")
+    remote.commit("first")
+    settings = house.write(repos=[remote.path])
+    poll(house)
+    view = queries.connect(settings.paths.database_db)
+    (row,) = queries.repositories(view)
+    view.close()
+    assert row.poll_outcome == "changed"
+    assert row.next_due_at is not None
+    assert row.checked_at is not None
+    assert row.next_due_at > row.checked_at
+
+
+def branch_states(house: House, settings: Settings) -> dict[str, str]:
+    view = queries.connect(settings.paths.database_db)
+    try:
+        return {row.branch: row.state for row in queries.branches(view)}
+    finally:
+        view.close()
+
+
+def test_a_branch_that_leaves_the_watchlist_is_unwatched_once_and_can_come_back(house: House) -> None:
+    remote = house.remote("demo")
+    remote.commit("first")
+    remote.git("branch", "topic")
+    house.write(repos=[remote.path], entry='branches = ["main", "topic"]')
+    poll(house)
+    settings = house.write(repos=[remote.path], entry='branches = ["main"]')
+    poll(house, times=2)
+    assert facts(house)[-1] == ("branch_unwatched", "topic")
+    assert len(house.events("branch_unwatched")) == 1
+    assert branch_states(house, settings) == {"main": "live", "topic": "unwatched"}
+    house.write(repos=[remote.path], entry='branches = ["main", "topic"]')
+    poll(house)
+    assert facts(house)[-2:] == [("branch_created", "topic"), ("commit_observed", "first")]
+    house.write(repos=[remote.path], entry='branches = ["main"]')
+    poll(house)
+    assert len(house.events("branch_unwatched")) == 2
+
+
+def test_the_former_default_branch_is_unwatched_while_it_still_exists(house: House) -> None:
+    remote = house.remote("demo")
+    remote.commit("first")
+    settings = house.write(repos=[remote.path])
+    poll(house)
+    remote.git("checkout", "--quiet", "-b", "trunk")
+    poll(house)
+    assert branch_states(house, settings) == {"main": "unwatched", "trunk": "live"}
+
+
+def test_patterns_that_match_nothing_any_more_end_the_watch_and_are_then_complained_of(house: House) -> None:
+    remote = house.remote("demo")
+    remote.commit("first")
+    house.write(repos=[remote.path])
+    poll(house)
+    house.write(repos=[remote.path], entry='branches = ["nix"]')
+    poll(house)
+    assert facts(house)[-1] == ("branch_unwatched", "main")
+    assert poll(house).outcome == "invalid"
+
+
+def test_a_head_that_leads_nowhere_says_nothing_of_the_branch_that_was_watched(house: House) -> None:
+    remote = house.remote("demo")
+    remote.commit("first")
+    remote.git("branch", "other")
+    settings = house.write(repos=[remote.path])
+    poll(house)
+    remote.git("symbolic-ref", "HEAD", "refs/heads/nowhere")
+    assert poll(house).outcome == "invalid"
+    assert branch_states(house, settings) == {"main": "live"}
+
+
+def test_a_poll_by_hand_asks_for_the_default_branch_again(house: House) -> None:
+    remote = house.remote("demo")
+    remote.commit("first")
+    house.write(repos=[remote.path])
+
+    async def go() -> tuple[str, str]:
+        async with house.opened() as parts:
+            await parts.poller.poll(parts.repo)
+            remote.git("checkout", "--quiet", "-b", "trunk")
+            remembered = (await parts.poller.poll(parts.repo)).outcome
+            parts.poller.forget(parts.repo.key)
+            return remembered, (await parts.poller.poll(parts.repo)).outcome
+
+    assert asyncio.run(go()) == ("unchanged", "changed")
+
+
+def test_a_lost_mirror_is_there_again_after_a_poll_that_finds_nothing_new(house: House) -> None:
+    remote = house.remote("demo")
+    tip = remote.commit("first")
+    settings = house.write(repos=[remote.path])
+    poll(house)
+    shutil.rmtree(settings.paths.mirrors)
+
+    async def readable() -> bool:
+        async with house.opened() as parts:
+            await parts.poller.poll(parts.repo)
+            return await parts.git.has_commit(parts.poller.mirror(parts.repo.key), tip)
+
+    assert asyncio.run(readable())
+    assert len(house.events("commit_observed")) == 1

@@ -1,0 +1,51 @@
+"""Backends for tests of the client: small scripts that play a REPL, well or badly, and the simulator."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.lean.backend import LeanBackend, find_lean
+
+PRELUDE = """
+import json, os, sys, time
+def say(text):
+    sys.stdout.write(text + "\\n"); sys.stdout.flush()
+def requests():
+    for line in sys.stdin:
+        request = json.loads(line)
+        if request["cmd"] == "options.set":
+            say("{}")
+            continue
+        yield request["cmd"], request["payload"]
+"""
+
+FakeRepl = Callable[[str], LeanBackend]
+
+
+@pytest.fixture
+def fake_repl(tmp_path: Path) -> FakeRepl:
+    """Make a backend out of the body of a Python script; `say` and `requests` are at hand in it."""
+
+    def make(body: str) -> LeanBackend:
+        script = tmp_path / "fake_repl.py"
+        script.write_text(PRELUDE + textwrap.dedent(body), "utf-8")
+        return LeanBackend(
+            kind="pantograph",
+            argv=(sys.executable, "-I", str(script)),
+            detail="a script of this test",
+            toolchain="",
+            simulated=False,
+            sandbox="none",
+        )
+
+    return make
+
+
+@pytest.fixture
+def simulator() -> LeanBackend:
+    return find_lean(backend="simulator", repl="", sandbox="bubblewrap")

@@ -1,0 +1,318 @@
+"""The prove job and the check job on the demo project: real processes, with the simulator in Lean's place."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.gate.patch import RefusedPatchError, is_simulated_patch, refuse_simulated
+from pipeline.lean.backend import LeanBackend, find_lean
+from pipeline.lean.scanner import scan_source
+from store.events import EVENT_TYPES, AttemptFinished, EventBody, ProofChecked, ProofFound, ProofRejected
+from store.identity import short_hash
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo-project"
+CLASSICAL = {"Demo.Open.drop_double", "Demo.Open.peirce"}
+UNPROVABLE = {
+    *CLASSICAL,
+    "Demo.Open.off_by_one",
+    "Demo.Open.anything_goes",
+    "Demo.Open.affirm_the_consequent",
+}
+CONDITIONAL = {"Demo.mystery_is_itself"}
+JOB_TIMEOUT_S = 100
+
+
+def git(*arguments: str, at: Path) -> str:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "core.autocrlf=false"]
+    done = subprocess.run(["git", *identity, *arguments], cwd=at, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@dataclass
+class Project:
+    """The demo project as a git repository, at some revision."""
+
+    folder: Path
+    revision: int = 0
+
+    def __post_init__(self) -> None:
+        shutil.copytree(DEMO, self.folder, ignore=shutil.ignore_patterns("revisions"))
+        git("init", "-q", "-b", "main", at=self.folder)
+        self.commit("base")
+
+    def commit(self, message: str) -> None:
+        git("add", "-A", at=self.folder)
+        git("commit", "-q", "-m", message, at=self.folder)
+
+    def advance(self) -> None:
+        self.revision += 1
+        overlay = DEMO / "revisions" / str(self.revision)
+        shutil.copytree(overlay, self.folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("commit-*"))
+        self.commit((overlay / "commit-message.txt").read_text())
+
+    @property
+    def sha(self) -> str:
+        return git("rev-parse", "HEAD", at=self.folder)
+
+    def sorries(self) -> Iterator[dict[str, Any]]:
+        for file in sorted(self.folder.rglob("*.lean")):
+            path = file.relative_to(self.folder).as_posix()
+            scanned = scan_source(file.read_bytes(), path=path)
+            blob = git("rev-parse", f"HEAD:{path}", at=self.folder)
+            for sorry in scanned.sorries:
+                declaration = scanned.declarations[sorry.index]
+                yield {
+                    "sorry": short_hash(path, declaration.name, str(sorry.ordinal), str(sorry.byte_start)),
+                    "path": path,
+                    "blob": blob,
+                    "byte_start": sorry.byte_start,
+                    "byte_end": sorry.byte_end,
+                    "declaration": declaration.name,
+                    "kind": declaration.kind,
+                    "ordinal": sorry.ordinal,
+                    "mode": sorry.mode,
+                }
+
+
+@dataclass
+class Outcome:
+    """What a job printed."""
+
+    returncode: int
+    last: dict[str, Any]
+    bodies: list[EventBody] = field(default_factory=list)
+    batches: list[list[str]] = field(default_factory=list)
+    staging: Path = Path()
+
+    def attempts(self) -> list[AttemptFinished]:
+        return [body for body in self.bodies if isinstance(body, AttemptFinished)]
+
+    def proofs(self) -> list[ProofFound]:
+        return [body for body in self.bodies if isinstance(body, ProofFound)]
+
+
+def run_job(kind: str, parameters: dict[str, Any], folder: Path) -> Outcome:
+    folder.mkdir(parents=True)
+    spec = {
+        "schema": 1,
+        "job": f"{kind}-1",
+        "kind": kind,
+        "attempt": 1,
+        "directory": str(folder),
+        "parameters": parameters,
+    }
+    (folder / "spec.json").write_text(json.dumps(spec))
+    done = subprocess.run(
+        [sys.executable, "-m", f"pipeline.{kind}", "--spec", str(folder / "spec.json")],
+        capture_output=True,
+        text=True,
+        timeout=JOB_TIMEOUT_S,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert lines, done.stderr
+    outcome = Outcome(done.returncode, lines[-1], staging=folder / "staging")
+    for line in lines:
+        if line["line"] == "events":
+            outcome.batches.append([event["type"] for event in line["events"]])
+            for event in line["events"]:
+                outcome.bodies.append(EVENT_TYPES[event["type"]].model_validate(event["data"]))
+    return outcome
+
+
+def simulator() -> LeanBackend:
+    backend = find_lean(backend="simulator", repl="", sandbox="none")
+    assert backend.kind == "simulator"
+    return backend
+
+
+def prove(project: Project, folder: Path, **changes: Any) -> Outcome:
+    parameters: dict[str, Any] = {
+        "repository": "local/x/demo",
+        "branch": "main",
+        "sha": project.sha,
+        "worktree": str(project.folder),
+        "lean": simulator().as_json(),
+        "prover": "tactics",
+        "rung": 0,
+        "budget": {"seconds_per_sorry": 20, "nodes_per_sorry": 200, "tactic_timeout_s": 5},
+        "budget_key": "small",
+        "parallel": 2,
+        "sorries": list(project.sorries()),
+    }
+    return run_job("prove", {**parameters, **changes}, folder)
+
+
+def check(project: Project, proof: ProofFound, folder: Path, *, lean: LeanBackend | None = None) -> Outcome:
+    backend = lean or simulator()
+    parameters = {
+        "worktree": str(project.folder),
+        "lean": backend.as_json(),
+        "proof": proof.model_dump(mode="json"),
+    }
+    return run_job("check", parameters, folder)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return Project(tmp_path_factory.mktemp("demo") / "demo")
+
+
+@pytest.fixture(scope="module")
+def proved(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    return prove(project, tmp_path_factory.mktemp("prove") / "job")
+
+
+def test_the_base_commit_s_sorrys_are_filled_but_for_those_that_cannot_be(
+    project: Project, proved: Outcome
+) -> None:
+    assert proved.returncode == 0, proved.last
+    wanted = {item["sorry"]: item for item in project.sorries()}
+    attempts = {body.sorry: body for body in proved.attempts()}
+    assert attempts.keys() == wanted.keys()
+    for sorry, item in wanted.items():
+        outcome, detail = attempts[sorry].outcome, attempts[sorry].detail
+        if item["declaration"] in UNPROVABLE:
+            assert outcome in ("exhausted", "budget"), (item["declaration"], outcome, detail)
+        elif item["kind"] == "def":
+            assert outcome == "unsupported"
+            assert "may not be invented" in detail
+        else:
+            assert outcome == "found", (item["declaration"], outcome, detail)
+
+
+def test_every_batch_is_one_sorry_s_and_says_that_it_is_simulated(proved: Outcome) -> None:
+    assert {tuple(batch) for batch in proved.batches} == {
+        ("proof_found", "attempt_finished"),
+        ("attempt_finished",),
+    }
+    assert all(body.simulated for body in proved.attempts())
+    assert all(body.simulated for body in proved.proofs())
+
+
+def test_the_same_work_finds_the_same_proofs(project: Project, proved: Outcome, tmp_path: Path) -> None:
+    again = prove(project, tmp_path / "job", parallel=1)
+    assert {body.proof for body in again.proofs()} == {body.proof for body in proved.proofs()}
+
+
+def test_two_sorrys_of_one_declaration_get_one_text_that_fills_both(proved: Outcome) -> None:
+    both = [body for body in proved.proofs() if body.declaration == "Demo.Negation.neither"]
+    assert len(both) == 2
+    assert len({(body.byte_start, body.byte_end, body.replacement) for body in both}) == 1
+    assert len({body.proof for body in both}) == 2
+    assert "have hq" in both[0].replacement
+
+
+def test_a_checked_proof_is_a_candidate_whose_simulated_patch_applies(
+    project: Project, proved: Outcome, tmp_path: Path
+) -> None:
+    proofs = [body for body in proved.proofs() if body.declaration not in CONDITIONAL]
+    for number, proof in enumerate(proofs[::4]):
+        outcome = check(project, proof, tmp_path / f"check{number}")
+        assert outcome.returncode == 0, outcome.last
+        (body,) = outcome.bodies
+        assert isinstance(body, ProofChecked), body
+        assert body.simulated
+        assert body.not_checked == ("axioms", "kernel")
+        verdicts = {item.step: (item.verdict, item.by) for item in body.checks}
+        assert verdicts["compile"] == ("passed", "simulator")
+        patch = (outcome.staging / body.patch.sha256).read_bytes()
+        assert patch.startswith(b"SIMULATED")
+        assert is_simulated_patch(patch)
+        with pytest.raises(RefusedPatchError):
+            refuse_simulated(patch)
+        file = tmp_path / f"{number}.patch"
+        file.write_bytes(patch)
+        git("apply", "--check", str(file), at=project.folder)
+
+
+def test_a_proof_that_rests_on_a_sorry_is_refused_as_conditional(
+    project: Project, proved: Outcome, tmp_path: Path
+) -> None:
+    (proof,) = [body for body in proved.proofs() if body.declaration in CONDITIONAL]
+    (body,) = check(project, proof, tmp_path / "check").bodies
+    assert isinstance(body, ProofRejected)
+    assert body.conditional_on == ("Demo.mystery",)
+    assert body.step == "axioms"
+
+
+def altered(proof: ProofFound, replacement: str) -> ProofFound:
+    return proof.model_copy(update={"replacement": replacement})
+
+
+@pytest.mark.parametrize(
+    ("replacement", "step"),
+    [
+        ("by exact sorryAx _ false", "text"),
+        ("h\n\ntheorem more : True := trivial", "text"),
+        ("id or_swap", "statement"),
+        ("by trivial", "compile"),
+    ],
+)
+def test_a_bad_proof_is_rejected_at_the_first_check_that_sees_it(
+    project: Project, proved: Outcome, tmp_path: Path, replacement: str, step: str
+) -> None:
+    proof = next(body for body in proved.proofs() if body.declaration == "Demo.or_swap")
+    data = (project.folder / proof.path).read_bytes()
+    patched = data[: proof.byte_start] + replacement.encode() + data[proof.byte_end :]
+    hashes = {one.name: one.text_hash for one in scan_source(patched, path=proof.path).declarations}
+    bad = altered(proof, replacement).model_copy(update={"declaration_text_hash": hashes["Demo.or_swap"]})
+    (body,) = check(project, bad, tmp_path / "check").bodies
+    assert isinstance(body, ProofRejected), body
+    assert body.step == step
+
+
+def test_a_file_of_another_version_is_not_judged(project: Project, proved: Outcome, tmp_path: Path) -> None:
+    proof = proved.proofs()[0].model_copy(update={"blob": "0" * 40})
+    outcome = check(project, proof, tmp_path / "check")
+    assert outcome.returncode == 1
+    assert outcome.last["reason"] == "other_version"
+    assert not outcome.bodies
+
+
+def test_later_revisions_bring_new_sorrys_that_are_filled_too(tmp_path: Path) -> None:
+    project = Project(tmp_path / "demo")
+    for _ in range(3):
+        project.advance()
+    outcome = prove(project, tmp_path / "job")
+    names = {item["sorry"]: item["declaration"] for item in project.sorries()}
+    found = {names[body.sorry] for body in outcome.attempts() if body.outcome == "found"}
+    missing = set(names.values()) - found
+    assert missing == {*CLASSICAL, "Demo.Open.affirm_the_consequent", "Demo.mystery"}
+    assert {"Demo.Encoded.pair", "Demo.Open.off_by_one", "Demo.Absurd.resolve"} <= found
+
+
+def test_a_broken_file_fails_alone(tmp_path: Path) -> None:
+    project = Project(tmp_path / "demo")
+    logic = project.folder / "Demo" / "Arithmetic.lean"
+    logic.write_text(logic.read_text().replace(": dozen = 12 := rfl", ": dozen = 13 := rfl"))
+    project.commit("break it")
+    outcome = prove(project, tmp_path / "job")
+    assert outcome.returncode == 0
+    by_path = {item["sorry"]: item["path"] for item in project.sorries()}
+    broken = [body for body in outcome.attempts() if by_path[body.sorry] == "Demo/Arithmetic.lean"]
+    assert {body.outcome for body in broken} == {"error", "unsupported"}
+    assert any("text before the declaration" in body.detail for body in broken)
+    assert sum(body.outcome == "found" for body in outcome.attempts()) > 8
+
+
+def test_without_lean_the_job_fails_and_says_so(project: Project, tmp_path: Path) -> None:
+    nothing = find_lean(backend="none", repl="", sandbox="none")
+    outcome = prove(project, tmp_path / "job", lean=nothing.as_json())
+    assert outcome.returncode == 1
+    assert outcome.last["reason"] == "no_lean"
+
+
+def test_a_spec_that_cannot_be_read_is_named(project: Project, tmp_path: Path) -> None:
+    outcome = prove(project, tmp_path / "job", budget={})
+    assert outcome.last["reason"] == "bad_spec"
+    assert outcome.last["deterministic"] is True

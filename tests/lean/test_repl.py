@@ -1,0 +1,414 @@
+"""The client against processes that behave badly: each ends in one typed error, and no process is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.lean import repl as client
+from pipeline.lean.backend import LeanBackend, find_lean
+from pipeline.lean.messages import StateRef, TacticFailed, TacticOk, TacticParseError
+from pipeline.lean.repl import (
+    Repl,
+    ReplDied,
+    ReplProtocolError,
+    ReplRefused,
+    ReplStartError,
+    ReplTimeout,
+    StaleState,
+)
+
+FakeRepl = Callable[[str], LeanBackend]
+
+
+async def started(
+    backend: LeanBackend, project: Path, *, timeout_s: float = 5.0, grace_s: float = 0.3
+) -> Repl:
+    return await Repl.start(
+        backend,
+        imports=["Init"],
+        project=project,
+        ready_timeout_s=10,
+        call_timeout_s=timeout_s,
+        grace_s=grace_s,
+    )
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] != "Z"
+
+
+def test_requests_spell_out_every_bool_and_send_raw_utf8(fake_repl: FakeRepl, tmp_path: Path) -> None:
+    backend = fake_repl(
+        """
+        say("ready.")
+        with open("wire", "w", encoding="utf-8") as wire:
+            for line in sys.stdin:
+                wire.write(line); wire.flush()
+                say('{"units":[],"targets":[],"goals":[],"stateId":0,"messages":[],"nextStateId":1}')
+        """
+    )
+
+    async def run() -> None:
+        async with await started(backend, tmp_path) as repl:
+            await repl.process("𝓝")
+            await repl.distil("x")
+            state = await repl.goal_start("∀ p, p")
+            await repl.goal_tactic(state, "intro h", goal=2)
+            await repl.goal_print(state)
+            await repl.goal_delete([state])
+
+    asyncio.run(run())
+    lines = (tmp_path / "wire").read_text("utf-8").splitlines()
+    assert lines == [
+        '{"cmd":"options.set","payload":{"timeout":5000}}',
+        '{"cmd":"frontend.process","payload":{"file":"𝓝","readHeader":false,"inheritEnv":false,"newConstants":false}}',
+        '{"cmd":"frontend.distil","payload":{"file":"x","ignoreValues":false}}',
+        '{"cmd":"goal.start","payload":{"expr":"∀ p, p"}}',
+        '{"cmd":"goal.tactic","payload":{"stateId":0,"tactic":"intro h","goalId":2}}',
+        '{"cmd":"goal.print","payload":{"stateId":0,"goals":true,"rootExpr":true,"parentExprs":false}}',
+        '{"cmd":"goal.delete","payload":{"stateIds":[0]}}',
+    ]
+
+
+def test_an_exit_before_ready_says_what_stderr_said(fake_repl: FakeRepl, tmp_path: Path) -> None:
+    backend = fake_repl(
+        """
+        sys.stderr.write("uncaught exception: object file 'X.olean' invalid header\\n")
+        sys.exit(1)
+        """
+    )
+
+    with pytest.raises(ReplStartError, match="invalid header"):
+        asyncio.run(started(backend, tmp_path))
+
+
+def test_a_wrong_greeting_is_no_start(fake_repl: FakeRepl, tmp_path: Path) -> None:
+    backend = fake_repl('say("hello"); time.sleep(60)')
+
+    with pytest.raises(ReplStartError, match=r"`ready\.` was expected"):
+        asyncio.run(started(backend, tmp_path))
+
+
+def test_silence_at_start_ends_after_its_timeout(fake_repl: FakeRepl, tmp_path: Path) -> None:
+    backend = fake_repl('open("pid", "w").write(str(os.getpid())); time.sleep(60)')
+
+    with pytest.raises(ReplStartError, match="not ready after 1 s"):
+        asyncio.run(Repl.start(backend, imports=[], project=tmp_path, ready_timeout_s=1))
+    assert not is_running(int((tmp_path / "pid").read_text("utf-8")))
+
+
+def test_no_backend_is_a_start_error_with_the_reason(tmp_path: Path) -> None:
+    nothing = find_lean(backend="none", repl="", sandbox="none")
+
+    with pytest.raises(ReplStartError, match="switched off"):
+        asyncio.run(Repl.start(nothing, imports=[], project=tmp_path))
+
+
+def test_an_import_that_looks_like_an_option_is_refused(simulator: LeanBackend, tmp_path: Path) -> None:
+    with pytest.raises(ReplStartError, match="no module name"):
+        asyncio.run(Repl.start(simulator, imports=["--root=/"], project=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "said"),
+    [
+        ("os._exit(3)", ReplDied, "exit status 3"),
+        ("sys.stderr.write('libc++abi: terminating'); sys.stderr.flush(); os.abort()", ReplDied, "libc"),
+        ("say('not json')", ReplProtocolError, "no JSON"),
+        ("say('[1]')", ReplProtocolError, "no object"),
+        ("say('{\"units\": 3}')", ReplProtocolError, "units: expected a list"),
+        (
+            "sys.stdout.write('{\"units\":'); sys.stdout.flush(); os._exit(0)",
+            ReplDied,
+            "closed its output after",
+        ),
+        ("sys.stdout.buffer.write(b'\\xff\\xfe\\n'); sys.stdout.flush()", ReplProtocolError, "no JSON"),
+    ],
+)
+def test_a_bad_answer_is_one_typed_error_and_ends_the_process(
+    fake_repl: FakeRepl, tmp_path: Path, body: str, error: type[ReplDied], said: str
+) -> None:
+    backend = fake_repl(f'say("ready.")\nfor command, payload in requests():\n    {body}\n')
+
+    async def run() -> int:
+        repl = await started(backend, tmp_path)
+        try:
+            with pytest.raises(error, match=said):
+                await repl.process("x")
+            assert not repl.alive
+            with pytest.raises(ReplDied):
+                await repl.process("x")
+            return repl.pid
+        finally:
+            await repl.close()
+
+    assert not is_running(asyncio.run(run()))
+
+
+def test_a_hang_is_killed_shortly_after_the_time_limit(fake_repl: FakeRepl, tmp_path: Path) -> None:
+    backend = fake_repl('say("ready.")\nfor command, payload in requests():\n    time.sleep(60)\n')
+
+    async def run() -> tuple[float, int]:
+        repl = await started(backend, tmp_path, timeout_s=0.3)
+        before = time.monotonic()
+        with pytest.raises(ReplTimeout, match="no answer"):
+            await repl.process("x")
+        took_s = time.monotonic() - before
+        await repl.close()
+        return took_s, repl.pid
+
+    took_s, pid = asyncio.run(run())
+    assert 0.3 <= took_s < 5
+    assert not is_running(pid)
+
+
+def test_a_kill_takes_the_children_of_the_process_too(fake_repl: FakeRepl, tmp_path: Path) -> None:
+    backend = fake_repl(
+        """
+        import subprocess
+        child = subprocess.Popen(["sleep", "60"])
+        open("child", "w").write(str(child.pid))
+        say("ready.")
+        for command, payload in requests():
+            time.sleep(60)
+        """
+    )
+
+    async def run() -> None:
+        repl = await started(backend, tmp_path, timeout_s=0.2)
+        with pytest.raises(ReplTimeout):
+            await repl.process("x")
+        await repl.close()
+
+    asyncio.run(run())
+    child = int((tmp_path / "child").read_text("utf-8"))
+    deadline = time.monotonic() + 5
+    while is_running(child) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not is_running(child)
+
+
+def test_a_flood_on_stderr_blocks_nothing_and_is_kept_bounded(fake_repl: FakeRepl, tmp_path: Path) -> None:
+    backend = fake_repl(
+        """
+        say("ready.")
+        for command, payload in requests():
+            for index in range(2000):
+                sys.stderr.write("noise " * 200 + "\\n")
+            sys.stderr.write("the last line\\n"); sys.stderr.flush()
+            say('{"nGoals": 4}')
+        """
+    )
+
+    async def run() -> tuple[int, str]:
+        async with await started(backend, tmp_path, timeout_s=20) as repl:
+            count = await repl.stat()
+            await asyncio.sleep(0.1)
+            return count, repl.stderr
+
+    count, stderr = asyncio.run(run())
+    assert count == 4
+    assert "the last line" in stderr
+    assert len(stderr) <= client.STDERR_KEPT_BYTES
+
+
+def test_a_line_far_beyond_asyncios_limit_arrives_whole(fake_repl: FakeRepl, tmp_path: Path) -> None:
+    backend = fake_repl(
+        """
+        say("ready.")
+        for command, payload in requests():
+            unit = '{"boundary":[0,1],"messages":[]}'
+            say('{"units":[' + ",".join([unit] * 200000) + "]}")
+        """
+    )
+
+    async def run() -> int:
+        async with await started(backend, tmp_path, timeout_s=30) as repl:
+            return len(await repl.process("x"))
+
+    assert asyncio.run(run()) == 200_000
+
+
+def test_a_line_beyond_the_cap_ends_the_process(
+    fake_repl: FakeRepl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "MAX_LINE_BYTES", 1_000_000)
+    backend = fake_repl('say("ready.")\nfor command, payload in requests():\n    say("x" * 30000000)\n')
+
+    async def run() -> None:
+        repl = await started(backend, tmp_path)
+        with pytest.raises(ReplProtocolError, match="longer than 1000000 bytes"):
+            await repl.process("x")
+        await repl.close()
+
+    asyncio.run(run())
+
+
+def test_a_panic_poisons_the_answer_that_it_preceded(fake_repl: FakeRepl, tmp_path: Path) -> None:
+    backend = fake_repl(
+        """
+        say("ready.")
+        for command, payload in requests():
+            sys.stderr.write("PANIC at Lean.Expr.bvar! unreachable\\n"); sys.stderr.flush()
+            time.sleep(0.2)
+            say('{"nGoals": 0}')
+        """
+    )
+
+    async def run() -> None:
+        repl = await started(backend, tmp_path)
+        with pytest.raises(ReplDied, match="panicked"):
+            await repl.stat()
+        assert not repl.alive
+        await repl.close()
+
+    asyncio.run(run())
+
+
+def test_a_cancelled_call_does_not_leave_its_answer_to_the_next(fake_repl: FakeRepl, tmp_path: Path) -> None:
+    backend = fake_repl(
+        'say("ready.")\nfor command, payload in requests():\n    time.sleep(0.5); say(\'{"nGoals": 1}\')\n'
+    )
+
+    async def run() -> None:
+        repl = await started(backend, tmp_path)
+        call = asyncio.create_task(repl.stat())
+        await asyncio.sleep(0.2)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        with pytest.raises(ReplDied, match="answer outstanding"):
+            await repl.stat()
+        await repl.close()
+
+    asyncio.run(run())
+
+
+def test_an_error_object_leaves_the_process_usable(fake_repl: FakeRepl, tmp_path: Path) -> None:
+    backend = fake_repl(
+        """
+        say("ready.")
+        for command, payload in requests():
+            say('{"error":"index","desc":"Symbol not found"}' if command == "env.inspect" else '{"nGoals": 2}')
+        """
+    )
+
+    async def run() -> int:
+        async with await started(backend, tmp_path) as repl:
+            with pytest.raises(ReplRefused) as refused:
+                await repl.env_inspect("x")
+            assert (refused.value.kind, refused.value.desc) == ("index", "Symbol not found")
+            return await repl.stat()
+
+    assert asyncio.run(run()) == 2
+
+
+@pytest.mark.parametrize("kind", ["io", "core", "internal"])
+def test_a_limit_inside_lean_is_a_failed_tactic(fake_repl: FakeRepl, tmp_path: Path, kind: str) -> None:
+    backend = fake_repl(
+        f'say("ready.")\nfor command, payload in requests():\n'
+        f'    say(\'{{"error":"{kind}","desc":"interrupt"}}\')\n'
+    )
+
+    async def run() -> object:
+        async with await started(backend, tmp_path) as repl:
+            return await repl.goal_tactic(StateRef(0, repl.generation), "simp")
+
+    result = asyncio.run(run())
+    assert isinstance(result, TacticFailed)
+    assert result.interrupted
+    assert result.reason == "interrupt"
+
+
+def test_the_interrupt_is_set_again_only_when_the_limit_changes(fake_repl: FakeRepl, tmp_path: Path) -> None:
+    backend = fake_repl(
+        """
+        say("ready.")
+        wire = open("wire", "w")
+        for line in sys.stdin:
+            wire.write(line); wire.flush()
+            say('{"nGoals": 0, "units": []}')
+        """
+    )
+
+    async def run() -> None:
+        async with await started(backend, tmp_path) as repl:
+            await repl.process("a", timeout_s=2)
+            await repl.process("b", timeout_s=2)
+            await repl.process("c")
+
+    asyncio.run(run())
+    commands = [line.split('"')[3] for line in (tmp_path / "wire").read_text("utf-8").splitlines()]
+    assert commands == [
+        "options.set",
+        "frontend.process",
+        "frontend.process",
+        "options.set",
+        "frontend.process",
+    ]
+
+
+def test_calls_from_many_tasks_each_get_their_own_answer(simulator: LeanBackend, tmp_path: Path) -> None:
+    async def run() -> list[object]:
+        async with await started(simulator, tmp_path) as repl:
+            state = await repl.goal_start("∀ (p : Prop), p → p")
+            tactics = ["intro p h", "exact nonsense", "exact ("] * 10
+            return list(await asyncio.gather(*(repl.goal_tactic(state, tactic) for tactic in tactics)))
+
+    results = asyncio.run(run())
+    assert [type(result) for result in results] == [TacticOk, TacticFailed, TacticParseError] * 10
+
+
+def test_the_environment_of_the_daemon_does_not_reach_the_process(
+    fake_repl: FakeRepl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNSORRY_GITHUB_TOKEN", "secret")
+    backend = fake_repl('json.dump(dict(os.environ), open("env", "w")); say("ready."); sys.stdin.read()')
+
+    async def run() -> None:
+        async with await started(backend, tmp_path):
+            pass
+
+    asyncio.run(run())
+    assert "secret" not in (tmp_path / "env").read_text("utf-8")
+
+
+def test_pretty_printing_and_the_raw_timeout_option_are_refused(
+    simulator: LeanBackend, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        async with await started(simulator, tmp_path) as repl:
+            with pytest.raises(ValueError, match="one-line framing"):
+                await repl.options_set(printJsonPretty=True)
+            with pytest.raises(ValueError, match="timeout_s"):
+                await repl.options_set(timeout=5)
+            await repl.options_set(printDependentMVars=False)
+
+    asyncio.run(run())
+
+
+def test_states_of_another_process_or_before_a_reset_are_stale(
+    simulator: LeanBackend, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        async with await started(simulator, tmp_path) as one, await started(simulator, tmp_path) as two:
+            state = await one.goal_start("True")
+            with pytest.raises(StaleState):
+                await two.goal_tactic(state, "trivial")
+            assert await one.reset() == 1
+            with pytest.raises(StaleState):
+                await one.goal_print(state)
+            await one.goal_delete([state])
+            assert await one.stat() == 0
+
+    asyncio.run(run())

@@ -1,0 +1,425 @@
+"""The scan job as the daemon runs it: its own process, a real bare mirror, JSON lines out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store.events import EVENT_TYPES, EventBody
+from store.identity import event_id
+from store.scanned import ScannedFile
+
+KEY = "local/tests/repo"
+PROVED = "theorem a : True := by\n  trivial\n"
+OPEN = "theorem a : True := by\n  sorry\n"
+
+
+@dataclass
+class Upstream:
+    """A work tree to commit in, and the bare mirror that the job reads."""
+
+    tree: Path
+    mirror: Path
+
+    def git(self, *arguments: str, at: Path | None = None) -> str:
+        done = subprocess.run(
+            ["git", "-C", str(at or self.tree), *arguments], check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+    def commit(self, files: Mapping[str, str | bytes | None]) -> str:
+        """Write these files (None removes one), commit, fetch into the mirror; returns the sha."""
+        for name, content in files.items():
+            path = self.tree / name
+            if content is None:
+                path.unlink()
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return self.commit_all()
+
+    def commit_all(self) -> str:
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", "more")
+        self.git("fetch", "-q", str(self.tree), "+refs/heads/*:refs/heads/*", at=self.mirror)
+        return self.git("rev-parse", "HEAD")
+
+
+@pytest.fixture
+def upstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Upstream:
+    for name in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{name}_NAME", "A")
+        monkeypatch.setenv(f"GIT_{name}_EMAIL", "a@example.org")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    tree, mirror = tmp_path / "tree", tmp_path / "mirror.git"
+    subprocess.run(["git", "init", "-q", "-b", "main", str(tree)], check=True)
+    subprocess.run(["git", "init", "-q", "--bare", str(mirror)], check=True)
+    return Upstream(tree, mirror)
+
+
+@dataclass
+class Outcome:
+    """What one run of the job printed."""
+
+    status: int
+    lines: list[dict[str, Any]]
+    staged: dict[str, bytes]
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [event for line in self.lines if line["line"] == "events" for event in line["events"]]
+
+    @property
+    def bodies(self) -> list[EventBody]:
+        return [EVENT_TYPES[event["type"]].model_validate(event["data"]) for event in self.events]
+
+    @property
+    def types(self) -> list[str]:
+        return [event["type"] for event in self.events]
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [event["data"] for event in self.events if event["type"] == kind]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        assert self.lines[-1]["line"] == "result", self.lines[-1]
+        summary: dict[str, Any] = self.lines[-1]["summary"]
+        return summary
+
+    def scan(self, path: str) -> ScannedFile:
+        (data,) = (item for item in self.of("file_scanned") if item["path"] == path)
+        return ScannedFile.from_json(json.loads(self.staged[data["scan"]["sha256"]]))
+
+
+@dataclass
+class Scans:
+    """Runs the job commit by commit, and keeps the sorrys as the database would."""
+
+    upstream: Upstream
+    folder: Path
+    include: list[str] = field(default_factory=lambda: ["**/*.lean"])
+    exclude: list[str] = field(default_factory=list)
+    living: dict[str, dict[str, Any]] = field(default_factory=dict)
+    closed: set[str] = field(default_factory=set)
+    base: str | None = None
+    runs: int = 0
+
+    def run(self, commit: str, **changed: Any) -> Outcome:
+        """One attempt; changes nothing here."""
+        self.runs += 1
+        directory = self.folder / str(self.runs)
+        directory.mkdir(parents=True)
+        parameters = {
+            "mirror": str(self.upstream.mirror),
+            "repository": KEY,
+            "branch": "main",
+            "sha": commit,
+            "base": self.base,
+            "include": self.include,
+            "exclude": self.exclude,
+            "sorries": [{"sorry": key, **place} for key, place in self.living.items()],
+            "closed": sorted(self.closed),
+            "proofs": [],
+            **changed,
+        }
+        spec = {
+            "schema": 1,
+            "job": "scan-1",
+            "kind": "scan",
+            "attempt": 1,
+            "directory": str(directory),
+            "parameters": parameters,
+        }
+        (directory / "spec.json").write_text(json.dumps(spec), "utf-8")
+        done = subprocess.run(
+            [sys.executable, "-m", "pipeline.scan", "--spec", str(directory / "spec.json")],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+        )
+        staging = directory / "staging"
+        staged = {file.name: file.read_bytes() for file in staging.iterdir()} if staging.exists() else {}
+        lines = [json.loads(line) for line in done.stdout.decode("utf-8").splitlines()]
+        return Outcome(done.returncode, lines, staged)
+
+    def step(self, files: Mapping[str, str | bytes | None], **changed: Any) -> Outcome:
+        """Commit, scan, and take the events in."""
+        return self.take(self.upstream.commit(files), **changed)
+
+    def take(self, sha: str, **changed: Any) -> Outcome:
+        outcome = self.run(sha, **changed)
+        assert outcome.status == 0, outcome.lines
+        for event in outcome.events:
+            data = event["data"]
+            if event["type"] in ("sorry_opened", "sorry_moved", "sorry_changed"):
+                self.living[data["sorry"]] = data["place"]
+                self.closed.discard(data["sorry"])
+            elif event["type"] in ("sorry_filled", "sorry_removed"):
+                del self.living[data["sorry"]]
+                self.closed.add(data["sorry"])
+        self.base = sha
+        return outcome
+
+
+@pytest.fixture
+def scans(upstream: Upstream, tmp_path: Path) -> Scans:
+    return Scans(upstream, tmp_path / "jobs")
+
+
+def test_a_first_scan_reads_every_lean_file_of_the_commit(scans: Scans) -> None:
+    outcome = scans.step({"A.lean": OPEN, "B/C.lean": "import A\n" + PROVED, "README.md": "sorry"})
+    assert outcome.types == ["file_scanned", "file_scanned", "sorry_opened", "commit_scanned"]
+    assert outcome.scan("B/C.lean").imports == ("A",)
+    (opened,) = outcome.of("sorry_opened")
+    assert (opened["place"]["path"], opened["place"]["line"], opened["reopened"]) == ("A.lean", 2, False)
+    assert opened["place"]["blob"] == scans.upstream.git("rev-parse", "HEAD:A.lean")
+    (commit,) = outcome.of("commit_scanned")
+    assert (commit["base"], commit["files_scanned"], commit["files_removed"], commit["files_failed"]) == (
+        None,
+        2,
+        0,
+        0,
+    )
+    assert outcome.summary["sorries"] == 1
+
+
+def test_events_are_one_valid_batch_with_ids_of_their_natural_keys(scans: Scans) -> None:
+    outcome = scans.step({"A.lean": OPEN})
+    assert sum(line["line"] == "events" for line in outcome.lines) == 1
+    assert [body.type for body in outcome.bodies] == outcome.types
+    sha = scans.base or ""
+    (opened,) = outcome.of("sorry_opened")
+    assert [event["event_id"] for event in outcome.events] == [
+        event_id("file_scanned", KEY, "main", sha, "A.lean"),
+        event_id("sorry_opened", KEY, "main", sha, opened["sorry"]),
+        event_id("commit_scanned", KEY, "main", sha),
+    ]
+    assert {event["stream"] for event in outcome.events} == {f"repository:{KEY}"}
+
+
+def test_payloads_are_staged_under_their_hashes(scans: Scans) -> None:
+    outcome = scans.step({"A.lean": OPEN, "B.lean": PROVED})
+    assert {item["scan"]["sha256"] for item in outcome.of("file_scanned")} == set(outcome.staged)
+    for digest, payload in outcome.staged.items():
+        assert hashlib.sha256(payload).hexdigest() == digest
+    sizes = {item["scan"]["sha256"]: item["scan"]["size_bytes"] for item in outcome.of("file_scanned")}
+    assert sizes == {digest: len(payload) for digest, payload in outcome.staged.items()}
+
+
+def test_a_later_scan_reads_only_what_changed(scans: Scans) -> None:
+    scans.step({"A.lean": OPEN, "B.lean": PROVED})
+    outcome = scans.step({"C.lean": PROVED})
+    assert [item["path"] for item in outcome.of("file_scanned")] == ["C.lean"]
+    assert outcome.types == ["file_scanned", "commit_scanned"]
+
+
+def test_a_life_from_commit_to_commit(scans: Scans) -> None:
+    (opened,) = scans.step({"A.lean": OPEN, "B.lean": PROVED}).of("sorry_opened")
+    (moved,) = scans.step({"A.lean": "\n" + OPEN}).of("sorry_moved")
+    (filed,) = scans.step({"A.lean": None, "D/A.lean": "\n" + OPEN}).of("sorry_moved")
+    (changed,) = scans.step({"D/A.lean": OPEN.replace("True", "1 = 1")}).of("sorry_changed")
+    (filled,) = scans.step({"D/A.lean": PROVED.replace("True", "1 = 1")}).of("sorry_filled")
+    (again,) = scans.step({"D/A.lean": OPEN}).of("sorry_opened")
+    (removed,) = scans.step({"D/A.lean": None}).of("sorry_removed")
+    steps = (opened, moved, filed, changed, filled, again, removed)
+    assert {item["sorry"] for item in steps} == {opened["sorry"]}
+    assert (moved["what"], filed["what"], filled["by"], again["reopened"]) == (
+        ["line"],
+        ["file"],
+        "people",
+        True,
+    )
+
+
+def test_a_moved_file_is_one_gone_and_one_read(scans: Scans) -> None:
+    scans.step({"A.lean": OPEN})
+    outcome = scans.step({"A.lean": None, "B.lean": OPEN})
+    assert outcome.types == ["file_scanned", "file_removed", "sorry_moved", "commit_scanned"]
+    assert outcome.of("file_removed")[0]["path"] == "A.lean"
+
+
+def test_a_proof_of_ours_is_recognised_in_the_source(scans: Scans) -> None:
+    first = scans.step({"A.lean": OPEN, "B.lean": PROVED})
+    (sorry,) = scans.living
+    proof = {
+        "proof": "f" * 16,
+        "sorry": sorry,
+        "declaration": "a",
+        "declaration_text_hash": first.scan("B.lean").declarations[0].text_hash,
+    }
+    (filled,) = scans.step({"A.lean": "-- thanks\n" + PROVED}, proofs=[proof]).of("sorry_filled")
+    assert (filled["by"], filled["proof"]) == ("us", "f" * 16)
+
+
+def test_paths_are_taken_or_left_as_the_patterns_say(scans: Scans) -> None:
+    scans.include, scans.exclude = ["Lib/**/*.lean", "*.lean"], ["Lib/Old/**"]
+    names = ["A.lean", "Lib/B.lean", "Lib/C/D.lean", "Lib/Old/E.lean", "Test/F.lean"]
+    outcome = scans.step(dict.fromkeys(names, OPEN))
+    assert [item["path"] for item in outcome.of("file_scanned")] == ["A.lean", "Lib/B.lean", "Lib/C/D.lean"]
+
+
+def test_a_newly_excluded_file_leaves_with_its_sorrys(scans: Scans) -> None:
+    scans.step({"A.lean": OPEN, "Old/B.lean": "theorem b : True := sorry\n"})
+    scans.exclude = ["Old/**"]
+    outcome = scans.step({"A.lean": OPEN + "\n"})
+    assert [item["path"] for item in outcome.of("file_removed")] == ["Old/B.lean"]
+    assert outcome.types.count("sorry_removed") == 1
+
+
+def test_links_and_submodules_are_not_followed(scans: Scans) -> None:
+    tree = scans.upstream.tree
+    first = scans.step({"A.lean": OPEN, "B.lean": PROVED})
+    assert len(first.of("file_scanned")) == 2
+    (tree / "B.lean").unlink()
+    (tree / "B.lean").symlink_to("/etc/passwd")
+    scans.upstream.git("update-index", "--add", "--cacheinfo", f"160000,{scans.base},Sub.lean")
+    sha = scans.upstream.commit_all()
+    outcome = scans.take(sha)
+    assert outcome.of("file_scanned") == []
+    assert [item["path"] for item in outcome.of("file_removed")] == ["B.lean"]
+    scans.base = None
+    assert [item["path"] for item in scans.run(sha).of("file_scanned")] == ["A.lean"]
+
+
+def test_file_names_of_any_kind_are_read(scans: Scans) -> None:
+    names = [
+        "a b.lean",
+        'q"uote.lean',
+        "new\nline.lean",
+        "tab\t.lean",
+        "π/«x».lean",
+        "-dash.lean",
+        ":colon.lean",
+    ]
+    outcome = scans.step(dict.fromkeys(names, OPEN))
+    assert sorted(item["path"] for item in outcome.of("file_scanned")) == sorted(names)
+    assert len(scans.living) == len(names)
+    again = scans.step({names[2]: PROVED, names[4]: None})
+    assert sorted(again.types) == [
+        "commit_scanned",
+        "file_removed",
+        "file_scanned",
+        "sorry_filled",
+        "sorry_removed",
+    ]
+
+
+def test_a_file_name_that_is_no_utf8_is_reported(scans: Scans) -> None:
+    (scans.upstream.tree / os.fsdecode(b"caf\xe9.lean")).write_text(OPEN)
+    outcome = scans.take(scans.upstream.commit_all())
+    (data,) = outcome.of("file_scanned")
+    assert data["path"] == "caf\\xe9.lean"
+    assert "not valid UTF-8" in data["error"]
+    assert outcome.summary["files_failed"] == 1
+
+
+def test_files_that_cannot_be_read_in_full_are_reported_and_stop_nothing(scans: Scans) -> None:
+    huge = b"-- " + b"x" * (16 * 1024 * 1024)
+    outcome = scans.step(
+        {
+            "A.lean": OPEN.encode() + b"-- \xff",
+            "B.lean": OPEN + "/- ",
+            "C.lean": huge,
+            "D.lean": OPEN,
+            "E.lean": b"",
+        }
+    )
+    errors = {item["path"]: item["error"] for item in outcome.of("file_scanned")}
+    assert {path: bool(error) for path, error in errors.items()} == {
+        "A.lean": True,
+        "B.lean": True,
+        "C.lean": True,
+        "D.lean": False,
+        "E.lean": False,
+    }
+    assert "16777219 bytes" in errors["C.lean"]
+    assert outcome.types.count("sorry_opened") == 3
+    assert outcome.of("commit_scanned")[0]["files_failed"] == 3
+
+
+def test_the_same_scan_twice_asks_for_the_same_facts(scans: Scans) -> None:
+    scans.step({"A.lean": OPEN * 2, "B.lean": "example : True := sorry\n" * 2})
+    sha = scans.upstream.commit({"A.lean": OPEN, "B.lean": None, "C.lean": "example : True := sorry\n"})
+    one, other = scans.run(sha), scans.run(sha)
+    for outcome in (one, other):
+        outcome.events[-1]["data"].pop("seconds")
+    assert one.events == other.events
+
+
+def test_a_merge_is_compared_with_the_scanned_commit_only(scans: Scans) -> None:
+    upstream = scans.upstream
+    scans.step({"A.lean": OPEN})
+    upstream.git("checkout", "-q", "-b", "side")
+    upstream.commit({"B.lean": PROVED})
+    upstream.git("checkout", "-q", "main")
+    scans.step({"C.lean": PROVED})
+    upstream.git("merge", "-q", "--no-ff", "-m", "merge", "side")
+    outcome = scans.take(upstream.commit_all())
+    assert [item["path"] for item in outcome.of("file_scanned")] == ["B.lean"]
+
+
+def test_a_sorry_whose_earlier_file_is_gone_from_the_mirror_is_still_followed(scans: Scans) -> None:
+    (opened,) = scans.step({"A.lean": OPEN}).of("sorry_opened")
+    scans.living[opened["sorry"]]["blob"] = "0" * 40
+    (moved,) = scans.step({"A.lean": "\n" + OPEN}).of("sorry_moved")
+    assert moved["sorry"] == opened["sorry"]
+
+
+def test_progress_is_told(scans: Scans) -> None:
+    outcome = scans.step({"A.lean": OPEN, "B.lean": OPEN})
+    progress = [line for line in outcome.lines if line["line"] == "progress"]
+    assert (progress[0]["done"], progress[0]["total"]) == (0, 2)
+    assert (progress[-1]["done"], progress[-1]["total"]) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason", "deterministic"),
+    [
+        ({"sha": "1" * 40}, "commit_missing", False),
+        ({"base": "1" * 40}, "base_missing", False),
+        ({"mirror": "/nonexistent"}, "mirror_missing", False),
+        ({"include": ["[z-a].lean"]}, "bad_pattern", True),
+    ],
+)
+def test_what_is_missing_is_a_failure_with_its_remedy(
+    scans: Scans, changed: dict[str, Any], reason: str, deterministic: bool
+) -> None:
+    sha = scans.upstream.commit({"A.lean": OPEN})
+    outcome = scans.run(sha, **changed)
+    last = outcome.lines[-1]
+    assert (outcome.status, last["line"], last["reason"]) == (1, "failure", reason)
+    assert last["remedy"]
+    assert last["deterministic"] is deterministic
+    assert outcome.events == []
+
+
+def test_a_tip_scanned_with_other_patterns_is_compared_with_the_files_that_are_known(scans: Scans) -> None:
+    scans.exclude = ["New/**"]
+    first = scans.step(
+        {"A.lean": OPEN, "Old/B.lean": "theorem b : True := sorry\n", "New/C.lean": "def c := 3\n"}
+    )
+    known = [[item["path"], item["blob"]] for item in first.of("file_scanned")]
+    assert [path for path, _ in known] == ["A.lean", "Old/B.lean"]
+    scans.exclude = ["Old/**"]
+    outcome = scans.take(str(scans.base), files=known)
+    assert [item["path"] for item in outcome.of("file_scanned")] == ["New/C.lean"]
+    assert [item["path"] for item in outcome.of("file_removed")] == ["Old/B.lean"]
+    assert outcome.types.count("sorry_removed") == 1
+    (commit,) = outcome.of("commit_scanned")
+    assert (commit["base"], commit["exclude"]) == (commit["sha"], ["Old/**"])
+
+
+def test_a_lost_base_is_no_obstacle_where_the_files_are_known(scans: Scans) -> None:
+    first = scans.step({"A.lean": OPEN, "B.lean": PROVED})
+    known = [[item["path"], item["blob"]] for item in first.of("file_scanned")]
+    sha = scans.upstream.commit({"A.lean": "-- more\n" + OPEN, "B.lean": None})
+    outcome = scans.run(sha, base="1" * 40, files=known)
+    assert outcome.types == ["file_scanned", "file_removed", "sorry_moved", "commit_scanned"]

@@ -1,0 +1,187 @@
+"""The search, the frame and the placing of proofs, on the simulator as a real process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from pipeline.lean.backend import find_lean
+from pipeline.lean.repl import Repl
+from pipeline.lean.scanner import parse
+from pipeline.prove.declaration import CannotAttempt, Declaration, Worked, prove_declaration
+from pipeline.prove.search import Budget, Search, SearchResult
+from pipeline.prove.source import tokens_of
+from pipeline.prove.splice import splice
+from pipeline.prove.tactics import Ladder
+
+T = TypeVar("T")
+BUDGET = Budget(nodes=300, seconds=20, tactic_timeout_s=5)
+BARE = ("rfl", "assumption")
+"""So little automation that the search has to do the work."""
+
+
+def with_repl(project: Path, use: Callable[[Repl], Awaitable[T]]) -> T:
+    async def main() -> T:
+        backend = find_lean(backend="simulator", repl="", sandbox="none")
+        async with await Repl.start(backend, imports=["Init"], project=project) as repl:
+            return await use(repl)
+
+    return asyncio.run(main())
+
+
+def search(project: Path, statement: str, *, budget: Budget = BUDGET) -> tuple[SearchResult, int]:
+    """Search for a proof of a closed statement; also return how many states the REPL still holds."""
+
+    async def use(repl: Repl) -> tuple[SearchResult, int]:
+        state = await repl.goal_start(statement)
+        goals = (await repl.goal_print(state)).goals
+        ladder = Ladder(core_only=True, closers=BARE)
+        result = await Search(repl, ladder, budget=budget).run(state, goals)
+        return result, await repl.stat()
+
+    return with_repl(project, use)
+
+
+PROVABLE = [
+    "∀ p : Prop, p → p",
+    "∀ p q : Prop, p ∧ q → q ∧ p",
+    "∀ p q : Prop, p ∨ q → q ∨ p",
+    "∀ p q r : Prop, (p ∨ q) ∨ r → p ∨ (q ∨ r)",
+    "∀ p q r : Prop, p ∧ (q ∨ r) → (p ∧ q) ∨ (p ∧ r)",
+    "∀ p q r : Prop, (p → q ∧ r) → (p → q) ∧ (p → r)",
+    "∀ p q : Prop, ¬(p ∨ q) ↔ ¬p ∧ ¬q",
+    "∀ p q : Prop, (p → q) → ¬q → ¬p",
+    "∀ p : Prop, ¬¬(p ∨ ¬p)",
+    "∀ p : Prop, ¬¬¬p → ¬p",
+    "(∀ p : Prop, p) → False",
+    "∀ p q : Prop, p ∧ ¬p → q",
+]
+
+UNPROVABLE = [
+    "∀ p : Prop, p",
+    "∀ p q : Prop, p → q",
+    "∀ p : Prop, p ∨ ¬p",
+    "∀ p : Prop, ¬¬p → p",
+    "∀ p q : Prop, (p → q) → q → p",
+    "∀ p q : Prop, ((p → q) → p) → p",
+    "2 + 2 = 5",
+]
+
+
+@pytest.mark.parametrize("statement", PROVABLE)
+def test_a_provable_statement_is_proved_without_automation(tmp_path: Path, statement: str) -> None:
+    result, _ = search(tmp_path, statement)
+    assert result.outcome == "found", result
+    assert result.script is not None
+
+
+@pytest.mark.parametrize("statement", UNPROVABLE)
+def test_what_has_no_constructive_proof_is_given_up_without_one(tmp_path: Path, statement: str) -> None:
+    result, _ = search(tmp_path, statement)
+    assert result.outcome == "exhausted", result
+    assert result.script is None
+
+
+@pytest.mark.parametrize("statement", [PROVABLE[3], UNPROVABLE[3]])
+def test_only_the_root_is_left_in_the_process(tmp_path: Path, statement: str) -> None:
+    _, states = search(tmp_path, statement)
+    assert states == 1
+
+
+def test_the_budget_of_nodes_ends_a_search(tmp_path: Path) -> None:
+    budget = Budget(nodes=2, seconds=20, tactic_timeout_s=5)
+    result, states = search(tmp_path, PROVABLE[3], budget=budget)
+    assert result.outcome == "budget"
+    assert result.nodes == 2
+    assert states == 1
+
+
+def test_the_budget_of_seconds_ends_a_search(tmp_path: Path) -> None:
+    budget = Budget(nodes=100, seconds=0, tactic_timeout_s=5)
+    result, _ = search(tmp_path, PROVABLE[3], budget=budget)
+    assert result.outcome == "budget"
+    assert result.nodes == 0
+
+
+def test_the_same_statement_gives_the_same_script(tmp_path: Path) -> None:
+    first, _ = search(tmp_path, PROVABLE[4])
+    second, _ = search(tmp_path, PROVABLE[4])
+    assert first.script == second.script
+
+
+def prove(project: Path, text: str, *, closers: tuple[str, ...] = BARE) -> tuple[Worked, Declaration]:
+    data = text.encode()
+    source = parse(data)
+    first = source.scanned.sorries[0].byte_start
+    command = next(one for one in source.commands if one.byte_start <= first < one.byte_end)
+    declaration = Declaration(
+        data=data,
+        byte_start=command.byte_start,
+        byte_end=command.byte_end,
+        preamble=source.preamble_at(command.byte_start),
+        tokens=tokens_of(data, command.byte_start, command.byte_end),
+        sorries=source.scanned.sorries,
+    )
+
+    async def use(repl: Repl) -> Worked:
+        ladder = Ladder(core_only=True, closers=closers)
+        return await prove_declaration(repl, declaration, ladder=ladder, budget=BUDGET)
+
+    return with_repl(project, use), declaration
+
+
+PLACES = [
+    "theorem t (p q : Prop) : p ∨ q → q ∨ p := sorry\n",
+    "theorem t (p q : Prop) : p ∨ q → q ∨ p :=\n  sorry\n",
+    "theorem t (p q : Prop) : p ∨ q → q ∨ p := by sorry\n",
+    "theorem t (p q : Prop) : p ∨ q → q ∨ p := by\n  sorry\n",
+    "theorem t (p q : Prop) : p ∨ q → q ∨ p := by\n  intro h\n  sorry\n",
+    "theorem t (p q : Prop) : p ∨ q → q ∨ p := by intro h; sorry\n",
+    "theorem t (p q : Prop) : p ∨ q → q ∨ p := fun h => sorry\n",
+    "theorem t (p q : Prop) : p ∨ q → q ∨ p := by\n  exact sorry\n",
+    "theorem t (p q : Prop) : p ∨ q → q ∨ p := by\n  have h : p ∨ q → q ∨ p := sorry\n  exact h\n",
+    "theorem t (p q : Prop) : p ∨ q → q ∨ p := by\n  have h : p ∨ q → q ∨ p := by sorry\n  exact h\n",
+    "theorem t (p q : Prop) : (p → p) ∧ (q → q) := by\n  constructor <;> sorry\n",
+    "theorem t (p q : Prop) : (p → p) ∧ (q → q) := ⟨sorry, fun h => h⟩\n",
+    "theorem t (p : Prop) (h : p ∨ p) : p := by\n  cases h with\n  | inl a => sorry\n  | inr b => exact b\n",
+    "theorem t (p q : Prop) : (p → p) ∧ (q → q) := by\n  constructor\n  · sorry\n  · sorry\n",
+    "example (p q : Prop) : p ∨ q → q ∨ p := sorry\n",
+    "namespace N\nvariable (p q : Prop)\ntheorem t : p ∨ q → q ∨ p := sorry\nend N\n",
+    "theorem t (p q : Prop) : p ∨ q → q ∨ p := by\r\n  intro h\r\n  sorry\r\n",
+    "theorem t (p : Prop) : p → p := by\n  intro h\n  admit -- and sorry\n".replace(
+        "-- and sorry", "/- sorry -/"
+    ),
+]
+
+
+@pytest.mark.parametrize("text", PLACES)
+def test_a_proof_fits_wherever_the_sorry_stands(tmp_path: Path, text: str) -> None:
+    worked, declaration = prove(tmp_path, text)
+    assert len(worked.solved) == len(declaration.sorries), worked
+    replacement = worked.joint or worked.solved[0].replacement
+    patched = splice(declaration.data, replacement)
+
+    async def use(repl: Repl) -> tuple[bool, bool]:
+        units = await repl.process(patched.decode())
+        return any(unit.errors for unit in units), any(unit.uses_sorry for unit in units)
+
+    assert with_repl(tmp_path, use) == (False, False), patched.decode()
+    assert (b"\r\n" in patched) == ("\r\n" in text)
+    assert patched.count(b"\n") == patched.count(b"\r\n") or "\r\n" not in text
+
+
+def test_one_of_two_sorrys_is_filled_alone_where_the_other_cannot_be(tmp_path: Path) -> None:
+    text = "theorem t (p q : Prop) : (p → p) ∧ (p → q) := by\n  constructor\n  · sorry\n  · sorry\n"
+    worked, _ = prove(tmp_path, text)
+    assert set(worked.solved) == {0}
+    assert worked.joint is None
+    assert [result.outcome for result in worked.unsolved] == ["exhausted"]
+
+
+def test_a_declaration_that_does_not_compile_is_not_attempted(tmp_path: Path) -> None:
+    with pytest.raises(CannotAttempt, match="no goal"):
+        prove(tmp_path, "theorem t (p : Prop) : p → nonsense := sorry\n")

@@ -1,0 +1,121 @@
+"""Backups: one consistent file while the daemon writes, and a restore that works."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from store.backup import backup, check
+from store.errors import DatabaseMissingError, LogError, NotALogError
+from store.events import DaemonStopped
+from store.log import EventLog, Expect, LogReader, NewEvent
+from store.projector import rebuild, verify
+from store.testing_events import Story, record
+
+
+def test_a_backup_taken_while_the_log_grows_is_a_whole_prefix_of_it(tmp_path: Path) -> None:
+    done = threading.Event()
+    with EventLog.open(tmp_path / "events.db") as log:
+
+        def write() -> None:
+            number = 0
+            while not done.is_set():
+                batch = [NewEvent("daemon", DaemonStopped(reason="r", pid=number + i)) for i in range(10)]
+                log.append(batch, expect={"daemon": Expect.ANY})
+                number += 10
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        try:
+            reports = [backup(tmp_path / "events.db", tmp_path / f"backup-{n}.db") for n in range(3)]
+        finally:
+            done.set()
+            thread.join()
+    assert reports[-1].position > 0
+    for report in reports:
+        assert check(report.path).ok
+        with LogReader.open(report.path) as reader:
+            pids = [event.data["pid"] for event in reader.read()]
+        assert pids == list(range(report.position))
+        assert report.position % 10 == 0  # never half an append
+
+
+def test_a_restored_backup_goes_on_where_it_ended(tmp_path: Path) -> None:
+    story = Story(1)
+    with EventLog.open(tmp_path / "events.db") as log:
+        for _ in range(10):
+            bodies, payloads = story.tell()
+            record(log, bodies, folder=tmp_path / "staging", payloads=payloads)
+        report = backup(tmp_path / "events.db", tmp_path / "backup.db")
+    restored = tmp_path / "restored"
+    restored.mkdir()
+    report.path.rename(restored / "events.db")
+    assert rebuild(restored / "events.db", restored / "database.db").position == report.position
+    with EventLog.open(restored / "events.db") as log:
+        bodies, payloads = story.tell()
+        assert (
+            record(log, bodies, folder=tmp_path / "staging", payloads=payloads).first_seq
+            == report.position + 1
+        )
+    assert check(restored / "events.db").ok
+    assert verify(restored / "events.db", restored / "database.db").ok
+
+
+def test_a_backup_never_overwrites_and_leaves_nothing_behind_when_it_fails(tmp_path: Path) -> None:
+    EventLog.open(tmp_path / "events.db").close()
+    target = tmp_path / "backup.db"
+    target.write_text("precious")
+    with pytest.raises(LogError, match="exists already"):
+        backup(tmp_path / "events.db", target)
+    assert target.read_text() == "precious"
+    with pytest.raises(LogError, match="create"):
+        backup(tmp_path / "events.db", tmp_path / "nowhere" / "backup.db")
+    with pytest.raises(DatabaseMissingError):
+        backup(tmp_path / "nothing.db", tmp_path / "new.db")
+    assert not (tmp_path / "new.db").exists()
+
+
+def test_what_is_no_log_is_not_backed_up(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "other.db")) as other:
+        other.execute("CREATE TABLE t (a)")
+    with pytest.raises(NotALogError):
+        backup(tmp_path / "other.db", tmp_path / "backup.db")
+
+
+def test_a_damaged_blob_and_a_missing_one_do_not_pass_the_check(tmp_path: Path) -> None:
+    path = tmp_path / "events.db"
+    story = Story(2)
+    with EventLog.open(path) as log:
+        for _ in range(3):
+            bodies, payloads = story.tell()
+            record(log, bodies, folder=tmp_path / "staging", payloads=payloads)
+    assert check(path).ok
+    with closing(sqlite3.connect(path)) as vandal, vandal:
+        for trigger in ("blobs_no_update", "blobs_no_delete"):
+            vandal.execute(f"DROP TRIGGER {trigger}")
+        vandal.execute("UPDATE blobs SET content = x'00' WHERE id = 1")
+        vandal.execute("DELETE FROM blobs WHERE id = 2")
+    problems = "\n".join(check(path).problems)
+    assert "hashes to" in problems
+    assert "is not in the log" in problems
+
+
+def test_a_damaged_page_does_not_pass_the_check(tmp_path: Path) -> None:
+    path = tmp_path / "events.db"
+    with EventLog.open(path) as log:
+        log.append(
+            [NewEvent("daemon", DaemonStopped(reason="x" * 200, pid=n)) for n in range(200)],
+            expect={"daemon": 0},
+        )
+    data = bytearray(path.read_bytes())
+    data[4096 * 8 : 4096 * 9] = b"\xff" * 4096
+    path.write_bytes(data)
+    try:
+        problems = "\n".join(check(path).problems)
+    except LogError as error:
+        problems = f"SQLite: {error}"
+    assert "SQLite" in problems

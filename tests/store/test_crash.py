@@ -1,0 +1,294 @@
+"""Kill the process at the numbered crash points, with SIGKILL, and look at what is left.
+
+A child does real work on real files and dies where the test says: inside SQLite through a trace callback, or
+at a random moment. What it acknowledged on standard output must be there, and nothing may be half there.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from store.backup import backup, check
+from store.database import DynamicDatabase
+from store.envelope import Appended
+from store.errors import LogError
+from store.events import DaemonStopped
+from store.log import EventLog, Expect, LogReader, NewEvent
+from store.projector import rebuild, verify
+from store.testing_events import Story, record
+
+PRELUDE = """
+import os, signal, sys
+from pathlib import Path
+from store.backup import backup
+from store.database import DynamicDatabase
+from store.events import DaemonStopped
+from store.log import EventLog, Expect, NewEvent
+from store.projector import rebuild
+from store.testing_events import Story, record
+
+folder = Path(sys.argv[1])
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def die_at(connection, prefix, nth=1):
+    # SQLite calls this before it runs a statement.
+    left = nth
+    def look(statement):
+        nonlocal left
+        if statement.lstrip().startswith(prefix):
+            left -= 1
+            if left == 0:
+                die()
+    connection.set_trace_callback(look)
+
+def event(number):
+    return NewEvent("daemon", DaemonStopped(reason="r", pid=number), event_id=f"key-{number}")
+"""
+
+
+def run_until_killed(folder: Path, code: str) -> str:
+    process = subprocess.run(
+        [sys.executable, "-c", PRELUDE + code, str(folder)], capture_output=True, text=True, timeout=100
+    )
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    return process.stdout
+
+
+def append(folder: Path, number: int) -> Appended:
+    with EventLog.open(folder / "events.db") as log:
+        body = DaemonStopped(reason="r", pid=number)
+        return log.append([NewEvent("daemon", body, event_id=f"key-{number}")], expect={"daemon": Expect.ANY})
+
+
+def pids(folder: Path) -> list[int]:
+    with LogReader.open(folder / "events.db") as reader:
+        events = list(reader.read())
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert [event.version for event in events] == list(range(1, len(events) + 1))
+    return [event.data["pid"] for event in events]
+
+
+def tell(folder: Path, batches: int, *, seed: int = 3) -> None:
+    story = Story(seed)
+    with EventLog.open(folder / "events.db") as log:
+        for _ in range(batches):
+            bodies, payloads = story.tell()
+            record(log, bodies, folder=folder / "staging", payloads=payloads)
+
+
+@pytest.mark.parametrize("point", ["BEGIN", "INSERT INTO events", "COMMIT"])
+def test_c1_c2_killed_before_the_commit_nothing_is_recorded_and_no_number_is_lost(
+    tmp_path: Path, point: str
+) -> None:
+    append(tmp_path, 1)
+    run_until_killed(
+        tmp_path,
+        f"""
+log = EventLog.open(folder / "events.db")
+die_at(log._connection, {point!r})
+log.append([event(2), event(3)], expect={{"daemon": 1}})
+""",
+    )
+    assert pids(tmp_path) == [1]
+    assert append(tmp_path, 2) == Appended(2, 2, repeated=False)
+
+
+def test_c3_killed_after_the_commit_a_retry_returns_the_first_result(tmp_path: Path) -> None:
+    run_until_killed(
+        tmp_path,
+        """
+log = EventLog.open(folder / "events.db")
+log.append([event(1)], expect={"daemon": 0})
+die()
+""",
+    )
+    assert append(tmp_path, 1) == Appended(1, 1, repeated=True)
+    assert pids(tmp_path) == [1]
+
+
+def test_a_log_killed_while_it_is_made_can_be_opened(tmp_path: Path) -> None:
+    run_until_killed(
+        tmp_path,
+        """
+import store.log
+store.log.script = lambda name: "CREATE TABLE events (a); SELECT load_extension('die');"
+try:
+    EventLog.open(folder / "events.db")
+finally:
+    die()
+""",
+    )
+    append(tmp_path, 1)
+    assert pids(tmp_path) == [1]
+    assert check(tmp_path / "events.db").ok
+
+
+@pytest.mark.parametrize(
+    ("statement", "nth"),
+    [("INSERT INTO", 1), ("INSERT INTO", 200), ("UPDATE checkpoints", 3), ("COMMIT", 3)],
+)
+def test_c4_killed_inside_a_batch_the_rows_and_the_checkpoint_agree(
+    tmp_path: Path, statement: str, nth: int
+) -> None:
+    tell(tmp_path, 40)
+    run_until_killed(
+        tmp_path,
+        f"""
+from store.log import LogReader
+from store.catchup import catch_up
+log = LogReader.open(folder / "events.db")
+view = DynamicDatabase.open(folder / "database.db", log)
+die_at(view._connection, {statement!r}, {nth})
+catch_up(view._connection, log, batch=7)
+""",
+    )
+    report = verify(tmp_path / "events.db", tmp_path / "database.db")
+    assert report.differences == ()
+    with LogReader.open(tmp_path / "events.db") as log:
+        assert report.position < log.position()
+        with DynamicDatabase.open(tmp_path / "database.db", log) as view:
+            assert view.catch_up() == log.position()
+    assert verify(tmp_path / "events.db", tmp_path / "database.db").ok
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.003, 0.01, 0.03])
+def test_c9_killed_during_a_rebuild_the_old_or_the_new_view_is_there(tmp_path: Path, after_s: float) -> None:
+    tell(tmp_path, 60)
+    rebuild(tmp_path / "events.db", tmp_path / "database.db")
+    with closing(sqlite3.connect(tmp_path / "database.db")) as vandal, vandal:
+        vandal.execute("UPDATE commits SET author = 'old'")
+        total = vandal.execute("SELECT count(*) FROM commits").fetchone()[0]
+    run_until_killed(
+        tmp_path,
+        f"""
+import threading, time
+import store.rebuild
+install = store.rebuild._install
+def killed_in_between(*arguments):
+    threading.Thread(target=lambda: (time.sleep({after_s}), die())).start()
+    install(*arguments)
+    time.sleep(5)
+store.rebuild._install = killed_in_between
+rebuild(folder / "events.db", folder / "database.db")
+""",
+    )
+    with closing(sqlite3.connect(tmp_path / "database.db")) as view:
+        old = view.execute("SELECT count(*) FROM commits WHERE author = 'old'").fetchone()[0]
+        assert view.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+    assert old in {0, total}
+    rebuild(tmp_path / "events.db", tmp_path / "database.db")
+    assert list(tmp_path.glob("database.db.rebuild-*")) == []  # what the killed one left is swept
+    assert verify(tmp_path / "events.db", tmp_path / "database.db").ok
+
+
+def test_c11_killed_during_a_backup_only_a_temporary_name_is_left(tmp_path: Path) -> None:
+    tell(tmp_path, 20)
+    run_until_killed(
+        tmp_path,
+        """
+import store.backup
+store.backup._check_copy = lambda path: die()
+backup(folder / "events.db", folder / "backup.db")
+""",
+    )
+    assert not (tmp_path / "backup.db").exists()
+    assert check(tmp_path / "events.db").ok
+    backup(tmp_path / "events.db", tmp_path / "backup.db")
+    assert check(tmp_path / "backup.db").ok
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_c2_c11_killed_at_random_moments_of_appends_and_checkpoints_nothing_acknowledged_is_lost(
+    tmp_path: Path, seed: int
+) -> None:
+    rng = random.Random(seed)
+    acknowledged = 0
+    for _ in range(3):
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                PRELUDE
+                + """
+log = EventLog.open(folder / "events.db")
+log._connection.execute("PRAGMA wal_autocheckpoint = 5")
+with log.reader() as reader:
+    number = reader.position()
+while True:
+    log.append([event(number)], expect={"daemon": number})
+    number += 1
+    print(number, flush=True)
+""",
+                str(tmp_path),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(rng.randrange(2, 30))]
+        time.sleep(rng.random() * 0.01)
+        process.kill()
+        lines += process.stdout.read().splitlines()
+        process.wait()
+        process.stdout.close()
+        acknowledged = max([acknowledged, *map(int, lines)])
+        recorded = pids(tmp_path)
+        assert recorded == list(range(len(recorded)))
+        assert acknowledged <= len(recorded) <= acknowledged + 1
+    assert acknowledged > 3
+    assert check(tmp_path / "events.db").ok
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.3, 0.77, 0.99])
+def test_c12_a_wal_cut_short_by_a_power_loss_leaves_a_prefix_of_the_log(tmp_path: Path, keep: float) -> None:
+    work, after = tmp_path / "work", tmp_path / "after"
+    work.mkdir()
+    after.mkdir()
+    with EventLog.open(work / "events.db") as log:
+        for number in range(30):
+            log.append([NewEvent("daemon", DaemonStopped(reason="r", pid=number))], expect={"daemon": number})
+        # Files as they lie on the disk while the writer lives; what was not synced is cut off.
+        shutil.copy(work / "events.db", after)
+        wal = (work / "events.db-wal").read_bytes()
+    (after / "events.db-wal").write_bytes(wal[: int(len(wal) * keep)])
+    try:
+        found = pids(after)
+    except LogError:
+        # Nothing of the file had reached the disk yet: a new, empty log.
+        assert keep == 0.0
+        EventLog.open(after / "events.db").close()
+        found = []
+    assert found == list(range(len(found)))
+    assert (len(found) > 0) == (keep > 0.2)
+    with EventLog.open(after / "events.db") as log:
+        log.append(
+            [NewEvent("daemon", DaemonStopped(reason="r", pid=len(found)))], expect={"daemon": len(found)}
+        )
+    assert check(after / "events.db").ok
+
+
+def test_a_view_ahead_of_a_log_that_lost_its_end_is_noticed(tmp_path: Path) -> None:
+    tell(tmp_path, 10)
+    shutil.copy(tmp_path / "events.db", tmp_path / "early.db")
+    story = Story(9)
+    with EventLog.open(tmp_path / "events.db") as log:
+        bodies, payloads = story.tell()
+        record(log, bodies, folder=tmp_path / "staging", payloads=payloads)
+    rebuild(tmp_path / "events.db", tmp_path / "database.db")
+    os.replace(tmp_path / "early.db", tmp_path / "events.db")  # noqa: PTH105 - over an existing name, on purpose
+    report = verify(tmp_path / "events.db", tmp_path / "database.db")
+    assert not report.ok
+    assert "restored from a backup" in str(report.differences[0])

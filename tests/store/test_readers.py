@@ -1,0 +1,194 @@
+"""Reading while the writer is up, after it was killed, and after a clean stop, with and without write access."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from store import queries
+from store.database import DynamicDatabase
+from store.errors import DatabaseReadOnlyError
+from store.events import DaemonStopped
+from store.log import EventLog, Expect, LogReader, NewEvent
+
+WRITER = """
+import sys
+from pathlib import Path
+from store.database import DynamicDatabase
+from store.events import DaemonStopped
+from store.log import EventLog, Expect, NewEvent
+folder = Path(sys.argv[1])
+log = EventLog.open(folder / "events.db")
+reader = log.reader()
+view = DynamicDatabase.open(folder / "database.db", reader)
+for number in range(20):
+    log.append([NewEvent("daemon", DaemonStopped(reason="r", pid=number))], expect={"daemon": Expect.ANY})
+view.catch_up()
+print("ready", flush=True)
+sys.stdin.read()
+view.close()
+reader.close()
+log.close()
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that another user could reach, unlike pytest's own."""
+    path = Path(tempfile.mkdtemp(prefix="unsorry-"))
+    path.chmod(0o755)
+    yield path
+    path.chmod(0o755)
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def writer(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout.readline() == "ready\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdin.close()
+    process.stdout.close()
+
+
+def read_both(folder: Path) -> tuple[int, int]:
+    with LogReader.open(folder / "events.db") as reader:
+        events = len(list(reader.read()))
+    view = queries.connect(folder / "database.db")
+    try:
+        return events, queries.position(view)
+    finally:
+        view.close()
+
+
+def without_write_access(folder: Path, work: Callable[[], None]) -> None:
+    """Run `work` in a child that may read the folder and not write it."""
+    for path in folder.iterdir():
+        path.chmod(0o444)
+    folder.chmod(0o555)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            if os.getuid() == 0:
+                os.setgid(65534)
+                os.setuid(65534)
+            assert not os.access(folder, os.W_OK)
+            work()
+            status = 0
+        except BaseException:  # noqa: BLE001 - a forked child must end here, whatever happens
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_readers_work_while_the_writer_is_up(folder: Path, writer: subprocess.Popen[str]) -> None:
+    assert read_both(folder) == (20, 20)
+
+
+def test_readers_work_after_the_writer_was_killed(folder: Path, writer: subprocess.Popen[str]) -> None:
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    assert (folder / "events.db-wal").stat().st_size > 0
+    assert read_both(folder) == (20, 20)
+
+
+def test_readers_work_after_a_clean_stop(folder: Path, writer: subprocess.Popen[str]) -> None:
+    writer.communicate("")
+    assert not (folder / "events.db-wal").exists()
+    assert read_both(folder) == (20, 20)
+
+
+def test_readers_work_after_a_clean_stop_in_a_folder_that_they_cannot_write(
+    folder: Path, writer: subprocess.Popen[str]
+) -> None:
+    writer.communicate("")
+
+    def work() -> None:
+        assert read_both(folder) == (20, 20)
+
+    without_write_access(folder, work)
+
+
+def test_readers_work_after_a_stop_beside_another_reader_in_a_folder_that_they_cannot_write(
+    folder: Path,
+) -> None:
+    path = folder / "events.db"
+    with EventLog.open(path) as log, log.reader():
+        log.append([NewEvent("daemon", DaemonStopped(reason="r", pid=1))], expect={"daemon": 0})
+        log.close()
+    (folder / "events.db-shm").unlink()
+    assert (folder / "events.db-wal").stat().st_size == 0
+
+    def work() -> None:
+        with LogReader.open(path) as reader:
+            assert reader.position() == 1
+
+    without_write_access(folder, work)
+
+
+def test_readers_work_beside_the_writer_in_a_folder_that_they_cannot_write(
+    folder: Path, writer: subprocess.Popen[str]
+) -> None:
+    def work() -> None:
+        assert read_both(folder) == (20, 20)
+
+    without_write_access(folder, work)
+
+
+def test_a_wal_that_cannot_be_read_along_is_an_error_and_never_an_old_state(
+    folder: Path, writer: subprocess.Popen[str]
+) -> None:
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    (folder / "events.db-shm").unlink()
+
+    def work() -> None:
+        with pytest.raises(DatabaseReadOnlyError, match=r"events\.db-wal holds changes"):
+            LogReader.open(folder / "events.db")
+
+    without_write_access(folder, work)
+
+
+def test_a_reader_follows_a_writer_that_was_killed_and_started_again(folder: Path) -> None:
+    path = folder / "events.db"
+    log = EventLog.open(path)
+    log.append([NewEvent("daemon", DaemonStopped(reason="r", pid=1))], expect={"daemon": 0})
+    with log.reader() as reader:
+        log.close()
+        with EventLog.open(path) as again:
+            again.append(
+                [NewEvent("daemon", DaemonStopped(reason="r", pid=2))], expect={"daemon": Expect.ANY}
+            )
+            assert [event.data["pid"] for event in reader.read()] == [1, 2]
+
+
+def test_the_view_can_be_asked_from_a_read_only_folder_without_leaving_files(folder: Path) -> None:
+    with EventLog.open(folder / "events.db") as log, log.reader() as reader:
+        DynamicDatabase.open(folder / "database.db", reader).close()
+    before = sorted(path.name for path in folder.iterdir())
+
+    def work() -> None:
+        view = queries.connect(folder / "database.db")
+        assert queries.service(view) is None
+        view.close()
+
+    without_write_access(folder, work)
+    assert sorted(path.name for path in folder.iterdir()) == before

@@ -1,0 +1,393 @@
+"""The view follows from the log: batches, restarts, rebuilds and verifies all lead to the same rows."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from store import queries
+from store.catchup import catch_up
+from store.database import DynamicDatabase, open_view
+from store.errors import (
+    DatabaseLockedError,
+    DatabaseMissingError,
+    LogClosedError,
+    MalformedEventError,
+    UnknownEventError,
+    ViewError,
+)
+from store.events import DaemonStopped
+from store.log import EventLog, Expect, LogReader, NewEvent
+from store.projector import rebuild, verify
+from store.testing_events import (
+    BRANCH,
+    PATCH,
+    REPOSITORY,
+    Story,
+    commit_scanned,
+    declaration,
+    digest,
+    file_scanned,
+    observed,
+    record,
+    scanned,
+    sha,
+    watched,
+)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> tuple[Path, Path]:
+    return tmp_path / "events.db", tmp_path / "database.db"
+
+
+@pytest.fixture
+def log(paths: tuple[Path, Path]) -> Iterator[EventLog]:
+    with EventLog.open(paths[0]) as log:
+        yield log
+
+
+@pytest.fixture
+def reader(log: EventLog) -> Iterator[LogReader]:
+    with log.reader() as reader:
+        yield reader
+
+
+def tell(log: EventLog, folder: Path, *, seed: int = 0, batches: int = 30) -> None:
+    story = Story(seed)
+    for _ in range(batches):
+        bodies, payloads = story.tell()
+        record(log, bodies, folder=folder / "staging", payloads=payloads)
+
+
+def dump(path: Path) -> dict[str, list[str]]:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        names = [
+            row[0]
+            for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY 1")
+        ]
+        return {
+            name: sorted(repr(row) for row in connection.execute(f"SELECT * FROM {name}")) for name in names
+        }
+
+
+def ask(path: Path, question: Callable[[sqlite3.Connection], object]) -> object:
+    with closing(queries.connect(path)) as connection:
+        return question(connection)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_batches_of_any_size_and_restarts_lead_to_the_rows_of_a_rebuild(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path, seed: int
+) -> None:
+    story = Story(seed)
+    for number in range(25):
+        bodies, payloads = story.tell()
+        record(log, bodies, folder=tmp_path / "staging", payloads=payloads)
+        if number % (seed + 2) == 0:
+            with DynamicDatabase.open(paths[1], reader) as view:
+                assert view.catch_up() == log.reader().position()
+    with closing(open_view(paths[1])) as connection:
+        catch_up(connection, reader, batch=seed + 1)
+    live = dump(paths[1])
+    assert any(live["sorry_steps"])
+    report = verify(*paths)
+    assert report.differences == ()
+    assert report.rows["commits"] > 3
+    rebuild(*paths)
+    assert dump(paths[1]) == live
+    paths[1].unlink()
+    rebuild(*paths)
+    assert dump(paths[1]) == live
+
+
+def test_catching_up_again_changes_nothing(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    tell(log, tmp_path)
+    with DynamicDatabase.open(paths[1], reader) as view:
+        position = view.catch_up()
+        before = dump(paths[1])
+        assert view.catch_up() == position == reader.position()
+    assert dump(paths[1]) == before
+
+
+def test_an_unknown_type_stops_the_view_before_it_and_the_reason_can_be_asked(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    record(log, [watched(), observed(sha(1))], folder=tmp_path)
+    from_the_future(paths[0], "theorem_dreamt", version=1)
+    record(log, [observed(sha(2), parent=sha(1))], folder=tmp_path)
+    with DynamicDatabase.open(paths[1], reader) as view:
+        for _ in range(2):
+            with pytest.raises(UnknownEventError) as caught:
+                view.catch_up()
+            assert (caught.value.seq, caught.value.type, caught.value.version) == (3, "theorem_dreamt", 1)
+        assert view.checkpoint().seq == 2
+    with closing(queries.connect(paths[1])) as connection:
+        checkpoint = queries.checkpoint(connection)
+        assert checkpoint is not None
+        assert (checkpoint.seq, checkpoint.stopped_seq) == (2, 3)
+        assert "theorem_dreamt" in checkpoint.stopped_reason
+        assert [commit.sha for commit in queries.commits(connection)] == [sha(1)]
+    report = rebuild(*paths)
+    assert report.position == 2
+    assert report.stopped is not None
+    assert "newer" in report.stopped
+    assert verify(*paths).ok
+
+
+def test_a_newer_version_of_a_known_type_stops_the_view_too(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    from_the_future(paths[0], "daemon_stopped", version=2)
+    with (
+        DynamicDatabase.open(paths[1], reader) as view,
+        pytest.raises(UnknownEventError, match="newest known"),
+    ):
+        view.catch_up()
+
+
+def test_an_event_without_the_shape_of_its_type_stops_the_view(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    record(log, [watched()], folder=tmp_path)
+    from_the_future(paths[0], "daemon_stopped", version=1)  # its data are {}
+    with DynamicDatabase.open(paths[1], reader) as view:
+        with pytest.raises(MalformedEventError, match=r"event 2: .*reason: Field required"):
+            view.catch_up()
+        assert view.checkpoint().stopped_seq == 2
+
+
+def test_a_scan_whose_payload_is_no_scan_leaves_none_of_its_rows(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    body, _ = file_scanned(scanned("A.lean", [declaration("a")]), commit=sha(1), blob=sha("b"))
+    payload = b'{"path": "A.lean"}'
+    body = body.model_copy(update={"scan": digest(payload)})
+    record(log, [watched(), body], folder=tmp_path, payloads=[payload])
+    with DynamicDatabase.open(paths[1], reader) as view, pytest.raises(MalformedEventError, match="KeyError"):
+        view.catch_up()
+    assert ask(paths[1], queries.files) == []
+    assert ask(paths[1], queries.position) == 1
+
+
+def from_the_future(path: Path, event_type: str, *, version: int) -> None:
+    """Add an event as a later version of the program would."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "INSERT INTO events SELECT NULL, 'future', 'future', 1, ?, ?, '{}', 'now', NULL, NULL, NULL, 'later'",
+            (event_type, version),
+        )
+
+
+def test_verify_names_the_table_the_key_and_the_columns_that_differ(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    tell(log, tmp_path)
+    record(log, [watched(), observed(sha("x"))], folder=tmp_path)
+    with DynamicDatabase.open(paths[1], reader) as view:
+        view.catch_up()
+    with closing(sqlite3.connect(paths[1])) as connection, connection:
+        connection.execute("UPDATE commits SET author = 'Eve' WHERE sha = ?", (sha("x"),))
+        connection.execute("DELETE FROM branches")
+        connection.execute("INSERT INTO tallies VALUES ('r', 'b', 'theorem', 1)")
+        connection.execute("DROP INDEX jobs_by_start")
+    report = verify(*paths)
+    assert not report.ok
+    assert [str(difference) for difference in report.differences] == [
+        "sqlite_schema jobs_by_start: missing",
+        f"branches {REPOSITORY} {BRANCH}: missing",
+        f"commits {REPOSITORY} {BRANCH} {sha('x')}: changed (author)",
+        "tallies r b theorem: surplus",
+    ]
+    rebuild(*paths)
+    assert verify(*paths).ok
+
+
+def test_verify_names_twenty_rows_of_a_table_and_counts_them_all(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    record(log, [observed(sha(number)) for number in range(50)], folder=tmp_path)
+    with DynamicDatabase.open(paths[1], reader) as view:
+        view.catch_up()
+    with closing(sqlite3.connect(paths[1])) as connection, connection:
+        connection.execute("DELETE FROM commits")
+    report = verify(*paths)
+    assert report.n_differences == 50
+    assert len(report.differences) == 20
+
+
+def test_verify_compares_at_the_position_of_the_view(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    with DynamicDatabase.open(paths[1], reader) as view:
+        record(log, [watched(), observed(sha(1))], folder=tmp_path)
+        view.catch_up()
+        record(log, [observed(sha(2), parent=sha(1))], folder=tmp_path)
+        report = verify(*paths)  # while the view is open for writing
+    assert report.ok
+    assert report.position == 2
+    assert sorted(path.name for path in tmp_path.glob("database.db.verify*")) == []
+
+
+def test_poll_states_survive_a_rebuild_and_are_no_matter_of_verify(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    record(log, [watched()], folder=tmp_path)
+    with DynamicDatabase.open(paths[1], reader) as view:
+        view.catch_up()
+        for etag in (None, '"e"'):
+            view.set_poll_state(REPOSITORY, checked_at="t1", next_due_at="t2", outcome="unchanged", etag=etag)
+    assert verify(*paths).ok
+    assert rebuild(*paths).poll_states == 1
+    with closing(queries.connect(paths[1])) as connection:
+        row = queries.repositories(connection)[0]
+    assert (row.checked_at, row.next_due_at, row.poll_outcome, row.etag) == ("t1", "t2", "unchanged", '"e"')
+
+
+def test_a_view_that_is_no_database_is_refused_and_mended_by_a_rebuild(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    record(log, [watched()], folder=tmp_path)
+    paths[1].write_bytes(b"this is no database at all, and never was one" * 200)
+    with pytest.raises(ViewError, match="unsorry db rebuild"):
+        DynamicDatabase.open(paths[1], reader)
+    rebuild(*paths)
+    assert verify(*paths).ok
+
+
+def test_a_view_of_another_version_is_refused_and_mended_by_a_rebuild(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    record(log, [watched()], folder=tmp_path)
+    DynamicDatabase.open(paths[1], reader).close()
+    with closing(sqlite3.connect(paths[1])) as connection:
+        connection.execute("PRAGMA user_version = 12345")
+    with pytest.raises(ViewError, match="another version"):
+        DynamicDatabase.open(paths[1], reader)
+    assert not verify(*paths).ok
+    rebuild(*paths)
+    assert verify(*paths).ok
+
+
+def test_a_view_of_another_log_is_refused(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    record(log, [watched()], folder=tmp_path)
+    with DynamicDatabase.open(paths[1], reader) as view:
+        view.catch_up()
+    with EventLog.open(tmp_path / "other.db") as other, other.reader() as other_reader:
+        with pytest.raises(ViewError, match="ends before it"):
+            DynamicDatabase.open(paths[1], other_reader)
+        record(other, [watched()], folder=tmp_path)
+        with pytest.raises(ViewError, match="another log"):
+            DynamicDatabase.open(paths[1], other_reader)
+
+
+@pytest.mark.parametrize("way", ["rebuild", "catch up"])
+def test_the_wal_of_a_removed_view_is_not_replayed_into_the_new_one(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path, way: str
+) -> None:
+    tell(log, tmp_path, batches=5)
+    view = DynamicDatabase.open(paths[1], reader)
+    view.catch_up()
+    wal = paths[1].with_name("database.db-wal")
+    left = wal.read_bytes()
+    view.close()
+    assert left
+    tell(log, tmp_path, batches=20, seed=1)
+    paths[1].unlink()
+    wal.write_bytes(left)
+    if way == "rebuild":
+        rebuild(*paths)
+    else:
+        with DynamicDatabase.open(paths[1], reader) as again:
+            assert again.checkpoint().seq == 0
+            again.catch_up()
+    assert ask(paths[1], queries.position) == reader.position()
+    assert verify(*paths).ok
+
+
+def test_a_reader_that_stays_connected_sees_the_old_rows_and_then_the_rebuilt_ones(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    tell(log, tmp_path)
+    with DynamicDatabase.open(paths[1], reader) as view:
+        view.catch_up()
+    with closing(queries.connect(paths[1])) as connection:
+        connection.execute("BEGIN")
+        before = queries.commits(connection)
+        with closing(sqlite3.connect(paths[1])) as vandal, vandal:
+            vandal.execute("DELETE FROM commits")
+        rebuild(*paths)
+        assert queries.commits(connection) == before
+        connection.execute("COMMIT")
+        assert queries.commits(connection) == before
+    assert verify(*paths).ok
+
+
+def test_the_view_has_one_writer(log: EventLog, reader: LogReader, paths: tuple[Path, Path]) -> None:
+    with DynamicDatabase.open(paths[1], reader):
+        with pytest.raises(DatabaseLockedError):
+            DynamicDatabase.open(paths[1], reader)
+        with pytest.raises(DatabaseLockedError):
+            rebuild(*paths)
+    rebuild(*paths)
+
+
+def test_a_closed_view_says_so(log: EventLog, reader: LogReader, paths: tuple[Path, Path]) -> None:
+    view = DynamicDatabase.open(paths[1], reader)
+    view.close()
+    view.close()
+    with pytest.raises(LogClosedError):
+        view.catch_up()
+
+
+def test_verify_without_a_view_names_the_file(log: EventLog, paths: tuple[Path, Path]) -> None:
+    with pytest.raises(DatabaseMissingError, match=r"database\.db"):
+        verify(*paths)
+
+
+def test_a_rebuild_that_fails_leaves_the_old_view(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    record(log, [watched()], folder=tmp_path)
+    with DynamicDatabase.open(paths[1], reader) as view:
+        view.catch_up()
+    before = dump(paths[1])
+    with pytest.raises(DatabaseMissingError):
+        rebuild(tmp_path / "nothing.db", paths[1])
+    assert dump(paths[1]) == before
+
+
+def test_a_large_scan_is_projected_and_counted(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    names = [f"t{number}" for number in range(500)]
+    body, payload = file_scanned(
+        scanned("A.lean", [declaration(name, line=3 * i) for i, name in enumerate(names)]),
+        commit=sha(1),
+        blob=sha("b"),
+    )
+    record(
+        log,
+        [watched(), observed(sha(1)), body, commit_scanned(sha(1))],
+        folder=tmp_path,
+        payloads=[payload, PATCH],
+    )
+    log.append([NewEvent("daemon", DaemonStopped(reason="r", pid=1))], expect={"daemon": Expect.ANY})
+    with DynamicDatabase.open(paths[1], reader) as view:
+        view.catch_up()
+    with closing(queries.connect(paths[1])) as connection:
+        counts = queries.counts(connection)
+        assert (counts.theorems, counts.declarations, counts.files) == (500, 500, 1)
+        plan = " ".join(
+            row[3]
+            for row in connection.execute("EXPLAIN QUERY PLAN SELECT kind, sum(declarations) FROM tallies")
+        )
+        assert "declarations" not in plan

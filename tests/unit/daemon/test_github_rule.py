@@ -1,0 +1,58 @@
+"""For whom the REST API is asked, and who gets the token."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from daemon.github import GitHub
+
+
+@pytest.mark.parametrize(
+    ("api_url", "key", "name"),
+    [
+        ("", "github.com/owner/name", "owner/name"),
+        ("https://api.github.com", "github.com/owner/name", "owner/name"),
+        ("", "gitlab.com/owner/name", None),
+        ("", "local/remotes/demo", None),
+        ("https://git.corp/api/v3", "git.corp/owner/name", "owner/name"),
+        ("https://git.corp/api/v3", "github.com/owner/name", None),
+        ("https://api.corp.ghe.com", "corp.ghe.com/owner/name", "owner/name"),
+        ("http://127.0.0.1:8000", "local/remotes/demo", "remotes/demo"),
+        ("http://localhost:8000", "local/remotes/demo", "remotes/demo"),
+        ("http://127.0.0.1:8000", "github.com/owner/name", None),
+        ("", "github.com/too/many/parts", None),
+    ],
+)
+def test_an_api_answers_for_its_own_forge_only(api_url: str, key: str, name: str | None) -> None:
+    async def go() -> str | None:
+        client = GitHub(api_url=api_url, token="t", timeout_s=1)
+        try:
+            return client.name_of(key)
+        finally:
+            await client.close()
+
+    assert asyncio.run(go()) == name
+
+
+@pytest.mark.parametrize(
+    ("url", "given"),
+    [
+        ("https://github.com/o/n", True),
+        ("https://gitlab.com/o/n", False),
+        ("https://github.com.evil.org/o/n", False),
+        ("http://github.com/o/n", False),
+        ("ssh://git@github.com/o/n", False),
+        ("/local/path", False),
+    ],
+)
+def test_git_gets_the_token_for_the_apis_forge_only(url: str, given: bool) -> None:
+    async def go() -> str | None:
+        client = GitHub(api_url="", token="t", timeout_s=1)
+        try:
+            return client.token_for(url)
+        finally:
+            await client.close()
+
+    assert (asyncio.run(go()) == "t") is given

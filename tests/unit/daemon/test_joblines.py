@@ -1,0 +1,144 @@
+"""What a child may make the daemon record about proofs, and what it may not, whatever it prints."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from daemon.joblines import BadLineError, Batch, parse_line
+from daemon.plan import DueJob, Kind
+from store.events import EventBody
+from store.identity import proof_id
+from store.testing_events import (
+    REPOSITORY,
+    attempt,
+    declaration,
+    place,
+    proof_checked,
+    proof_found,
+    proof_rejected,
+    proof_verified,
+    scanned,
+    sha,
+)
+
+SORRY = "0123456789abcdef"
+SCAN = scanned("A.lean", [declaration("a")], with_sorry=["a"])
+SPOT = place(SCAN, SCAN.sorries[0], blob=sha("blob"))
+
+
+def real(body: Any) -> Any:
+    """Return a found proof under the id that it must have."""
+    return body.model_copy(update={"proof": proof_id(body.sorry, body.blob, body.replacement)})
+
+
+FOUND = real(proof_found(SORRY, SPOT, commit=sha(1)))
+SIMULATED = real(proof_found(SORRY, SPOT, commit=sha(1), simulated=True))
+
+
+def due(kind: Kind, *, simulated: bool) -> DueJob:
+    parameters: dict[str, Any] = (
+        {"proof": {"proof": FOUND.proof, "sorry": SORRY}}
+        if kind == "check"
+        else {"sorries": [{"sorry": SORRY, "blob": SPOT.blob}]}
+    )
+    return DueJob(
+        job=f"{kind}-0000000000000000",
+        kind=kind,
+        attempt=1,
+        lane=kind,
+        repository=REPOSITORY,
+        branch=FOUND.branch,
+        sha=FOUND.sha,
+        describes=kind,
+        simulated=simulated,
+        parameters=parameters,
+    )
+
+
+def said(kind: Kind, *bodies: EventBody, simulated: bool) -> Batch:
+    events = [
+        {
+            "stream": f"repository:{REPOSITORY}",
+            "event_id": str(UUID(int=uuid4().int)),
+            "type": body.type,
+            "schema_version": body.schema_version,
+            "data": body.model_dump(mode="json"),
+        }
+        for body in (body.model_copy(update={"job": f"{kind}-0000000000000000"}) for body in bodies)
+    ]
+    line = parse_line(
+        json.dumps({"line": "events", "events": events}).encode(), job=due(kind, simulated=simulated)
+    )
+    assert isinstance(line, Batch)
+    return line
+
+
+def test_what_the_jobs_are_for_is_taken() -> None:
+    assert said("prove", FOUND, attempt(SORRY, SPOT, commit=sha(1)), simulated=False).events
+    assert said("prove", SIMULATED, simulated=True).events
+    for body in (proof_verified(FOUND), proof_checked(FOUND), proof_rejected(FOUND)):
+        assert said("check", body, simulated=False).events
+    assert said("check", proof_checked(SIMULATED), simulated=True).events
+
+
+@pytest.mark.parametrize("body", [proof_verified(FOUND), proof_checked(FOUND), proof_rejected(FOUND)])
+def test_a_prover_judges_nothing(body: EventBody) -> None:
+    with pytest.raises(BadLineError, match="may not record"):
+        said("prove", body, simulated=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "simulated"),
+    [
+        ("prove", FOUND, True),
+        ("prove", attempt(SORRY, SPOT, commit=sha(1)), True),
+        ("prove", SIMULATED, False),
+        ("check", proof_checked(FOUND), True),
+        ("check", proof_rejected(FOUND), True),
+        ("check", proof_verified(FOUND), True),
+        ("check", proof_checked(SIMULATED), False),
+    ],
+)
+def test_the_mark_simulated_is_that_of_the_job(kind: Kind, body: EventBody, simulated: bool) -> None:
+    with pytest.raises(BadLineError, match="simulated"):
+        said(kind, body, simulated=simulated)
+
+
+@pytest.mark.parametrize("body", [proof_verified(FOUND), proof_checked(FOUND), proof_rejected(FOUND)])
+@pytest.mark.parametrize("change", [{"proof": "another"}, {"sorry": "fedcba9876543210"}])
+def test_a_checker_judges_its_own_proof_only(body: EventBody, change: dict[str, str]) -> None:
+    with pytest.raises(BadLineError, match="not the one that the job was given"):
+        said("check", body.model_copy(update=change), simulated=False)
+
+
+@pytest.mark.parametrize("change", [{"sorry": "fedcba9876543210"}, {"blob": sha("other")}])
+def test_a_prover_finds_proofs_of_the_sorrys_that_it_was_given(change: dict[str, str]) -> None:
+    for body in (real(FOUND.model_copy(update=change)), attempt(SORRY, SPOT, commit=sha(1))):
+        with pytest.raises(BadLineError, match="none that the job was given"):
+            said("prove", body.model_copy(update=change), simulated=False)
+
+
+def test_a_proof_goes_by_the_id_of_its_text() -> None:
+    with pytest.raises(BadLineError, match="not the id of this replacement"):
+        said("prove", FOUND.model_copy(update={"replacement": "by omega"}), simulated=False)
+
+
+@pytest.mark.parametrize("step", ["text", "shape", "compile", "axioms", "statement"])
+def test_nothing_is_verified_without_every_required_check(step: str) -> None:
+    whole = proof_verified(FOUND)
+    fewer = tuple(check for check in whole.checks if check.step != step)
+    with pytest.raises(BadLineError, match=f"no check of {step}"):
+        said("check", whole.model_copy(update={"checks": fewer}), simulated=False)
+
+
+@pytest.mark.parametrize("by", ["simulator", "scanner", "nobody"])
+@pytest.mark.parametrize("step", ["compile", "axioms"])
+def test_what_lean_must_judge_nobody_else_does(step: str, by: str) -> None:
+    whole = proof_verified(FOUND)
+    checks = tuple(one.model_copy(update={"by": by}) if one.step == step else one for one in whole.checks)
+    with pytest.raises(BadLineError, match="not by Lean"):
+        said("check", whole.model_copy(update={"checks": checks}), simulated=False)

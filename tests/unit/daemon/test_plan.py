@@ -1,0 +1,492 @@
+"""What is due, derived from the database and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from daemon.plan import DueJob, Plan, admissible, budget_key, make_plan, scan_parameters
+from daemon.settings import Settings
+from daemon.testing.house import House
+from pipeline.lean.backend import LeanBackend, find_lean
+from store import queries
+from store.events import (
+    AttemptFinished,
+    BlobRef,
+    BranchCreated,
+    BranchRewritten,
+    BranchUnwatched,
+    CommitObserved,
+    CommitScanned,
+    EventBody,
+    FileScanned,
+    JobFailed,
+    JobInterrupted,
+    JobStarted,
+    JobSucceeded,
+    ProofFound,
+    SorryOpened,
+    SorryPlace,
+)
+from store.log import NewEvent
+from store.scanned import ScannedFile
+
+KEY = "local/remotes/demo"
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+BLOB = "b" * 40
+SIMULATOR = find_lean(backend="simulator", repl="", sandbox="none")
+NOTHING = find_lean(backend="none", repl="", sandbox="none")
+
+
+def sha(number: int) -> str:
+    return f"{number:040x}"
+
+
+def observed(number: int, *, branch: str = "main") -> list[EventBody]:
+    return [
+        CommitObserved(
+            repository=KEY,
+            branch=branch,
+            sha=sha(number),
+            parents=(),
+            author="Ada",
+            committed_at=NOW,
+            subject=f"c{number}",
+            baseline=False,
+        )
+    ]
+
+
+def created(*, branch: str = "main", tip: int = 1) -> list[EventBody]:
+    return [
+        BranchCreated(repository=KEY, branch=branch, tip=sha(tip), is_default=True),
+        *observed(tip, branch=branch),
+    ]
+
+
+PAYLOAD = json.dumps(ScannedFile("A.lean", None, (), (), ()).as_json()).encode()
+DIGEST = hashlib.sha256(PAYLOAD).hexdigest()
+
+
+def scanned(number: int, *, include: tuple[str, ...] = ("**/*.lean",)) -> list[EventBody]:
+    return [
+        FileScanned(
+            repository=KEY,
+            branch="main",
+            sha=sha(number),
+            path="A.lean",
+            blob=BLOB,
+            error=None,
+            n_declarations=0,
+            n_sorries=0,
+            scan=BlobRef(sha256=DIGEST, size_bytes=len(PAYLOAD)),
+        ),
+        CommitScanned(
+            repository=KEY,
+            branch="main",
+            sha=sha(number),
+            base=None,
+            include=include,
+            exclude=(),
+            files_scanned=1,
+            files_removed=0,
+            files_failed=0,
+            seconds=0.1,
+        ),
+    ]
+
+
+def sorry(name: str, number: int = 1) -> list[EventBody]:
+    place = SorryPlace(
+        path="A.lean",
+        blob=BLOB,
+        line=2,
+        column=2,
+        byte_start=10,
+        byte_end=15,
+        declaration=name,
+        kind="theorem",
+        statement="True",
+        statement_hash="h" + name,
+        ordinal=0,
+        token="sorry",
+        mode="tactic",
+        context_hash="c",
+    )
+    return [
+        SorryOpened(repository=KEY, branch="main", sha=sha(number), sorry=name, place=place, reopened=False)
+    ]
+
+
+def started(job: DueJob) -> list[EventBody]:
+    return [
+        JobStarted(
+            job=job.job,
+            kind=job.kind,
+            attempt=job.attempt,
+            repository=job.repository,
+            branch=job.branch,
+            sha=job.sha,
+            describes=job.describes,
+            simulated=job.simulated,
+        )
+    ]
+
+
+def failed(job: DueJob, *, deterministic: bool = False, retry_at: datetime | None = None) -> list[EventBody]:
+    return [
+        *started(job),
+        JobFailed(
+            job=job.job,
+            attempt=job.attempt,
+            reason="crashed",
+            message="m",
+            remedy="r",
+            deterministic=deterministic,
+            retry_at=retry_at,
+            seconds=1.0,
+            peak_rss_bytes=None,
+        ),
+    ]
+
+
+def attempted(name: str, *, settings: Settings) -> list[EventBody]:
+    return [
+        AttemptFinished(
+            repository=KEY,
+            branch="main",
+            sha=sha(1),
+            sorry=name,
+            blob=BLOB,
+            prover="tactics",
+            rung=0,
+            budget=budget_key(settings.prove, lean=SIMULATOR),
+            outcome="exhausted",
+            detail="",
+            nodes=1,
+            repl_calls=1,
+            seconds=0.1,
+            simulated=True,
+            job="j",
+        )
+    ]
+
+
+def found(proof: str, *, simulated: bool = True) -> list[EventBody]:
+    return [
+        ProofFound(
+            proof=proof,
+            sorry="a",
+            repository=KEY,
+            branch="main",
+            sha=sha(1),
+            path="A.lean",
+            blob=BLOB,
+            byte_start=10,
+            byte_end=15,
+            declaration="a",
+            declaration_text_hash="t",
+            replacement="trivial",
+            tactics=("trivial",),
+            prover="tactics",
+            rung=0,
+            toolchain="",
+            simulated=simulated,
+            job="j",
+        )
+    ]
+
+
+class World:
+    """A house whose log is written by hand, and the plans made of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.house = House(folder)
+        self.settings = self.configure()
+
+    def configure(self, *, entry: str = "", extra: str = "") -> Settings:
+        self.settings = self.house.write(
+            repos=[self.house.folder / "remotes" / "demo"], entry=entry, extra=extra
+        )
+        return self.settings
+
+    def plan(
+        self,
+        *bodies: Sequence[EventBody],
+        lean: LeanBackend = SIMULATOR,
+        running: Collection[str] = (),
+        now: datetime = NOW,
+    ) -> Plan:
+        """Record the events, then plan."""
+
+        async def go() -> Plan:
+            async with self.house.opened() as parts:
+                events = [NewEvent(_stream(body), body) for group in bodies for body in group]
+                payload = self.house.folder / "payload"
+                payload.write_bytes(PAYLOAD)
+                cited = (
+                    {DIGEST: payload} if any(event.body.type == "file_scanned" for event in events) else {}
+                )
+                if events:
+                    await parts.ledger.append(events, blobs=cited)
+                return await parts.ledger.ask(
+                    lambda view: make_plan(view, settings=self.settings, lean=lean, now=now, running=running)
+                )
+
+        return asyncio.run(go())
+
+
+def _stream(body: EventBody) -> str:
+    job = getattr(body, "job", "")
+    return f"job:{job}" if body.type.startswith("job_") else f"repository:{KEY}"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def kinds(plan: Plan) -> list[str]:
+    return [job.kind for job in plan.due]
+
+
+def test_nothing_is_due_where_nothing_was_seen(world: World) -> None:
+    assert world.plan() == Plan((), None)
+
+
+def test_the_oldest_unscanned_commit_of_each_branch_is_due_and_only_that_one(world: World) -> None:
+    plan = world.plan(created(), observed(2), observed(3), created(branch="side", tip=7))
+    assert [(job.kind, job.branch, job.sha) for job in plan.due] == [
+        ("scan", "main", sha(1)),
+        ("scan", "side", sha(7)),
+    ]
+    plan = world.plan(scanned(1))
+    assert [job.sha for job in plan.due if job.branch == "main"] == [sha(2)]
+    assert plan.due[0].parameters["base"] == sha(1)
+
+
+def test_a_taken_lane_is_left_alone(world: World) -> None:
+    (job,) = world.plan(created()).due
+    assert world.plan(running={job.lane}).due == ()
+
+
+def test_planning_twice_names_the_same_job_twice(world: World) -> None:
+    assert world.plan(created()).due == world.plan().due
+
+
+def test_a_commit_that_comes_back_after_a_force_push_is_another_job(world: World) -> None:
+    (first,) = world.plan(created()).due
+    done = [
+        *started(first),
+        JobSucceeded(job=first.job, attempt=1, seconds=1, peak_rss_bytes=1, summary={}, simulated=False),
+    ]
+    rewritten = [
+        BranchRewritten(repository=KEY, branch="main", old=sha(1), new=sha(9), base=None, dropped=(sha(1),)),
+        *observed(9),
+        BranchRewritten(repository=KEY, branch="main", old=sha(9), new=sha(1), base=None, dropped=(sha(9),)),
+        *observed(1),
+    ]
+    (again,) = world.plan(done, scanned(1), rewritten).due
+    assert again.sha == first.sha
+    assert again.job != first.job
+
+
+def test_a_deterministic_failure_is_not_due_again_and_holds_up_nobody(world: World) -> None:
+    (job,) = world.plan(created(), observed(2)).due
+    plan = world.plan(failed(job, deterministic=True))
+    assert [due.sha for due in plan.due] == [sha(2)]
+
+
+def test_a_failure_that_was_given_up_is_not_due_again(world: World) -> None:
+    (job,) = world.plan(created()).due
+    assert world.plan(failed(job, retry_at=None)).due == ()
+
+
+def test_a_failure_is_due_again_at_its_time_and_not_before(world: World) -> None:
+    (job,) = world.plan(created(), observed(2)).due
+    later = NOW + timedelta(minutes=5)
+    plan = world.plan(failed(job, retry_at=later))
+    assert plan.due == ()
+    assert plan.next_retry_at == later
+    (again,) = world.plan(now=later).due
+    assert (again.job, again.attempt) == (job.job, 2)
+
+
+def test_an_interrupted_job_is_due_at_once(world: World) -> None:
+    (job,) = world.plan(created()).due
+    (again,) = world.plan(started(job), [JobInterrupted(job=job.job, attempt=1, reason="x")]).due
+    assert (again.job, again.attempt) == (job.job, 2)
+
+
+def test_sorrys_are_attempted_when_the_tip_is_scanned_and_not_before(world: World) -> None:
+    assert kinds(world.plan(created(), sorry("a"))) == ["scan"]
+    (prove,) = world.plan(scanned(1)).due
+    assert prove.kind == "prove"
+    assert prove.simulated
+    assert [item["sorry"] for item in prove.parameters["sorries"]] == ["a"]
+    assert kinds(world.plan(observed(2))) == ["scan"]
+
+
+def test_without_lean_nothing_is_proved_or_checked(world: World) -> None:
+    assert world.plan(created(), sorry("a"), scanned(1), found("p" * 16), lean=NOTHING).due == ()
+
+
+@pytest.mark.parametrize(
+    ("entry", "extra"),
+    [("opt_out = true", ""), ("enabled = false", ""), ("", "[prove]\nenabled = false\n")],
+)
+def test_who_opted_out_is_left_alone(world: World, entry: str, extra: str) -> None:
+    world.configure(entry=entry, extra=extra)
+    assert world.plan(created(), sorry("a"), scanned(1)).due == ()
+
+
+def test_an_attempted_sorry_is_not_attempted_again_until_the_budget_changes(world: World) -> None:
+    plan = world.plan(created(), sorry("a"), sorry("b"), scanned(1), attempted("a", settings=world.settings))
+    assert [item["sorry"] for item in plan.due[0].parameters["sorries"]] == ["b"]
+    world.configure(extra='[prove]\nseconds_per_sorry = "120s"\n')
+    (job,) = world.plan().due
+    assert {item["sorry"] for item in job.parameters["sorries"]} == {"a", "b"}
+
+
+def test_many_sorrys_are_split_into_jobs_that_share_one_lane(world: World) -> None:
+    world.configure(extra="[prove]\nsorries_per_job = 2\n")
+    plan = world.plan(created(), *[sorry(name) for name in "abcde"], scanned(1))
+    assert [len(job.parameters["sorries"]) for job in plan.due] == [2, 2, 1]
+    assert len({job.lane for job in plan.due}) == 1
+    assert len(list(admissible(plan, running=(), max_running=4))) == 1
+
+
+def test_a_job_that_keeps_crashing_is_halved_until_the_culprit_stands_alone(world: World) -> None:
+    plan = world.plan(created(), *[sorry(name) for name in "abcd"], scanned(1))
+    sizes = []
+    for _ in range(7):
+        if not plan.due:
+            break
+        job = plan.due[0]
+        names = [item["sorry"] for item in job.parameters["sorries"]]
+        sizes.append(len(names))
+        if "a" in names:
+            plan = world.plan(failed(job, retry_at=None))
+        else:
+            done = [attempted(name, settings=world.settings) for name in names]
+            plan = world.plan(*done)
+    assert sizes[:3] == [4, 2, 1]
+    assert plan.due == ()
+
+
+def test_a_deterministic_failure_of_many_is_not_halved(world: World) -> None:
+    plan = world.plan(created(), *[sorry(name) for name in "abcd"], scanned(1))
+    assert world.plan(failed(plan.due[0], deterministic=True)).due == ()
+
+
+def test_a_candidate_is_checked_once_and_before_more_is_proved(world: World) -> None:
+    plan = world.plan(created(), sorry("a"), sorry("b"), scanned(1), found("p" * 16))
+    assert kinds(plan) == ["check", "prove"]
+    assert plan.due[0].parameters["proof"]["replacement"] == "trivial"
+
+
+def test_a_simulated_proof_is_no_matter_for_lean(world: World) -> None:
+    plan = world.plan(created(), scanned(1), found("p" * 16, simulated=False))
+    assert plan.due == ()
+
+
+def test_scans_come_first_and_proofs_never_take_the_last_slot(world: World) -> None:
+    plan = world.plan(created(), sorry("a"), scanned(1), created(branch="side", tip=7))
+    assert kinds(plan) == ["scan", "prove"]
+    assert [job.kind for job in admissible(plan, running=("prove",), max_running=2)] == ["scan"]
+    assert [job.kind for job in admissible(plan, running=(), max_running=2)] == ["scan", "prove"]
+    assert [job.kind for job in admissible(plan, running=(), max_running=1)] == ["scan"]
+    assert list(admissible(plan, running=("scan", "prove"), max_running=2)) == []
+
+
+def test_the_repository_that_was_served_last_waits(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    settings = house.write(repos=[tmp_path / "remotes" / "one", tmp_path / "remotes" / "two"])
+
+    async def go() -> list[str]:
+        async with house.opened() as parts:
+            for repo in settings.repos:
+                bodies = [body.model_copy(update={"repository": repo.key}) for body in created()]
+                await parts.ledger.append([NewEvent(f"repository:{repo.key}", body) for body in bodies])
+            plan = await parts.ledger.ask(
+                lambda view: make_plan(
+                    view,
+                    settings=settings,
+                    lean=NOTHING,
+                    now=NOW,
+                    last_started={"local/remotes/one": 5.0, "local/remotes/two": 1.0},
+                )
+            )
+            return [job.repository for job in plan.due]
+
+    assert asyncio.run(go()) == ["local/remotes/two", "local/remotes/one"]
+
+
+def test_a_branch_that_the_watchlist_does_not_name_is_not_worked_on_before_any_poll_says_so(
+    world: World,
+) -> None:
+    plan = world.plan(created(), scanned(1), sorry("a"), created(branch="topic", tip=2))
+    assert {job.branch for job in plan.due} == {"main", "topic"}
+    world.configure(entry='branches = ["top*"]')
+    assert [(job.kind, job.branch) for job in world.plan().due] == [("scan", "topic")]
+
+
+def test_an_unwatched_branch_has_nothing_due(world: World) -> None:
+    assert set(kinds(world.plan(created(), scanned(1), sorry("a"), sorry("b"), found("p")))) == {
+        "prove",
+        "check",
+    }
+    assert world.plan([BranchUnwatched(repository=KEY, branch="main", last=sha(1))]).due == ()
+
+
+def test_changed_path_patterns_lead_to_one_scan_of_the_tip_each_time(world: World) -> None:
+    (first,) = world.plan(created()).due
+    assert first.parameters["by_files"] is False
+    assert world.plan(scanned(1), succeeded(first)).due == ()
+    jobs = [first.job]
+    for entry, include in (
+        ('include = ["Lib/**"]', ("Lib/**",)),
+        ("", ("**/*.lean",)),
+        ('include = ["Lib/**"]', ("Lib/**",)),
+    ):
+        world.configure(entry=entry)
+        (again,) = world.plan().due
+        assert (again.kind, again.sha, again.parameters["by_files"]) == ("scan", sha(1), True)
+        jobs.append(again.job)
+        assert world.plan(scanned(1, include=include), succeeded(again)).due == ()
+    assert len(set(jobs)) == 4
+
+
+def test_a_scan_that_failed_is_another_job_with_other_patterns(world: World) -> None:
+    (job,) = world.plan(created()).due
+    assert world.plan(failed(job, deterministic=True)).due == ()
+    world.configure(entry='exclude = ["Old/**"]')
+    assert kinds(world.plan()) == ["scan"]
+
+
+def test_the_second_attempt_of_a_scan_does_without_its_base(world: World) -> None:
+    (job,) = world.plan(created(), scanned(1), observed(2)).due
+    assert job.parameters["by_files"] is False
+    (again,) = world.plan(failed(job, retry_at=NOW - timedelta(seconds=1))).due
+    assert again.parameters["by_files"] is True
+    view = queries.connect(world.settings.paths.database_db)
+    try:
+        assert scan_parameters(view, job=job)["files"] is None
+        assert scan_parameters(view, job=again)["files"] == [["A.lean", BLOB]]
+    finally:
+        view.close()
+
+
+def succeeded(job: DueJob) -> list[EventBody]:
+    return [
+        *started(job),
+        JobSucceeded(
+            job=job.job, attempt=job.attempt, seconds=1, peak_rss_bytes=1, summary={}, simulated=False
+        ),
+    ]

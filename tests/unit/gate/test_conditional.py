@@ -1,0 +1,78 @@
+"""What rests on a sorry is told from the source: by name, through other lemmas, imports and simp sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.gate.conditional import cites_itself, rests_on
+from pipeline.lean.scanner import scan_source
+
+LOGIC = """namespace Demo
+theorem gap (p : Prop) : p → p := sorry
+theorem bridge (p : Prop) : p → p := gap p
+theorem solid (p : Prop) : p → p := fun h => h
+@[simp] theorem lucky : 1 = 2 := sorry
+end Demo
+"""
+
+
+def resting(project: Path, text: str, name: str) -> tuple[str, ...]:
+    data = text.encode()
+    (project / "Demo").mkdir(exist_ok=True)
+    (project / "Demo" / "Logic.lean").write_text(LOGIC, encoding="utf-8")
+    start = next(one.byte_start for one in scan_source(data, path="X.lean").declarations if one.name == name)
+    return rests_on(project, path="X.lean", patched=data, declaration_start=start)
+
+
+@pytest.mark.parametrize(
+    ("proof", "expected"),
+    [
+        ("fun h => h", ()),
+        ("Demo.solid p", ()),
+        ("Demo.gap p", ("Demo.gap",)),
+        ("«Demo».«gap» p", ("Demo.gap",)),
+        ("_root_.Demo.gap p", ("Demo.gap",)),
+        ("Demo.bridge p", ("Demo.gap",)),
+        ("(Demo.gap p).symm", ("Demo.gap",)),
+        ("by simp", ("Demo.lucky",)),
+        ("fun h => h -- Demo.gap", ()),
+        ("here p", ("here",)),
+        ("by exact sorry", ("mine",)),
+    ],
+)
+def test_what_a_proof_cites_decides(tmp_path: Path, proof: str, expected: tuple[str, ...]) -> None:
+    text = f"import Demo.Logic\ntheorem here (p : Prop) : p → p := sorry\ntheorem mine (p : Prop) : p → p := {proof}\n"
+    assert resting(tmp_path, text, "mine") == expected
+
+
+def test_a_later_declaration_is_not_looked_at(tmp_path: Path) -> None:
+    text = "theorem mine (p : Prop) : p → p := fun later => later\ntheorem later : 1 = 2 := sorry\n"
+    assert resting(tmp_path, text, "mine") == ()
+
+
+def test_a_sorry_in_the_statement_counts(tmp_path: Path) -> None:
+    text = "def mystery : Nat := sorry\ntheorem mine : mystery = mystery := rfl\n"
+    assert resting(tmp_path, text, "mine") == ("mystery",)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("exact mine", True),
+        ("exact N.mine", True),
+        ("exact «N».mine h", True),
+        ("exact mine.symm", True),
+        ("exact _root_.N.mine", True),
+        ("exact mine'", False),
+        ("exact h -- mine", False),
+        ("exact M.mine", False),
+    ],
+)
+def test_a_proof_that_names_its_own_declaration_is_seen(text: str, expected: bool) -> None:
+    assert cites_itself(text, "N.mine") is expected
+
+
+def test_an_example_has_no_name_to_cite() -> None:
+    assert not cites_itself("exact _example", "N._example")

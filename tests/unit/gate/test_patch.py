@@ -1,0 +1,139 @@
+"""The patch file: real git takes it, byte for byte, and a simulated one goes nowhere."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline.gate.patch import (
+    PatchHeader,
+    RefusedPatchError,
+    build_patch,
+    is_simulated_patch,
+    refuse_simulated,
+)
+from store.events import Check
+
+CHECK = Check(step="text", verdict="passed", by="scanner", evidence="fine\ndiff --git a/x b/x\n--- a/x")
+
+
+def header(*, simulated: bool = False) -> PatchHeader:
+    return PatchHeader(
+        sorry="aa",
+        proof="bb",
+        repository="github.com/o/r",
+        sha="0" * 40,
+        declaration="Demo.t",
+        prover="tactics, rung 0",
+        toolchain="leanprover/lean4:v4.28.0",
+        simulated=simulated,
+        checks=(CHECK,),
+        not_checked=("kernel",),
+    )
+
+
+def git(*arguments: str, at: Path, stdin: bytes | None = None) -> bytes:
+    done = subprocess.run(["git", *arguments], cwd=at, input=stdin, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
+
+
+def blob_of(data: bytes, at: Path) -> str:
+    return git("hash-object", "--stdin", at=at, stdin=data).decode().strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    git("init", "-q", at=tmp_path)
+    git("config", "core.autocrlf", "false", at=tmp_path)
+    return tmp_path
+
+
+def applied(repository: Path, path: str, before: bytes, after: bytes, *, simulated: bool = False) -> bytes:
+    """Build the patch, let git apply it to a work tree with `before`, return what is there then."""
+    file = repository / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(before)
+    blobs = (blob_of(before, repository), blob_of(after, repository))
+    patch = build_patch(header(simulated=simulated), path=path, before=before, after=after, blobs=blobs)
+    git("apply", "--check", "-", at=repository, stdin=patch)
+    git("apply", "-", at=repository, stdin=patch)
+    return file.read_bytes()
+
+
+LONG = b"".join(b"line %d\n" % number for number in range(20))
+
+
+@pytest.mark.parametrize("path", ["A.lean", "a folder/Ünïcode ℕ.lean", 'odd "name"\\.lean', "tab\tname.lean"])
+def test_git_applies_it_whatever_the_path(repository: Path, path: str) -> None:
+    after = LONG.replace(b"line 9\n", b"line nine\nand more\n")
+    assert applied(repository, path, LONG, after) == after
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"sorry", b"rfl"),
+        (b"a\nsorry", b"a\nrfl\nmore"),
+        (b"a\nsorry\n", b"a\nrfl\n"),
+        (b"a\r\n  sorry\r\nb\r\n", b"a\r\n  intro h\r\n  exact h\r\nb\r\n"),
+        (b"a\r\nsorry", b"a\r\nrfl"),
+        (b"sorry\n" + LONG, b"rfl\n" + LONG),
+        (LONG + b"sorry\n", LONG + b"rfl\n"),
+        ("é ⟨sorry⟩\n".encode(), "é ⟨(by rfl)⟩\n".encode()),
+        (b"a\n\x0csorry\x0b\n", b"a\n\x0crfl\x0b\n"),
+        (b"b\rsorry\rb\n", b"b\rrfl\rb\n"),
+        (b"-- a\n--- b\nsorry\n", b"-- a\n--- b\nrfl\n"),
+    ],
+)
+def test_bytes_are_exact(repository: Path, before: bytes, after: bytes) -> None:
+    assert applied(repository, "A.lean", before, after) == after
+
+
+@given(
+    head=st.binary(max_size=40).filter(lambda data: b"\0" not in data),
+    tail=st.binary(max_size=40).filter(lambda data: b"\0" not in data),
+)
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_file_comes_out_as_meant(repository: Path, head: bytes, tail: bytes) -> None:
+    after = head + b"exact h\n  done" + tail
+    assert applied(repository, "A.lean", head + b"sorry" + tail, after) == after
+
+
+def test_a_simulated_patch_says_so_in_its_first_line_and_still_applies(repository: Path) -> None:
+    assert applied(repository, "A.lean", LONG, LONG + b"x\n", simulated=True) == LONG + b"x\n"
+    patch = build_patch(header(simulated=True), path="A.lean", before=b"a\n", after=b"b\n", blobs=("1", "2"))
+    assert patch.splitlines()[0].startswith(b"SIMULATED")
+    assert is_simulated_patch(patch)
+    assert is_simulated_patch(patch.decode())
+
+
+def test_a_simulated_patch_is_refused_by_the_guard() -> None:
+    patch = build_patch(header(simulated=True), path="A.lean", before=b"a\n", after=b"b\n", blobs=("1", "2"))
+    with pytest.raises(RefusedPatchError, match="no Lean has checked it"):
+        refuse_simulated(patch)
+
+
+def test_a_patch_that_does_not_say_where_it_comes_from_is_refused_too() -> None:
+    patch = build_patch(header(simulated=True), path="A.lean", before=b"a\n", after=b"b\n", blobs=("1", "2"))
+    beheaded = patch[patch.index(b"diff --git") :]
+    with pytest.raises(RefusedPatchError, match="nothing says where it comes from"):
+        refuse_simulated(beheaded)
+
+
+def test_a_patch_by_lean_passes_the_guard_and_shows_its_evidence() -> None:
+    patch = build_patch(header(), path="A.lean", before=b"a\n", after=b"b\n", blobs=("1", "2"))
+    refuse_simulated(patch)
+    assert not is_simulated_patch(patch)
+    told = patch[: patch.index(b"\ndiff --git a/A.lean")].decode()
+    for part in ("Demo.t", "Check text: passed (by scanner)", "Not checked: kernel", "0" * 40, "v4.28.0"):
+        assert part in told
+
+
+def test_evidence_cannot_pass_for_a_part_of_the_diff() -> None:
+    patch = build_patch(header(), path="A.lean", before=b"a\n", after=b"b\n", blobs=("1", "2"))
+    assert sum(line.startswith(b"diff --git") for line in patch.splitlines()) == 1

@@ -1,0 +1,125 @@
+"""Every trap that a text must not walk through, and honest proofs that must."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.gate.policy import complaints
+
+HONEST = [
+    "rfl",
+    "by\n  intro h\n  exact ⟨h.2, h.1⟩",
+    "(by simp [Nat.add_comm]; omega)",
+    "cases h with\n  | inl h => exact h -- not a sorry\n  | inr h => exact h",
+    "exact /- sorry, said in a comment -/ h",
+    'exact absurd h (by simp [show "sorry" = "sorry" from rfl])',
+    "exact sorry_free h",
+    "exact h.axiomatic",
+    "rcases h with ⟨a, b⟩ | ⟨«odd name», c⟩",
+    "set_option maxRecDepth 2000 in decide",
+    "exact ‹p ∧ q›.1",
+    "simp [h', f '' s, f ⁻¹' s] at h'",
+    "exact x.1.elim h.2.symm",
+    "nlinarith [sq_nonneg (a - b), h 1e-3 2.5]",
+    "open Nat in\n  set_option maxRecDepth 9 in\n  omega",
+]
+
+TRAPS = [
+    "sorry",
+    "exact sorry",
+    "by admit",
+    "exact sorryAx _ false",
+    "exact «sorryAx» _ false",
+    "exact @Lean.sorryAx _ false",
+    "exact @_root_.sorryAx p true",
+    "exact «Lean».«sorryAx» _",
+    "native_decide",
+    "by native_decide",
+    "exact Lean.ofReduceBool a b rfl",
+    "exact «Lean.ofReduceBool» a b rfl",
+    "bv_decide",
+    "run_tac Lean.Elab.admitGoal",
+    "exact by_elab return",
+    "exact unsafe cheat",
+    "exact (unsafeCast ())",
+    "set_option debug.skipKernelTC true in exact h",
+    "set_option «debug».skipKernelTC true in exact h",
+    "rfl\naxiom cheat : False",
+    "rfl\n\ntheorem extra : 1 = 1 := rfl",
+    "rfl\nend Demo\nnamespace Demo",
+    "rfl\nattribute [simp] bad",
+    "rfl\n#eval IO.println 1",
+    'rfl\nmacro "x" : tactic => `(tactic| rfl)',
+    "rfl\nlocal instance : Add Nat := ⟨Nat.mul⟩",
+    'rfl\nopen Lean Elab in\nelab "x" : tactic => pure ()',
+    "rfl\ninitialize pure ()",
+    "rfl\nimport Evil",
+    "rfl\n@[implemented_by f] def g := 1",
+    'rfl\n@[extern "c"] opaque g : Nat',
+    "rfl)",
+    "(rfl",
+    "⟨rfl",
+    "⟨rfl)",
+    "rfl /- and then",
+    "rfl /- /- nested -/",
+    'exact foo "open',
+    "rfl -- hides what follows",
+    "rfl -/",
+    "decide +native",
+    "decide (config := { native := true })",
+    "let rec @[instance] add : Add Nat := ⟨Nat.mul⟩\n  exact h",
+    "exact eval% cheat",
+    "rfl\nunseal f",
+    "exact s\u200borry",
+    "exact ѕorry",  # a Cyrillic letter
+    "exact ｓｏｒｒｙ",
+    "exact h\u202e",
+    "rfl\x00",
+    'exact (s!"{sorry}").elim',
+    "exact f 0'\"' sorry '\"'",  # to Lean: a number, a character, code
+    "exact f !'\"' sorry '\"'",
+    'exact f 0r"\\" sorry \'"\'',  # to Lean: a number, a raw string, code
+    "exact f 0'«' sorry '»'",
+    "exact f ⁻¹'\"' \" sorry \"'\"' '",  # where `⁻¹'` is one token
+    "exact f 0x1sorry",
+    "exact f 1e5run_tac",
+    "exact f 2.5e3sorry",
+    "simp\ropen Foo in exact h",
+    "simp\u00a0[h]",
+    "simp\u2028[h]",
+    "simp\nopen Foo",
+    "simp\n  open Foo",
+    "simp\nset_option autoImplicit true in",
+    "open Foo in",
+    "simp\ninclude h",
+    "simp\nomit h",
+    "simp\nsuppress_compilation",
+    "simp\nproof_wanted x : False",
+    "simp\n/-- of what follows -/",
+    "simp\n/-! a command -/",
+    "exact foo\n  where foo : False := foo",
+    "exact foo\ntermination_by x",
+    "let rec f : Nat → False := f\n  exact f 0",
+    "stop exact h",
+    "exact (rfl : Lean.reduceBool b = true)",
+    "run_tacq x",
+]
+
+
+@pytest.mark.parametrize("text", HONEST)
+def test_an_honest_proof_passes(text: str) -> None:
+    assert complaints(text) == ()
+
+
+@pytest.mark.parametrize("text", TRAPS)
+def test_a_trap_is_refused_with_a_reason(text: str) -> None:
+    assert complaints(text)
+
+
+def test_a_word_in_a_comment_does_not_hide_the_same_word_in_code() -> None:
+    assert complaints("exact /- sorry -/ h") == ()
+    assert complaints("exact /- fine -/ sorry") == ("the word sorry",)
+
+
+def test_a_quoted_spelling_is_named_as_what_it_is() -> None:
+    assert complaints("exact «sorryAx» _") == ("the word «sorryAx» (a spelling of sorryAx)",)

@@ -1,0 +1,188 @@
+"""The text that a proof becomes at a sorry: what stands around it decides, and nothing else changes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.prove.script import Script, Step
+from pipeline.prove.source import tokens_of
+from pipeline.prove.splice import Replacement, join, placements, splice
+from store.scanned import SorryMode
+
+ONE = Script((Step("rfl", 1, 0),))
+TWO = Script((Step("intro h", 1, 1), Step("exact h", 1, 0)))
+TREE = Script((Step("constructor", 1, 2), Step("rfl", 2, 1), Step("trivial", 1, 0)))
+
+
+def filled(text: str, script: Script, *, mode: SorryMode, which: int = 0) -> list[str]:
+    """Return every version of the text with its first (or a later) `sorry` replaced."""
+    data = text.encode()
+    start = -1
+    for _ in range(which + 1):
+        start = data.index(b"sorry", start + 1)
+    found = placements(
+        data,
+        tokens_of(data, 0, len(data)),
+        script,
+        byte_start=start,
+        byte_end=start + 5,
+        mode=mode,
+        declaration_start=0,
+        declaration_end=len(data),
+    )
+    return [splice(data, replacement).decode() for replacement in found]
+
+
+@pytest.mark.parametrize(
+    ("text", "script", "mode", "expected"),
+    [
+        ("theorem t : p → p := sorry", TWO, "term", "theorem t : p → p := by\n  intro h\n  exact h"),
+        ("theorem t : p = p := sorry", ONE, "term", "theorem t : p = p := by rfl"),
+        (
+            "theorem t :\n    p → p := sorry\n",
+            TWO,
+            "term",
+            "theorem t :\n    p → p := by\n  intro h\n  exact h\n",
+        ),
+        ("theorem t : p :=\n  sorry", ONE, "term", "theorem t : p :=\n  by rfl"),
+        ("theorem t : p := by sorry", ONE, "tactic", "theorem t : p := by rfl"),
+        ("theorem t : p := by sorry", TWO, "tactic", "theorem t : p := by intro h; exact h"),
+        (
+            "theorem t : p := by sorry",
+            TREE,
+            "tactic",
+            "theorem t : p := by constructor\n" + " " * 20 + "· rfl\n" + " " * 20 + "· trivial",
+        ),
+        ("theorem t : p := by\n  sorry\n", TWO, "tactic", "theorem t : p := by\n  intro h\n  exact h\n"),
+        (
+            "theorem t : p := by\n  · sorry\n  · rfl",
+            TREE,
+            "tactic",
+            "theorem t : p := by\n  · constructor\n    · rfl\n    · trivial\n  · rfl",
+        ),
+        (
+            "theorem t : p := by\n  admit".replace("admit", "sorry"),
+            ONE,
+            "tactic",
+            "theorem t : p := by\n  rfl",
+        ),
+        (
+            "theorem t : p := by\n  exact sorry",
+            TWO,
+            "term",
+            "theorem t : p := by\n  exact (by intro h; exact h)",
+        ),
+        ("theorem t : p := fun x => sorry", ONE, "term", "theorem t : p := fun x => (by rfl)"),
+        ("theorem t : p := ⟨sorry, rfl⟩", ONE, "term", "theorem t : p := ⟨(by rfl), rfl⟩"),
+        (
+            "theorem t : p := by\n  have h : q := sorry\n  exact h",
+            TWO,
+            "term",
+            "theorem t : p := by\n  have h : q := by\n    intro h\n    exact h\n  exact h",
+        ),
+        (
+            "theorem t : p := by\n  · have h : q := sorry\n    exact h",
+            TWO,
+            "term",
+            "theorem t : p := by\n  · have h : q := by\n      intro h\n      exact h\n    exact h",
+        ),
+        (
+            "theorem t : p := by\n  constructor <;> sorry",
+            TWO,
+            "tactic",
+            "theorem t : p := by\n  constructor <;> (intro h; exact h)",
+        ),
+        (
+            "theorem t : p := by intro x; sorry",
+            TWO,
+            "tactic",
+            "theorem t : p := by intro x; (intro h; exact h)",
+        ),
+        (
+            "theorem t : p := by\n  sorry <;> rfl",
+            TWO,
+            "tactic",
+            "theorem t : p := by\n  (intro h; exact h) <;> rfl",
+        ),
+        (
+            "theorem t : p := by\n  constructor <;>\n    sorry",
+            TWO,
+            "tactic",
+            "theorem t : p := by\n  constructor <;>\n    (intro h; exact h)",
+        ),
+        (
+            "theorem t : p := by\n  cases h with\n  | inl h => sorry\n  | inr h => rfl",
+            TWO,
+            "tactic",
+            "theorem t : p := by\n  cases h with\n  | inl h => intro h; exact h\n  | inr h => rfl",
+        ),
+        (
+            "theorem t : p := by\n  sorry -- a note stays",
+            TWO,
+            "tactic",
+            "theorem t : p := by\n  intro h\n  exact h -- a note stays",
+        ),
+    ],
+)
+def test_the_first_text_offered_fits_the_place(
+    text: str, script: Script, mode: SorryMode, expected: str
+) -> None:
+    assert filled(text, script, mode=mode)[0] == expected
+
+
+def test_a_crlf_file_keeps_its_line_ends() -> None:
+    text = "theorem t : p := by\r\n  sorry\r\n"
+    assert filled(text, TWO, mode="tactic")[0] == "theorem t : p := by\r\n  intro h\r\n  exact h\r\n"
+
+
+def test_columns_count_code_points_not_bytes() -> None:
+    text = "example (α : ℕ) : p := by sorry"
+    lines = filled(text, TREE, mode="tactic")[0].splitlines()
+    assert lines[1].index("· rfl") == lines[0].index("constructor")
+
+
+def test_the_most_robust_text_comes_last_and_is_one_line() -> None:
+    for text in filled("theorem t : p := by\n  sorry", TREE, mode="tactic")[-1:]:
+        assert text.endswith("(constructor; rfl; trivial)")
+
+
+def test_several_replacements_join_into_one_with_the_text_between_kept() -> None:
+    data = "⟨sorry, h, sorry⟩".encode()
+    first = Replacement(3, 8, "(by rfl)")
+    second = Replacement(13, 18, "(by trivial)")
+    joint = join(data, [second, first])
+    assert splice(data, joint).decode() == "⟨(by rfl), h, (by trivial)⟩"
+
+
+def test_overlapping_replacements_are_refused() -> None:
+    with pytest.raises(ValueError, match="overlap"):
+        join(b"sorry", [Replacement(0, 5, "a"), Replacement(3, 5, "b")])
+
+
+@given(
+    before=st.text(st.characters(codec="utf-8"), max_size=60),
+    after=st.text(st.characters(codec="utf-8"), max_size=60),
+    mode=st.sampled_from(["term", "tactic"]),
+    script=st.sampled_from([ONE, TWO, TREE]),
+)
+def test_every_byte_outside_the_sorry_stays_as_it_was(
+    before: str, after: str, mode: SorryMode, script: Script
+) -> None:
+    head, tail = before.encode(), after.encode()
+    data = head + b"sorry" + tail
+    for replacement in placements(
+        data,
+        tokens_of(data, 0, len(data)),
+        script,
+        byte_start=len(head),
+        byte_end=len(head) + 5,
+        mode=mode,
+        declaration_start=0,
+        declaration_end=len(data),
+    ):
+        patched = splice(data, replacement)
+        assert patched.startswith(head)
+        assert patched.endswith(tail)
+        assert patched[len(head) : len(patched) - len(tail)] == replacement.text.encode()

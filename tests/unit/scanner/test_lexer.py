@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+
+from pipeline.lean.lexer import Positions, decode, lex
+
+
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        ("a -- b\nc", "a     \nc"),
+        ("a /- b -/ c", "a         c"),
+        ("a /- b /- c -/ d -/ e", "a" + " " * 19 + "e"),
+        ("a /-- b /- c -/ d -/ e", "a" + " " * 20 + "e"),
+        ("a /- -- -/ b", "a          b"),
+        ("a -- /-\nb", "a      \nb"),
+        ('a "-- /- b" c', 'a "-- /- b" c'),
+        ('"\\"--" -- x', '"\\"--"     '),
+        ("'\"' -- x", "'\"'     "),
+        ("f' -- x", "f'     "),
+        ('r"\\" -- x', 'r"\\"     '),
+        ('r#"a"b"# -- x', 'r#"a"b"#     '),
+        ("«-- a» -- x", "«-- a»     "),
+        ("f ⁻¹' s -- x", "f ⁻¹' s     "),
+        ("a-b - c/d", "a-b - c/d"),
+    ],
+)
+def test_comments_and_only_comments_are_blanked(source: str, code: str) -> None:
+    assert lex(source).code == code
+
+
+@pytest.mark.parametrize(
+    ("source", "hidden", "seen"),
+    [
+        ('"sorry" a', "sorry", "a"),
+        ('s!"sorry {a} sorry" b', "sorry", "a"),
+        ('s!"x {f "sorry"} y" a', "sorry", "f"),
+        ('s!"x {f { b := "sorry" }} sorry" a', "sorry", "b :="),
+        ('s!"\\{ sorry" a', "sorry", " a"),
+        ('throwError "sorry {a}"', "sorry", "a"),
+        ('r#"sorry"# a', "sorry", "a"),
+        ("«sorry» a", "sorry", "a"),
+    ],
+)
+def test_what_a_string_or_name_quotes_is_hidden_and_the_code_in_its_holes_is_not(
+    source: str, hidden: str, seen: str
+) -> None:
+    bare = lex(source).bare
+    assert hidden not in bare
+    assert seen in bare
+
+
+def test_the_masks_have_the_length_of_the_text() -> None:
+    text = 'theorem «a b» : "é\\"" = \'x\' /- α /- β -/ -/ := s!"{1}" -- γ\n/-- d -/'
+    lexed = lex(text)
+    assert len(lexed.code) == len(lexed.bare) == len(text)
+
+
+@pytest.mark.parametrize("source", ["a\nb /- c", 'a\nb "c', 'a\nb r#"c"', 'a\nb s!"c'])
+def test_what_is_not_closed_is_reported_with_its_line(source: str) -> None:
+    lexed = lex(source)
+    assert lexed.code.startswith("a\nb")
+    (error,) = lexed.errors
+    assert "line 2 is not closed" in error
+
+
+def test_a_hole_that_never_closes_does_not_swallow_the_rest_of_the_file() -> None:
+    assert "theorem" in lex('def a := s!"{"\ntheorem b').bare
+
+
+def test_positions_count_code_points_and_original_bytes() -> None:
+    text, problem = decode("α\nβγ x".encode())
+    places = Positions(text, text)
+    at = text.index("x")
+    assert problem is None
+    assert (places.line(at), places.column(at), places.byte(at)) == (2, 3, 8)
+
+
+def test_bytes_that_are_no_utf8_keep_the_offsets_of_what_follows() -> None:
+    data = b"a\xff\xc3(\nb sorry"
+    text, problem = decode(data)
+    assert problem == "not valid UTF-8 at byte 1"
+    assert Positions(text, text).byte(text.index("sorry")) == data.index(b"sorry")
+
+
+def test_offsets_agree_with_encoding_far_into_a_text() -> None:
+    text = "aβ𝔸\n" * 3000
+    places = Positions(text, text)
+    for at in (0, 1, 1023, 1024, 1025, 5000, len(text)):
+        assert places.byte(at) == len(text[:at].encode())

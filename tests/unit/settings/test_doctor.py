@@ -1,0 +1,78 @@
+"""The judgements behind `unsorry doctor`."""
+
+from __future__ import annotations
+
+import importlib.machinery
+from pathlib import Path
+
+import pytest
+
+from daemon.doctor import Finding, daemon_package, examine, has_wal_reset_bug, sqlite_finding, version_tuple
+
+
+@pytest.mark.parametrize(
+    ("version", "affected"),
+    [
+        ((3, 6, 23), False), ((3, 7, 0), True), ((3, 40, 1), True), ((3, 44, 5), True), ((3, 44, 6), False),
+        ((3, 45, 0), True), ((3, 50, 6), True), ((3, 50, 7), False), ((3, 51, 2), True), ((3, 51, 3), False),
+        ((3, 53, 0), False),
+    ],
+)  # fmt: skip
+def test_the_versions_with_the_wal_reset_bug_are_known(version: tuple[int, ...], affected: bool) -> None:
+    assert has_wal_reset_bug(version) is affected
+
+
+def test_an_affected_sqlite_is_a_warning_and_one_without_strict_tables_is_missing() -> None:
+    assert sqlite_finding((3, 40, 1)).verdict == "warning"
+    assert sqlite_finding((3, 36, 0)).verdict == "missing"
+    assert sqlite_finding((3, 51, 3)).verdict == "ok"
+
+
+def test_a_foreign_daemon_package_is_named(tmp_path: Path) -> None:
+    foreign = importlib.machinery.ModuleSpec("daemon", None, origin=str(tmp_path / "daemon" / "__init__.py"))
+    found = daemon_package(foreign, "3.1.2")
+    assert (found.verdict, found.essential) == ("missing", True)
+    assert "pip uninstall python-daemon" in found.remedy
+
+
+def test_version_numbers_are_read_out_of_what_programs_say() -> None:
+    assert version_tuple("git version 2.39.5 (Apple Git-154)") == (2, 39, 5)
+    assert version_tuple("no number") == ()
+
+
+def by_name(findings: list[Finding]) -> dict[str, Finding]:
+    return {item.name: item for item in findings}
+
+
+def test_without_any_program_on_the_path_git_is_essential_and_lean_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.toml").write_text('[daemon]\nstate_dir = "s"\n')
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = by_name(examine(tmp_path / "config.toml"))
+    assert (found["git"].verdict, found["git"].essential) == ("missing", True)
+    for name in ("elan", "lake", "lean", "bubblewrap", "lean backend", "gpu"):
+        assert (found[name].verdict, found[name].essential) == ("missing", False), name
+    assert all(item.remedy for item in found.values() if item.verdict != "ok")
+    assert found["configuration"].verdict == "ok"
+
+
+def test_a_broken_configuration_is_essential_and_its_folders_are_still_examined(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[daemon]\nstate_dir = "s"\n[poll]\nevery = 1\n')
+    found = by_name(examine(tmp_path / "config.toml"))
+    assert (found["configuration"].verdict, found["configuration"].essential) == ("missing", True)
+    assert "config.toml:4" in found["configuration"].detail
+    assert str(tmp_path / "s") in found["state folder"].detail
+
+
+def test_a_state_folder_that_is_a_file_is_essential(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[daemon]\nstate_dir = "s"\n')
+    (tmp_path / "s").write_text("")
+    assert by_name(examine(tmp_path / "config.toml"))["state folder"].verdict == "missing"
+
+
+def test_the_simulator_is_a_warning_and_no_lean(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[daemon]\nstate_dir = "s"\n[lean]\nbackend = "simulator"\n')
+    found = by_name(examine(tmp_path / "config.toml"))["lean backend"]
+    assert found.verdict == "warning"
+    assert "simulator" in found.detail

@@ -1,0 +1,253 @@
+"""config.toml -> Settings: defaults, limits, and every mistake at once with its line and remedy."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from daemon.settings import ConfigError, Settings, load, parse
+from daemon.settings_models import ConfigFile, RepoEntry
+
+ROOT = Path(__file__).resolve().parents[3]
+SHIPPED = ROOT / "config.toml"
+
+
+def errors(text: str, tmp_path: Path) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        parse(text.encode(), path=tmp_path / "config.toml")
+    return list(caught.value.errors)
+
+
+def settings(text: str, tmp_path: Path) -> Settings:
+    return parse(text.encode(), path=tmp_path / "config.toml")
+
+
+def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
+    found = settings("", tmp_path)
+    assert (found.poll.every_s, found.jobs.memory_bytes, found.repos) == (300.0, 4 * 2**30, ())
+
+
+def test_the_shipped_file_is_valid_and_states_exactly_the_defaults(tmp_path: Path) -> None:
+    shipped, empty = load(SHIPPED), settings("", tmp_path)
+    for section in ("daemon", "poll", "github", "lean", "jobs", "prove", "repos"):
+        assert getattr(shipped, section) == getattr(empty, section), section
+
+
+def test_the_shipped_file_names_every_setting() -> None:
+    raw = tomllib.loads(SHIPPED.read_text(encoding="utf-8"))
+    for section, field in ConfigFile.model_fields.items():
+        if section == "repos":
+            continue
+        assert field.default_factory is not None
+        model = type(field.get_default(call_default_factory=True))
+        names = {setting.alias or name for name, setting in model.model_fields.items()}
+        assert set(raw[section]) == names, section
+
+
+def test_the_shipped_examples_of_repositories_are_valid_and_show_every_setting(tmp_path: Path) -> None:
+    lines = SHIPPED.read_text(encoding="utf-8").splitlines()
+    start = lines.index("# [[repos]]")
+    text = "\n".join(line.removeprefix("# ").removeprefix("#") for line in lines[start:])
+    found = settings(text, tmp_path)
+    assert [repo.key for repo in found.repos] == [
+        "github.com/owner/name",
+        "github.com/leanprover-community/mathlib4",
+    ]
+    shown = tomllib.loads(text)["repos"][0]
+    assert set(shown) == {field.alias or name for name, field in RepoEntry.model_fields.items()}
+    assert found.repos[0].include == ("**/*.lean",)
+    assert found.repos[0].every_s == found.poll.every_s
+
+
+def test_five_mistakes_give_five_lines_with_file_line_and_remedy(tmp_path: Path) -> None:
+    text = """\
+[poll]
+every = "500ms"
+evrey = "5m"
+[jobs]
+max_running = "two"
+[[repos]]
+url = "ftp://example.org/a/b"
+exclude = ["/etc"]
+"""
+    assert errors(text, tmp_path) == [
+        'config.toml:2: poll.every: must be at least 1s (got "500ms"); write a duration such as "5m"',
+        'config.toml:3: poll.evrey: is no known setting; did you mean "every"?',
+        'config.toml:5: jobs.max_running: must be a whole number (got "two"); write for instance max_running = 2',
+        (
+            'config.toml:7: repos[0].url: has the unknown scheme "ftp"; write "https://github.com/owner/name",'
+            ' "ssh://git@host/owner/name", "file:///path" or "./path"'
+        ),
+        (
+            'config.toml:8: repos[0].exclude[0]: is an absolute path (got "/etc"); write a path glob relative to the'
+            ' repository, such as "Mathlib/**/*.lean"'
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("poll = 3", "config.toml:1: poll: must be a table (got 3); write [poll]"),
+        ("[repos]\nurl = './a'", "config.toml:1: repos: must be an array of tables; write [[repos]]"),
+        ("repos = [3]", "config.toml:1: repos[0]: must be a table (got 3); write [[repos]]"),
+        ("[[repos]]\n", "config.toml:1: repos[0].url: is required; write for instance url ="),
+        ("[lean]\nbackend = 'simulater'", 'config.toml:2: lean.backend: must be one of auto, pantograph'),
+        ("[lean]\nbackend = 'simulater'", 'did you mean "simulator"?'),
+        ("[pol]\n", 'config.toml:1: pol: is no known setting; did you mean "poll"?'),
+        ("[jobs]\nkeep = 0", "config.toml:2: jobs.keep: must be at least 1 (got 0)"),
+        ("[jobs]\nkeep = true", "config.toml:2: jobs.keep: must be a whole number (got true)"),
+        ("[prove]\nenabled = 1", "config.toml:2: prove.enabled: must be true or false (got 1)"),
+        ("[jobs]\nmemory = 4", "config.toml:2: jobs.memory: must be a string with a unit (got 4)"),
+        ("[poll]\ntimeout = 5", "config.toml:2: poll.timeout: must be a string with a unit (got 5)"),
+        ("[github]\napi_url = 'ftp://x'", "config.toml:2: github.api_url: must be an https URL"),
+        ("[github]\napi_url = 'http://ghe.example.org'", "would send the token unencrypted"),
+        ("[poll\nevery = 1", "config.toml:1: syntax:"),
+        ("[poll]\nevery = 5m", "config.toml:2: syntax:"),
+        ("a = '''", "config.toml:1: syntax:"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_its_place_and_remedy(text: str, expected: str, tmp_path: Path) -> None:
+    found = errors(text, tmp_path)
+    assert len(found) == 1
+    assert expected in found[0]
+    assert ";" in found[0] or "did you mean" in found[0]
+
+
+def test_a_file_that_is_no_utf8_is_named_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"config\.toml:2: syntax: is not UTF-8"):
+        parse(b"# fine\n# \xff\n", path=tmp_path / "config.toml")
+
+
+def test_an_absent_file_is_a_config_error_and_no_crash(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(tmp_path / "config.toml")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://user:s3cret@github.com/a/b",
+        "https://s3cret@github.com/a/b",
+        "ssh://git:s3cret@host/a/b",
+        "s3cret:s3cret@github.com:a/b",
+        "https://user:s3cret@github.com:port/a/b",
+        "htps://user:s3cret@github.com/a/b",
+        "https://github.com/a/b?token=s3cret",
+        "http://s3cret@github.com/a/b",
+    ],
+)
+def test_no_credential_in_a_url_is_accepted_or_printed(url: str, tmp_path: Path) -> None:
+    found = errors(f'[[repos]]\nurl = "{url}"\n[[repos]]\nurl = "{url}"\n', tmp_path)
+    assert len(found) == 2
+    assert "s3cret" not in "\n".join(found)
+
+
+def test_a_token_in_the_file_itself_is_refused_and_not_printed(tmp_path: Path) -> None:
+    found = errors('[github]\ntoken = "ghp_s3cret"\n', tmp_path)
+    assert found == [
+        (
+            "config.toml:2: github.token: a secret never stands in the configuration; put it in a file of mode 600 and"
+            ' name that file: [github] token_file = "github-token"'
+        )
+    ]
+
+
+def test_the_same_repository_twice_is_one_mistake_whatever_its_spelling(tmp_path: Path) -> None:
+    text = '[[repos]]\nurl = "git@GitHub.com:a/b.git"\n[[repos]]\nurl = "https://github.com/A/b"\n'
+    assert errors(text, tmp_path) == [
+        (
+            'config.toml:4: repos[1].url: is the same repository as repos[0] on line 2 ("github.com/A/b"); remove one'
+            " of the two"
+        )
+    ]
+
+
+def test_a_duplicate_is_reported_beside_other_mistakes(tmp_path: Path) -> None:
+    text = '[poll]\nevery = "x"\n[[repos]]\nurl = "./a"\n[[repos]]\nurl = "./a"\n'
+    assert [line.split(": ")[1] for line in errors(text, tmp_path)] == ["poll.every", "repos[1].url"]
+
+
+def test_a_token_file_is_read_only_when_it_is_private(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("ghp_s3cret\n")
+    token.chmod(0o644)
+    found = errors('[github]\ntoken_file = "token"\n', tmp_path)
+    assert len(found) == 1
+    assert "can be read by every user" in found[0]
+    assert f"chmod 600 {token}" in found[0]
+    token.chmod(0o600)
+    good = settings('[github]\ntoken_file = "token"\n', tmp_path)
+    assert good.github.read_token() == "ghp_s3cret"
+
+
+@pytest.mark.parametrize("content", ["", "\n", "two words", "\x00", "tök"])
+def test_a_token_file_without_a_token_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(content)
+    (tmp_path / "token").chmod(0o600)
+    assert "holds no token" in errors('[github]\ntoken_file = "token"\n', tmp_path)[0]
+
+
+def test_a_missing_token_file_is_named(tmp_path: Path) -> None:
+    assert "No such file" in errors('[github]\ntoken_file = "token"\n', tmp_path)[0]
+
+
+def test_the_systemd_credential_goes_before_the_file_and_the_environment_comes_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
+    monkeypatch.setenv("UNSORRY_GITHUB_TOKEN", "from-environment")
+    assert settings("", tmp_path).github.read_token() == "from-environment"
+    (tmp_path / "token").write_text("from-file")
+    (tmp_path / "token").chmod(0o600)
+    found = settings('[github]\ntoken_file = "token"\n', tmp_path)
+    assert found.github.read_token() == "from-file"
+    (tmp_path / "github-token").write_text("from-credential")
+    (tmp_path / "github-token").chmod(0o400)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    assert found.github.read_token() == "from-credential"
+
+
+def test_public_is_plain_json_and_holds_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNSORRY_GITHUB_TOKEN", "s3cret")
+    (tmp_path / "token").write_text("s3cret")
+    (tmp_path / "token").chmod(0o600)
+    found = settings('[github]\ntoken_file = "token"\n[[repos]]\nurl = "./a"\n', tmp_path)
+    text = json.dumps(found.public())
+    assert "s3cret" not in text
+    assert json.loads(text)["repos"][0]["url"] == str(tmp_path / "a")
+
+
+def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    found = settings(
+        '[daemon]\nstate_dir = "data"\n[lean]\nrepl = "./bin/repl"\n[[repos]]\nurl = "../x"\n', tmp_path
+    )
+    assert found.paths.state == tmp_path / "data"
+    assert found.lean.repl == str(tmp_path / "bin" / "repl")
+    assert found.repos[0].url == str(tmp_path.parent.resolve() / "x")
+
+
+def test_a_repository_has_its_own_interval_or_the_common_one(tmp_path: Path) -> None:
+    text = '[poll]\nevery = "2m"\n[[repos]]\nurl = "./a"\nevery = "1h"\n[[repos]]\nurl = "./b"\nevery = ""\n'
+    assert [repo.every_s for repo in settings(text, tmp_path).repos] == [3600.0, 120.0]
+
+
+def test_settings_are_frozen(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        settings("", tmp_path).poll.every_s = 1.0  # type: ignore[misc]  # that it fails is the point
+
+
+def test_the_digest_is_that_of_the_file_also_when_it_is_wrong(tmp_path: Path) -> None:
+    assert settings("# x\n", tmp_path).digest == hashlib.sha256(b"# x\n").hexdigest()
+    with pytest.raises(ConfigError) as caught:
+        parse(b"x = 1\n", path=tmp_path / "config.toml")
+    assert caught.value.digest == hashlib.sha256(b"x = 1\n").hexdigest()
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path) -> None:
+    data = '\ufeff[poll]\r\nevery = "2m"\r\n'.encode()
+    assert parse(data, path=tmp_path / "config.toml").poll.every_s == 120.0

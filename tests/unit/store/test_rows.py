@@ -1,0 +1,58 @@
+"""Rows, tables and projections stay in step."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from store import rows, schema, tables
+from store.events import EVENT_TYPES, FileScanned
+from store.projections import HANDLERS
+
+PAIRS = {
+    rows.ServiceRow: tables.Service,
+    rows.BranchRow: tables.Branch,
+    rows.CommitRow: tables.Commit,
+    rows.FileRow: tables.File,
+    rows.DeclarationRow: tables.Declaration,
+    rows.SorryRow: tables.Sorry,
+    rows.SorryStepRow: tables.SorryStep,
+    rows.AttemptRow: tables.Attempt,
+    rows.ProofRow: tables.Proof,
+    rows.JobRow: tables.Job,
+    rows.CheckpointRow: tables.Checkpoint,
+}
+
+
+@pytest.mark.parametrize(("row", "table"), PAIRS.items(), ids=lambda cls: cls.__name__)
+def test_a_row_has_every_column_of_its_table(row: type, table: type) -> None:
+    assert set(rows.columns(row)) == set(table.model_fields)  # type: ignore[attr-defined] # an SQLModel class
+
+
+def test_a_repository_row_adds_its_poll_state() -> None:
+    extra = set(rows.columns(rows.RepositoryRow)) - set(tables.Repository.model_fields)
+    assert extra == {"checked_at", "next_due_at", "poll_outcome", "etag"}
+
+
+def test_every_event_type_has_a_projection() -> None:
+    assert set(HANDLERS) | {FileScanned} == set(EVENT_TYPES.values())
+
+
+def test_the_tables_are_strict_and_their_columns_typed() -> None:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        schema.create(connection)
+        strict = dict(
+            connection.execute(
+                "SELECT name, strict FROM pragma_table_list WHERE name NOT LIKE 'sqlite%'"
+            ).fetchall()
+        )
+        assert set(strict) == {table.name for table in schema.table_list()}
+        assert set(strict.values()) == {1}
+        with pytest.raises(sqlite3.IntegrityError, match="cannot store TEXT value in INTEGER"):
+            connection.execute("INSERT INTO checkpoints VALUES ('x', 'one', 0, '', NULL, '')")
+
+
+def test_the_fingerprint_fits_a_user_version_and_is_never_that_of_an_empty_file() -> None:
+    assert 0 < schema.fingerprint() < 2**31

@@ -1,0 +1,68 @@
+"""Old events are read as what they mean today, and what is not understood is never skipped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store.envelope import StoredEvent
+from store.errors import MalformedEventError, UnknownEventError
+from store.events import EVENT_TYPES
+from store.upcast import upcast
+
+GOLDEN = Path(__file__).parents[2] / "store" / "golden"
+
+
+def stored(event_type: str, version: int, data: dict[str, Any]) -> StoredEvent:
+    return StoredEvent(7, "id", "s", 1, event_type, version, data, "now", None, None, None, "me")
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.json")), ids=lambda path: path.name)
+def test_every_event_ever_written_can_still_be_read(path: Path) -> None:
+    event_type, version = path.name.removesuffix(".json").split(".v")
+    data = json.loads(path.read_text(encoding="utf-8"))
+    body = stored(event_type, int(version), data).body()
+    assert type(body) is EVENT_TYPES[event_type]
+    if int(version) == body.schema_version:
+        assert json.loads(body.model_dump_json()) == data
+
+
+def test_every_type_and_version_has_its_golden_file() -> None:
+    wanted = {
+        f"{name}.v{v}.json" for name, cls in EVENT_TYPES.items() for v in range(1, cls.schema_version + 1)
+    }
+    assert wanted == {path.name for path in GOLDEN.glob("*.json")}
+
+
+def test_steps_are_walked_in_order_up_to_the_current_version() -> None:
+    steps = {
+        ("t", 1): lambda data: data | {"b": data["a"] + 1},
+        ("t", 2): lambda data: data | {"c": data["b"] + 1},
+    }
+    assert upcast("t", 1, {"a": 1}, seq=1, current={"t": 3}, steps=steps) == {"a": 1, "b": 2, "c": 3}
+    assert upcast("t", 2, {"b": 5}, seq=1, current={"t": 3}, steps=steps) == {"b": 5, "c": 6}
+    assert upcast("t", 3, {"c": 5}, seq=1, current={"t": 3}, steps=steps) == {"c": 5}
+
+
+@pytest.mark.parametrize(
+    ("event_type", "version", "known"),
+    [("nothing", 1, None), ("t", 4, 3), ("t", 1, 3)],
+    ids=["unknown type", "newer version", "missing step"],
+)
+def test_what_cannot_be_read_is_an_error_that_names_the_event(
+    event_type: str, version: int, known: int | None
+) -> None:
+    with pytest.raises(UnknownEventError, match=f"event 9: {event_type} version {version}") as caught:
+        upcast(event_type, version, {}, seq=9, current={"t": 3}, steps={("t", 2): dict})
+    error = caught.value
+    assert (error.seq, error.type, error.version, error.known) == (9, event_type, version, known)
+
+
+def test_a_stored_event_of_another_shape_is_named_with_its_field() -> None:
+    with pytest.raises(MalformedEventError, match=r"event 7: daemon_stopped version 1 .*pid"):
+        stored("daemon_stopped", 1, {"reason": "r", "pid": "seven"}).body()
+    with pytest.raises(MalformedEventError, match="Extra inputs"):
+        stored("daemon_stopped", 1, {"reason": "r", "pid": 7, "mood": "good"}).body()

@@ -1,0 +1,73 @@
+"""The shape of the house: imports point downwards, and heavy libraries stay out of the daemon."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MAY_IMPORT = {
+    "store": {"store"},
+    "pipeline": {"pipeline", "store"},
+    "daemon": {"daemon", "pipeline", "store"},
+}
+HEAVY = {"torch", "numpy", "transformers", "trl", "peft", "pytorch_lightning", "lightning", "datasets"}
+
+
+def imported_roots(path: Path) -> set[str]:
+    roots: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            roots |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import; write it absolute"
+            roots.add((node.module or "").split(".")[0])
+    return roots
+
+
+@pytest.mark.parametrize("package", sorted(MAY_IMPORT))
+def test_each_package_imports_only_downwards(package: str) -> None:
+    modules = sorted((ROOT / package).rglob("*.py"))
+    assert modules, f"{package} has no modules: the test looks in the wrong place"
+    upwards = {
+        str(module.relative_to(ROOT)): sorted(
+            imported_roots(module) & (set(MAY_IMPORT) - MAY_IMPORT[package])
+        )
+        for module in modules
+    }
+    assert {name: roots for name, roots in upwards.items() if roots} == {}
+
+
+def test_the_daemon_and_the_command_line_load_no_training_library() -> None:
+    program = (
+        "import sys, importlib, pkgutil, daemon, daemon.cli\n"
+        "for found in pkgutil.walk_packages(daemon.__path__, 'daemon.'):\n"
+        "    if not found.name.endswith('__main__'): importlib.import_module(found.name)\n"
+        f"print(sorted({HEAVY!r} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_daemon_package_is_ours_and_not_python_daemon() -> None:
+    program = "import daemon; print(daemon.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert Path(done.stdout.strip()).is_relative_to(ROOT)
+
+
+def test_modules_stay_of_a_size_that_one_can_read() -> None:
+    lengths = {
+        str(module.relative_to(ROOT)): len(module.read_text(encoding="utf-8").splitlines())
+        for package in MAY_IMPORT
+        for module in (ROOT / package).rglob("*.py")
+    }
+    assert {name: n for name, n in lengths.items() if n > 600} == {}
