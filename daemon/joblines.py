@@ -30,6 +30,7 @@ MAY_RECORD: Mapping[Kind, frozenset[str]] = {
             "sorry_changed",
             "sorry_filled",
             "sorry_removed",
+            "theorems_followed",
             "commit_scanned",
         }
     ),

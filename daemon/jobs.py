@@ -8,6 +8,7 @@ what a killed daemon could not). What is due is `daemon.plan`'s business; the ch
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import random
 import shutil
@@ -41,6 +42,7 @@ MODULES: Mapping[Kind, str] = {"scan": "pipeline.scan", "prove": "pipeline.prove
 _LONGEST_BACKOFF_S = 3600.0
 _GRACE_S = 5.0
 _SMALL_LINE_BYTES = 16 * 2**10
+_DISK_REFUSES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 log = structlog.get_logger("daemon.jobs")
 
@@ -210,6 +212,11 @@ class JobRunner:
             failure = Failure("worktree", str(error), error.remedy, deterministic=False)
             body = await self._failed(due, failure, started, heard)
         except OSError as error:
+            if error.errno in _DISK_REFUSES:
+                # No fault of the job: it is due again once the disk is mended, and until then nothing is.
+                reason = f"the disk refused: {error}"
+                await self._record(due, JobInterrupted(job=due.job, attempt=due.attempt, reason=reason))
+                raise self._ledger.give_up(error) from error
             failure = Failure(
                 "spawn",
                 f"{due.job} could not be started: {error}",

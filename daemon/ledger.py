@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +19,6 @@ from typing import TypeVar
 
 from daemon.paths import Paths
 from store import queries
-from store.database import DynamicDatabase
 from store.errors import (
     BlobCorruptError,
     BlobMissingError,
@@ -28,9 +28,11 @@ from store.errors import (
     InvalidAppendError,
     LogError,
     ViewError,
+    translate_os,
 )
 from store.log import Appended, ConcurrencyError, EventLog, Expect, IdempotencyError, LogReader, NewEvent
 from store.projector import rebuild
+from store.view import View
 
 Answer = TypeVar("Answer")
 
@@ -51,6 +53,15 @@ def _identity(path: Path) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
+def _name_now(identity: tuple[int, int]) -> Path | None:
+    """Return the name of a file that this process has open, wherever it was moved; None if it has none left."""
+    for descriptor in Path("/proc/self/fd").iterdir():
+        name = descriptor.readlink() if _identity(descriptor) == identity else None
+        if name is not None and _identity(name) == identity:
+            return name
+    return None
+
+
 class StoreFailedError(Exception):
     """The store cannot be written any more; the daemon has to stop."""
 
@@ -64,7 +75,7 @@ class Ledger:
         self._asker = ThreadPoolExecutor(1, thread_name_prefix="ledger-read")
         self._log: EventLog | None = None
         self._reader: LogReader | None = None
-        self._database: DynamicDatabase | None = None
+        self._database: View | None = None
         self._view: sqlite3.Connection | None = None
         self._files: dict[Path, tuple[int, int]] = {}
         self._listeners: list[Callable[[Sequence[NewEvent]], None]] = []
@@ -159,6 +170,23 @@ class Ledger:
 
         await self._in(self._writer, run)
 
+    async def check(self) -> None:
+        """Find out whether the files are still those that were opened; nothing may be appended for hours.
+
+        Raises:
+            StoreFailedError: they were taken away; the daemon stops.
+        """
+
+        def run() -> None:
+            if self.failure is None and self._log is not None:
+                self._check_files()
+
+        await self._in(self._writer, run)
+
+    def give_up(self, error: OSError) -> StoreFailedError:
+        """Stop for a state folder that cannot be written, met elsewhere than in the log; the caller raises it."""
+        return self._fail(translate_os(error, self._paths.state))
+
     async def close(self) -> None:
         """Finish what is queued and close everything; `failure` has what went wrong. Safe to repeat."""
         await asyncio.to_thread(self._asker.shutdown)
@@ -180,12 +208,13 @@ class Ledger:
             # To go on would empty the view, the last that there is of a lost log.
             raise DatabaseMissingError(
                 f"{self._paths.events_db}: missing, while {self._paths.database_db.name} is there, which is made of"
-                " it; restore the last backup (`unsorry db backup`), or move the database away to begin anew"
+                " it; restore the last backup (`unsorry db backup`; first move what is left of events.db-* aside), or"
+                " move the database away to begin anew"
             )
         self._log = EventLog.open(self._paths.events_db)
         self._reader = self._log.reader()
         try:
-            self._database = DynamicDatabase.open(self._paths.database_db, self._reader)
+            self._database = View.open(self._paths.database_db, self._reader)
             self._database.catch_up()
         except (ViewError, DatabaseCorruptError) as error:
             # It is only a view: whatever is wrong with it, the log can make it again.
@@ -194,7 +223,7 @@ class Ledger:
                 self._database = None
             self.rebuilt = f"{type(error).__name__}: {error}"
             rebuild(self._paths.events_db, self._paths.database_db)
-            self._database = DynamicDatabase.open(self._paths.database_db, self._reader)
+            self._database = View.open(self._paths.database_db, self._reader)
             self._database.catch_up()
 
     def _open_view(self) -> None:
@@ -232,13 +261,31 @@ class Ledger:
             return
         text = f"{' and '.join(map(str, gone))} removed or replaced while the daemon runs"
         if self._paths.events_db in gone and self._log is not None:
-            rescued = self._paths.events_db.with_name(f"events.db.rescued-{os.getpid()}")
-            try:
-                self._log.copy_to(rescued)
-                text += f"; everything recorded is in {rescued.name}: put it in the place of events.db"
-            except LogError as error:
-                text += f"; the log could not be saved: {error}"
+            text += f"; {self._saved(self._log, self._files[self._paths.events_db])}"
         raise self._fail(DatabaseIOError(f"{text}; start the daemon again"))
+
+    def _saved(self, log: EventLog, identity: tuple[int, int]) -> str:
+        """Say where everything that was recorded is; write it to a new file if no name leads to it any more."""
+        moved = _name_now(identity)
+        if moved is not None:
+            return f"the log is now {moved}: put it back"
+        refused = ""
+        for folder in (
+            self._paths.state,
+            self._paths.cache,
+            self._paths.runtime,
+            Path(tempfile.gettempdir()),
+        ):
+            rescued = folder / f"events.db.rescued-{os.getpid()}"
+            try:
+                # Ours alone, and never a name that somebody laid out in a folder which all may write.
+                os.close(os.open(rescued, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+                log.copy_to(rescued)
+            except (LogError, OSError) as error:
+                refused = refused or str(error)
+            else:
+                return f"everything recorded is in {rescued}: put it in the place of events.db"
+        return f"the log could not be saved: {refused}"
 
     def _fail(self, error: Exception) -> StoreFailedError:
         self.failure = error

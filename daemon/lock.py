@@ -5,6 +5,7 @@ Owns the lock file and the number in it. Standard library only, so that the comm
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import time
@@ -69,16 +70,22 @@ class DaemonLock:
             if other is None:
                 raise AlreadyRunningError(path, pid=None)
             raise AlreadyRunningError(path, pid=other.pid, purpose=other.purpose)
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n" if purpose == DAEMON else f"{os.getpid()} {purpose}\n")
-        file.flush()
+        try:
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n" if purpose == DAEMON else f"{os.getpid()} {purpose}\n")
+            file.flush()
+        except OSError as error:
+            _close(file)
+            raise _cannot_write(path, error) from error
         return cls(path, file)
 
     def release(self) -> None:
         """Let the next daemon in. The file stays: removing it would let two daemons lock two different files."""
         if not self._file.closed:
-            self._file.truncate(0)
-            self._file.close()
+            # A number that a failed disk keeps is nobody's: whoever asks looks at the lock first.
+            with contextlib.suppress(OSError):
+                self._file.truncate(0)
+            _close(self._file)
 
 
 def make_folder(folder: Path) -> None:
@@ -122,6 +129,12 @@ def who_holds(path: Path) -> Holder | None:
         except BlockingIOError:
             return _written(file)
         return None
+
+
+def _close(file: IO[str]) -> None:
+    """Close, which gives the lock back; a full disk refuses what is still in the buffer, once."""
+    with contextlib.suppress(OSError):
+        file.close()
 
 
 def _take(file: IO[str]) -> bool:

@@ -65,6 +65,11 @@ class Paths:
         return self.cache / "worktrees"
 
     @property
+    def copies(self) -> Path:
+        """Views as of earlier events, made when somebody asks for one (`store.asof`)."""
+        return self.cache / "as-of"
+
+    @property
     def socket(self) -> Path:
         return self.runtime / "control.sock"
 

@@ -117,6 +117,7 @@ class Service:
         self._ticker = Ticker(poll=self._tick, plan=self._plan_tick, plan_every_s=_PLAN_EVERY_S)
         self._ticker.start(settings)
         self._spawn(self._await_failure(), name="store-watch")
+        self._wake.set()  # work that was due while nobody ran begins in the first turn
         self.notifier.ready(self._sentence())
         log.info(
             "daemon_ready",
@@ -164,6 +165,7 @@ class Service:
             if self._ending():
                 return
             try:
+                await self._ledger.check()
                 if self._reload_wanted:
                     self._reload_wanted = False
                     await self._reload()

@@ -10,12 +10,13 @@ import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from store.repository_key import SCP
+from store.repository_key import repository_key as repository_key
+
 _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT])(?:i?B)?")
 _SIZE_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_SCP = re.compile(r"(?:(?P<user>[^@/\s]+)@)?(?P<host>[A-Za-z0-9.\-]+):(?P<path>[^\s].*)")
-_DEFAULT_PORTS = {"https": 443, "ssh": 22}
 
 
 def parse_duration(text: str, *, minimum_s: float, maximum_s: float, example: str) -> float:
@@ -138,45 +139,12 @@ def resolve_url(url: str, *, base: Path) -> str:
     raise ValueError(f'has the unknown scheme "{scheme[:20]}"; {remedy}')
 
 
-def repository_key(url: str) -> str:
-    """Return host/owner/name for a URL, local/parent/name for a path or a file URL.
-
-    The host is in lower case, a port other than the scheme's own stays with it, ".git" goes. Two spellings of one
-    remote (https, ssh, scp-like) have one key.
-    """
-    scheme, separator, _ = url.partition("://")
-    if not separator:
-        scp = None if url.startswith(("/", ".", "~")) else _SCP.fullmatch(url)
-        if scp is None:
-            return _local_key(Path(url))
-        host, path = scp["host"].lower(), scp["path"]
-    elif scheme.lower() == "file":
-        return _local_key(Path(unquote(urlsplit(url).path)))
-    else:
-        parts = urlsplit(url)
-        host = (parts.hostname or "").lower()
-        if parts.port is not None and parts.port != _DEFAULT_PORTS.get(scheme.lower()):
-            host = f"{host}:{parts.port}"
-        path = unquote(parts.path)
-    names = [part for part in path.strip("/").split("/") if part]
-    return "/".join((host, *names[:-1], *(name.removesuffix(".git") for name in names[-1:])))
-
-
-def _local_key(path: Path) -> str:
-    # A bare clone in "name/.git" style: the folder above is what people call the repository.
-    parts = [part for part in path.parts if part != "/"]
-    if len(parts) > 1 and parts[-1] == ".git":
-        parts.pop()
-    names = parts[-2:] if len(parts) > 1 else ["root", *parts]
-    return "/".join(("local", *names[:-1], *(name.removesuffix(".git") for name in names[-1:])))
-
-
 def _resolve_schemeless(url: str, *, base: Path, remedy: str) -> str:
     if url.startswith("~"):
         return str(Path(url).expanduser())
     if url.startswith(("/", "./", "../")) or url in (".", ".."):
         return str((base / url).resolve())
-    scp = _SCP.fullmatch(url)
+    scp = SCP.fullmatch(url)
     if scp is None or url.startswith("-") or scp["host"].startswith("-"):
         raise ValueError(f"is neither a URL nor a path; {remedy}")
     if ":" in (scp["user"] or "") or scp["path"].startswith(":"):

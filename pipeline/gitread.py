@@ -31,10 +31,14 @@ class TreeFile:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What differs between two commits, regular files only: present at the second, or gone from it."""
+    """What differs between two commits, regular files only.
+
+    `present` are those of the second, `gone` those that it has not any more, `before` all that the first had.
+    """
 
     present: tuple[TreeFile, ...]
     gone: tuple[str, ...]
+    before: tuple[TreeFile, ...]
 
 
 class Mirror:
@@ -89,15 +93,18 @@ class Mirror:
         """What changed from `base` to `sha`; a rename is one file gone and one present."""
         output = self._git("diff-tree", "-r", "-z", "--no-renames", "--no-ext-diff", base, sha)
         fields = _fields(output)
-        present, gone = [], []
+        present, gone, before = [], [], []
         for about in fields:
-            old_mode, new_mode, _, blob, _ = about.decode("ascii").removeprefix(":").split(" ")
+            old_mode, new_mode, old_blob, blob, _ = about.decode("ascii").removeprefix(":").split(" ")
             path = next(fields)
+            old = _tree_file(path, old_blob)
             if new_mode in _REGULAR:
                 present.append(_tree_file(path, blob))
             elif old_mode in _REGULAR:
-                gone.append(_tree_file(path, blob).path)
-        return Changes(present=tuple(present), gone=tuple(gone))
+                gone.append(old.path)
+            if old_mode in _REGULAR:
+                before.append(old)
+        return Changes(present=tuple(present), gone=tuple(gone), before=tuple(before))
 
     def read(self, blob: str, *, most_bytes: int) -> bytes | int:
         """A blob's bytes, or its size where that is over `most_bytes` (it is then never held in memory).

@@ -1,8 +1,8 @@
 """The scan job: `python -m pipeline.scan --spec spec.json`.
 
 Reads a commit's Lean files out of the bare mirror, as far as they differ from the previously scanned commit, and
-asks for one batch of events: file_scanned, file_removed, the steps of the sorrys' lives, commit_scanned. It needs
-no Lean, no worktree and no network. Parameters:
+asks for one batch of events: file_scanned, file_removed, the steps of the sorrys' lives, theorems_followed,
+commit_scanned. It needs no Lean, no worktree and no network. Parameters:
 
     mirror      the bare repository
     repository, branch, sha
@@ -15,8 +15,10 @@ no Lean, no worktree and no network. Parameters:
     closed      ids of the branch's sorrys that were filled or removed (optional): one that comes back is reopened
     proofs      our proofs of those sorrys: {"proof", "sorry", "declaration", "declaration_text_hash"}
 
-Each file's scan is staged as soon as it is read; in memory stay only names and hashes. With a null `base` files that
-went while nobody looked are known only by their sorrys, so only those have a file_removed.
+Each file's scan is staged as soon as it is read; in memory stay only names and hashes, and of a first scan only
+sorrys. What stood in the changed files is read out of the mirror too, so that what was there is not taken for new.
+With a null `base` files that went while nobody looked are known only by their sorrys, so only those have a
+file_removed.
 """
 
 from __future__ import annotations
@@ -24,27 +26,29 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipeline.gitread import Mirror, TreeFile
 from pipeline.globs import path_filter
-from pipeline.lean.scanner import scan_source
+from pipeline.lean.scanner import read_file
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
-from store.events import CommitScanned, FileRemoved, FileScanned, SorryEvent, SorryPlace
-from store.scanned import ScannedFile
-from store.sorrylife import (
-    Commit,
+from store.events import CommitScanned, FileRemoved, FileScanned, SorryEvent, SorryPlace, TheoremsFollowed
+from store.matching import (
     Decl,
-    GivenProof,
     LivingSorry,
-    declarations_before,
+    compare,
+    declarations_guessed,
+    declarations_known,
     declarations_now,
-    live,
+    same_file,
 )
+from store.scanned import THEOREM_KINDS, ReadFile, ScannedFile
+from store.sorrylife import Commit, GivenProof, live
+from store.theoremlife import TheoremStep, counted, follow
 
 MOST_BYTES = 16 * 1024 * 1024
 """A larger file is reported and not read: no source that people write is so long."""
@@ -64,6 +68,11 @@ class Parameters:
     closed: frozenset[str]
     proofs: tuple[GivenProof, ...]
     files: dict[str, str] | None
+
+    @property
+    def first(self) -> bool:
+        """Whether nothing of the branch was scanned before."""
+        return self.base is None and self.files is None
 
     @classmethod
     def read(cls, raw: dict[str, Any]) -> Parameters:
@@ -90,45 +99,67 @@ def _living(raw: dict[str, Any]) -> LivingSorry:
 
 @dataclass(slots=True)
 class _Work:
-    """What is to be read and what is gone."""
+    """What is to be read and what is gone; `earlier` are the blobs of what stood in these files before, by path."""
 
     present: list[TreeFile] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
+    earlier: dict[str, str] = field(default_factory=dict)
 
 
 def scan_commit(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
     """Scan one commit of a branch out of its bare mirror."""
     started = time.monotonic()
     parameters = Parameters.read(spec.parameters)
+    commit = parameters.commit
     with Mirror(parameters.mirror) as mirror:
-        mirror.require_commit(parameters.commit.sha, reason="commit_missing")
+        mirror.require_commit(commit.sha, reason="commit_missing")
         if parameters.base is not None and parameters.files is None:
             mirror.require_commit(parameters.base, reason="base_missing")
         work = _work(mirror, parameters)
+        progress = _Progress(reporter, total=len(work.present) + len(work.gone))
+        earlier = _Earlier(mirror, parameters, work)
         batch: list[Recorded] = []
+        before: list[Decl] = []
         now: list[Decl] = []
         counts: Counter[str] = Counter()
-        for item, scan in _scans(mirror, work.present, reporter):
-            batch.append(_file_event(parameters.commit, item, scan, reporter))
+        for item in work.present:
+            progress.at(item.path)
+            read = _read(mirror, item)
+            scan = read.scan
+            batch.append(_file_event(commit, item, scan, reporter))
             counts.update(
                 files_failed=scan.error is not None,
                 declarations=len(scan.declarations),
                 sorries=len(scan.sorries),
+                theorems=sum(declaration.kind in THEOREM_KINDS for declaration in scan.declarations),
             )
-            now.extend(_kept(scan, item, parameters))
-        affected = {item.path for item in work.present} | set(work.gone)
-        changed = [item for item in parameters.living if item.place.path in affected]
-        before = declarations_before(changed, _earlier(mirror, changed))
-    batch += (_removed_event(parameters.commit, path) for path in work.gone)
+            was, stands = earlier.declarations(item.path), _kept(read, item, parameters)
+            if not same_file(was, stands):
+                before += was
+                now += stands
+        for path in work.gone:
+            progress.at(path)
+            before += earlier.declarations(path)
+        progress.end()
+    batch += (_removed_event(commit, path) for path in work.gone)
+    affected = {item.path for item in work.present} | set(work.gone)
+    compared = compare(sorted(before, key=lambda old: old.path), now)
     steps = live(
-        parameters.commit,
-        before=before,
-        now=now,
+        commit,
+        compared,
         proofs=parameters.proofs,
         elsewhere={item.sorry for item in parameters.living if item.place.path not in affected},
         closed=parameters.closed,
     )
-    batch += (_sorry_event(parameters.commit, step) for step in steps)
+    batch += (_sorry_event(commit, step) for step in steps)
+    if parameters.first:
+        followed: list[TheoremStep] = []
+        became = {"appeared": counts["theorems"]} if counts["theorems"] else {}
+    else:
+        followed = follow(compared, unread=earlier.unread)
+        became = counted(followed)
+    if became or earlier.unread:
+        batch.append(_theorems_event(parameters, followed, became, earlier.unread, reporter))
     seconds = round(time.monotonic() - started, 3)
     batch.append(_commit_event(parameters, work, failed=counts["files_failed"], seconds=seconds))
     reporter.events(batch)
@@ -140,6 +171,7 @@ def scan_commit(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
         "declarations": counts["declarations"],
         "sorries": counts["sorries"],
         **{step: lives[step] for step in ("opened", "moved", "changed", "filled", "removed")},
+        "theorems": became,
         "seconds": seconds,
     }
 
@@ -154,10 +186,12 @@ def _work(mirror: Mirror, parameters: Parameters) -> _Work:
         ) from error
     sha, base = parameters.commit.sha, parameters.base
     lived_in = {item.place.path for item in parameters.living}
+    before: dict[str, str] = {}
     if parameters.files is not None:
         stand = {item.path: item for item in mirror.files(sha) if meant(item.path)}
         present = [item for item in stand.values() if parameters.files.get(item.path) != item.blob]
         gone = (set(parameters.files) | lived_in) - set(stand)
+        before = parameters.files
     elif base is None:
         present = [item for item in mirror.files(sha) if meant(item.path)]
         gone = lived_in - {item.path for item in present}
@@ -166,53 +200,85 @@ def _work(mirror: Mirror, parameters: Parameters) -> _Work:
         present = [item for item in changes.present if meant(item.path)]
         gone = {path for path in changes.gone if meant(path)}
         gone |= {path for path in lived_in if not meant(path)}  # the patterns changed
-    return _Work(sorted(present, key=lambda item: item.path), sorted(gone))
+        before = {item.path: item.blob for item in changes.before if item.readable and meant(item.path)}
+    affected = {item.path for item in present if item.readable} | gone
+    # What the sorrys say goes before all: it is the version that they were recorded in.
+    before = before | {item.place.path: item.place.blob for item in parameters.living}
+    earlier = {path: blob for path, blob in sorted(before.items()) if path in affected}
+    return _Work(sorted(present, key=lambda item: item.path), sorted(gone), earlier)
 
 
-def _scans(
-    mirror: Mirror, files: Sequence[TreeFile], reporter: Reporter
-) -> Iterator[tuple[TreeFile, ScannedFile]]:
-    said = -_PROGRESS_EVERY_S
-    for done, item in enumerate(files):
-        if time.monotonic() - said >= _PROGRESS_EVERY_S:
-            said = time.monotonic()
-            reporter.progress(done, len(files), item.path)
-        yield item, _scan(mirror, item)
-    reporter.progress(len(files), len(files))
+class _Progress:
+    """Says which file is being read, not more often than somebody can look."""
+
+    def __init__(self, reporter: Reporter, *, total: int) -> None:
+        self._reporter = reporter
+        self._done, self._total = 0, total
+        self._said = -_PROGRESS_EVERY_S
+
+    def at(self, path: str) -> None:
+        """Say what is read next."""
+        if time.monotonic() - self._said >= _PROGRESS_EVERY_S:
+            self._said = time.monotonic()
+            self._reporter.progress(self._done, self._total, path)
+        self._done += 1
+
+    def end(self) -> None:
+        """Say that all is read."""
+        self._reporter.progress(self._total, self._total)
 
 
-def _scan(mirror: Mirror, item: TreeFile) -> ScannedFile:
+def _read(mirror: Mirror, item: TreeFile) -> ReadFile:
     if not item.readable:
         return _unread(item, "the file's name is not valid UTF-8; not scanned")
     data = mirror.read(item.blob, most_bytes=MOST_BYTES)
     if isinstance(data, int):
         return _unread(item, f"{data} bytes, more than {MOST_BYTES}; not scanned")
-    return scan_source(data, path=item.path)
+    return read_file(data, path=item.path)
 
 
-def _unread(item: TreeFile, reason: str) -> ScannedFile:
-    return ScannedFile(path=item.path, error=reason, imports=(), declarations=(), sorries=())
+def _unread(item: TreeFile, reason: str) -> ReadFile:
+    return ReadFile(ScannedFile(item.path, error=reason, imports=(), declarations=(), sorries=()), ())
 
 
-def _earlier(mirror: Mirror, living: Sequence[LivingSorry]) -> dict[tuple[str, str], ScannedFile]:
-    """The files of these sorrys as they were, where the mirror still has them."""
-    scans: dict[tuple[str, str], ScannedFile] = {}
-    for path, blob in sorted({(item.place.path, item.place.blob) for item in living}):
+class _Earlier:
+    """What stood in the changed files; `unread` are those that can not be read any more as they were."""
+
+    def __init__(self, mirror: Mirror, parameters: Parameters, work: _Work) -> None:
+        self._mirror = mirror
+        self._blobs = work.earlier
+        self._living: dict[str, list[LivingSorry]] = defaultdict(list)
+        for item in parameters.living:
+            self._living[item.place.path].append(item)
+        self.unread: list[str] = []
+
+    def declarations(self, path: str) -> list[Decl]:
+        """The declarations of a file as they were; of one that can not be read, what its sorrys say."""
+        if path not in self._blobs:
+            return []
+        living = self._living[path]
+        read = self._read(TreeFile(path, self._blobs[path], readable=True))
+        known = declarations_known(living, read, path=path) if read else None
+        if known is None:
+            self.unread.append(path)
+            return declarations_guessed(living, path=path)
+        return known
+
+    def _read(self, item: TreeFile) -> ReadFile | None:
         try:
-            data = mirror.read(blob, most_bytes=MOST_BYTES)
+            return _read(self._mirror, item)
         except JobError as error:
             if error.reason != "object_missing":
                 raise
-            continue  # force-pushed away and collected: the places alone say what there was
-        if isinstance(data, bytes):
-            scans[path, blob] = scan_source(data, path=path)
-    return scans
+            return None  # force-pushed away and collected
 
 
-def _kept(scan: ScannedFile, item: TreeFile, parameters: Parameters) -> list[Decl]:
-    """What matching needs; where nothing lived before, only the declarations with a sorry."""
-    declarations = declarations_now(scan, path=item.path, blob=item.blob)
-    return declarations if parameters.living else [item for item in declarations if item.places]
+def _kept(read: ReadFile, item: TreeFile, parameters: Parameters) -> list[Decl]:
+    """What matching needs; at a first scan, where nothing is to be matched, only the declarations with a sorry."""
+    declarations = declarations_now(read, path=item.path, blob=item.blob)
+    if parameters.first and not parameters.living:
+        return [item for item in declarations if item.places]
+    return declarations
 
 
 def _file_event(commit: Commit, item: TreeFile, scan: ScannedFile, reporter: Reporter) -> Recorded:
@@ -240,6 +306,29 @@ def _sorry_event(commit: Commit, step: SorryEvent) -> Recorded:
     return _recorded(commit, step, step.sorry)
 
 
+def _theorems_event(
+    parameters: Parameters,
+    steps: Sequence[TheoremStep],
+    counts: dict[str, int],
+    unread: Sequence[str],
+    reporter: Reporter,
+) -> Recorded:
+    commit = parameters.commit
+    payload = json.dumps(
+        [step.as_json() for step in steps], ensure_ascii=False, separators=(",", ":")
+    ).encode()
+    body = TheoremsFollowed(
+        repository=commit.repository,
+        branch=commit.branch,
+        sha=commit.sha,
+        baseline=parameters.first,
+        unread=tuple(unread),
+        counts=counts,
+        steps=reporter.stage(payload),
+    )
+    return _recorded(commit, body)
+
+
 def _commit_event(parameters: Parameters, work: _Work, *, failed: int, seconds: float) -> Recorded:
     commit = parameters.commit
     body = CommitScanned(
@@ -258,7 +347,9 @@ def _commit_event(parameters: Parameters, work: _Work, *, failed: int, seconds: 
 
 
 def _recorded(
-    commit: Commit, body: FileScanned | FileRemoved | SorryEvent | CommitScanned, *key: str
+    commit: Commit,
+    body: FileScanned | FileRemoved | SorryEvent | TheoremsFollowed | CommitScanned,
+    *key: str,
 ) -> Recorded:
     return Recorded(
         stream=f"repository:{commit.repository}",

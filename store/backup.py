@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from store import blobs
 from store.errors import BlobCorruptError, DatabaseCorruptError, LogError, translated
 from store.reader import LogReader, check_identity
 from store.readonly import BUSY_TIMEOUT_S, connect_readonly, uri
+from store.sql import script
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +49,39 @@ def backup(log_path: Path, target: Path) -> BackupReport:
         LogError: the target exists, its folder cannot be written, or the log cannot be read.
     """
     LogReader.open(log_path).close()  # refuses what is no log, with the reason
+    with _new_file(target) as temporary:
+        position = _copy(log_path, temporary)
+    return BackupReport(target, position, target.stat().st_size)
+
+
+def save_view(view: sqlite3.Connection, target: Path) -> int:
+    """Write what a connection to a view sees to `target`, which must not exist; return its size in bytes.
+
+    Raises:
+        LogError: the target exists, or its folder cannot be written.
+    """
+    with _new_file(target) as temporary:
+        copy = sqlite3.connect(temporary)
+        try:
+            view.backup(copy)
+        finally:
+            copy.close()
+        _sync(temporary, os.O_RDONLY)
+    return target.stat().st_size
+
+
+@contextmanager
+def _new_file(target: Path) -> Iterator[Path]:
+    """A temporary name to write to, which gets the target's name if all goes well and never replaces a file."""
     if target.exists():
-        raise LogError(f"{target}: exists already; name a new file, a backup never overwrites anything")
+        raise LogError(f"{target}: exists already; name a new file, nothing is ever overwritten")
     if not target.parent.is_dir():
         raise LogError(f"{target}: its folder does not exist; create {target.parent}")
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     with translated(target):
         temporary.unlink(missing_ok=True)
         try:
-            position = _copy(log_path, temporary)
+            yield temporary
             # A link, unlike a rename, fails if somebody made the target meanwhile.
             try:
                 os.link(temporary, target)
@@ -63,7 +90,6 @@ def backup(log_path: Path, target: Path) -> BackupReport:
             _sync(target.parent, os.O_RDONLY | os.O_DIRECTORY)
         finally:
             temporary.unlink(missing_ok=True)
-        return BackupReport(target, position, target.stat().st_size)
 
 
 def _copy(log_path: Path, temporary: Path) -> int:
@@ -97,12 +123,15 @@ def check(log_path: Path) -> CheckReport:
             if problems:
                 # Reading on in a damaged file would only raise.
                 return CheckReport(0, 0, tuple(problems))
-            problems += _missing_triggers(connection)
+            problems += _changed_schema(connection)
             events = connection.execute("SELECT count(*), coalesce(max(seq), 0) FROM events").fetchone()
             if events[0] != events[1]:
                 problems.append(
                     f"events: {events[0]} rows, but the last seq is {events[1]}: rows are missing"
                 )
+            given = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+            if given is not None and given[0] != events[1]:
+                problems.append(f"events: seqs up to {given[0]} were given, but the last row is {events[1]}")
             problems += [
                 f"stream {row[0]}: {row[1]} events, versions {row[2]} to {row[3]}"
                 for row in connection.execute(
@@ -116,14 +145,21 @@ def check(log_path: Path) -> CheckReport:
     return CheckReport(events[0], n_blobs, (*problems, *broken))
 
 
-def _missing_triggers(connection: sqlite3.Connection) -> list[str]:
-    wanted = {
-        f"{table}_{what}"
-        for table in ("events", "blobs")
-        for what in ("no_update", "no_delete", "append_only")
-    }
-    found = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'")}
-    return [f"trigger {name} is gone: rows may have been changed" for name in sorted(wanted - found)]
+def _changed_schema(connection: sqlite3.Connection) -> list[str]:
+    """What differs from the tables, indices and triggers that a new log is made with."""
+    statement = "SELECT type || ' ' || name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'"
+    fresh = sqlite3.connect(":memory:")
+    try:
+        fresh.executescript(script("log"))
+        wanted = dict(fresh.execute(statement).fetchall())
+    finally:
+        fresh.close()
+    found = {row[0]: row[1] for row in connection.execute(statement)}
+    return [
+        f"{name} is {'gone' if name not in found else 'not what it should be'}: rows may have been changed"
+        for name in sorted(wanted)
+        if found.get(name) != wanted[name]
+    ]
 
 
 def _check_blobs(connection: sqlite3.Connection, log_path: Path) -> tuple[int, list[str]]:

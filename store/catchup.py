@@ -17,6 +17,10 @@ from store.envelope import StoredEvent
 from store.errors import LogError, ViewError
 from store.projections import apply
 from store.reader import LogReader
+from store.upcast import read_body
+
+STATEMENTS = 512
+"""How many prepared statements a view's writing connection keeps: more than all projections have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ def read_checkpoint(connection: sqlite3.Connection) -> Checkpoint:
         ViewError: the view has none.
     """
     row = connection.execute(
-        "SELECT seq, event_id, stopped_seq, stopped_reason FROM checkpoints WHERE projection = ?",
+        "SELECT seq, event_id, stopped_seq, stopped_reason FROM view_position WHERE projection = ?",
         (schema.PROJECTION,),
     ).fetchone()
     if row is None:
@@ -83,7 +87,7 @@ def _apply_all(connection: sqlite3.Connection, log: LogReader, events: Sequence[
     connection.execute("BEGIN IMMEDIATE")
     try:
         for event in events:
-            apply(connection, event, event.body(), log)
+            apply(connection, event, read_body(event), log)
             applied += 1
         _move(connection, events[-1])
         connection.execute("COMMIT")
@@ -110,11 +114,11 @@ def _stop(
     connection.execute("BEGIN IMMEDIATE")
     try:
         for event in events:
-            apply(connection, event, event.body(), log)
+            apply(connection, event, read_body(event), log)
         if events:
             _move(connection, events[-1])
         connection.execute(
-            "UPDATE checkpoints SET stopped_seq = ?, stopped_reason = ? WHERE projection = ?",
+            "UPDATE view_position SET stopped_seq = ?, stopped_reason = ? WHERE projection = ?",
             (stopped.seq, reason, schema.PROJECTION),
         )
         connection.execute("COMMIT")
@@ -126,7 +130,7 @@ def _stop(
 
 def _move(connection: sqlite3.Connection, last: StoredEvent) -> None:
     connection.execute(
-        "UPDATE checkpoints SET seq = ?, event_id = ?, stopped_seq = NULL, stopped_reason = '' "
+        "UPDATE view_position SET seq = ?, event_id = ?, stopped_seq = NULL, stopped_reason = '' "
         "WHERE projection = ?",
         (last.seq, last.event_id, schema.PROJECTION),
     )

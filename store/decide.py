@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from store.envelope import Appended, Expect, Prepared, content_hash, meets
 from store.errors import ConcurrencyError, IdempotencyError, InvalidAppendError
 
-Recorded = tuple[int, str, str, int, str, str | None]
-"""Of an event in the log: seq, stream, type, schema_version, data, occurred_at."""
+Recorded = tuple[int, int, str, str, int, str, str | None]
+"""Of an event in the log: seq, version, stream, type, schema_version, data, occurred_at."""
 
 
 def check_batch(prepared: Sequence[Prepared], expect: Mapping[str, int | Expect]) -> None:
@@ -57,7 +57,7 @@ def recorded_before(prepared: Sequence[Prepared], found: Mapping[str, Recorded])
     other = tuple(
         event.event_id
         for event in prepared
-        if event.event_id in found and event.content_hash() != content_hash(*found[event.event_id][1:])
+        if event.event_id in found and event.content_hash() != content_hash(*found[event.event_id][2:])
     )
     if other:
         raise IdempotencyError(other, "recorded before with other content")
@@ -71,4 +71,9 @@ def recorded_before(prepared: Sequence[Prepared], found: Mapping[str, Recorded])
         raise IdempotencyError(
             tuple(event.event_id for event in prepared), "recorded before in another order than now"
         )
-    return Appended(first_seq=positions[0], last_seq=positions[-1], repeated=True)
+    return Appended(
+        first_seq=positions[0],
+        last_seq=positions[-1],
+        repeated=True,
+        versions={event.stream: found[event.event_id][1] for event in prepared},
+    )

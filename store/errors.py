@@ -180,7 +180,8 @@ def translate(error: sqlite3.Error, path: Path | str) -> LogError:
     return LogError(f"{path}: {error}; run `unsorry db check` and report this if the file is sound")
 
 
-def _translate_os(error: OSError, path: Path | str) -> LogError:
+def translate_os(error: OSError, path: Path | str) -> LogError:
+    """Return our error for one of the operating system's; the caller raises it `from` the original."""
     what = f"{error.filename or path}: {error.strerror or error}"
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return DatabaseFullError(f"{what}; free some space, what was acknowledged is safe")
@@ -197,4 +198,4 @@ def translated(path: Path | str) -> Iterator[None]:
     except sqlite3.Error as error:
         raise translate(error, path) from error
     except OSError as error:
-        raise _translate_os(error, path) from error
+        raise translate_os(error, path) from error

@@ -10,30 +10,15 @@ Streams: `repository:<key>` (watching, commits, scans, sorrys), `job:<id>`, `pro
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime
 
-Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")]
-"""A git object id, SHA-1 or SHA-256, in full."""
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-"""A SHA-256 in hex: the key of a blob."""
+from store.event_body import BlobRef, Digest, EventBody, Part, Sha
+from store.model_events import CheckpointPromoted, CheckpointSaved, EvaluationFinished
+from store.trace_events import CommitTraced, FileTraced, TracedFileRemoved, TraceWithdrawn
 
-
-class EventBody(BaseModel):
-    """What an event says. Subclasses set `type`; pydantic refuses unknown fields."""
-
-    # NaN and infinity have no JSON: they would be stored as null and could not be read back.
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-    type: ClassVar[str]
-    schema_version: ClassVar[int] = 1
-
-
-class Part(BaseModel):
-    """A value inside an event body."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+__all__ = ["BlobRef", "Digest", "EventBody", "Part", "Sha"]
 
 # --- the service ----------------------------------------------------------------------------------------
 
@@ -193,13 +178,6 @@ class CommitObserved(EventBody):
 # --- scanning ---------------------------------------------------------------------------------------------
 
 
-class BlobRef(Part):
-    """A payload that lies in the log's blob table: JSON, compressed there, named by the hash of its bytes."""
-
-    sha256: Digest
-    size_bytes: int
-
-
 class FileScanned(EventBody):
     """The scanner read one file at one commit. `scan` is a `store.scanned.ScannedFile` as JSON.
 
@@ -246,6 +224,27 @@ class CommitScanned(EventBody):
     files_removed: int
     files_failed: int
     seconds: float
+
+
+class TheoremsFollowed(EventBody):
+    """What became of a branch's theorems from one scanned commit to the next, all of a commit in one event.
+
+    `steps` is a JSON list of `store.theoremlife.TheoremStep`; `counts` says how many there are of each step.
+    A commit that only moves lines has no steps and no such event. Stands behind the `file_scanned` of its commit.
+
+    `baseline`: nothing was scanned on the branch before, so every theorem appeared; the scans say which, and
+    `steps` is an empty list. `unread`: files whose earlier version can not be read any more; `steps` leaves out
+    what appeared in and went from them, and their theorems are those that stand in them now.
+    """
+
+    type: ClassVar[str] = "theorems_followed"
+    repository: str
+    branch: str
+    sha: Sha
+    baseline: bool
+    unread: tuple[str, ...]
+    counts: dict[str, int]
+    steps: BlobRef
 
 
 class SorryPlace(Part):
@@ -494,6 +493,14 @@ AnyEvent = (
     | FileScanned
     | FileRemoved
     | CommitScanned
+    | TheoremsFollowed
+    | FileTraced
+    | TracedFileRemoved
+    | CommitTraced
+    | TraceWithdrawn
+    | CheckpointSaved
+    | CheckpointPromoted
+    | EvaluationFinished
     | SorryOpened
     | SorryMoved
     | SorryChanged

@@ -7,6 +7,7 @@ digits (64 bits) of a SHA-256 over unit-separated fields, except event ids, whic
 from __future__ import annotations
 
 import hashlib
+import re
 import uuid
 
 _SEPARATOR = "\x1f"
@@ -46,3 +47,44 @@ def proof_id(sorry: str, blob: str, replacement: str) -> str:
 def job_id(kind: str, *key: str) -> str:
     """Identify a job by what it is to do, so that planning the same work twice names the same job."""
     return f"{kind}-{short_hash(kind, *key)}"
+
+
+def trace_id(url: str, commit: str, lean_version: str, tracer: str, tracer_version: str) -> str:
+    """Identify a trace as LeanDojo identifies a repository: what was traced, for which Lean, by which tracer."""
+    return short_hash("trace", url, commit, lean_version, tracer, tracer_version)
+
+
+def split_key(full_name: str, statement: str | None) -> str:
+    """Identify a theorem for the splits: by what it states, by its name where that is not known.
+
+    Not by repository: a copy in a fork, or in a dependency's folder, must not stand on another side. And not by the
+    name, attributes or modifiers that LeanDojo's statements begin with (`@[simp] theorem foo (n : Nat) : … :=`): a
+    renamed theorem states the same.
+    """
+    if statement is not None and (text := _bare_statement(full_name, normalise(statement))):
+        return short_hash("statement of a theorem", text)
+    return short_hash("name of a theorem", full_name)
+
+
+_HEAD = re.compile(
+    r"(?:@\[[^\]]*\] )*"
+    r"(?:(?:private|protected|public|noncomputable|nonrec|unsafe|partial|scoped|local|meta) )*"
+    r"(?:theorem|lemma) "
+)
+_TAIL = re.compile(r" ?:=(?: by)?$")
+
+
+def _bare_statement(full_name: str, text: str) -> str:
+    """Cut a normalised statement down to binders and type, if it begins with a declaration's head."""
+    text = _TAIL.sub("", text)
+    head = _HEAD.match(text)
+    if head is None:
+        return text
+    rest = text[head.end() :].removeprefix("_root_.")
+    parts = full_name.split(".")
+    for start in range(len(parts)):
+        # Inside its namespaces a theorem is written with the end of its name only.
+        written = ".".join(parts[start:])
+        if rest.startswith(written) and (len(rest) == len(written) or rest[len(written)] in " :({[⦃."):
+            return rest[len(written) :].strip()
+    return text

@@ -2,7 +2,7 @@
 
 Owns the writing connection, the only one in the whole system (SQLite before 3.51.3 can corrupt a WAL that two
 connections write or checkpoint at once). What an event says is `store.events`; what the log leads to is
-`store.database`. Nothing here runs a side effect.
+`store.view`. Nothing here runs a side effect.
 
     with EventLog.open(path) as log:
         log.append([NewEvent("config", ConfigLoaded(...))], expect={"config": Expect.ANY})
@@ -108,6 +108,8 @@ class EventLog:
         A batch whose events all are in the log with the same content changes nothing and returns
         `repeated=True`, whatever was expected: an id is a fact's name, so the fact is recorded.
 
+        Returns the seqs of the batch and, by stream, the version that it brought the stream to.
+
         Raises:
             ConcurrencyError: a stream has another version.
             IdempotencyError: an id has other content, or only a part of the batch is in the log.
@@ -153,9 +155,12 @@ class EventLog:
                 self._closed = True
                 try:
                     with translated(self.path):
-                        # Closing checkpoints too, but not while a reader is connected.
-                        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-                        self._connection.close()
+                        try:
+                            # Closing checkpoints too, but not while a reader is connected.
+                            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                        finally:
+                            # A full disk refuses the checkpoint; the -wal then keeps what the file lacks.
+                            self._connection.close()
                 finally:
                     self._writer.release()
 
@@ -166,11 +171,11 @@ class EventLog:
         self.close()
 
     def _packed(self, prepared: Sequence[Prepared], files: Mapping[str, Path]) -> list[blob_table.PackedBlob]:
-        if self._recorded(prepared) is not None:
-            return []  # a repetition needs none of its payloads again
         digests: frozenset[str] = frozenset().union(*(blob_table.cited(event.data) for event in prepared))
         if not digests and not files:
             return []
+        if self._recorded(prepared) is not None:
+            return []  # a repetition needs none of its payloads again
         return blob_table.collect(self._connection, cited_digests=digests, files=files)
 
     def _append(
@@ -212,18 +217,23 @@ class EventLog:
             )
         blob_table.insert(self._connection, packed)
         self._connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-        return Appended(first_seq=first, last_seq=first + len(rows) - 1, repeated=False)
+        return Appended(
+            first_seq=first,
+            last_seq=first + len(rows) - 1,
+            repeated=False,
+            versions={event.stream: versions[event.stream] for event in prepared},
+        )
 
     def _recorded(self, prepared: Sequence[Prepared]) -> Appended | None:
         given = [event.event_id for event in prepared if event.has_given_id]
         if not given:
             return None
         rows = self._connection.execute(
-            "SELECT event_id, seq, stream, type, schema_version, data, occurred_at FROM events "
+            "SELECT event_id, seq, version, stream, type, schema_version, data, occurred_at FROM events "
             "WHERE event_id IN (SELECT value FROM json_each(?))",
             (json.dumps(given),),
         ).fetchall()
-        return recorded_before(prepared, {row[0]: (row[1], *row[2:]) for row in rows})
+        return recorded_before(prepared, {row[0]: tuple(row[1:]) for row in rows})
 
 
 def _prepare_file(connection: sqlite3.Connection, path: Path) -> None:

@@ -15,26 +15,31 @@ from store.readonly import connect_readonly
 from store.rows import (
     AttemptRow,
     BranchRow,
-    CheckpointRow,
     CommitRow,
     Counts,
     DeclarationRow,
     FileRow,
     JobRow,
+    PositionRow,
     ProofRow,
     RepositoryRow,
     ServiceRow,
     SorryRow,
     SorryStepRow,
+    TheoremRow,
+    TheoremVersionRow,
     columns,
     make_all,
 )
+from store.scanned import THEOREM_KINDS as THEOREM_KINDS
 from store.sql import statements
 
+THEOREM_STATES = ("present", "deleted")
 SORRY_STATES = ("open", "verified", "filled", "removed")
 PROOF_STATES = ("candidate", "verified", "rejected", "conditional")
 JOB_STATES = ("running", "succeeded", "failed", "interrupted")
-THEOREM_KINDS = ("theorem", "lemma")
+
+_PRESENT_FIRST = "state = 'present' DESC, theorem, repository, branch"
 
 Row = TypeVar("Row")
 
@@ -64,14 +69,14 @@ def service(db: sqlite3.Connection) -> ServiceRow | None:
     return _first(_rows(db, ServiceRow, "service"))
 
 
-def checkpoint(db: sqlite3.Connection) -> CheckpointRow | None:
+def checkpoint(db: sqlite3.Connection) -> PositionRow | None:
     """Return how far the view has read the log, and what stopped it."""
-    return _first(_rows(db, CheckpointRow, "checkpoints"))
+    return _first(_rows(db, PositionRow, "view_position"))
 
 
 def position(db: sqlite3.Connection) -> int:
     """Return the seq of the last event that the view contains."""
-    return int(db.execute("SELECT coalesce(max(seq), 0) FROM checkpoints").fetchone()[0])
+    return int(db.execute("SELECT coalesce(max(seq), 0) FROM view_position").fetchone()[0])
 
 
 def repositories(db: sqlite3.Connection, *, watched_only: bool = False) -> list[RepositoryRow]:
@@ -144,7 +149,7 @@ def theorems(
     conditions = [on_watched_branch("declarations")] if watched_only else []
     parameters: list[Any] = []
     if name is not None:
-        conditions.append("name GLOB ?" if any(sign in name for sign in "*?[") else "name = ?")
+        conditions.append(_named_so(name))
         parameters.append(name)
     if kinds:
         conditions.append(f"kind IN ({', '.join('?' * len(kinds))})")
@@ -160,6 +165,91 @@ def theorems(
         limit=limit,
         offset=offset,
     )
+
+
+def theorem_lives(
+    db: sqlite3.Connection,
+    *,
+    repository: str | None = None,
+    branch: str | None = None,
+    state: str | None = None,
+    name: str | None = None,
+    path: str | None = None,
+    watched_only: bool = False,
+    limit: int | None = None,
+) -> list[TheoremRow]:
+    """Return theorems and lemmas with their ids for life, also deleted ones, by file and name.
+
+    A `name` with `*`, `?` or `[` in it is a pattern, any other is the full name that the theorem has now.
+    """
+    conditions = [on_watched_branch("theorems")] if watched_only else []
+    parameters = []
+    if name is not None:
+        conditions.append(_named_so(name))
+        parameters.append(name)
+    return _rows(
+        db,
+        TheoremRow,
+        "theorems",
+        equal={"repository": repository, "branch": branch, "state": state, "path": path},
+        conditions=conditions,
+        parameters=parameters,
+        order="repository, branch, path, name, theorem",
+        limit=limit,
+    )
+
+
+def theorem_by_prefix(db: sqlite3.Connection, prefix: str) -> list[TheoremRow]:
+    """Return the theorems whose id starts so, on every branch that has or had them."""
+    return _by_prefix(db, TheoremRow, "theorems", "theorem", prefix)
+
+
+def theorem_by_identity(db: sqlite3.Connection, identity: str) -> list[TheoremRow]:
+    """Return the theorems whose present or last name and statement have this identity (`declarations.theorem`)."""
+    return _rows(
+        db, TheoremRow, "theorems", equal={"identity": identity}, order="theorem, repository, branch"
+    )
+
+
+def theorem_by_name(db: sqlite3.Connection, name: str) -> list[TheoremRow]:
+    """Return the theorems that have this full name, or had it when they were deleted, present ones first."""
+    return _rows(db, TheoremRow, "theorems", equal={"name": name}, order=_PRESENT_FIRST)
+
+
+def theorem_by_earlier_name(db: sqlite3.Connection, name: str) -> list[TheoremRow]:
+    """Return the theorems that have or had this full name in any version, present ones first. Reads every version."""
+    named = "SELECT repository, branch, theorem FROM theorem_versions WHERE name = ?"
+    conditions = [f"(repository, branch, theorem) IN ({named})"]
+    return _rows(db, TheoremRow, "theorems", conditions=conditions, parameters=[name], order=_PRESENT_FIRST)
+
+
+def theorem_place(db: sqlite3.Connection, theorem: TheoremRow) -> DeclarationRow | None:
+    """Return the declaration that a theorem is now; None for a deleted one. Of twins in one file, the first."""
+    if theorem.state != "present":
+        return None
+    rows = _rows(
+        db,
+        DeclarationRow,
+        "declarations",
+        equal={"repository": theorem.repository, "branch": theorem.branch, "path": theorem.path},
+        conditions=["theorem = ?"],
+        parameters=[theorem.identity],
+        order='"index"',
+        limit=1,
+    )
+    return _first(rows)
+
+
+def theorem_history(
+    db: sqlite3.Connection,
+    theorem: str,
+    *,
+    repository: str | None = None,
+    branch: str | None = None,
+) -> list[TheoremVersionRow]:
+    """Return a theorem's versions, oldest first."""
+    equal = {"theorem": theorem, "repository": repository, "branch": branch}
+    return _rows(db, TheoremVersionRow, "theorem_versions", equal=equal, order="seq, repository, branch")
 
 
 def sorries(
@@ -292,6 +382,10 @@ def counts(db: sqlite3.Connection) -> Counts:
         ),
         simulated_proofs=int(db.execute("SELECT count(*) FROM proofs WHERE simulated = 1").fetchone()[0]),
     )
+
+
+def _named_so(name: str) -> str:
+    return "name GLOB ?" if any(sign in name for sign in "*?[") else "name = ?"
 
 
 def _by_state(db: sqlite3.Connection, table: str, states: Iterable[str]) -> dict[str, int]:

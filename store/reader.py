@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from store import blobs
-from store.envelope import StoredEvent
+from store.envelope import COLUMNS, StoredEvent
 from store.errors import LogClosedError, LogVersionError, NotALogError, translated
 from store.readonly import connect_readonly
 
 APPLICATION_ID = 0x756E_7372  # "unsr", which `file` and SQLite tools can show
 LOG_VERSION = 1
-_COLUMNS = ", ".join(StoredEvent.__slots__)
+_COLUMNS = ", ".join(COLUMNS)
 _BATCH = 500
+_LAST = 2**63 - 1  # SQLite has no larger number, so nothing lies behind it
 
 
 def check_identity(connection: sqlite3.Connection, path: Path) -> None:
@@ -49,32 +50,47 @@ def select_events(
     types: Collection[str],
     stream: str | None,
     limit: int,
+    after_version: int = 0,
     backward: bool = False,
 ) -> tuple[str, dict[str, Any]]:
-    """Return the statement, and its parameters, that reads one batch of events."""
+    """Return the statement, and its parameters, that reads one batch of events in the order of seq.
+
+    Of one stream that is the order of its versions too, which has an index: `after_version` goes on in it.
+    """
     conditions = ["seq > :after"]
-    parameters: dict[str, Any] = {"after": after, "limit": limit}
+    parameters: dict[str, Any] = {"after": min(after, _LAST), "limit": limit}
     if upto is not None:
         conditions.append("seq <= :upto")
-        parameters["upto"] = upto
+        parameters["upto"] = min(upto, _LAST)
     if types:
         conditions.append("type IN (SELECT value FROM json_each(:types))")
         parameters["types"] = json.dumps(sorted(types))
     if stream is not None:
-        conditions.append("stream = :stream")
-        parameters["stream"] = stream
-    order = "DESC" if backward else "ASC"
+        conditions.append("stream = :stream AND version > :after_version")
+        parameters |= {"stream": stream, "after_version": after_version}
+    order = f"{'seq' if stream is None else 'version'} {'DESC' if backward else 'ASC'}"
     return (
-        f"SELECT {_COLUMNS} FROM events WHERE {' AND '.join(conditions)} ORDER BY seq {order} LIMIT :limit",
+        f"SELECT {_COLUMNS} FROM events WHERE {' AND '.join(conditions)} ORDER BY {order} LIMIT :limit",
         parameters,
+    )
+
+
+def select_stream(
+    stream: str, *, from_version: int | None, limit: int, backward: bool
+) -> tuple[str, dict[str, Any]]:
+    """Return the statement, and its parameters, that reads one batch of a stream in the order of its versions."""
+    bound, order = ("<=", "DESC") if backward else (">=", "ASC")
+    conditions = f"stream = :stream AND version {bound} :start"
+    start = (_LAST if backward else 1) if from_version is None else min(from_version, _LAST)
+    return (
+        f"SELECT {_COLUMNS} FROM events WHERE {conditions} ORDER BY version {order} LIMIT :limit",
+        {"stream": stream, "start": start, "limit": limit},
     )
 
 
 def stored(row: sqlite3.Row | tuple[Any, ...]) -> StoredEvent:
     """Make a `StoredEvent` of a row of `select_events`."""
-    fields = list(row)
-    fields[6] = json.loads(fields[6])
-    return StoredEvent(*fields)
+    return StoredEvent._make(row)
 
 
 class LogReader:
@@ -116,26 +132,54 @@ class LogReader:
 
         What is appended while the iteration runs is seen too, unless `upto` ends it.
         """
-        left = limit
+        left, after_version = limit, 0
         while left is None or left > 0:
             size = _BATCH if left is None else min(_BATCH, left)
             statement, parameters = select_events(
-                after=after, upto=upto, types=types, stream=stream, limit=size
+                after=after, upto=upto, types=types, stream=stream, limit=size, after_version=after_version
             )
             rows = self._all(statement, parameters)
             for row in rows:
                 yield stored(row)
             if len(rows) < size:
                 return
-            after = rows[-1][0]
+            after, after_version = rows[-1][0], rows[-1][3]
+            left = None if left is None else left - len(rows)
+
+    def read_stream(
+        self,
+        stream: str,
+        *,
+        from_version: int | None = None,
+        backward: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[StoredEvent]:
+        """Yield one stream's events, at most `limit`, upwards from `from_version` (without one: the first).
+
+        With `backward` downwards from it (without one: the newest). A stream that nobody wrote yields nothing.
+        """
+        left = limit
+        while left is None or left > 0:
+            size = _BATCH if left is None else min(_BATCH, left)
+            rows = self._all(*select_stream(stream, from_version=from_version, limit=size, backward=backward))
+            for row in rows:
+                yield stored(row)
+            if len(rows) < size:
+                return
+            from_version = rows[-1][3] + (-1 if backward else 1)
             left = None if left is None else left - len(rows)
 
     def last(
-        self, limit: int, *, types: Collection[str] = (), stream: str | None = None
+        self,
+        limit: int,
+        *,
+        upto: int | None = None,
+        types: Collection[str] = (),
+        stream: str | None = None,
     ) -> tuple[StoredEvent, ...]:
-        """Return the newest events, oldest of them first."""
+        """Return the newest events (those with seq <= `upto`), oldest of them first."""
         statement, parameters = select_events(
-            after=0, upto=None, types=types, stream=stream, limit=limit, backward=True
+            after=0, upto=upto, types=types, stream=stream, limit=limit, backward=True
         )
         return tuple(stored(row) for row in reversed(self._all(statement, parameters)))
 

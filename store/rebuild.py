@@ -19,13 +19,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from store import schema
-from store.catchup import catch_up, read_checkpoint
+from store.catchup import STATEMENTS, catch_up, read_checkpoint
 from store.errors import LogError, translated
 from store.lock import WriterLock
 from store.reader import LogReader
 from store.readonly import BUSY_TIMEOUT_S, connect_readonly, uri
 
 PollRow = tuple[str, str, str, str, str | None]
+
+DEFERRED_INDEXES = frozenset(
+    {
+        "commits_by_state",
+        "ix_declarations_name",
+        "ix_jobs_state",
+        "ix_proofs_state",
+        "ix_sorries_state",
+        "jobs_by_start",
+        "premises_by_name",
+        "sorries_by_branch",
+        "sorries_by_path",
+        "traced_theorems_by_name",
+        "traces_by_repository",
+    }
+)
+"""The indexes that only questions use and no projection: a rebuild makes them at its end, from sorted rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +84,9 @@ def build(target: Path, log: LogReader, *, upto: int, polls: list[PollRow]) -> s
     The file is complete and fsynced when this returns, and has no -wal.
     """
     with translated(target):
-        connection = sqlite3.connect(uri(target, mode="rwc"), uri=True, isolation_level=None)
+        connection = sqlite3.connect(
+            uri(target, mode="rwc"), uri=True, isolation_level=None, cached_statements=STATEMENTS
+        )
         try:
             # Nobody else knows the file and an unfinished one is thrown away. The journal is still needed, in
             # memory, because an event that cannot be applied rolls its batch back.
@@ -76,14 +95,17 @@ def build(target: Path, log: LogReader, *, upto: int, polls: list[PollRow]) -> s
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("PRAGMA cache_size = -65536")
             schema.create(connection)
+            deferred = _defer_indexes(connection)
             connection.executemany("INSERT INTO poll_states VALUES (?, ?, ?, ?, ?)", polls)
             stopped = None
             try:
-                catch_up(connection, log, upto=upto, batch=5000)
+                catch_up(connection, log, upto=upto, batch=20000)
             except LogError as stop:
                 if read_checkpoint(connection).stopped_seq is None:
                     raise  # not an event that cannot be projected: the log itself, or the disk
                 stopped = str(stop)
+            for statement in deferred:
+                connection.execute(statement)
         finally:
             connection.close()
     descriptor = os.open(target, os.O_RDONLY)
@@ -92,6 +114,15 @@ def build(target: Path, log: LogReader, *, upto: int, polls: list[PollRow]) -> s
     finally:
         os.close(descriptor)
     return stopped
+
+
+def _defer_indexes(connection: sqlite3.Connection) -> list[str]:
+    """Drop the indexes that the projections do not read; return the statements that make them again."""
+    found = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL")
+    deferred = {name: sql for name, sql in found if name in DEFERRED_INDEXES}
+    for name in deferred:
+        connection.execute(f'DROP INDEX "{name}"')
+    return list(deferred.values())
 
 
 def beside(database_path: Path, purpose: str) -> Path:

@@ -132,6 +132,46 @@ class DeclarationRow:
 
 
 @dataclass(frozen=True, slots=True)
+class TheoremRow:
+    """A theorem of a branch through all its versions, as it is now or was when it was deleted."""
+
+    repository: str
+    branch: str
+    theorem: str
+    identity: str
+    state: str
+    name: str
+    kind: str
+    statement: str
+    statement_hash: str
+    text_hash: str
+    path: str
+    first_sha: str
+    first_seen_at: str
+    last_sha: str
+    versions: int
+
+
+@dataclass(frozen=True, slots=True)
+class TheoremVersionRow:
+    """One version of a theorem; `steps` are comma-separated."""
+
+    repository: str
+    branch: str
+    theorem: str
+    seq: int
+    steps: str
+    sha: str
+    recorded_at: str
+    name: str
+    path: str
+    statement: str
+    statement_hash: str
+    text_hash: str
+    n_sorries: int
+
+
+@dataclass(frozen=True, slots=True)
 class SorryRow:
     """A sorry on a branch."""
 
@@ -256,7 +296,7 @@ class JobRow:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointRow:
+class PositionRow:
     """How far the view has read the log; `stopped_reason` says what it could not read, empty if nothing."""
 
     projection: str

@@ -8,15 +8,17 @@ needs; `from_json` is its inverse.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from operator import itemgetter
+from typing import Any, Literal, NamedTuple
 
 SorryToken = Literal["sorry", "admit"]
 SorryMode = Literal["term", "tactic"]
+THEOREM_KINDS = ("theorem", "lemma")
+"""The kinds of declarations that are theorems to people."""
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
-    """One top-level declaration.
+class Declaration(NamedTuple):
+    """One top-level declaration: a tuple, since a rebuild reads more of them than of anything else.
 
     `name` is fully qualified; anonymous ones are called `_example` or `_instance` inside their namespace.
     `statement` is the source between the name and the proof or value, white space collapsed, comments removed.
@@ -73,9 +75,7 @@ class ScannedFile:
             "path": self.path,
             "error": self.error,
             "imports": list(self.imports),
-            "declarations": [
-                {name: getattr(item, name) for name in Declaration.__slots__} for item in self.declarations
-            ],
+            "declarations": [item._asdict() for item in self.declarations],
             "sorries": [{name: getattr(item, name) for name in Sorry.__slots__} for item in self.sorries],
         }
 
@@ -85,6 +85,27 @@ class ScannedFile:
             path=data["path"],
             error=data["error"],
             imports=tuple(data["imports"]),
-            declarations=tuple(Declaration(**item) for item in data["declarations"]),
+            declarations=tuple(map(_declaration, data["declarations"])),
             sorries=tuple(Sorry(**item) for item in data["sorries"]),
         )
+
+
+_fields_of = itemgetter(*Declaration._fields)
+
+
+def _declaration(data: dict[str, Any]) -> Declaration:
+    if len(data) != len(Declaration._fields):
+        raise TypeError(f"a declaration has {', '.join(Declaration._fields)}, this one {', '.join(data)}")
+    return Declaration._make(_fields_of(data))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """One version of a file as a job read it: its scan, and of each declaration the hash of its proof or value.
+
+    The hashes ignore white space and comments, as `text_hash` does; with the scan alone a declaration that got another
+    name or attribute could not be told from one that got another proof.
+    """
+
+    scan: ScannedFile
+    proof_hashes: tuple[str, ...]

@@ -15,20 +15,21 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlmodel import SQLModel
 
-from store import tables
+from store import model_tables, tables, trace_tables
 
 PROJECTION = "view"
 PROJECTION_VERSION = 1
 """Raise it when a projection changes what it writes without a change of tables."""
 
-NOT_PROJECTED = frozenset({tables.PollState.__tablename__, tables.Checkpoint.__tablename__})
+NOT_PROJECTED = frozenset({tables.PollState.__tablename__, tables.ViewPosition.__tablename__})
 """Tables whose rows do not follow from the log (see their docstrings)."""
 
 
 @cache
 def table_list() -> tuple[Table, ...]:
     """Return all tables of the view, by name."""
-    named = {cls.__tablename__ for cls in SQLModel.__subclasses__() if cls.__module__ == tables.__name__}
+    modules = {module.__name__ for module in (tables, trace_tables, model_tables)}
+    named = {cls.__tablename__ for cls in SQLModel.__subclasses__() if cls.__module__ in modules}
     return tuple(table for name, table in sorted(SQLModel.metadata.tables.items()) if name in named)
 
 
@@ -63,11 +64,13 @@ def create(connection: sqlite3.Connection) -> None:
         for statement in statements():
             connection.execute(statement)
         connection.execute(
-            "INSERT INTO checkpoints (projection, version, seq, event_id, stopped_reason) VALUES (?, ?, 0, '', '')",
+            "INSERT INTO view_position (projection, version, seq, event_id, stopped_reason) VALUES (?, ?, 0, '', '')",
             (PROJECTION, PROJECTION_VERSION),
         )
         connection.execute(f"PRAGMA user_version = {fingerprint()}")
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        # After a disk error SQLite has rolled back by itself.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         raise

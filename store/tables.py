@@ -119,6 +119,58 @@ class Declaration(SQLModel, table=True):
     n_sorries: int = Field(sa_type=Integer)
 
 
+class Theorem(SQLModel, table=True):
+    """A theorem or lemma of a branch, through all its versions. `theorem` is its id since its first sight.
+
+    `identity` is `store.identity.theorem_id` of its present name and statement, which `declarations.theorem` has too:
+    the place is there. `state`: present, deleted. `versions` counts what differed in more than lines.
+    """
+
+    __tablename__: ClassVar[str] = "theorems"
+    __table_args__ = (
+        Index("theorems_by_identity", "repository", "branch", "identity"),
+        Index("theorems_by_name", "name"),
+    )
+    repository: str = Field(primary_key=True, sa_type=Text)
+    branch: str = Field(primary_key=True, sa_type=Text)
+    theorem: str = Field(primary_key=True, sa_type=Text)
+    identity: str = Field(sa_type=Text)
+    state: str = Field(sa_type=Text)
+    name: str = Field(sa_type=Text)
+    kind: str = Field(sa_type=Text)
+    statement: str = Field(sa_type=Text)
+    statement_hash: str = Field(sa_type=Text)
+    text_hash: str = Field(sa_type=Text)
+    path: str = Field(sa_type=Text)
+    first_sha: str = Field(sa_type=Text)
+    first_seen_at: str = Field(sa_type=Text)
+    last_sha: str = Field(sa_type=Text)
+    versions: int = Field(sa_type=Integer)
+
+
+class TheoremVersion(SQLModel, table=True):
+    """One version of a theorem, and `steps`, what made it one.
+
+    `steps` is a comma-separated list of: appeared, returned, renamed, file_moved, restated, reproved (the same
+    statement with another proof), deleted.
+    """
+
+    __tablename__: ClassVar[str] = "theorem_versions"
+    repository: str = Field(primary_key=True, sa_type=Text)
+    branch: str = Field(primary_key=True, sa_type=Text)
+    theorem: str = Field(primary_key=True, sa_type=Text)
+    seq: int = Field(primary_key=True, sa_type=Integer)
+    steps: str = Field(sa_type=Text)
+    sha: str = Field(sa_type=Text)
+    recorded_at: str = Field(sa_type=Text)
+    name: str = Field(sa_type=Text)
+    path: str = Field(sa_type=Text)
+    statement: str = Field(sa_type=Text)
+    statement_hash: str = Field(sa_type=Text)
+    text_hash: str = Field(sa_type=Text)
+    n_sorries: int = Field(sa_type=Integer)
+
+
 class Tally(SQLModel, table=True):
     """How many declarations of a kind stand on a branch: `status` must not count half a million rows."""
 
@@ -292,14 +344,27 @@ class Service(SQLModel, table=True):
     config_rejected_at: str | None = Field(default=None, sa_type=Text)
 
 
-class Checkpoint(SQLModel, table=True):
+class SplitTally(SQLModel, table=True):
+    """How many theorems `novel_premises` has put on a side by the premises of their proofs.
+
+    Kept so that closing a small commit need not count all members. Not in it: theorems without premises, and those
+    whose side followed from a name that was known.
+    """
+
+    __tablename__: ClassVar[str] = "split_tallies"
+    split: str = Field(primary_key=True, sa_type=Text)
+    side: str = Field(primary_key=True, sa_type=Text)
+    theorems: int = Field(sa_type=Integer)
+
+
+class ViewPosition(SQLModel, table=True):
     """How far a projection has read the log; committed in the same transaction as its rows.
 
     `event_id` is that of the event at `seq`, so that a view is not read on with another log. `stopped_seq` is
     the event that could not be projected, where there is one, and `stopped_reason` why.
     """
 
-    __tablename__: ClassVar[str] = "checkpoints"
+    __tablename__: ClassVar[str] = "view_position"
     projection: str = Field(primary_key=True, sa_type=Text)
     version: int = Field(sa_type=Integer)
     seq: int = Field(sa_type=Integer)

@@ -6,7 +6,6 @@ One conformance suite (tests/store/test_log_conformance.py) runs against both. I
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -59,9 +58,15 @@ class MemoryLog:
             self._blobs.update({blob.sha256: blob for blob in packed})
             first = len(self._events) + 1
             recorded_at = now_text()
-            for event in prepared:
-                self._store(event, recorded_at)
-            return Appended(first_seq=first, last_seq=len(self._events), repeated=False)
+            batch = [self._stored(event, seq, recorded_at) for seq, event in enumerate(prepared, start=first)]
+            # In one step: a reader in another thread sees the whole batch or nothing of it.
+            self._events.extend(batch)
+            return Appended(
+                first_seq=first,
+                last_seq=batch[-1].seq,
+                repeated=False,
+                versions={event.stream: event.version for event in batch},
+            )
 
     def reader(self) -> MemoryReader:
         """Return a reader, which sees what is appended later too."""
@@ -88,32 +93,33 @@ class MemoryLog:
                 )
         return [pack_file(digest, files[digest]) for digest in absent]
 
-    def _store(self, event: Prepared, recorded_at: str) -> None:
+    def _stored(self, event: Prepared, seq: int, recorded_at: str) -> StoredEvent:
         version = self._versions.get(event.stream, 0) + 1
         self._versions[event.stream] = version
         stored = StoredEvent(
-            seq=len(self._events) + 1,
+            seq=seq,
             event_id=event.event_id,
             stream=event.stream,
             version=version,
             type=event.type,
             schema_version=event.schema_version,
-            data=json.loads(event.data),
+            data_json=event.data,
             recorded_at=recorded_at,
             occurred_at=event.occurred_at,
             correlation_id=event.correlation_id,
             causation_id=event.causation_id,
             actor=event.actor,
         )
-        self._events.append(stored)
         self._recorded[event.event_id] = (
             stored.seq,
+            stored.version,
             stored.stream,
             stored.type,
             stored.schema_version,
             event.data,
             stored.occurred_at,
         )
+        return stored
 
 
 class MemoryReader(LogReader):
@@ -148,11 +154,36 @@ class MemoryReader(LogReader):
                 yielded += 1
                 yield event
 
+    def read_stream(
+        self,
+        stream: str,
+        *,
+        from_version: int | None = None,
+        backward: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[StoredEvent]:
+        """Yield one stream's events by version: see `LogReader.read_stream`."""
+        events = list(self.read(stream=stream))
+        if backward:
+            events.reverse()
+        if from_version is not None:
+            events = [
+                event
+                for event in events
+                if (event.version <= from_version if backward else event.version >= from_version)
+            ]
+        yield from events[:limit]
+
     def last(
-        self, limit: int, *, types: Collection[str] = (), stream: str | None = None
+        self,
+        limit: int,
+        *,
+        upto: int | None = None,
+        types: Collection[str] = (),
+        stream: str | None = None,
     ) -> tuple[StoredEvent, ...]:
-        """Return the newest events, oldest of them first."""
-        events = tuple(self.read(types=types, stream=stream))
+        """Return the newest events (those with seq <= `upto`), oldest of them first."""
+        events = tuple(self.read(upto=upto, types=types, stream=stream))
         return events[max(len(events) - limit, 0) :]
 
     def position(self) -> int:

@@ -18,8 +18,12 @@ from store import events as ev
 from store.envelope import Appended, Expect, NewEvent
 from store.identity import event_id, proof_id, short_hash, sorry_id
 from store.log import EventLog
+from store.matching import Decl, compare
 from store.scanned import Declaration, ScannedFile, Sorry
 from store.testing import MemoryLog
+from store.testing_models import checkpoint_promoted, checkpoint_saved, evaluation_finished
+from store.testing_traces import TraceStory, sample_events
+from store.theoremlife import TheoremStep, counted, follow
 
 REPOSITORY = "example.org/demo/logic"
 BRANCH = "main"
@@ -170,6 +174,23 @@ def commit_scanned(commit: str, *, base: str | None = None, branch: str = BRANCH
     )
 
 
+def theorems_followed(
+    steps: Sequence[TheoremStep], *, commit: str, branch: str = BRANCH, **changes: Any
+) -> tuple[ev.TheoremsFollowed, bytes]:
+    """Return what became of the theorems in a commit, and the payload that says it."""
+    payload = json.dumps([step.as_json() for step in steps], sort_keys=True).encode()
+    body: dict[str, Any] = {
+        "repository": REPOSITORY,
+        "branch": branch,
+        "sha": commit,
+        "baseline": False,
+        "unread": (),
+        "counts": counted(steps),
+        "steps": digest(payload),
+    }
+    return ev.TheoremsFollowed(**(body | changes)), payload
+
+
 def proof_found(sorry: str, where: ev.SorryPlace, *, commit: str, simulated: bool = False) -> ev.ProofFound:
     """Return a candidate for a sorry."""
     return ev.ProofFound(
@@ -294,6 +315,7 @@ def samples() -> dict[str, ev.EventBody]:
     life = {"repository": REPOSITORY, "branch": BRANCH, "sha": sha(1), "sorry": sorry}
     branch = {"repository": REPOSITORY, "branch": BRANCH}
     found = proof_found(sorry, spot, commit=sha(1))
+    followed, _ = theorems_followed(sample_steps(), commit=sha(1))
     bodies: list[ev.EventBody] = [
         ev.DaemonStarted(
             version="0.1.0",
@@ -320,6 +342,7 @@ def samples() -> dict[str, ev.EventBody]:
         observed(sha(1)),
         body,
         ev.FileRemoved(**branch, sha=sha(1), path="A.lean"),
+        followed,
         commit_scanned(sha(1)),
         ev.SorryOpened(**life, place=spot, reopened=False),
         ev.SorryMoved(**life, place=spot, what=("line",)),
@@ -352,8 +375,38 @@ def samples() -> dict[str, ev.EventBody]:
         proof_checked(found),
         proof_verified(found),
         proof_rejected(found),
+        *sample_events()[0],
+        checkpoint_saved(),
+        checkpoint_promoted(),
+        evaluation_finished(),
     ]
     return {body.type: body for body in bodies}
+
+
+def sample_steps() -> list[TheoremStep]:
+    """Return the steps of a theorem that moved to A.lean and got its first sorry, and of one that went."""
+    old = [_decl("Old.lean", 0, declaration("a"), proof="rfl"), _decl("Old.lean", 1, declaration("b"))]
+    return follow(compare(old, [_decl("A.lean", 0, declaration("a"))]))
+
+
+def sample_payloads() -> list[bytes]:
+    """Return the payloads that the bodies of `samples` cite."""
+    scan = scanned("A.lean", [declaration("a")], with_sorry=["a"])
+    _, steps = theorems_followed(sample_steps(), commit=sha(1))
+    return [json.dumps(scan.as_json(), sort_keys=True).encode(), PATCH, sample_events()[1], steps]
+
+
+def _decl(path: str, index: int, item: Declaration, *, proof: str = "sorry") -> Decl:
+    return Decl(
+        path=path,
+        index=index,
+        name=item.name,
+        kind=item.kind,
+        statement=item.statement,
+        statement_hash=item.statement_hash,
+        text_hash=item.text_hash,
+        proof_hash=short_hash(proof),
+    )
 
 
 class Story:
@@ -363,18 +416,22 @@ class Story:
         self.random = random.Random(seed)  # noqa: S311 - the same story for the same seed is the point
         self.n_commits = 0
         self.line = dict.fromkeys(("A.lean", "B/C.lean"), 1)
+        self.stands: dict[str, list[Decl]] = {}
         self.bodies = samples()
+        self.traces = TraceStory(seed)
 
     def tell(self) -> tuple[list[ev.EventBody], list[bytes]]:
-        """Return a batch: mostly one commit with its scan, sometimes anything at all."""
+        """Return a batch: mostly one commit with its scan, sometimes anything at all, sometimes a trace besides."""
+        bodies, payloads = self._tell()
+        traced, more = self.traces.tell()
+        return [*bodies, *traced], [*payloads, *more]
+
+    def _tell(self) -> tuple[list[ev.EventBody], list[bytes]]:
         if self.n_commits == 0 or self.random.random() < 0.6:
             return self._commit()
         # Facts in an order that makes no sense must give the same rows each time too.
         bodies = self.random.sample(sorted(self.bodies.values(), key=lambda body: body.type), 3)
-        payload = json.dumps(
-            scanned("A.lean", [declaration("a")], with_sorry=["a"]).as_json(), sort_keys=True
-        ).encode()
-        return bodies, [payload, PATCH]
+        return bodies, sample_payloads()
 
     def _commit(self) -> tuple[list[ev.EventBody], list[bytes]]:
         rng = self.random
@@ -403,8 +460,16 @@ class Story:
         payloads.append(payload)
         for item in scan.sorries:
             bodies += self._life(commit, place(scan, item, blob=blob))
+        now = [_decl(path, index, item, proof=item.kind) for index, item in enumerate(declarations)]
         if rng.random() < 0.2:
             bodies.append(ev.FileRemoved(repository=REPOSITORY, branch=BRANCH, sha=commit, path=path))
+            now = []
+        followed, payload = theorems_followed(
+            follow(compare(self.stands.get(path, []), now)), commit=commit, baseline=base is None
+        )
+        self.stands[path] = now
+        bodies.append(followed)
+        payloads.append(payload)
         bodies.append(commit_scanned(commit, base=base))
         return bodies, payloads
 

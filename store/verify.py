@@ -21,11 +21,11 @@ from sqlalchemy import Table
 
 from store import schema
 from store.catchup import check_log, read_checkpoint
-from store.database import check_schema
 from store.errors import ViewError, translated
 from store.reader import LogReader
 from store.readonly import connect_readonly
 from store.rebuild import beside, build, remove, sweep
+from store.view import check_schema
 
 SHOWN_PER_TABLE = 20
 
@@ -87,7 +87,7 @@ def verify(log_path: Path, database_path: Path) -> VerifyReport:
                 check_schema(live, database_path)
                 check_log(live, log)
             except ViewError as error:
-                difference = Difference("checkpoints", (schema.PROJECTION,), str(error))
+                difference = Difference("view_position", (schema.PROJECTION,), str(error))
                 return VerifyReport(0, {}, {}, (difference,), 1, time.monotonic() - started)
             position = read_checkpoint(live).seq
             stopped = build(temporary, log, upto=position, polls=[])
@@ -114,7 +114,7 @@ def _compare(
     named: list[Difference] = list(_schema_differences(live, made))
     if stopped is not None:
         named.append(
-            Difference("checkpoints", (schema.PROJECTION,), f"the log could not be read so far: {stopped}")
+            Difference("view_position", (schema.PROJECTION,), f"the log could not be read so far: {stopped}")
         )
     total = len(named)
     broken = {difference.key[0] for difference in named if difference.table == "sqlite_schema"}

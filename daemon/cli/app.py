@@ -23,6 +23,9 @@ VERBS = (
     "jobs",
     "events",
     "scan",
+    "import",
+    "export",
+    "curriculum",
     "db",
     "config",
     "doctor",
@@ -30,6 +33,9 @@ VERBS = (
     "version",
 )
 """Every verb, in the order of the help; `daemon.cli.<verb>` defines `register(app)`."""
+
+_MODULES = {"import": "import_"}
+"""Where a verb's module has another name, because Python has a word like it."""
 
 
 def main() -> None:
@@ -79,7 +85,7 @@ def build(verbs: tuple[str, ...] = VERBS) -> typer.Typer:
             raise typer.Exit
 
     for verb in verbs:
-        importlib.import_module(f"daemon.cli.{verb}").register(app)
+        importlib.import_module(f"daemon.cli.{_MODULES.get(verb, verb)}").register(app)
     return app
 
 

@@ -1,17 +1,26 @@
-"""What every verb needs first: the options --config and --json, the folders, the daemon's pulse, the view.
+"""What every verb needs first: the options --config, --json and --as-of, the folders, the daemon's pulse, the view.
 
 Standard library only. A verb that reads opens the view read-only, whether the daemon runs or not, and says on
-standard error when it does not.
+standard error when it does not. With --as-of, `locate` finds the moment, `view` opens the view as it was then, and
+`Place.head` begins the JSON document with it:
+
+    place = locate(config, as_of)
+    with view(place) as database: ...
+    emit_json({**place.head(), "theorems": ...})
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import stat
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +28,16 @@ from daemon import lock
 from daemon.cli.exits import CliError, ExitCode
 from daemon.cli.render import note
 from daemon.paths import ConfigNotFoundError, Paths, find_config, paths_from_config
+
+if TYPE_CHECKING:
+    from store.asof import Copies, Moment
+    from store.reader import LogReader
+
+LONG_EVENTS = 20_000
+"""Making a view of this many events takes long enough to say so first."""
+
+MOST = 10**9
+"""The largest number of rows that can be asked for; SQLite takes no number beyond 64 bits."""
 
 Config = Annotated[
     Path | None,
@@ -30,19 +49,28 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document on standar
 Repo = Annotated[
     str | None, typer.Option("--repo", metavar="R", help="Only this repository: its key or the end of it.")
 ]
+AsOf = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of", metavar="SEQ|TIME", help="As it was at this event, or at this time (ISO 8601, UTC)."
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """One daemon's configuration file and folders, and its process, if it runs.
 
-    `rebuilding` is the process of a command that keeps the daemon away for the moment.
+    `held` is the command that keeps the daemon away for the moment. `moment` is what --as-of
+    names, None for now: nothing that is only true now (progress, the queue, whether a daemon runs) belongs into an
+    answer about it.
     """
 
     config: Path
     paths: Paths
     pid: int | None
-    rebuilding: int | None = None
+    held: lock.Holder | None = None
+    moment: Moment | None = None
 
     @property
     def running(self) -> bool:
@@ -52,9 +80,38 @@ class Place:
         """The `daemon` object that every document of a reading verb carries."""
         return {"running": self.running, "pid": self.pid}
 
+    def head(self) -> dict[str, Any]:
+        """How the document of every reading verb begins: the `daemon` of now, and `as_of` where it was asked for."""
+        if self.moment is None:
+            return {"daemon": self.daemon_json()}
+        as_of = {"seq": self.moment.seq, "recorded_at": self.moment.recorded_at}
+        return {"daemon": self.daemon_json(), "as_of": as_of}
 
-def locate(config: Path | None) -> Place:
-    """Find the configuration and the folders; ask the lock who runs there."""
+
+def locate(config: Path | None, as_of: str | None = None) -> Place:
+    """Find the configuration and the folders; ask the lock who runs there, and the log which moment is meant."""
+    place = _located(config)
+    if as_of is None:
+        return place
+    from store import asof
+    from store.reader import LogReader
+
+    when = moment_option(as_of, "--as-of")
+    with LogReader.open(place.paths.events_db) as log:
+        return replace(place, moment=asof.find(log, when))
+
+
+def moment_option(text: str, option: str) -> int | datetime:
+    """Read an option's value that names an event or a time."""
+    from store import asof
+
+    try:
+        return asof.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
+
+
+def _located(config: Path | None) -> Place:
     try:
         path = find_config(config)
         paths = paths_from_config(path)
@@ -67,7 +124,7 @@ def locate(config: Path | None) -> Place:
         ) from error
     found = holder(paths)
     if found is not None and found.purpose != lock.DAEMON:
-        return Place(config=path, paths=paths, pid=None, rebuilding=found.pid)
+        return Place(config=path, paths=paths, pid=None, held=found)
     return Place(config=path, paths=paths, pid=None if found is None else found.pid)
 
 
@@ -87,6 +144,10 @@ def view(place: Place, *, quiet: bool = False) -> Iterator[sqlite3.Connection]:
     from store import queries
     from store.errors import translated
 
+    if place.moment is not None:
+        with _earlier_view(place, place.moment, quiet=quiet) as connection:
+            yield connection
+        return
     if not place.paths.database_db.exists():
         raise CliError(no_view(place))
     if not (place.running or quiet):
@@ -94,9 +155,46 @@ def view(place: Place, *, quiet: bool = False) -> Iterator[sqlite3.Connection]:
     with translated(place.paths.database_db):
         connection = queries.connect(place.paths.database_db)
         try:
+            reached = queries.checkpoint(connection)
+            if reached is not None and reached.stopped_seq is not None and not quiet:
+                note(f"unsorry: this is the state up to event {reached.seq}: {reached.stopped_reason}")
             yield connection
         finally:
             connection.close()
+
+
+@contextmanager
+def _earlier_view(place: Place, moment: Moment, *, quiet: bool) -> Iterator[sqlite3.Connection]:
+    from store.errors import translated
+    from store.reader import LogReader
+
+    if not quiet:
+        note(f"unsorry: this is the state as of event {moment.seq} ({moment.recorded_at})")
+    with LogReader.open(place.paths.events_db) as log:
+        copies = _copies(place.paths, log, moment)
+        if copies.ready(log, moment) is None and moment.seq - copies.start(log, moment) >= LONG_EVENTS:
+            note("unsorry: making the database as it was then; it is kept for the next question")
+        connection = copies.open(log, moment)
+    with closing(connection), translated(copies.folder):
+        yield connection
+
+
+def _copies(paths: Paths, log: LogReader, moment: Moment) -> Copies:
+    """The daemon's cache, for whoever may write there or finds the copy there; else a folder of this user's own."""
+    from store.asof import Copies
+
+    shared = Copies(paths.copies)
+    nearest = next(folder for folder in (paths.copies, *paths.copies.parents) if folder.exists())
+    if os.access(nearest, os.W_OK | os.X_OK):
+        return shared
+    if os.access(nearest, os.X_OK) and shared.ready(log, moment) is not None:
+        return shared
+    own = Path(tempfile.gettempdir(), f"unsorry-as-of-{os.geteuid()}")
+    own.mkdir(mode=0o700, exist_ok=True)
+    found = own.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise CliError(f"{own}: not a private folder of this user; remove it, or set TMPDIR to another place")
+    return Copies(own)
 
 
 def no_view(place: Place) -> str:
@@ -120,6 +218,11 @@ def merged_config(context: typer.Context, own: Path | None) -> Path | None:
     return Path(given) if given is not None else None
 
 
+def merged_as_of(context: typer.Context, own: str | None) -> str | None:
+    """Like `merged_json`, for --as-of."""
+    return own if own is not None else above(context, "as_of")
+
+
 def above(context: typer.Context, name: str) -> Any:
     """What was given for an option before the verb of a group, as in `unsorry proofs --state verified list`."""
     return context.parent.params.get(name) if context.parent else None
@@ -130,11 +233,12 @@ def one_match(rows: list[Any], prefix: str, *, what: str, key: str) -> Any:
 
     An id that is itself the beginning of another one is still that one.
     """
+    what_many = "sorries" if what == "sorry" else f"{what}s"
     exact = [row for row in rows if getattr(row, key) == prefix]
     if len(exact) == 1:
         return exact[0]
     if not rows:
-        raise CliError(f'no {what} has an id that starts with "{prefix}"; `unsorry {what}s` lists them')
+        raise CliError(f'no {what} has an id that starts with "{prefix}"; `unsorry {what_many}` lists them')
     ids = sorted({getattr(row, key) for row in rows})
     if len(ids) > 1:
         shown = ", ".join(ids[:5]) + (", …" if len(ids) > 5 else "")

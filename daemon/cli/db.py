@@ -1,4 +1,4 @@
-"""`unsorry db`: the log and its view: verify, rebuild, check, back up. The work is done in `store`."""
+"""`unsorry db`: the log and its view: verify, rebuild, check, back up, look back. The work is done in `store`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from typing import Annotated
 
 import typer
 
-from daemon.cli.context import Config, Json, Place, locate, merged_config, merged_json
+from daemon.cli.context import Config, Json, Place, locate, merged_config, merged_json, view
+from daemon.cli.events import summary
 from daemon.cli.exits import CliError, ExitCode
-from daemon.cli.render import clean, counted, emit_json, note, say, size
+from daemon.cli.render import by_state, clean, counted, emit_json, fields, note, say, size
 from daemon.lock import AlreadyRunningError, DaemonLock
+
+RESTORE = (
+    "To restore: stop the daemon, move events.db, events.db-wal and events.db-shm aside (a -wal left there would "
+    "damage the copy), put {what} in the place of events.db, run `unsorry db rebuild`"
+)
 
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
-        help="Verify, rebuild, check or back up the event log and its view.",
+        help="Verify, rebuild, check, back up or look back in the event log and its view.",
         no_args_is_help=True,
         rich_markup_mode=None,
     )
@@ -25,6 +31,9 @@ def register(app: typer.Typer) -> None:
     group.command("rebuild", help="Make database.db anew from the log; needs the daemon stopped.")(rebuild)
     group.command("check", help="Check the log: SQLite's own check, the order, every payload's hash.")(check)
     group.command("backup", help="Copy the log, whole and consistent, while the daemon runs or not.")(backup)
+    group.command("as-of", help="Say what stood at an event or a time, and keep or save the view as it was.")(
+        as_of
+    )
     app.add_typer(group, name="db")
 
 
@@ -112,7 +121,7 @@ def check(context: typer.Context, config: Config = None, as_json: Json = False) 
     else:
         for problem in report.problems:
             say(clean(problem))
-        say("the log is damaged: stop the daemon, copy the state folder aside, restore the last backup")
+        say(f"the log is damaged. {RESTORE.format(what='the last backup')}")
     if not report.ok:
         raise typer.Exit(ExitCode.FAILURE)
 
@@ -138,7 +147,67 @@ def backup(
         )
         return
     say(f"{report.path}: the log up to event {report.position}, {size(report.size_bytes)}")
-    say("to restore: stop the daemon, put it in the place of events.db, run `unsorry db rebuild`")
+    say(RESTORE.format(what="it"))
+
+
+def as_of(
+    context: typer.Context,
+    moment: Annotated[
+        str, typer.Argument(metavar="SEQ|TIME", help="An event's number, or a time (ISO 8601, UTC).")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", metavar="FILE", help="Also write that view to this new file, for SQLite tools."
+        ),
+    ] = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    from store import backup as store_backup
+    from store import queries
+    from store.reader import LogReader
+
+    place = locate(merged_config(context, config), moment)
+    seq = place.head()["as_of"]["seq"]
+    with LogReader.open(place.paths.events_db) as log:
+        event = next(log.read(after=seq - 1, limit=1))
+    with view(place, quiet=True) as database:
+        counts = queries.counts(database)
+        repositories = len(queries.repositories(database, watched_only=True))
+        target = output.absolute() if output is not None else None
+        size_bytes = None if target is None else store_backup.save_view(database, target)
+    if merged_json(context, as_json):
+        emit_json(
+            {
+                **place.head(),
+                "event": {"type": event.type, "stream": event.stream, "summary": summary(event.data)},
+                "repositories": repositories,
+                "theorems": counts.theorems,
+                "sorries": counts.sorries,
+                "proofs": counts.proofs,
+                "jobs": counts.jobs,
+                "file": target,
+                "size_bytes": size_bytes,
+            }
+        )
+        return
+    say(
+        f"event {event.seq}, recorded {event.recorded_at}: {event.type}  {clean(summary(event.data))}".rstrip()
+    )
+    fields(
+        (
+            ("repositories", f"{repositories:,} watched"),
+            ("theorems", f"{counts.theorems:,}"),
+            ("sorrys", by_state(counts.sorries)),
+            ("proofs", by_state(counts.proofs)),
+            ("jobs", by_state(counts.jobs)),
+        )
+    )
+    if target is not None and size_bytes is not None:
+        say(f"{target}: the view as it was then, {size(size_bytes)}")
+    else:
+        say(f"any reading verb answers as of then with --as-of {event.seq}")
 
 
 def _with_log(config: Path | None) -> Place:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from daemon.cli.context import Config, Json, locate
+from daemon.cli.context import MOST, AsOf, Config, Json, Place, Repo, locate, moment_option, view
 from daemon.cli.exits import CliError
-from daemon.cli.render import clean, emit_json_line, note, parse_time, say, styled
-from store.envelope import StoredEvent
+from daemon.cli.render import clean, emit_json_line, note, say, styled
+from daemon.cli.repos import resolve
+from store.envelope import StoredEvent, utc_text
 from store.reader import LogReader
 
 FOLLOW_INTERVAL_S = 0.3
@@ -30,62 +37,168 @@ def events(
     types: Annotated[
         list[str] | None, typer.Option("--type", metavar="T", help="Only this type; may be repeated.")
     ] = None,
-    since: Annotated[int, typer.Option("--since", metavar="SEQ", min=0, help="Only events after SEQ.")] = 0,
-    last: Annotated[int | None, typer.Option("--last", metavar="N", min=1, help="Only the newest N.")] = None,
+    stream: Annotated[
+        str | None, typer.Option("--stream", metavar="S", help="Only this stream, such as job:scan-1a2b.")
+    ] = None,
+    repo: Repo = None,
+    since: Annotated[
+        str, typer.Option("--since", metavar="SEQ|TIME", help="Only events after this one, or this time.")
+    ] = "0",
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="SEQ|TIME", help="Only events up to this one, or this time."),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", metavar="N", min=1, max=MOST, help="Only the oldest N of them.")
+    ] = None,
+    last: Annotated[
+        int | None, typer.Option("--last", metavar="N", min=1, max=MOST, help="Only the newest N of them.")
+    ] = None,
+    as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    place = locate(config)
+    if follow and (until is not None or as_of is not None):
+        raise typer.BadParameter(
+            "waits for what comes, and --until and --as-of end before it", param_hint="--follow"
+        )
+    if limit is not None and last is not None:
+        raise typer.BadParameter("the oldest N or the newest N, not both", param_hint="--limit, --last")
+    after, upto = moment_option(since, "--since"), None if until is None else moment_option(until, "--until")
+    place = locate(config, as_of)
     if not place.paths.events_db.exists():
         raise CliError(
             f"{place.paths.events_db}: no log there yet; start the daemon with"
             f" `unsorry run --config {place.config}`"
         )
-    if not place.running:
+    if place.moment is not None:
+        note(f"unsorry: this is the log as of event {place.moment.seq} ({place.moment.recorded_at})")
+    elif not place.running:
         note(f"unsorry: the daemon is not running; this is the log as it left it ({place.paths.state})")
+    repository = _repository(place, repo)
     with LogReader.open(place.paths.events_db) as log:
-        wanted = tuple(types or ())
-        if wanted:
-            _note_unknown(wanted)
-        found = _read(log, wanted, since=since, last=last, follow=follow)
+        wanted = _Wanted(
+            after=after if isinstance(after, int) else log.position_at(utc_text(after)),
+            # Taken before the first read: with --follow, what is appended meanwhile is read after it.
+            upto=_end(log, place, upto),
+            types=tuple(types or ()),
+            stream=stream,
+            repository=repository,
+        )
+        _note_unknown(log, wanted)
+        found = wanted.newest(log, last) if last is not None else wanted.read(log)
+        if follow:
+            found = itertools.chain(found, _follow(log, wanted))
         try:
-            for event in found:
+            for event in itertools.islice(found, limit):
                 emit_json_line(event.as_json()) if as_json else say(_line(event))
+                if follow:
+                    sys.stdout.flush()  # a pipe's other end waits for each line too
         except KeyboardInterrupt:
             if not follow:
                 raise
 
 
-def _read(
-    log: LogReader, types: tuple[str, ...], *, since: int, last: int | None, follow: bool
-) -> Iterator[StoredEvent]:
-    # Taken before the first read: what is appended meanwhile is read after it, never left out.
-    position = log.position()
-    first: Iterable[StoredEvent]
-    if last is None:
-        first = log.read(after=since, upto=position, types=types)
-    else:
-        first = (event for event in log.last(last, types=types) if event.seq > since)
-        position = max(position, since)
-    seen = since
-    for event in first:
-        seen = event.seq
-        yield event
-    seen = max(seen, position)
-    while follow:
-        for event in log.read(after=seen, types=types):
-            seen = event.seq
-            yield event
+@dataclass(slots=True)
+class _Wanted:
+    """Which events are asked for: those with `after` < seq <= `upto`, of these types, this stream, this repository.
+
+    An event belongs to a repository if it names it, or names none and its stream (a job's, a proof's) began with one
+    that does; so with a repository the log is read from its beginning.
+    """
+
+    after: int
+    upto: int
+    types: tuple[str, ...]
+    stream: str | None
+    repository: str | None
+    _streams: set[str] = field(default_factory=set)
+
+    def read(self, log: LogReader) -> Iterator[StoredEvent]:
+        """Yield them, oldest first."""
+        if self.repository is None:
+            yield from log.read(after=self.after, upto=self.upto, types=self.types, stream=self.stream)
+            return
+        for event in log.read(upto=self.upto):
+            if self._belongs(event) and event.seq > self.after and self._fits(event):
+                yield event
+
+    def newest(self, log: LogReader, number: int) -> Iterator[StoredEvent]:
+        """Yield the newest of them, the oldest of these first."""
+        if self.repository is not None:
+            yield from deque(self.read(log), maxlen=number)
+            return
+        for event in log.last(number, upto=self.upto, types=self.types, stream=self.stream):
+            if event.seq > self.after:
+                yield event
+
+    def following(self, log: LogReader) -> Iterator[StoredEvent]:
+        """Yield those that lie behind `upto` now, and move it behind them."""
+        end = log.position()
+        for event in log.read(after=max(self.upto, self.after), upto=end):
+            if (self.repository is None or self._belongs(event)) and self._fits(event):
+                yield event
+        self.upto = max(self.upto, end)
+
+    def _fits(self, event: StoredEvent) -> bool:
+        return (not self.types or event.type in self.types) and self.stream in (None, event.stream)
+
+    def _belongs(self, event: StoredEvent) -> bool:
+        named = event.data.get("repository")
+        if named == self.repository:
+            self._streams.add(event.stream)
+        return named == self.repository or (named is None and event.stream in self._streams)
+
+
+def _end(log: LogReader, place: Place, upto: int | datetime | None) -> int:
+    ends = [log.position()]
+    if place.moment is not None:
+        ends.append(place.moment.seq)
+    if upto is not None:
+        ends.append(upto if isinstance(upto, int) else log.position_at(utc_text(upto)))
+    return min(ends)
+
+
+def _follow(log: LogReader, wanted: _Wanted) -> Iterator[StoredEvent]:
+    opened = _file(log.path)
+    while True:
+        yield from wanted.following(log)
+        if _file(log.path) != opened:
+            # SQLite reads on in the old file, to which nothing is added any more.
+            raise CliError(
+                f"{log.path}: moved or replaced meanwhile; call `unsorry events` again to follow the new one"
+            )
         time.sleep(FOLLOW_INTERVAL_S)
 
 
-def _note_unknown(types: tuple[str, ...]) -> None:
-    """A misspelt type would silently give an empty answer; a type of a newer version is allowed."""
+def _file(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _repository(place: Place, name: str | None) -> str | None:
+    if name is None:
+        return None
+    with view(replace(place, moment=None), quiet=True) as database:
+        return resolve(database, name)
+
+
+def _note_unknown(log: LogReader, wanted: _Wanted) -> None:
+    """A misspelt type or stream would silently give an empty answer; one that comes later is allowed."""
+    if wanted.stream is not None and log.stream_version(wanted.stream) == 0:
+        note(
+            f'unsorry: the log has no stream "{clean(wanted.stream)}" yet; `unsorry events --json` shows those in use'
+        )
+    if not wanted.types:
+        return
     import difflib
 
     from store.events import EVENT_TYPES
 
-    for name in types:
+    for name in wanted.types:
         if name not in EVENT_TYPES:
             near = difflib.get_close_matches(name, EVENT_TYPES, n=1)
             hint = f'; did you mean "{near[0]}"?' if near else "; `unsorry events` shows those in use"
@@ -93,7 +206,8 @@ def _note_unknown(types: tuple[str, ...]) -> None:
 
 
 def _line(event: StoredEvent) -> str:
-    moment = parse_time(event.recorded_at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    # In UTC, as --since and --as-of take it.
+    moment = f"{event.recorded_at[:10]} {event.recorded_at[11:19]}Z"
     mark = f" {styled('SIMULATED', 'yellow')}" if event.data.get("simulated") else ""
     return f"{event.seq:>7}  {styled(moment, 'dim')}  {styled(event.type, 'bold')}{mark}  {clean(summary(event.data))}"
 

@@ -7,7 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daemon.cli.context import Config, Json, Place, above, locate, merged_config, merged_json, one_match, view
+from daemon.cli.context import (
+    MOST,
+    AsOf,
+    Config,
+    Json,
+    Place,
+    above,
+    locate,
+    merged_as_of,
+    merged_config,
+    merged_json,
+    one_match,
+    view,
+)
 from daemon.cli.exits import CliError
 from daemon.cli.live import Live, ask
 from daemon.cli.render import (
@@ -35,7 +48,9 @@ State = Annotated[str | None, typer.Option("--state", metavar="S", help=f"Only: 
 Kind = Annotated[str | None, typer.Option("--kind", metavar="K", help="Only: scan, prove, check.")]
 Limit = Annotated[
     int | None,
-    typer.Option("--limit", metavar="N", min=0, help="At most N; 0 is all. Default: 50, with --json all."),
+    typer.Option(
+        "--limit", metavar="N", min=0, max=MOST, help="At most N; 0 is all. Default: 50, with --json all."
+    ),
 ]
 JobId = Annotated[str, typer.Argument(metavar="ID", help="A job's id, or its beginning.")]
 
@@ -54,11 +69,12 @@ def jobs(
     state: State = None,
     kind: Kind = None,
     limit: Limit = None,
+    as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
     if context.invoked_subcommand is None:
-        _list(state=state, kind=kind, limit=limit, config=config, as_json=as_json)
+        _list(state=state, kind=kind, limit=limit, as_of=as_of, config=config, as_json=as_json)
 
 
 def list_verb(
@@ -66,6 +82,7 @@ def list_verb(
     state: State = None,
     kind: Kind = None,
     limit: Limit = None,
+    as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
@@ -73,17 +90,26 @@ def list_verb(
         state=state if state is not None else above(context, "state"),
         kind=kind if kind is not None else above(context, "kind"),
         limit=limit if limit is not None else above(context, "limit"),
+        as_of=merged_as_of(context, as_of),
         config=merged_config(context, config),
         as_json=merged_json(context, as_json),
     )
 
 
-def _list(*, state: str | None, kind: str | None, limit: int | None, config: Any, as_json: bool) -> None:
+def _list(
+    *,
+    state: str | None,
+    kind: str | None,
+    limit: int | None,
+    as_of: str | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
     from store import queries
 
     if state is not None and state not in STATES:
         raise typer.BadParameter(f'"{state}" is none of {", ".join(STATES)}', param_hint="--state")
-    place = locate(config)
+    place = locate(config, as_of)
     most = (0 if as_json else SHOWN_TO_PEOPLE) if limit is None else limit
     live = ask(place)
     with view(place) as database:
@@ -94,7 +120,7 @@ def _list(*, state: str | None, kind: str | None, limit: int | None, config: Any
     if as_json:
         emit_json(
             {
-                "daemon": place.daemon_json(),
+                **place.head(),
                 "jobs": [described(row, live, place) for row in rows],
                 "queued": queued,
             }
@@ -122,12 +148,14 @@ def _list(*, state: str | None, kind: str | None, limit: int | None, config: Any
     )
 
 
-def show(context: typer.Context, job: JobId, config: Config = None, as_json: Json = False) -> None:
-    place = locate(merged_config(context, config))
+def show(
+    context: typer.Context, job: JobId, as_of: AsOf = None, config: Config = None, as_json: Json = False
+) -> None:
+    place = locate(merged_config(context, config), merged_as_of(context, as_of))
     live = ask(place)
     row = _find(place, job)
     if merged_json(context, as_json):
-        emit_json({"daemon": place.daemon_json(), "job": described(row, live, place)})
+        emit_json({**place.head(), "job": described(row, live, place)})
         return
     say(f"{styled(row.job, 'bold')}  {state_word(row, place)}{'  SIMULATED' if row.simulated else ''}")
     fields(
@@ -155,12 +183,13 @@ def logs(
     job: JobId,
     attempt: Annotated[
         int | None,
-        typer.Option("--attempt", metavar="N", min=1, help="Of this attempt; default: the newest."),
+        typer.Option("--attempt", metavar="N", min=1, max=MOST, help="Of this attempt; default: the newest."),
     ] = None,
+    as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    place = locate(merged_config(context, config))
+    place = locate(merged_config(context, config), merged_as_of(context, as_of))
     row = _find(place, job)
     number = attempt if attempt is not None else row.attempt
     path = place.paths.jobs / row.job / str(number) / "stderr.log"
@@ -176,23 +205,24 @@ def logs(
     text = data.decode("utf-8", errors="replace")
     if merged_json(context, as_json):
         document = {"job": row.job, "attempt": number, "path": str(path), "text": text}
-        emit_json({"daemon": place.daemon_json(), **document})
+        emit_json({**place.head(), **document})
         return
     sys.stdout.write(clean_block(text))
 
 
 def described(row: JobRow, live: Live, place: Place) -> dict[str, Any]:
-    """Return a job as `--json` shows it. `alive` is false for one that was running when the daemon died."""
+    """Return a job as `--json` shows it. `alive` is of now: false for one that was running when the daemon died."""
     return {
         **row_json(row),
-        "alive": row.state == "running" and place.running,
+        "alive": row.state == "running" and place.running and place.moment is None,
         "progress": live.progress(row.job),
     }
 
 
 def state_word(row: JobRow, place: Place) -> str:
     """The state; a job that was running when the daemon ended is not running now."""
-    return "lost" if row.state == "running" and not place.running else row.state
+    lost = row.state == "running" and not place.running and place.moment is None
+    return "lost" if lost else row.state
 
 
 def _what(row: JobRow, live: Live) -> str:

@@ -42,8 +42,8 @@ class Live:
 
 
 def ask(place: Place) -> Live:
-    """Ask the daemon, if one runs."""
-    if not place.running:
+    """Ask the daemon, if one runs and the question is about now."""
+    if not place.running or place.moment is not None:
         return Live()
     try:
         status, answer = control_client.request(place.paths, "GET", "/status", timeout_s=TIMEOUT_S)

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from daemon.cli.context import (
+    AsOf,
     Config,
     Json,
     Place,
     Repo,
     above,
     locate,
+    merged_as_of,
     merged_config,
     merged_json,
     one_match,
@@ -39,6 +41,8 @@ from daemon.cli.render import (
 from daemon.cli.repos import resolve
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from store.rows import ProofRow
 
 STATES = ("candidate", "verified", "rejected", "conditional")
@@ -66,11 +70,12 @@ def proofs(
     repo: Repo = None,
     state: State = None,
     sorry: Sorry = None,
+    as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
     if context.invoked_subcommand is None:
-        _list(repo=repo, state=state, sorry=sorry, config=config, as_json=as_json)
+        _list(repo=repo, state=state, sorry=sorry, as_of=as_of, config=config, as_json=as_json)
 
 
 def list_verb(
@@ -78,6 +83,7 @@ def list_verb(
     repo: Repo = None,
     state: State = None,
     sorry: Sorry = None,
+    as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
@@ -85,21 +91,30 @@ def list_verb(
         repo=repo if repo is not None else above(context, "repo"),
         state=state if state is not None else above(context, "state"),
         sorry=sorry if sorry is not None else above(context, "sorry"),
+        as_of=merged_as_of(context, as_of),
         config=merged_config(context, config),
         as_json=merged_json(context, as_json),
     )
 
 
-def _list(*, repo: str | None, state: str | None, sorry: str | None, config: Any, as_json: bool) -> None:
+def _list(
+    *,
+    repo: str | None,
+    state: str | None,
+    sorry: str | None,
+    as_of: str | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
     from store import queries
 
     if state is not None and state not in STATES:
         raise typer.BadParameter(f'"{state}" is none of {", ".join(STATES)}', param_hint="--state")
-    place = locate(config)
+    place = locate(config, as_of)
     with view(place) as database:
         rows = queries.proofs(database, state=state, sorry=sorry, repository=resolve(database, repo))
     if as_json:
-        emit_json({"daemon": place.daemon_json(), "proofs": [described(row) for row in rows]})
+        emit_json({**place.head(), "proofs": [described(row) for row in rows]})
         return
     if not rows:
         say("no proof matches" if repo or state or sorry else "no proof was found yet")
@@ -127,11 +142,13 @@ def _list(*, repo: str | None, state: str | None, sorry: str | None, config: Any
     )
 
 
-def show(context: typer.Context, proof: ProofId, config: Config = None, as_json: Json = False) -> None:
-    place = locate(merged_config(context, config))
+def show(
+    context: typer.Context, proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Json = False
+) -> None:
+    place = locate(merged_config(context, config), merged_as_of(context, as_of))
     row = _find(place, proof)
     if merged_json(context, as_json):
-        emit_json({"daemon": place.daemon_json(), "proof": described(row)})
+        emit_json({**place.head(), "proof": described(row)})
         return
     if row.simulated:
         say(styled(WARNING, "yellow", "bold"))
@@ -163,10 +180,12 @@ def show(context: typer.Context, proof: ProofId, config: Config = None, as_json:
         )
 
 
-def patch(context: typer.Context, proof: ProofId, config: Config = None, as_json: Json = False) -> None:
+def patch(
+    context: typer.Context, proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Json = False
+) -> None:
     from store.reader import LogReader
 
-    place = locate(merged_config(context, config))
+    place = locate(merged_config(context, config), merged_as_of(context, as_of))
     row = _find(place, proof)
     if row.patch_sha256 is None:
         why = f": {clean(row.reason)}" if row.reason else ""
@@ -178,7 +197,7 @@ def patch(context: typer.Context, proof: ProofId, config: Config = None, as_json
     if merged_json(context, as_json):
         emit_json(
             {
-                "daemon": place.daemon_json(),
+                **place.head(),
                 "proof": row.proof,
                 "state": row.state,
                 "simulated": row.simulated,

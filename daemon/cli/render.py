@@ -148,6 +148,11 @@ def counted(number: int, singular: str, plural: str = "") -> str:
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
+def by_state(counts: dict[str, int]) -> str:
+    """Return "2 open, 1 verified"."""
+    return ", ".join(f"{count:,} {state}" for state, count in counts.items())
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from daemon.cli.context import Config, Json, locate, view
+from daemon.cli.context import AsOf, Config, Json, locate, view
 from daemon.cli.exits import CliError
 from daemon.cli.render import ago, clean, emit_json, row_json, say, table
 
@@ -22,20 +22,21 @@ def repos(
     every: Annotated[
         bool, typer.Option("--all", help="Also those that have left the watchlist; --json always has them.")
     ] = False,
+    as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    place = locate(config)
+    place = locate(config, as_of)
     with view(place) as database:
         found = described(database)
     if as_json:
-        emit_json({"daemon": place.daemon_json(), "repositories": found})
+        emit_json({**place.head(), "repositories": found})
         return
     shown = [item for item in found if item["watched"] or every]
     if not shown:
         say("no repository is watched; add a [[repos]] table to the configuration (docs/configuration.md)")
         return
-    show(shown)
+    show(shown, polls=place.moment is None)
 
 
 def described(database: sqlite3.Connection) -> list[dict[str, Any]]:
@@ -52,8 +53,11 @@ def described(database: sqlite3.Connection) -> list[dict[str, Any]]:
     ]
 
 
-def show(found: list[dict[str, Any]]) -> None:
-    """Write the table, then each failing repository's reason and remedy."""
+def show(found: list[dict[str, Any]], *, polls: bool = True) -> None:
+    """Write the table, then each failing repository's reason and remedy.
+
+    Polls are no events (only what they found is), so an answer as of an earlier moment is shown without them.
+    """
     rows = []
     for item in found:
         heads = [head for head in item["heads"] if head["state"] == "live"]
@@ -61,10 +65,10 @@ def show(found: list[dict[str, Any]]) -> None:
             f"{head['branch']} {head['tip'][:10]}{'' if head['scanned'] == head['tip'] else ' (scan due)'}"
             for head in heads[:3]
         ) + (f", {len(heads) - 3} more" if len(heads) > 3 else "")
-        rows.append(
-            (item["repository"], word(item), tips or "-", ago(item["checked_at"]), _next(item), item["url"])
-        )
-    table(("REPOSITORY", "STATE", "TIP", "LAST POLL", "NEXT", "URL"), rows, shrink=5)
+        asked = (ago(item["checked_at"]), _next(item)) if polls else ()
+        rows.append((item["repository"], word(item), tips or "-", *asked, item["url"]))
+    headers = ("REPOSITORY", "STATE", "TIP", *(("LAST POLL", "NEXT") if polls else ()), "URL")
+    table(headers, rows, shrink=len(headers) - 1)
     for item in found:
         if item["state"] not in HEALTHY_STATES:
             say(f"  {clean(because(item))}; {clean(item['remedy'])}")

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daemon.cli.context import Config, Json, Repo, above, locate, merged_config, merged_json, one_match, view
+from daemon.cli.context import (
+    AsOf,
+    Config,
+    Json,
+    Repo,
+    above,
+    locate,
+    merged_as_of,
+    merged_config,
+    merged_json,
+    one_match,
+    view,
+)
 from daemon.cli.render import (
     ago,
     clean,
@@ -24,6 +36,8 @@ from daemon.cli.render import (
 from daemon.cli.repos import resolve
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from store.rows import SorryRow, SorryStepRow
 
 STATES = ("open", "verified", "filled", "removed")
@@ -48,11 +62,12 @@ def sorries(
     state: State = None,
     branch: Branch = None,
     every: Every = False,
+    as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
     if context.invoked_subcommand is None:
-        _list(repo=repo, state=state, branch=branch, every=every, config=config, as_json=as_json)
+        _list(repo=repo, state=state, branch=branch, every=every, as_of=as_of, config=config, as_json=as_json)
 
 
 def list_verb(
@@ -61,6 +76,7 @@ def list_verb(
     state: State = None,
     branch: Branch = None,
     every: Every = False,
+    as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
@@ -69,19 +85,27 @@ def list_verb(
         state=state if state is not None else above(context, "state"),
         branch=branch if branch is not None else above(context, "branch"),
         every=every or bool(above(context, "every")),
+        as_of=merged_as_of(context, as_of),
         config=merged_config(context, config),
         as_json=merged_json(context, as_json),
     )
 
 
 def _list(
-    *, repo: str | None, state: str | None, branch: str | None, every: bool, config: Any, as_json: bool
+    *,
+    repo: str | None,
+    state: str | None,
+    branch: str | None,
+    every: bool,
+    as_of: str | None,
+    config: Path | None,
+    as_json: bool,
 ) -> None:
     from store import queries
 
     if state is not None and state not in STATES:
         raise typer.BadParameter(f'"{state}" is none of {", ".join(STATES)}', param_hint="--state")
-    place = locate(config)
+    place = locate(config, as_of)
     with view(place) as database:
         repository = resolve(database, repo)
         rows = queries.sorries(
@@ -91,7 +115,7 @@ def _list(
         lives = histories(steps)
         found = [{**described(row), "history": lives[row.repository, row.branch, row.sorry]} for row in rows]
     if as_json:
-        emit_json({"daemon": place.daemon_json(), "sorries": found})
+        emit_json({**place.head(), "sorries": found})
         return
     repositories = {item["repository"] for item in found}
     if not found:
@@ -118,13 +142,14 @@ def _list(
 def show(
     context: typer.Context,
     sorry: Annotated[str, typer.Argument(metavar="ID", help="A sorry's id, or its beginning.")],
+    as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
     from daemon.cli.proofs import described as proof_json
     from store import queries
 
-    place = locate(merged_config(context, config))
+    place = locate(merged_config(context, config), merged_as_of(context, as_of))
     with view(place) as database:
         matching = queries.sorries_by_prefix(database, sorry)
         chosen = one_match(matching, sorry, what="sorry", key="sorry").sorry
@@ -136,7 +161,7 @@ def show(
     if merged_json(context, as_json):
         emit_json(
             {
-                "daemon": place.daemon_json(),
+                **place.head(),
                 "sorry": chosen,
                 "branches": found,
                 "attempts": [row_json(row) for row in attempts],

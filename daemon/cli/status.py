@@ -7,18 +7,18 @@ from typing import Any
 import typer
 
 from daemon.cli import repos
-from daemon.cli.context import Config, Json, locate
-from daemon.cli.render import ago, clean, counted, emit_json, fields, say, styled, table
+from daemon.cli.context import AsOf, Config, Json, locate
+from daemon.cli.render import ago, by_state, clean, counted, emit_json, fields, say, styled, table
 
 
 def register(app: typer.Typer) -> None:
     app.command("status", help="Show health, problems and what is going on.")(status)
 
 
-def status(config: Config = None, as_json: Json = False) -> None:
+def status(as_of: AsOf = None, config: Config = None, as_json: Json = False) -> None:
     from daemon.cli.status_report import collect
 
-    report = collect(locate(config))
+    report = collect(locate(config, as_of))
     if as_json:
         emit_json(report)
     else:
@@ -36,15 +36,16 @@ def show(report: dict[str, Any]) -> None:
             say(f"      {clean(line)}")
         say(f"    -> {clean(problem['remedy'])}")
     daemon, log, jobs = report["daemon"], report["log"], report["jobs"]
+    earlier = "as_of" in report
     say()
     fields(
         (
-            ("daemon", _daemon(daemon)),
+            ("daemon", _daemon(daemon, earlier=earlier)),
             ("lean", _lean(report)),
-            ("sorrys", _counts(report["sorries"])),
-            ("proofs", _counts(report["proofs"]) + _simulated(report)),
+            ("sorrys", by_state(report["sorries"])),
+            ("proofs", by_state(report["proofs"]) + _simulated(report)),
             ("theorems", f"{report['theorems']:,}"),
-            ("jobs", _jobs(jobs, running=daemon["running"])),
+            ("jobs", _jobs(jobs, running=daemon["running"], earlier=earlier)),
             ("log", f"{log['path']}, {counted(log['position'], 'event')}"),
             ("config", f"{report['config']['path']}, loaded {ago(report['config']['loaded_at'])}"),
         )
@@ -52,7 +53,7 @@ def show(report: dict[str, Any]) -> None:
     watched = [item for item in report["repositories"] if item["watched"]]
     if watched:
         say()
-        repos.show(watched)
+        repos.show(watched, polls=not earlier)
     if jobs["running"]:
         say()
         table(
@@ -85,7 +86,10 @@ def show(report: dict[str, Any]) -> None:
         )
 
 
-def _daemon(daemon: dict[str, Any]) -> str:
+def _daemon(daemon: dict[str, Any], *, earlier: bool) -> str:
+    if earlier:
+        ended = daemon["stopped_at"]
+        return f"started {ago(daemon['started_at'])}" + (f", stopped {ago(ended)}" if ended else "")
     if daemon["running"]:
         return f"running, process {daemon['pid']}, started {ago(daemon['started_at'])}"
     return f"not running, last started {ago(daemon['started_at'])}"
@@ -101,7 +105,7 @@ def _lean(report: dict[str, Any]) -> str:
     return f"none: {detail}" if detail else "none"
 
 
-def _jobs(jobs: dict[str, Any], *, running: bool) -> str:
+def _jobs(jobs: dict[str, Any], *, running: bool, earlier: bool) -> str:
     """What runs and what the daemon has in its queue; without a daemon, what the database says is due."""
     text = f"{len(jobs['running'])} running, {len(jobs['queued'])} queued"
     if jobs["queued"]:
@@ -109,16 +113,14 @@ def _jobs(jobs: dict[str, Any], *, running: bool) -> str:
         more = len(jobs["queued"]) - 3
         return f"{text}: {shown}{f'; {more} more' if more > 0 else ''}"
     due = ", ".join(f"{count:,} to {kind}" for kind, count in jobs["due"].items() if count)
+    if earlier:
+        return f"{len(jobs['running'])} running" + (f"; due: {due}" if due else "")
     return text if running or not due else f"{text}; due when the daemon starts: {due}"
 
 
 def _simulated(report: dict[str, Any]) -> str:
     number = report["simulated_proofs"]
     return f"; {number:,} of them SIMULATED, no proofs at all" if number else ""
-
-
-def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count:,} {state}" for state, count in counts.items())
 
 
 def _progress(progress: dict[str, Any] | None) -> str:

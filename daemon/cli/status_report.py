@@ -12,12 +12,13 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.context import Place
+from daemon.cli.context import Place, view
 from daemon.cli.events import summary
 from daemon.cli.live import Live, ask
 from daemon.cli.render import counted, parse_time, row_json
 from daemon.cli.repos import HEALTHY_STATES, because
 from daemon.cli.repos import described as described_repositories
+from daemon.disk import refusal
 from store import queries
 from store.errors import LogError, translated
 from store.reader import LogReader
@@ -36,11 +37,32 @@ Problem = dict[str, Any]
 
 
 def collect(place: Place) -> dict[str, Any]:
-    """Return the whole document, without its schema number."""
-    live = ask(place)
-    report: dict[str, Any] = {
+    """Return the whole document, without its schema number; as of an earlier moment if the place has one.
+
+    As of then, the problems are those that the log knew of: what is wrong with the daemon or a file is of now.
+    """
+    report = _empty(place)
+    problems: list[Problem] = []
+    if place.moment is None:
+        _collect_now(report, problems, place=place)
+    else:
+        with view(place) as database:
+            _from_view(report, problems, database, place=place, live=Live())
+        with translated(place.paths.events_db), LogReader.open(place.paths.events_db) as log:
+            _from_log(report, problems, log, place=place, has_view=True)
+    # What stops everything first, then the other errors, then the warnings.
+    problems.sort(key=lambda item: (item["severity"] != "error", not item["code"].startswith("daemon_")))
+    report["problems"] = problems
+    report["healthy"] = not any(item["severity"] == "error" for item in problems)
+    report["summary"] = _summary(report)
+    return report
+
+
+def _empty(place: Place) -> dict[str, Any]:
+    return {
         "healthy": False,
         "summary": "",
+        **place.head(),
         "daemon": {**place.daemon_json(), "version": None, "started_at": None, "stopped_at": None},
         "problems": [],
         "repositories": [],
@@ -62,7 +84,10 @@ def collect(place: Place) -> dict[str, Any]:
         "config": {"path": str(place.config), "loaded_at": None, "rejected_at": None, "errors": []},
         "state_dir": str(place.paths.state),
     }
-    problems: list[Problem] = []
+
+
+def _collect_now(report: dict[str, Any], problems: list[Problem], *, place: Place) -> None:
+    live = ask(place)
     has_view = place.paths.database_db.exists()
     again = "restart the daemon: it makes the database anew" if place.running else "unsorry db rebuild"
     if has_view:
@@ -84,15 +109,12 @@ def collect(place: Place) -> dict[str, Any]:
             problems.append(_problem("log_unreadable", str(error), "unsorry db check"))
     elif has_view:
         message = f"{place.paths.events_db}: missing, while the database made of it is there"
-        remedy = "put events.db.rescued-* (if the daemon saved it) or the last backup there, run `unsorry db rebuild`"
+        remedy = (
+            "move events.db-wal and events.db-shm aside, put events.db.rescued-* (if the daemon saved it) or the last "
+            "backup there, run `unsorry db rebuild`"
+        )
         problems.append(_problem("log_missing", message, remedy))
     _of_the_daemon(report, problems, place=place, live=live)
-    # What stops everything first, then the other errors, then the warnings.
-    problems.sort(key=lambda item: (item["severity"] != "error", not item["code"].startswith("daemon_")))
-    report["problems"] = problems
-    report["healthy"] = not any(item["severity"] == "error" for item in problems)
-    report["summary"] = _summary(report)
-    return report
 
 
 def _problem(
@@ -110,13 +132,15 @@ def _problem(
 
 def _of_the_daemon(report: dict[str, Any], problems: list[Problem], *, place: Place, live: Live) -> None:
     daemon = report["daemon"]
-    if place.rebuilding is not None:
-        message = f"the database is being made anew by process {place.rebuilding} (unsorry db rebuild)"
-        problems.append(_problem("rebuilding", message, "wait for its end"))
+    if place.held is not None:
+        message = f"{place.held.purpose} (process {place.held.pid}) keeps the daemon away"
+        problems.append(_problem("kept_away", message, "wait for its end"))
     elif not place.running:
         began, ended = daemon["started_at"], daemon["stopped_at"]
         died = began is not None and (ended is None or ended < began)
-        message = "the daemon is not running" + (" and did not stop by itself: it was killed" if died else "")
+        message = "the daemon is not running"
+        if died:
+            message += " and recorded no end: it was killed, or could not write any more (its log says which)"
         problems.append(_problem("daemon_not_running", message, f"unsorry run --config {place.config}"))
     elif live.error is not None and not live.permitted:
         remedy = "ask as the daemon's user for what only it knows: progress, queue, its own problems"
@@ -133,6 +157,9 @@ def _of_the_daemon(report: dict[str, Any], problems: list[Problem], *, place: Pl
             # Those of the configuration stand in the view as well, and are reported from there.
             if not str(text).startswith("config: ")
         ]
+    refused = refusal(place.paths.state)
+    if refused is not None:
+        problems.append(_problem(refused.code, refused.message, refused.remedy))
     syntax = _syntax_error(place)
     if syntax is not None and not report["config"]["errors"]:
         problems.append(_problem("config_broken", syntax, "unsorry config check", subject=str(place.config)))
@@ -192,7 +219,7 @@ def _from_view(
     report["jobs"]["running"] = [
         {**row_json(row), "progress": live.progress(row.job)}
         for row in queries.jobs(database, state="running")
-        if place.running
+        if place.running or place.moment is not None
     ]
     report["jobs"]["counts"] = counts.jobs
     report["jobs"]["due"] = {
@@ -285,7 +312,7 @@ def _job_problems(failed: list[JobRow]) -> list[Problem]:
 def _from_log(
     report: dict[str, Any], problems: list[Problem], log: LogReader, *, place: Place, has_view: bool
 ) -> None:
-    position = log.position()
+    position = log.position() if place.moment is None else place.moment.seq
     report["log"]["position"] = position
     report["log"]["last_events"] = [
         {
@@ -295,9 +322,9 @@ def _from_log(
             "simulated": bool(event.data.get("simulated")),
             "summary": summary(event.data),
         }
-        for event in log.last(LAST_EVENTS)
+        for event in log.last(LAST_EVENTS, upto=position)
     ]
-    for event in log.last(1, types=("config_loaded",)):
+    for event in log.last(1, upto=position, types=("config_loaded",)):
         lean = event.data.get("settings", {}).get("lean", {})
         report["sandbox"] = lean.get("sandbox")
         if report["sandbox"] == "none" and report["lean"] == "pantograph":
@@ -341,6 +368,8 @@ def _summary(report: dict[str, Any]) -> str:
         f" {counted(sorries.get('open', 0), 'sorry')} open, {sorries.get('verified', 0):,} verified,"
         f" {sorries.get('filled', 0):,} filled"
     )
+    if "as_of" in report:
+        return f"As of event {report['as_of']['seq']}: {numbers}."
     if not report["daemon"]["running"]:
         return f"unsorry is not running; it left {numbers}."
     errors = sum(item["severity"] == "error" for item in report["problems"])

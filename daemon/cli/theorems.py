@@ -1,43 +1,121 @@
-"""`unsorry theorems`: what stands in the watched repositories at their newest scanned commits."""
+"""`unsorry theorems`: what stands in the watched repositories, and what each theorem was before."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import sqlite3
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daemon.cli.context import Config, Json, Repo, locate, view
-from daemon.cli.render import emit_json, note, row_json, say, table
+from daemon.cli.context import (
+    MOST,
+    AsOf,
+    Config,
+    Json,
+    Repo,
+    above,
+    locate,
+    merged_as_of,
+    merged_config,
+    merged_json,
+    view,
+)
+from daemon.cli.exits import CliError
+from daemon.cli.render import ago, clean, emit_json, fields, note, row_json, say, styled, table
 from daemon.cli.repos import resolve
-from daemon.cli.sorries import Every
+from daemon.cli.sorries import Branch, Every
+
+if TYPE_CHECKING:
+    from store.rows import DeclarationRow, TheoremRow, TheoremVersionRow
 
 SHOWN_TO_PEOPLE = 100
+STATES = ("present", "deleted")
+State = Annotated[str | None, typer.Option("--state", metavar="S", help=f"Only: {', '.join(STATES)}.")]
+Name = Annotated[str | None, typer.Option("--name", metavar="N", help="Only this full name.")]
+EveryKind = Annotated[
+    bool, typer.Option("--all-kinds", help="Also definitions, instances, structures, axioms, …")
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit", metavar="N", min=0, max=MOST, help="At most N; 0 is all. Default: 100, with --json all."
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
-    app.command("theorems", help="List theorems and lemmas, or all declarations.")(theorems)
+    group = typer.Typer(
+        help="List theorems and lemmas, or show the whole life of one.", rich_markup_mode=None
+    )
+    group.callback(invoke_without_command=True)(theorems)
+    group.command("list", help="List what stands in the source (the same as no verb).")(list_verb)
+    group.command("lives", help="List theorems with their ids for life, also deleted ones.")(lives)
+    group.command("show", help="Show one theorem: where it stands, and every version of it.")(show)
+    app.add_typer(group, name="theorems")
 
 
 def theorems(
+    context: typer.Context,
     repo: Repo = None,
-    name: Annotated[str | None, typer.Option("--name", metavar="N", help="Only this full name.")] = None,
-    every_kind: Annotated[
-        bool, typer.Option("--all-kinds", help="Also definitions, instances, structures, axioms, …")
-    ] = False,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit", metavar="N", min=0, help="At most N; 0 is all. Default: 100, with --json all."
-        ),
-    ] = None,
+    name: Name = None,
+    every_kind: EveryKind = False,
+    limit: Limit = None,
     every: Every = False,
+    as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
+    if context.invoked_subcommand is None:
+        _list(
+            repo=repo,
+            name=name,
+            every_kind=every_kind,
+            limit=limit,
+            every=every,
+            as_of=as_of,
+            config=config,
+            as_json=as_json,
+        )
+
+
+def list_verb(
+    context: typer.Context,
+    repo: Repo = None,
+    name: Name = None,
+    every_kind: EveryKind = False,
+    limit: Limit = None,
+    every: Every = False,
+    as_of: AsOf = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    _list(
+        repo=repo if repo is not None else above(context, "repo"),
+        name=name if name is not None else above(context, "name"),
+        every_kind=every_kind or bool(above(context, "every_kind")),
+        limit=limit if limit is not None else above(context, "limit"),
+        every=every or bool(above(context, "every")),
+        as_of=merged_as_of(context, as_of),
+        config=merged_config(context, config),
+        as_json=merged_json(context, as_json),
+    )
+
+
+def _list(
+    *,
+    repo: str | None,
+    name: str | None,
+    every_kind: bool,
+    limit: int | None,
+    every: bool,
+    as_of: str | None,
+    config: Any,
+    as_json: bool,
+) -> None:
     from store import queries
 
-    place = locate(config)
-    most = (0 if as_json else SHOWN_TO_PEOPLE) if limit is None else limit
+    place = locate(config, as_of)
+    most = _most(limit, as_json=as_json)
     with view(place) as database:
         kinds = () if every_kind else queries.THEOREM_KINDS
         rows = queries.theorems(
@@ -51,9 +129,7 @@ def theorems(
     more = bool(most) and len(rows) > most
     rows = rows[:most] if more else rows
     if as_json:
-        emit_json(
-            {"daemon": place.daemon_json(), "theorems": [row_json(row) for row in rows], "truncated": more}
-        )
+        emit_json({**place.head(), "theorems": [row_json(row) for row in rows], "truncated": more})
         return
     if not rows:
         say("no theorem matches" if repo or name else "no theorem is known yet")
@@ -73,5 +149,195 @@ def theorems(
         ],
         shrink=4,
     )
+    _say_more(more, most)
+
+
+def lives(
+    context: typer.Context,
+    repo: Repo = None,
+    branch: Branch = None,
+    state: State = None,
+    name: Name = None,
+    limit: Limit = None,
+    every: Every = False,
+    as_of: AsOf = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    from store import queries
+
+    if state is not None and state not in STATES:
+        raise typer.BadParameter(f'"{state}" is none of {", ".join(STATES)}', param_hint="--state")
+    as_json = merged_json(context, as_json)
+    repo = repo if repo is not None else above(context, "repo")
+    name = name if name is not None else above(context, "name")
+    limit = limit if limit is not None else above(context, "limit")
+    place = locate(merged_config(context, config), merged_as_of(context, as_of))
+    most = _most(limit, as_json=as_json)
+    with view(place) as database:
+        rows = queries.theorem_lives(
+            database,
+            repository=resolve(database, repo),
+            branch=branch,
+            state=state,
+            name=name,
+            watched_only=not (every or above(context, "every")),
+            limit=most + 1 if most else None,
+        )
+    more = bool(most) and len(rows) > most
+    rows = rows[:most] if more else rows
+    if as_json:
+        emit_json({**place.head(), "lives": [row_json(row) for row in rows], "truncated": more})
+        return
+    if not rows:
+        say("no theorem matches" if repo or branch or state or name else "no theorem was followed yet")
+        return
+    several = len({row.repository for row in rows}) > 1
+    table(
+        ("ID", "STATE", "NAME", "FILE", "VERSIONS", "FIRST SEEN", "STATEMENT"),
+        [
+            (
+                row.theorem,
+                row.state,
+                row.name,
+                f"{row.repository} {row.path}" if several else row.path,
+                str(row.versions),
+                ago(row.first_seen_at),
+                row.statement,
+            )
+            for row in rows
+        ],
+        shrink=6,
+    )
+    _say_more(more, most)
+
+
+def show(
+    context: typer.Context,
+    theorem: Annotated[
+        str, typer.Argument(metavar="ID|NAME", help="A theorem's id, its beginning, or a full name.")
+    ],
+    as_of: AsOf = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    from store import queries
+
+    place = locate(merged_config(context, config), merged_as_of(context, as_of))
+    with view(place) as database:
+        found = []
+        for row in _chosen(database, theorem):
+            spot = queries.theorem_place(database, row)
+            versions = queries.theorem_history(
+                database, row.theorem, repository=row.repository, branch=row.branch
+            )
+            found.append((row, spot, versions))
+    if merged_json(context, as_json):
+        branches = [
+            {
+                **row_json(row),
+                "place": row_json(spot, "path", "line", "column", "end_line", "end_column", "n_sorries")
+                if spot
+                else None,
+                "history": [_version_json(version) for version in versions],
+            }
+            for row, spot, versions in found
+        ]
+        emit_json({**place.head(), "theorem": found[0][0].theorem, "branches": branches})
+        return
+    for row, spot, versions in found:
+        _show_one(row, spot, versions)
+
+
+def _chosen(database: sqlite3.Connection, asked: str) -> list[TheoremRow]:
+    """The one theorem that is meant, on each branch that has or had it: by id, by its present identity, or by name."""
+    from store import queries
+
+    rows = (
+        queries.theorem_by_name(database, asked)
+        or queries.theorem_by_prefix(database, asked)
+        or queries.theorem_by_identity(database, asked)
+        or queries.theorem_by_earlier_name(database, asked)
+    )
+    exact = [row for row in rows if row.theorem == asked]
+    if exact:
+        return exact
+    present = [row for row in rows if row.state == "present"]
+    ids = sorted({row.theorem for row in rows})
+    if len({row.theorem for row in present}) == 1:
+        ids = [present[0].theorem]
+    if len(ids) == 1:
+        return [row for row in rows if row.theorem == ids[0]]
+    if ids:
+        shown = ", ".join(f"{row.theorem} ({row.state}, {row.path})" for row in rows[:5])
+        more = ", …" if len(rows) > 5 else ""
+        raise CliError(f'"{asked}" may be any of several theorems; name one by its id: {shown}{more}')
+    if queries.theorems(database, name=asked, limit=1):
+        raise CliError(
+            f"{asked}: it stands in the source and was not followed yet: its history begins with the next scanned "
+            "commit that changes a theorem of its branch"
+        )
+    raise CliError(f'no theorem has the name or the id "{asked}"; `unsorry theorems lives` lists them')
+
+
+def _show_one(row: TheoremRow, spot: DeclarationRow | None, versions: list[TheoremVersionRow]) -> None:
+    say(f"{styled(row.theorem, 'bold')}  {row.state}")
+    fields(
+        (
+            ("name", clean(f"{row.kind} {row.name}")),
+            ("place", clean(f"{spot.path}:{spot.line}:{spot.column}" if spot else f"was in {row.path}")),
+            ("repository", f"{row.repository} ({row.branch})"),
+            ("statement", clean(row.statement)),
+            ("sorrys", str(spot.n_sorries) if spot and spot.n_sorries else ""),
+        )
+    )
+    say(styled("history", "bold"))
+    before: TheoremVersionRow | None = None
+    for version in versions:
+        steps = version.steps.replace(",", ", ")
+        say(f"  {ago(version.recorded_at):<10} {version.sha[:10]}  {steps}")
+        for line in _changes(before, version):
+            say(f"    {clean(line)}")
+        before = version
+
+
+def _changes(before: TheoremVersionRow | None, version: TheoremVersionRow) -> list[str]:
+    """What a version has other than the one before it, a line each."""
+    if before is None:
+        return [f"{version.name} in {version.path}", version.statement]
+    changes = [
+        f"{old} -> {new}"
+        for old, new in (
+            (before.name, version.name),
+            (before.path, version.path),
+            (before.statement, version.statement),
+        )
+        if old != new
+    ]
+    if before.n_sorries != version.n_sorries and version.steps != "deleted":
+        changes.append(f"sorrys: {before.n_sorries} -> {version.n_sorries}")
+    return changes
+
+
+def _version_json(version: TheoremVersionRow) -> dict[str, Any]:
+    names = (
+        "seq",
+        "sha",
+        "recorded_at",
+        "name",
+        "path",
+        "statement",
+        "statement_hash",
+        "text_hash",
+        "n_sorries",
+    )
+    return {"steps": version.steps.split(","), **row_json(version, *names)}
+
+
+def _most(limit: int | None, *, as_json: bool) -> int:
+    return (0 if as_json else SHOWN_TO_PEOPLE) if limit is None else limit
+
+
+def _say_more(more: bool, most: int) -> None:
     if more:
         note(f"unsorry: only the first {most}; --limit 0 shows all")

@@ -32,16 +32,14 @@ def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
             raise JobError("no_luck", "no luck this time", remedy="wait")
         case "defect":
             raise RuntimeError("boom")
+        case "crash_while_staging" | "hang_while_staging":
+            _stage_half(reporter, hang=behave.startswith("hang"))
         case "crash" | "crash_after_events":
             os.kill(os.getpid(), signal.SIGSEGV)
         case "exit":
             os._exit(3)
-        case "garbage":
-            reporter._out.write("this is no JSON\n")
-            reporter._out.flush()
-            time.sleep(60)
-        case "endless":
-            reporter._out.write("x" * 5000)
+        case "garbage" | "endless":
+            reporter._out.write("this is no JSON\n" if behave == "garbage" else "x" * 5000)
             reporter._out.flush()
             time.sleep(60)
         case "forbidden":
@@ -71,6 +69,19 @@ def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
         case "memory":
             return {"size": len(bytearray(2**33))}
     return {"behaved": behave}
+
+
+def _stage_half(reporter: Reporter, *, hang: bool) -> None:
+    """Get stuck, or be killed, with an artifact written and not yet under its name."""
+
+    def never_synced(fd: Any) -> None:  # noqa: ARG001 - the name that os.fsync has for it
+        print("staging", file=sys.stderr, flush=True)  # noqa: T201
+        if hang:
+            time.sleep(600)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    os.fsync = never_synced
+    reporter.stage(b"weights" * 10_000)
 
 
 def _leave_children() -> None:

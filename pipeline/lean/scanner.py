@@ -1,9 +1,10 @@
 """Read Lean 4 source without Lean: declarations, statements, imports, and sorrys with their exact bytes.
 
-`scan_source` gives the record that the log keeps; `parse` gives the commands as well, for the prover and the gate.
-Neither raises on any input: what cannot be read as it stands is named in `error` and the rest is still read. Bytes
-that are no UTF-8 count as one column each and show as U+FFFD, and byte offsets are into the file as it is. Both
-are linear in the size of the file. Carriage returns and a byte order mark are white space and no error.
+`scan_source` gives the record that the log keeps; `parse` gives the commands as well, for the prover and the gate,
+and `read_file` what tells a new proof from an old one. None raises on any input: what cannot be read as it stands is
+named in `error` and the rest is still read. Bytes that are no UTF-8 count as one column each and show as U+FFFD, and
+byte offsets are into the file as it is. All are linear in the size of the file. Carriage returns and a byte order
+mark are white space and no error.
 
 It is a reader of text: it knows nothing of what macros expand to, and takes the project's commands for what
 they look like (see `source_commands`). What only Lean can know is the tracer's business.
@@ -20,7 +21,7 @@ from pipeline.lean.source_commands import RawCommand, Split, split
 from pipeline.lean.source_declarations import Scopes, anonymous, name_parts, read_head, scope_name
 from pipeline.lean.source_sorries import candidates, context_hash, read_sorries
 from store.identity import normalise, short_hash
-from store.scanned import Declaration, ScannedFile, Sorry
+from store.scanned import Declaration, ReadFile, ScannedFile, Sorry
 
 _SCOPE_KINDS = frozenset({"namespace", "section", "end", "mutual"})
 _STATE_KINDS = frozenset({"open", "variable", "universe", "set_option", "include", "omit", "export"})
@@ -94,6 +95,11 @@ def scan_source(data: bytes, *, path: str) -> ScannedFile:
     return _Reader(data).scan(path)
 
 
+def read_file(data: bytes, *, path: str) -> ReadFile:
+    """Read one file as `scan_source` does, and hash each declaration's proof or value. Never raises."""
+    return _Reader(data).read(path)
+
+
 def parse(data: bytes, *, path: str = "") -> SourceFile:
     """Read one file with its commands. Never raises."""
     reader = _Reader(data)
@@ -109,9 +115,10 @@ def parse(data: bytes, *, path: str = "") -> SourceFile:
 
 @dataclass(slots=True)
 class _Found:
-    """A declaration's borders in the text, beside its record."""
+    """A declaration's borders in the text and the end of its statement, beside its record."""
 
     start: int
+    stated: int
     end: int
     record: Declaration
 
@@ -128,7 +135,15 @@ class _Reader:
         self.mutual_ends: dict[int, int] = {}
 
     def scan(self, path: str) -> ScannedFile:
+        return self._scanned(path, self._declarations())
+
+    def read(self, path: str) -> ReadFile:
         found = self._declarations()
+        code = self.lexed.code
+        hashes = (short_hash("proof", printable(normalise(code[item.stated : item.end]))) for item in found)
+        return ReadFile(self._scanned(path, found), tuple(hashes))
+
+    def _scanned(self, path: str, found: list[_Found]) -> ScannedFile:
         problems = [self.problem] if self.problem else []
         nul = self.lexed.text.find("\0")
         if nul >= 0:
@@ -173,6 +188,7 @@ class _Reader:
         return [
             _Found(
                 start,
+                head.end,
                 end,
                 Declaration(
                     name=printable(scopes.qualify(name or anonymous(head.kind))),

@@ -6,7 +6,6 @@ the same tables. `apply` is the only way in.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -15,11 +14,45 @@ from typing import Any
 from store import events as ev
 from store.envelope import StoredEvent
 from store.errors import MalformedEventError
-from store.projections import jobs, proofs, repositories, scans, service, sorries
+from store.model_events import CheckpointPromoted, CheckpointSaved, EvaluationFinished
+from store.projections import (
+    jobs,
+    models,
+    proofs,
+    repositories,
+    scans,
+    service,
+    sorries,
+    splits,
+    theorems,
+    traces,
+)
+from store.projections.rows import payload
 from store.reader import LogReader
 from store.scanned import ScannedFile
+from store.theoremlife import TheoremStep
+from store.trace_events import CommitTraced, FileTraced, TracedFileRemoved, TraceWithdrawn
 
 Handler = Callable[[sqlite3.Connection, StoredEvent, Any], None]
+PayloadHandler = Callable[[sqlite3.Connection, StoredEvent, Any, LogReader], None]
+
+
+def _file_scanned(db: sqlite3.Connection, event: StoredEvent, body: ev.FileScanned, log: LogReader) -> None:
+    scan = ScannedFile.from_json(payload(log, body.scan.sha256))
+    scans.file_scanned(db, event, body, scan)
+
+
+def _theorems_followed(
+    db: sqlite3.Connection, event: StoredEvent, body: ev.TheoremsFollowed, log: LogReader
+) -> None:
+    steps = [TheoremStep.from_json(item) for item in payload(log, body.steps.sha256)]
+    theorems.theorems_followed(db, event, body, steps)
+
+
+def _commit_traced(db: sqlite3.Connection, event: StoredEvent, body: CommitTraced) -> None:
+    traces.commit_traced(db, event, body)
+    splits.commit_traced(db, event, body)
+
 
 HANDLERS: Mapping[type[ev.EventBody], Handler] = MappingProxyType(
     {
@@ -53,9 +86,34 @@ HANDLERS: Mapping[type[ev.EventBody], Handler] = MappingProxyType(
         ev.ProofChecked: proofs.proof_checked,
         ev.ProofVerified: proofs.proof_verified,
         ev.ProofRejected: proofs.proof_rejected,
+        TracedFileRemoved: traces.traced_file_removed,
+        CommitTraced: _commit_traced,
+        TraceWithdrawn: traces.trace_withdrawn,
+        CheckpointSaved: models.checkpoint_saved,
+        CheckpointPromoted: models.checkpoint_promoted,
+        EvaluationFinished: models.evaluation_finished,
     }
 )
-"""`FileScanned` is missing here because it alone needs a payload: see `apply`."""
+"""The events that say all themselves."""
+
+PAYLOAD_HANDLERS: Mapping[type[ev.EventBody], PayloadHandler] = MappingProxyType(
+    {
+        ev.FileScanned: _file_scanned,
+        ev.TheoremsFollowed: _theorems_followed,
+        FileTraced: traces.file_traced,
+    }
+)
+"""The events whose payload lies in the log's blob table."""
+
+_UNFIT = (
+    sqlite3.IntegrityError,
+    sqlite3.ProgrammingError,  # a payload has a list or an object where a column takes text or a number
+    OverflowError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,  # a payload has null or a list where text belongs
+)
 
 
 def apply(connection: sqlite3.Connection, event: StoredEvent, body: ev.EventBody, log: LogReader) -> None:
@@ -65,12 +123,13 @@ def apply(connection: sqlite3.Connection, event: StoredEvent, body: ev.EventBody
         MalformedEventError: its payload, or a value in it, cannot stand in the tables.
         BlobMissingError, BlobCorruptError: its payload is absent or damaged.
     """
+    kind = type(body)
     try:
-        if isinstance(body, ev.FileScanned):
-            scan = ScannedFile.from_json(json.loads(log.blob(body.scan.sha256)))
-            scans.file_scanned(connection, event, body, scan)
+        handler = HANDLERS.get(kind)
+        if handler is not None:
+            handler(connection, event, body)
         else:
-            HANDLERS[type(body)](connection, event, body)
-    except (sqlite3.IntegrityError, OverflowError, ValueError, KeyError, TypeError) as error:
+            PAYLOAD_HANDLERS[kind](connection, event, body, log)
+    except _UNFIT as error:
         reason = f"{type(error).__name__}: {error}"
         raise MalformedEventError(event.seq, event.type, event.schema_version, reason) from error

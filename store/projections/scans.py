@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
+from collections.abc import Iterable
 
 from store import events as ev
 from store.envelope import StoredEvent
@@ -35,9 +36,11 @@ def file_scanned(
         },
         once={},
     )
-    difference = Counter(declaration.kind for declaration in scan.declarations)
-    difference.subtract(_forget_declarations(db, where))
-    sorries = Counter(sorry.index for sorry in scan.sorries)
+    before = _forget_declarations(db, where)
+    known = {(name, statement_hash): theorem for _, name, statement_hash, theorem in before}
+    sorries: dict[int, int] = {}
+    for sorry in scan.sorries:
+        sorries[sorry.index] = sorries.get(sorry.index, 0) + 1
     db.executemany(
         'INSERT INTO declarations (repository, branch, path, "index", theorem, name, kind, statement, '
         'statement_hash, text_hash, line, "column", end_line, end_column, n_sorries) '
@@ -46,7 +49,8 @@ def file_scanned(
             (
                 *where,
                 index,
-                theorem_id(body.repository, item.name, item.statement_hash),
+                known.get((item.name, item.statement_hash))
+                or theorem_id(body.repository, item.name, item.statement_hash),
                 item.name,
                 item.kind,
                 item.statement,
@@ -56,21 +60,20 @@ def file_scanned(
                 item.column,
                 item.end_line,
                 item.end_column,
-                sorries[index],
+                sorries.get(index, 0),
             )
             for index, item in enumerate(scan.declarations)
         ],
     )
-    _tally(db, body.repository, body.branch, difference)
+    _tally(db, where, (row[0] for row in before), (item.kind for item in scan.declarations))
 
 
 def file_removed(db: sqlite3.Connection, _event: StoredEvent, body: ev.FileRemoved) -> None:
     """Forget a file and its declarations; its sorrys have events of their own."""
     where = (body.repository, body.branch, body.path)
-    gone: Counter[str] = Counter()
-    gone.subtract(_forget_declarations(db, where))
+    before = _forget_declarations(db, where)
     db.execute("DELETE FROM files WHERE repository = ? AND branch = ? AND path = ?", where)
-    _tally(db, body.repository, body.branch, gone)
+    _tally(db, where, (row[0] for row in before), ())
 
 
 def commit_scanned(db: sqlite3.Connection, event: StoredEvent, body: ev.CommitScanned) -> None:
@@ -87,29 +90,33 @@ def commit_scanned(db: sqlite3.Connection, event: StoredEvent, body: ev.CommitSc
     )
 
 
-def _forget_declarations(db: sqlite3.Connection, where: tuple[str, str, str]) -> Counter[str]:
-    kinds = Counter(
-        dict(
-            db.execute(
-                "SELECT kind, count(*) FROM declarations WHERE repository = ? AND branch = ? AND path = ? "
-                "GROUP BY kind",
-                where,
-            )
-        )
-    )
-    if kinds:
+def _forget_declarations(
+    db: sqlite3.Connection, where: tuple[str, str, str]
+) -> list[tuple[str, str, str, str]]:
+    """Remove a file's declarations; return the kind, name, statement's hash and identity of each."""
+    rows = db.execute(
+        "SELECT kind, name, statement_hash, theorem FROM declarations "
+        "WHERE repository = ? AND branch = ? AND path = ?",
+        where,
+    ).fetchall()
+    if rows:
         db.execute("DELETE FROM declarations WHERE repository = ? AND branch = ? AND path = ?", where)
-    return kinds
+    return rows
 
 
-def _tally(db: sqlite3.Connection, repository: str, branch: str, difference: Counter[str]) -> None:
-    changed = [(repository, branch, kind, number) for kind, number in difference.items() if number]
-    if not changed:
+def _tally(
+    db: sqlite3.Connection, where: tuple[str, str, str], before: Iterable[str], now: Iterable[str]
+) -> None:
+    before, now = sorted(before), sorted(now)
+    if before == now:
         return
+    difference = Counter(now)
+    difference.subtract(before)
+    repository, branch, _ = where
     db.executemany(
         "INSERT INTO tallies (repository, branch, kind, declarations) VALUES (?, ?, ?, ?) "
         "ON CONFLICT (repository, branch, kind) DO UPDATE SET declarations = declarations + excluded.declarations",
-        changed,
+        [(repository, branch, kind, number) for kind, number in difference.items() if number],
     )
     db.execute(
         "DELETE FROM tallies WHERE repository = ? AND branch = ? AND declarations = 0", (repository, branch)

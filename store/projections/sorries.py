@@ -10,12 +10,23 @@ after a revert), that proof holds there too.
 from __future__ import annotations
 
 import sqlite3
+from operator import attrgetter
 
 from store import events as ev
 from store.envelope import StoredEvent
-from store.projections.rows import upsert
+from store.projections.rows import quoted, upsert
 
+# Where a statement names an index: left to itself SQLite, which has no statistics here, takes one that reads all sorrys
+# of the repository, or all verified proofs.
 _SORRY = "repository = ? AND branch = ? AND sorry = ?"
+_PLACE = tuple(ev.SorryPlace.model_fields)
+_place_of = attrgetter(*_PLACE)
+_SET_PLACE = f"UPDATE sorries SET {', '.join(f'{name} = ?' for name in quoted(_PLACE))}, updated_sha = ?"
+_SET_PLACE_ONLY = f"{_SET_PLACE} WHERE {_SORRY}"
+_SET_PLACE_WITHOUT_PROOF = (
+    f"{_SET_PLACE}, verified_proof = NULL, state = CASE state WHEN 'verified' THEN 'open' ELSE state END "
+    f"WHERE {_SORRY}"
+)
 
 
 def sorry_opened(db: sqlite3.Connection, event: StoredEvent, body: ev.SorryOpened) -> None:
@@ -25,8 +36,8 @@ def sorry_opened(db: sqlite3.Connection, event: StoredEvent, body: ev.SorryOpene
         db,
         "sorries",
         key=_key(body),
-        values=_place(body.place)
-        | {
+        values={
+            **dict(zip(_PLACE, _place_of(body.place), strict=True)),
             "state": "open" if proof is None else "verified",
             "updated_sha": body.sha,
             "closed_sha": None,
@@ -94,7 +105,7 @@ def proof_stands(db: sqlite3.Connection, event: StoredEvent, *, proof: str, deta
     _for_each(
         db,
         event,
-        "SELECT s.repository, s.branch, s.sorry, p.sha FROM proofs p JOIN sorries s "
+        "SELECT s.repository, s.branch, s.sorry, p.sha FROM proofs p JOIN sorries s INDEXED BY sorries_by_id "
         "ON s.repository = p.repository AND s.sorry = p.sorry AND s.blob = p.blob "
         "WHERE p.proof = ? AND s.state = 'open' ORDER BY s.branch",
         proof,
@@ -109,8 +120,8 @@ def proof_falls(db: sqlite3.Connection, event: StoredEvent, *, proof: str, detai
     _for_each(
         db,
         event,
-        "SELECT s.repository, s.branch, s.sorry, s.updated_sha FROM sorries s "
-        "JOIN proofs p ON p.sorry = s.sorry AND p.repository = s.repository "
+        "SELECT s.repository, s.branch, s.sorry, s.updated_sha FROM proofs p JOIN sorries s INDEXED BY sorries_by_id "
+        "ON s.repository = p.repository AND s.sorry = p.sorry "
         "WHERE p.proof = ? AND s.verified_proof = p.proof AND s.state = 'verified' ORDER BY s.branch",
         proof,
         "UPDATE sorries SET state = 'open', verified_proof = nullif(?, verified_proof)",
@@ -129,7 +140,8 @@ def _for_each(
 
 def _verified_proof(db: sqlite3.Connection, body: ev.SorryOpened) -> str | None:
     row = db.execute(
-        "SELECT proof FROM proofs WHERE sorry = ? AND repository = ? AND blob = ? AND state = 'verified' "
+        "SELECT proof FROM proofs INDEXED BY ix_proofs_sorry "
+        "WHERE sorry = ? AND repository = ? AND blob = ? AND state = 'verified' "
         "ORDER BY checked_at, proof LIMIT 1",
         (body.sorry, body.repository, body.place.blob),
     ).fetchone()
@@ -139,13 +151,8 @@ def _verified_proof(db: sqlite3.Connection, body: ev.SorryOpened) -> str | None:
 def _update_place(
     db: sqlite3.Connection, body: ev.SorryEvent, place: ev.SorryPlace, *, keeps_proof: bool
 ) -> None:
-    values = _place(place) | {"updated_sha": body.sha}
-    assignments = ", ".join(f'"{name}" = ?' for name in values)
-    if not keeps_proof:
-        assignments += (
-            ", verified_proof = NULL, state = CASE state WHEN 'verified' THEN 'open' ELSE state END"
-        )
-    db.execute(f"UPDATE sorries SET {assignments} WHERE {_SORRY}", (*values.values(), *_where(body)))
+    statement = _SET_PLACE_ONLY if keeps_proof else _SET_PLACE_WITHOUT_PROOF
+    db.execute(statement, (*_place_of(place), body.sha, *_where(body)))
 
 
 def _key(body: ev.SorryEvent) -> dict[str, str]:
@@ -154,10 +161,6 @@ def _key(body: ev.SorryEvent) -> dict[str, str]:
 
 def _where(body: ev.SorryEvent) -> tuple[str, str, str]:
     return (body.repository, body.branch, body.sorry)
-
-
-def _place(place: ev.SorryPlace) -> dict[str, str | int]:
-    return {name: getattr(place, name) for name in ev.SorryPlace.model_fields}
 
 
 def _spot(place: ev.SorryPlace) -> str:

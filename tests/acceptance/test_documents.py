@@ -17,19 +17,21 @@ UNSORRY = Path(sys.executable).with_name("unsorry")
 DOCUMENTS = sorted(
     [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]
 )
-READING_VERBS = ("status", "repos", "sorries", "theorems", "proofs", "jobs", "events")
+READING_VERBS = ("status", "repos", "sorries", "theorems", "proofs", "jobs", "events", "curriculum")
 
 
 def named_verbs() -> set[tuple[str, ...]]:
     """Every `unsorry VERB` that stands as code in a document, with its sub-verb where it has one."""
     found: set[tuple[str, ...]] = set()
-    groups = {"db", "config", "proofs", "jobs", "sorries"}
+    groups = {"db", "config", "proofs", "jobs", "sorries", "theorems", "import", "export"}
     for document in DOCUMENTS:
         text = document.read_text(encoding="utf-8")
         code = re.findall(r"```[a-z]*\n(.*?)```", text, re.DOTALL) + re.findall(r"`([^`\n]+)`", text)
         # A command stands at the start of its line, but for a prompt, sudo or a folder; the rest is prose or output.
         for words in re.findall(
-            r"^(?:\$ )?(?:sudo )?\S*?\bunsorry ([a-z]+\b(?!:)(?: [a-z]+)?)", "\n".join(code), re.MULTILINE
+            r"^(?:\$ )?(?:sudo )?\S*?\bunsorry ([a-z]+\b(?!:)(?: [a-z]+(?:-[a-z]+)?)?)",
+            "\n".join(code),
+            re.MULTILINE,
         ):
             verb = tuple(words.split())
             found.add(verb if verb[0] in groups else verb[:1])

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from store import events as ev
-from store.database import DynamicDatabase
 from store.log import EventLog, Expect, NewEvent
 from store.scanned import Declaration, ScannedFile
+from store.view import View
 
 REPOSITORY = "github.com/demo/one"
 TIP = "a" * 40
@@ -85,7 +85,7 @@ class StateFolder:
                 return
             reader = log.reader()
             try:
-                database = DynamicDatabase.open(self.state / "database.db", reader)
+                database = View.open(self.state / "database.db", reader)
                 try:
                     database.catch_up()
                 finally:
@@ -181,6 +181,10 @@ def fill(folder: StateFolder) -> None:
     folder.add(stream, ev.SorryMoved(
         repository=REPOSITORY, branch="main", sha=TIP, sorry=SORRY, place=sorry_place("Demo.alpha", line=14),
         what=("line",),
+    ))  # fmt: skip
+    folder.add(stream, ev.TheoremsFollowed(
+        repository=REPOSITORY, branch="main", sha=TIP, baseline=True, unread=(), counts={"appeared": 2},
+        steps=folder.blob(b"[]"),
     ))  # fmt: skip
     folder.add(stream, ev.CommitScanned(
         repository=REPOSITORY, branch="main", sha=TIP, base=None, include=("**/*.lean",), exclude=(),

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import shutil
 import sqlite3
 import stat
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
+
+from store.events import DaemonStopped
+from store.log import EventLog, Expect, NewEvent
 
 
 class Folder(Protocol):
@@ -95,6 +100,31 @@ def test_a_backup_is_one_private_file_that_restores_to_the_same_view(filled: Fol
     target.rename(filled.state / "events.db")
     assert filled.unsorry("db", "rebuild").code == 0
     assert rows(filled.state / "database.db") == before
+
+
+def test_what_backup_says_about_restoring_holds_beside_the_wal_that_a_killed_daemon_left(
+    filled: Folder,
+) -> None:
+    told = filled.unsorry("db", "backup", "copy.db").out
+    left = filled.root / "left"
+    left.mkdir()
+    with EventLog.open(filled.state / "events.db") as log:
+        bodies = [NewEvent("daemon", DaemonStopped(reason="x" * 4000, pid=number)) for number in range(30)]
+        log.append(bodies, expect={"daemon": Expect.ANY})
+        for name in ("events.db", "events.db-wal"):
+            shutil.copy(filled.state / name, left)
+    for path in left.iterdir():
+        path.replace(filled.state / path.name)  # as it lies there after a SIGKILL
+    assert filled.unsorry("db", "check", "--json").json["events"] > 30
+    aside = re.findall(r"events\.db(?:-\w+)?", told.split(" aside ")[0])
+    assert aside == ["events.db", "events.db-wal", "events.db-shm"]
+    for name in aside:
+        (filled.state / name).replace(left / name)
+    (filled.root / "copy.db").replace(filled.state / "events.db")
+    assert filled.unsorry("db", "rebuild").code == 0
+    answer = filled.unsorry("db", "check", "--json")
+    assert (answer.json["sound"], answer.json["events"] < 30) == (True, True)
+    assert filled.unsorry("db", "verify").code == 0
 
 
 def test_a_backup_overwrites_nothing(filled: Folder) -> None:

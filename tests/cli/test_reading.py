@@ -109,7 +109,8 @@ def test_an_ambiguous_or_unknown_id_is_an_error_that_says_so(filled: Folder) -> 
     assert none.code == 1
     assert "unsorry proofs" in none.err
     assert filled.unsorry("proofs", "show", "d0", "--json").json["proof"]["proof"] == PROOF
-    assert filled.unsorry("sorries", "show", "%").code == 1
+    nothing = filled.unsorry("sorries", "show", "%")
+    assert (nothing.code, "`unsorry sorries` lists them" in nothing.err) == (1, True)
     assert filled.unsorry("jobs", "show", "prove-").code == 1
 
 

@@ -286,7 +286,7 @@ def test_a_rebuild_is_not_called_the_daemon(filled: Folder) -> None:
     finally:
         held.release()
     assert (document["daemon"]["running"], document["daemon"]["pid"]) == (False, None)
-    assert codes(document)[0] == "rebuilding"
+    assert codes(document)[0] == "kept_away"
     assert str(os.getpid()) in document["problems"][0]["message"]
     assert refused.code == 75
     assert "unsorry db rebuild is at work" in refused.err

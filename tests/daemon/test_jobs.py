@@ -138,7 +138,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_a_job_that_succeeds_has_both_ends_and_its_events_between_them(house: House) -> None:
+def test_s16_a_job_that_succeeds_has_both_ends_and_its_events_between_them(house: House) -> None:
     row = run(house, "succeed")
     assert types(house) == ["job_started", "file_scanned", "commit_scanned", "job_succeeded"]
     assert row.state == "succeeded"
@@ -296,7 +296,7 @@ def test_a_job_whose_commit_is_not_there_fails_with_gits_reason(house: House) ->
     assert (row.state, row.reason) == ("failed", "worktree")
 
 
-def test_what_a_killed_daemon_left_is_ended_recorded_and_swept_by_the_next_one(house: House) -> None:
+def test_c06_what_a_killed_daemon_left_is_ended_recorded_and_swept_by_the_next_one(house: House) -> None:
     # The daemon is forked here, so that it can die as daemons die: at once, with a job running.
     child = os.fork()
     if child == 0:
@@ -333,7 +333,7 @@ def test_what_a_killed_daemon_left_is_ended_recorded_and_swept_by_the_next_one(h
     assert asyncio.run(next_start())[0] == 0
 
 
-def test_a_job_asks_to_die_with_its_daemon(house: House) -> None:
+def test_c06_a_job_asks_to_die_with_its_daemon(house: House) -> None:
     child = os.fork()
     if child == 0:
         with contextlib.suppress(BaseException):
@@ -354,6 +354,56 @@ def test_a_job_asks_to_die_with_its_daemon(house: House) -> None:
     for pid in children(house, "hang"):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+def test_c08_a_job_killed_while_it_writes_an_artifact_leaves_nothing_and_can_be_run_again(
+    house: House,
+) -> None:
+    """No trainer stands yet; a checkpoint will be staged as every artifact is (`Reporter.stage`)."""
+
+    async def go() -> tuple[JobRow, bool, JobRow]:
+        async with bench(house) as b:
+            crashed = await b.run(b.due("crash_while_staging"))
+            left = (attempt_folder(house, "crash_while_staging") / "staging").exists()
+            return crashed, left, await b.run(b.due("succeed", attempt=2))
+
+    crashed, left, again = asyncio.run(go())
+    assert (crashed.state, crashed.reason) == ("failed", "crashed")
+    assert "signal 9" in crashed.message
+    assert not left
+    assert again.state == "succeeded"
+    assert types(house)[:2] == ["job_started", "job_failed"]
+
+
+def test_c08_an_artifact_half_written_when_the_daemon_was_killed_is_swept_and_never_used(
+    house: House,
+) -> None:
+    """No trainer stands yet; a checkpoint will be staged as every artifact is (`Reporter.stage`)."""
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+
+            async def go() -> None:
+                async with bench(house) as b:
+                    b.runner.start(b.due("hang_while_staging"))
+                    await asyncio.sleep(60)
+
+            asyncio.run(go())
+        os._exit(0)
+    staging = attempt_folder(house, "hang_while_staging") / "staging"
+    wait_until(lambda: staging.exists() and list(staging.iterdir()))
+    (half,) = staging.iterdir()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert half.suffix == ".tmp"  # not under the name by which an event could cite it
+
+    async def next_start() -> int:
+        async with house.opened() as parts:
+            return await recover(ledger=parts.ledger, git=parts.git, paths=parts.settings.paths, keep=10)
+
+    assert asyncio.run(next_start()) == 1
+    assert not staging.exists()
+    assert types(house) == ["job_started", "job_interrupted"]
 
 
 def test_old_job_folders_go_beyond_the_number_that_is_kept(house: House) -> None:

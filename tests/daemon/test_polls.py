@@ -291,7 +291,7 @@ def test_a_lost_mirror_is_fetched_again_and_nothing_is_recorded_twice(house: Hou
     assert [about(event) for event in house.events("commit_observed")] == ["first", "second"]
 
 
-def test_a_fetch_that_was_never_recorded_is_recorded_by_the_next_poll(house: House) -> None:
+def test_c10_a_fetch_that_was_never_recorded_is_recorded_by_the_next_poll(house: House) -> None:
     remote = house.remote("demo")
     remote.commit("first")
     house.write(repos=[remote.path])

@@ -101,7 +101,7 @@ def test_a_kill_at_any_moment_loses_nothing_and_repeats_nothing(house: House, re
     assert verify(settings.paths.events_db, settings.paths.database_db).differences == ()
 
 
-def test_a_second_daemon_is_refused_with_the_first_ones_number(house: House, remote: Remote) -> None:
+def test_s18_a_second_daemon_is_refused_with_the_first_ones_number(house: House, remote: Remote) -> None:
     settings = house.write(repos=[remote.path])
     with house.daemon() as process:
         ready(house, settings)

@@ -176,7 +176,13 @@ def scans(upstream: Upstream, tmp_path: Path) -> Scans:
 
 def test_a_first_scan_reads_every_lean_file_of_the_commit(scans: Scans) -> None:
     outcome = scans.step({"A.lean": OPEN, "B/C.lean": "import A\n" + PROVED, "README.md": "sorry"})
-    assert outcome.types == ["file_scanned", "file_scanned", "sorry_opened", "commit_scanned"]
+    assert outcome.types == [
+        "file_scanned",
+        "file_scanned",
+        "sorry_opened",
+        "theorems_followed",
+        "commit_scanned",
+    ]
     assert outcome.scan("B/C.lean").imports == ("A",)
     (opened,) = outcome.of("sorry_opened")
     assert (opened["place"]["path"], opened["place"]["line"], opened["reopened"]) == ("A.lean", 2, False)
@@ -200,6 +206,7 @@ def test_events_are_one_valid_batch_with_ids_of_their_natural_keys(scans: Scans)
     assert [event["event_id"] for event in outcome.events] == [
         event_id("file_scanned", KEY, "main", sha, "A.lean"),
         event_id("sorry_opened", KEY, "main", sha, opened["sorry"]),
+        event_id("theorems_followed", KEY, "main", sha),
         event_id("commit_scanned", KEY, "main", sha),
     ]
     assert {event["stream"] for event in outcome.events} == {f"repository:{KEY}"}
@@ -207,10 +214,12 @@ def test_events_are_one_valid_batch_with_ids_of_their_natural_keys(scans: Scans)
 
 def test_payloads_are_staged_under_their_hashes(scans: Scans) -> None:
     outcome = scans.step({"A.lean": OPEN, "B.lean": PROVED})
-    assert {item["scan"]["sha256"] for item in outcome.of("file_scanned")} == set(outcome.staged)
+    cited = [item["scan"] for item in outcome.of("file_scanned")]
+    cited += [item["steps"] for item in outcome.of("theorems_followed")]
+    assert {item["sha256"] for item in cited} == set(outcome.staged)
     for digest, payload in outcome.staged.items():
         assert hashlib.sha256(payload).hexdigest() == digest
-    sizes = {item["scan"]["sha256"]: item["scan"]["size_bytes"] for item in outcome.of("file_scanned")}
+    sizes = {item["sha256"]: item["size_bytes"] for item in cited}
     assert sizes == {digest: len(payload) for digest, payload in outcome.staged.items()}
 
 
@@ -218,7 +227,7 @@ def test_a_later_scan_reads_only_what_changed(scans: Scans) -> None:
     scans.step({"A.lean": OPEN, "B.lean": PROVED})
     outcome = scans.step({"C.lean": PROVED})
     assert [item["path"] for item in outcome.of("file_scanned")] == ["C.lean"]
-    assert outcome.types == ["file_scanned", "commit_scanned"]
+    assert outcome.types == ["file_scanned", "theorems_followed", "commit_scanned"]
 
 
 def test_a_life_from_commit_to_commit(scans: Scans) -> None:
@@ -242,7 +251,13 @@ def test_a_life_from_commit_to_commit(scans: Scans) -> None:
 def test_a_moved_file_is_one_gone_and_one_read(scans: Scans) -> None:
     scans.step({"A.lean": OPEN})
     outcome = scans.step({"A.lean": None, "B.lean": OPEN})
-    assert outcome.types == ["file_scanned", "file_removed", "sorry_moved", "commit_scanned"]
+    assert outcome.types == [
+        "file_scanned",
+        "file_removed",
+        "sorry_moved",
+        "theorems_followed",
+        "commit_scanned",
+    ]
     assert outcome.of("file_removed")[0]["path"] == "A.lean"
 
 
@@ -309,6 +324,7 @@ def test_file_names_of_any_kind_are_read(scans: Scans) -> None:
         "file_scanned",
         "sorry_filled",
         "sorry_removed",
+        "theorems_followed",
     ]
 
 
@@ -422,4 +438,10 @@ def test_a_lost_base_is_no_obstacle_where_the_files_are_known(scans: Scans) -> N
     known = [[item["path"], item["blob"]] for item in first.of("file_scanned")]
     sha = scans.upstream.commit({"A.lean": "-- more\n" + OPEN, "B.lean": None})
     outcome = scans.run(sha, base="1" * 40, files=known)
-    assert outcome.types == ["file_scanned", "file_removed", "sorry_moved", "commit_scanned"]
+    assert outcome.types == [
+        "file_scanned",
+        "file_removed",
+        "sorry_moved",
+        "theorems_followed",
+        "commit_scanned",
+    ]

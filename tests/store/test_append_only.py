@@ -72,7 +72,9 @@ def content(path: Path) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("recursive", ["ON", "OFF"])
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
-def test_a_plain_connection_cannot_change_what_is_recorded(path: Path, attack: str, recursive: str) -> None:
+def test_s06_a_plain_connection_cannot_change_what_is_recorded(
+    path: Path, attack: str, recursive: str
+) -> None:
     before = content(path)
     connection = sqlite3.connect(path, isolation_level=None)
     try:
@@ -86,7 +88,7 @@ def test_a_plain_connection_cannot_change_what_is_recorded(path: Path, attack: s
 
 @pytest.mark.skipif(shutil.which("sqlite3") is None, reason="the sqlite3 shell is not installed")
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
-def test_the_sqlite_shell_cannot_change_what_is_recorded(path: Path, attack: str) -> None:
+def test_s06_the_sqlite_shell_cannot_change_what_is_recorded(path: Path, attack: str) -> None:
     before = content(path)
     script = f"PRAGMA recursive_triggers=OFF;\nPRAGMA foreign_keys=OFF;\n{attack};\n"
     done = subprocess.run(["sqlite3", str(path)], input=script, capture_output=True, text=True, timeout=60)
@@ -94,7 +96,7 @@ def test_the_sqlite_shell_cannot_change_what_is_recorded(path: Path, attack: str
     assert content(path) == before
 
 
-def test_the_next_event_can_still_be_added_by_the_rules(path: Path) -> None:
+def test_s06_the_next_event_can_still_be_added_by_the_rules(path: Path) -> None:
     connection = sqlite3.connect(path)
     try:
         connection.execute(f"INSERT INTO events VALUES (NULL, {EVENT.format(version=3)})")
@@ -104,7 +106,7 @@ def test_the_next_event_can_still_be_added_by_the_rules(path: Path) -> None:
     assert check(path).ok
 
 
-def test_a_log_whose_triggers_were_dropped_does_not_pass_the_check(path: Path) -> None:
+def test_s06_a_log_whose_triggers_were_dropped_does_not_pass_the_check(path: Path) -> None:
     connection = sqlite3.connect(path)
     try:
         connection.execute("DROP TRIGGER events_no_delete")

@@ -119,3 +119,60 @@ def test_a_damaged_page_does_not_pass_the_check(tmp_path: Path) -> None:
     except LogError as error:
         problems = f"SQLite: {error}"
     assert "SQLite" in problems
+
+
+def told(path: Path, folder: Path) -> int:
+    """Write a story to a log and return its last seq."""
+    story = Story(3)
+    with EventLog.open(path) as log:
+        for _ in range(5):
+            bodies, payloads = story.tell()
+            last = record(log, bodies, folder=folder, payloads=payloads).last_seq
+    return last
+
+
+VANDALS = {
+    "a flipped byte of a payload": (
+        "blobs_no_update",
+        "UPDATE blobs SET content = flipped(content) WHERE id = 1",
+        "blob ",
+    ),
+    "a row in the middle": ("events_no_delete", "DELETE FROM events WHERE seq = 3", "rows are missing"),
+    "the last row": (
+        "events_no_delete",
+        "DELETE FROM events WHERE seq = (SELECT max(seq) FROM events)",
+        "but the last row is",
+    ),
+    "a payload that events cite": ("blobs_no_delete", "DELETE FROM blobs WHERE id = 1", "is not in the log"),
+    "a trigger": ("events_append_only", "SELECT 1", "trigger events_append_only is gone"),
+    "an index": ("events_no_update", "DROP INDEX events_by_type", "index events_by_type is gone"),
+}
+
+
+@pytest.mark.parametrize("what", VANDALS)
+def test_every_kind_of_loss_is_found_even_where_the_triggers_were_put_back(what: str, tmp_path: Path) -> None:
+    trigger, vandalism, finding = VANDALS[what]
+    path = tmp_path / "events.db"
+    told(path, tmp_path / "staging")
+    assert check(path).ok
+    with closing(sqlite3.connect(path)) as vandal, vandal:
+        vandal.create_function("flipped", 1, lambda data: data[:9] + bytes([data[9] ^ 1]) + data[10:])
+        made = vandal.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (trigger,)).fetchone()[0]
+        vandal.execute(f"DROP TRIGGER {trigger}")
+        vandal.execute(vandalism)
+        if what != "a trigger":
+            vandal.execute(made)
+    problems = check(path).problems
+    assert [problem for problem in problems if finding in problem], problems
+    assert what == "a trigger" or not [problem for problem in problems if "trigger" in problem]
+
+
+def test_a_trigger_that_was_weakened_under_its_name_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "events.db"
+    told(path, tmp_path / "staging")
+    with closing(sqlite3.connect(path)) as vandal, vandal:
+        vandal.execute("DROP TRIGGER events_no_update")
+        vandal.execute("CREATE TRIGGER events_no_update BEFORE UPDATE ON events BEGIN SELECT 1; END")
+    assert check(path).problems == (
+        "trigger events_no_update is not what it should be: rows may have been changed",
+    )

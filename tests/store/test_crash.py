@@ -1,7 +1,8 @@
-"""Kill the process at the numbered crash points, with SIGKILL, and look at what is left.
+"""Kill the process at the numbered crash points of the store, with SIGKILL, and look at what is left.
 
 A child does real work on real files and dies where the test says: inside SQLite through a trace callback, or
 at a random moment. What it acknowledged on standard output must be there, and nothing may be half there.
+c01 to c04, c09, c11 and c12 are here; those of the daemon and its jobs in tests/daemon/test_crash_points.py.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from pathlib import Path
 import pytest
 
 from store.backup import backup, check
-from store.database import DynamicDatabase
 from store.envelope import Appended
 from store.errors import LogError
 from store.events import DaemonStopped
 from store.log import EventLog, Expect, LogReader, NewEvent
 from store.projector import rebuild, verify
 from store.testing_events import Story, record
+from store.view import View
 
 PRELUDE = """
 import os, signal, sys
 from pathlib import Path
 from store.backup import backup
-from store.database import DynamicDatabase
+from store.view import View
 from store.events import DaemonStopped
 from store.log import EventLog, Expect, NewEvent
 from store.projector import rebuild
@@ -89,24 +90,36 @@ def tell(folder: Path, batches: int, *, seed: int = 3) -> None:
             record(log, bodies, folder=folder / "staging", payloads=payloads)
 
 
-@pytest.mark.parametrize("point", ["BEGIN", "INSERT INTO events", "COMMIT"])
-def test_c1_c2_killed_before_the_commit_nothing_is_recorded_and_no_number_is_lost(
+def test_c01_killed_before_begin_nothing_is_recorded(tmp_path: Path) -> None:
+    append(tmp_path, 1)
+    kill_an_append_at(tmp_path, "BEGIN")
+    assert pids(tmp_path) == [1]
+    assert append(tmp_path, 2) == Appended(2, 2, repeated=False, versions={"daemon": 2})
+
+
+@pytest.mark.parametrize("point", ["INSERT INTO events", "COMMIT"])
+def test_c02_killed_between_insert_and_commit_nothing_is_recorded_and_no_number_is_lost(
     tmp_path: Path, point: str
 ) -> None:
     append(tmp_path, 1)
+    kill_an_append_at(tmp_path, point)
+    assert pids(tmp_path) == [1]
+    assert append(tmp_path, 2) == Appended(2, 2, repeated=False, versions={"daemon": 2})
+    assert check(tmp_path / "events.db").ok
+
+
+def kill_an_append_at(folder: Path, point: str) -> None:
     run_until_killed(
-        tmp_path,
+        folder,
         f"""
 log = EventLog.open(folder / "events.db")
 die_at(log._connection, {point!r})
 log.append([event(2), event(3)], expect={{"daemon": 1}})
 """,
     )
-    assert pids(tmp_path) == [1]
-    assert append(tmp_path, 2) == Appended(2, 2, repeated=False)
 
 
-def test_c3_killed_after_the_commit_a_retry_returns_the_first_result(tmp_path: Path) -> None:
+def test_c03_killed_after_the_commit_a_retry_returns_the_first_result(tmp_path: Path) -> None:
     run_until_killed(
         tmp_path,
         """
@@ -115,11 +128,11 @@ log.append([event(1)], expect={"daemon": 0})
 die()
 """,
     )
-    assert append(tmp_path, 1) == Appended(1, 1, repeated=True)
+    assert append(tmp_path, 1) == Appended(1, 1, repeated=True, versions={"daemon": 1})
     assert pids(tmp_path) == [1]
 
 
-def test_a_log_killed_while_it_is_made_can_be_opened(tmp_path: Path) -> None:
+def test_c02_a_log_killed_while_it_is_made_can_be_opened(tmp_path: Path) -> None:
     run_until_killed(
         tmp_path,
         """
@@ -138,9 +151,9 @@ finally:
 
 @pytest.mark.parametrize(
     ("statement", "nth"),
-    [("INSERT INTO", 1), ("INSERT INTO", 200), ("UPDATE checkpoints", 3), ("COMMIT", 3)],
+    [("INSERT INTO", 1), ("INSERT INTO", 200), ("UPDATE view_position", 3), ("COMMIT", 3)],
 )
-def test_c4_killed_inside_a_batch_the_rows_and_the_checkpoint_agree(
+def test_c04_killed_inside_a_batch_the_rows_and_the_checkpoint_agree(
     tmp_path: Path, statement: str, nth: int
 ) -> None:
     tell(tmp_path, 40)
@@ -150,7 +163,7 @@ def test_c4_killed_inside_a_batch_the_rows_and_the_checkpoint_agree(
 from store.log import LogReader
 from store.catchup import catch_up
 log = LogReader.open(folder / "events.db")
-view = DynamicDatabase.open(folder / "database.db", log)
+view = View.open(folder / "database.db", log)
 die_at(view._connection, {statement!r}, {nth})
 catch_up(view._connection, log, batch=7)
 """,
@@ -159,13 +172,15 @@ catch_up(view._connection, log, batch=7)
     assert report.differences == ()
     with LogReader.open(tmp_path / "events.db") as log:
         assert report.position < log.position()
-        with DynamicDatabase.open(tmp_path / "database.db", log) as view:
+        with View.open(tmp_path / "database.db", log) as view:
             assert view.catch_up() == log.position()
     assert verify(tmp_path / "events.db", tmp_path / "database.db").ok
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.003, 0.01, 0.03])
-def test_c9_killed_during_a_rebuild_the_old_or_the_new_view_is_there(tmp_path: Path, after_s: float) -> None:
+def test_c09_killed_while_a_rebuild_is_put_in_place_the_old_or_the_new_view_is_there(
+    tmp_path: Path, after_s: float
+) -> None:
     tell(tmp_path, 60)
     rebuild(tmp_path / "events.db", tmp_path / "database.db")
     with closing(sqlite3.connect(tmp_path / "database.db")) as vandal, vandal:
@@ -194,24 +209,77 @@ rebuild(folder / "events.db", folder / "database.db")
     assert verify(tmp_path / "events.db", tmp_path / "database.db").ok
 
 
-def test_c11_killed_during_a_backup_only_a_temporary_name_is_left(tmp_path: Path) -> None:
-    tell(tmp_path, 20)
+def test_c09_killed_while_a_rebuild_reads_the_log_the_old_view_is_untouched(tmp_path: Path) -> None:
+    tell(tmp_path, 40)
+    rebuild(tmp_path / "events.db", tmp_path / "database.db")
+    before = (tmp_path / "database.db").read_bytes()
     run_until_killed(
         tmp_path,
         """
-import store.backup
-store.backup._check_copy = lambda path: die()
-backup(folder / "events.db", folder / "backup.db")
+import store.rebuild
+store.rebuild._position = lambda path: die()  # the new one is complete, and not yet in place
+rebuild(folder / "events.db", folder / "database.db")
 """,
     )
+    assert len(list(tmp_path.glob("database.db.rebuild-*"))) == 1
+    assert (tmp_path / "database.db").read_bytes() == before
+    rebuild(tmp_path / "events.db", tmp_path / "database.db")
+    assert list(tmp_path.glob("database.db.rebuild-*")) == []
+    assert verify(tmp_path / "events.db", tmp_path / "database.db").ok
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        # As soon as the copy has a first page: SQLite calls the handler while it works.
+        """
+import sqlite3
+connect = sqlite3.connect
+def watched(*arguments, **options):
+    connection = connect(*arguments, **options)
+    connection.set_progress_handler(look, 20)
+    return connection
+def look():
+    if any(path.stat().st_size for path in folder.glob(".backup.db.*")):
+        die()
+sqlite3.connect = watched
+""",
+        # The copy is complete and not yet under its name.
+        "os.link = lambda *_: die()\n",
+    ],
+    ids=["while it is written", "before it gets its name"],
+)
+def test_c11_killed_during_a_backup_only_a_temporary_name_is_left(tmp_path: Path, moment: str) -> None:
+    tell(tmp_path, 60)
+    run_until_killed(tmp_path, moment + 'backup(folder / "events.db", folder / "backup.db")\n')
     assert not (tmp_path / "backup.db").exists()
     assert check(tmp_path / "events.db").ok
     backup(tmp_path / "events.db", tmp_path / "backup.db")
     assert check(tmp_path / "backup.db").ok
 
 
+@pytest.mark.parametrize("nth", [1, 2])
+def test_c11_killed_at_the_checkpoint_of_a_clean_stop_the_log_is_whole(tmp_path: Path, nth: int) -> None:
+    run_until_killed(
+        tmp_path,
+        f"""
+log = EventLog.open(folder / "events.db")
+for number in range(30):
+    log.append([event(number)], expect={{"daemon": number}})
+if {nth} == 1:
+    die_at(log._connection, "PRAGMA wal_checkpoint")
+else:
+    log._writer.release = die  # checkpointed and closed, the lock still held
+log.close()
+""",
+    )
+    assert pids(tmp_path) == list(range(30))
+    assert append(tmp_path, 30) == Appended(31, 31, repeated=False, versions={"daemon": 31})
+    assert check(tmp_path / "events.db").ok
+
+
 @pytest.mark.parametrize("seed", range(3))
-def test_c2_c11_killed_at_random_moments_of_appends_and_checkpoints_nothing_acknowledged_is_lost(
+def test_c02_c11_killed_at_random_moments_of_appends_and_checkpoints_nothing_acknowledged_is_lost(
     tmp_path: Path, seed: int
 ) -> None:
     rng = random.Random(seed)
@@ -280,7 +348,7 @@ def test_c12_a_wal_cut_short_by_a_power_loss_leaves_a_prefix_of_the_log(tmp_path
     assert check(after / "events.db").ok
 
 
-def test_a_view_ahead_of_a_log_that_lost_its_end_is_noticed(tmp_path: Path) -> None:
+def test_c12_a_view_ahead_of_a_log_that_lost_its_end_is_noticed(tmp_path: Path) -> None:
     tell(tmp_path, 10)
     shutil.copy(tmp_path / "events.db", tmp_path / "early.db")
     story = Story(9)

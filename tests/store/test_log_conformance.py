@@ -1,35 +1,106 @@
 """What every event log must do, run against the one on disk and the one in memory.
 
-The numbers are those of the event-store semantics in the design notes.
+`s01` to `s19` in the names are the numbers of the log's semantics (tests/store/test_numbers.py lists them all);
+those that are about the view stand in test_projection_semantics.py and test_view.py.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
+from pydantic import ConfigDict
 
-from store.envelope import utc_text
+from store.envelope import Appended, StoredEvent, meets, utc_text
 from store.errors import (
     BlobCorruptError,
     BlobMissingError,
     ConcurrencyError,
+    DatabaseLockedError,
     IdempotencyError,
     InvalidAppendError,
     LogClosedError,
     LogError,
+    UnknownEventError,
 )
-from store.events import BlobRef, ConfigLoaded, DaemonStopped, EventBody, ProofChecked
+from store.events import BlobRef, CommitScanned, ConfigLoaded, DaemonStopped, EventBody, ProofChecked
 from store.log import EventLog, Expect, NewEvent
 from store.testing import MemoryLog
-from store.testing_events import CHECKS, digest, samples, stage
+from store.testing_events import CHECKS, digest, sample_payloads, samples, stage
 
 Log = EventLog | MemoryLog
+GOLDEN = Path(__file__).parent / "golden"
+
+
+class OldCommitScanned(EventBody):
+    """`commit_scanned` as its first version was written."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    type: ClassVar[str] = "commit_scanned"
+
+
+class TheoremDreamt(EventBody):
+    """A type that only a later version of the program has."""
+
+    type: ClassVar[str] = "theorem_dreamt"
+
+
+class NewerDaemonStopped(EventBody):
+    """A known type in a version of the future."""
+
+    type: ClassVar[str] = "daemon_stopped"
+    schema_version: ClassVar[int] = 99
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What becomes of a batch of (event id, content) where k1 to k3 are recorded with the contents 1 to 3.
+
+    `outcome`: the first and last position of the repeated batch, the reason of the refusal, or "by version".
+    """
+
+    name: str
+    batch: tuple[tuple[str, int], ...]
+    outcome: tuple[int, int] | str
+
+
+K1, K2, K3, K4 = (("k1", 1), ("k2", 2), ("k3", 3), ("k4", 4))
+DECISIONS = (
+    Decision("new", (K4,), "by version"),
+    Decision("the first again", (K1,), (1, 1)),
+    Decision("one from the middle again", (K2,), (2, 2)),
+    Decision("the last again", (K3,), (3, 3)),
+    Decision("the beginning again", (K1, K2), (1, 2)),
+    Decision("the end again", (K2, K3), (2, 3)),
+    Decision("some with a gap again", (K1, K3), (1, 3)),
+    Decision("all again", (K1, K2, K3), (1, 3)),
+    Decision("in another order", (K2, K1), "another order"),
+    Decision("recorded then new", (K3, K4), "1 of the 2 events"),
+    Decision("new then recorded", (K4, K1), "1 of the 2 events"),
+    Decision("all recorded then new", (K1, K2, K3, K4), "3 of the 4 events"),
+    Decision("other content", (("k2", 7),), "other content"),
+    Decision("one of other content", (K1, ("k2", 7)), "other content"),
+)
+EXPECTATIONS: tuple[int | Expect, ...] = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    Expect.ANY,
+    Expect.STREAM_EXISTS,
+    Expect.NO_STREAM,
+)
 
 
 def stopped(number: int) -> DaemonStopped:
@@ -52,6 +123,14 @@ def citing(reference: BlobRef) -> ProofChecked:
     )
 
 
+def in_threads(work: Callable[[int], None], numbers: Iterable[int]) -> None:
+    threads = [threading.Thread(target=work, args=(number,)) for number in numbers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 class LogConformance(ABC):
     """The abstract suite; a subclass says how to make a log."""
 
@@ -68,15 +147,25 @@ class LogConformance(ABC):
             monkeypatch.setattr(log, "reader", lambda: opened.enter_context(make_reader()))
             yield log
 
-    # 1: all or nothing
+    # s01: all or nothing
 
-    def test_append_returns_the_positions_of_its_events(self, log: Log) -> None:
+    def test_s01_an_append_returns_the_positions_of_its_events(self, log: Log) -> None:
         first = log.append([event(1), event(2)], expect={"daemon": Expect.NO_STREAM})
         second = log.append([event(3)], expect={"daemon": 2})
         assert (first.first_seq, first.last_seq, first.repeated) == (1, 2, False)
         assert (second.first_seq, second.last_seq, second.repeated) == (3, 3, False)
 
-    def test_a_batch_over_several_streams_versions_each_of_them(self, log: Log) -> None:
+    def test_s01_an_append_returns_the_versions_that_its_streams_have_now(self, log: Log) -> None:
+        log.append([event(1, stream="a")], expect={"a": 0})
+        batch = [event(n, stream=s, key=f"k{n}") for n, s in ((2, "b"), (3, "a"), (4, "b"))]
+        first = log.append(batch, expect={"a": 1, "b": 0, "guarded": 0})
+        assert first.versions == {"a": 2, "b": 2}
+        # They are what the next append has to expect.
+        log.append([event(5, stream="b"), event(6, stream="a")], expect=first.versions)
+        again = log.append(batch, expect={"a": 1, "b": 0, "guarded": 0})
+        assert (again.repeated, again.versions) == (True, first.versions)
+
+    def test_s01_a_batch_over_several_streams_versions_each_of_them(self, log: Log) -> None:
         batch = [event(1, stream="a"), event(2, stream="b"), event(3, stream="a")]
         log.append(batch, expect={"a": Expect.NO_STREAM, "b": Expect.NO_STREAM})
         assert [(e.seq, e.stream, e.version) for e in log.reader().read()] == [
@@ -85,20 +174,20 @@ class LogConformance(ABC):
             (3, "a", 2),
         ]
 
-    def test_a_conflict_on_one_stream_writes_nothing_to_the_others(self, log: Log) -> None:
+    def test_s01_a_conflict_on_one_stream_writes_nothing_to_the_others(self, log: Log) -> None:
         log.append([event(1, stream="b")], expect={"b": Expect.NO_STREAM})
         with pytest.raises(ConcurrencyError):
             log.append([event(2, stream="a"), event(3, stream="b")], expect={"a": 0, "b": 0})
         assert log.reader().position() == 1
         assert log.reader().stream_version("a") == 0
 
-    def test_an_empty_append_is_refused(self, log: Log) -> None:
+    def test_s01_an_empty_append_is_refused(self, log: Log) -> None:
         with pytest.raises(InvalidAppendError, match="at least one"):
             log.append([], expect={})
 
-    # 2: expected versions
+    # s02: expected versions
 
-    def test_a_stream_without_an_expectation_is_refused(self, log: Log) -> None:
+    def test_s02_a_stream_without_an_expectation_is_refused(self, log: Log) -> None:
         with pytest.raises(InvalidAppendError, match="no expected version"):
             log.append([event(1)], expect={})
 
@@ -118,7 +207,7 @@ class LogConformance(ABC):
             (2, Expect.ANY, True),
         ],
     )
-    def test_an_append_is_accepted_exactly_when_the_stream_is_as_expected(
+    def test_s02_an_append_is_accepted_exactly_when_the_stream_is_as_expected(
         self, log: Log, before: int, expected: int | Expect, accepted: bool
     ) -> None:
         for number in range(before):
@@ -132,65 +221,89 @@ class LogConformance(ABC):
             assert (caught.value.stream, caught.value.actual) == ("daemon", before)
             assert log.reader().position() == before
 
-    def test_a_stream_can_be_guarded_without_being_written(self, log: Log) -> None:
+    def test_s02_a_stream_can_be_guarded_without_being_written(self, log: Log) -> None:
         log.append([event(1, stream="config")], expect={"config": 0})
         log.append([event(2)], expect={"daemon": Expect.ANY, "config": 1})
         with pytest.raises(ConcurrencyError):
             log.append([event(3)], expect={"daemon": Expect.ANY, "config": 0})
 
-    # 3: conflicts between writers
+    # s03: conflicts between writers
 
-    def test_of_two_appends_that_expect_the_same_version_one_loses(self, log: Log) -> None:
+    @pytest.mark.parametrize(
+        ("expected", "said"), [(0, "version 0"), (2, "version 2"), (Expect.NO_STREAM, "no stream")]
+    )
+    def test_s03_a_conflict_names_stream_expected_and_actual_and_writes_nothing(
+        self, log: Log, expected: int | Expect, said: str
+    ) -> None:
         log.append([event(1)], expect={"daemon": 0})
-        with pytest.raises(ConcurrencyError, match=r"'daemon' is at version 1, expected version 0"):
-            log.append([event(2)], expect={"daemon": 0})
+        with pytest.raises(ConcurrencyError, match=f"'daemon' is at version 1, expected {said}") as caught:
+            log.append([event(2), event(3, stream="other")], expect={"daemon": expected, "other": 0})
+        assert (caught.value.stream, caught.value.expected, caught.value.actual) == ("daemon", said, 1)
         assert [e.data["pid"] for e in log.reader().read()] == [1]
 
-    def test_threads_that_append_at_once_leave_whole_batches_and_no_gap(self, log: Log) -> None:
-        def work(stream: str) -> None:
-            for number in range(10):
-                batch = [event(number * 5 + step, stream=stream) for step in range(5)]
-                log.append(batch, expect={stream: number * 5})
+    def test_s03_of_threads_that_expect_the_same_version_exactly_one_wins(self, log: Log) -> None:
+        outcomes: list[str] = []
+        together = threading.Barrier(4)
 
-        threads = [threading.Thread(target=work, args=(f"s{n}",)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        events = list(log.reader().read())
-        assert [e.seq for e in events] == list(range(1, 201))
-        for start in range(0, 200, 5):
-            assert len({e.stream for e in events[start : start + 5]}) == 1
+        def work(number: int) -> None:
+            together.wait()
+            try:
+                log.append([event(number)], expect={"daemon": 0})
+                outcomes.append("recorded")
+            except ConcurrencyError as error:
+                outcomes.append(f"conflict with version {error.actual}")
 
-    # 4: idempotency
+        in_threads(work, range(4))
+        assert sorted(outcomes) == ["conflict with version 1"] * 3 + ["recorded"]
+        assert log.reader().position() == 1
 
-    def test_the_same_event_twice_is_one_event(self, log: Log) -> None:
+    # s04: idempotency
+
+    def test_s04_the_same_event_twice_is_one_event(self, log: Log) -> None:
         first = log.append([event(1, key="k")], expect={"daemon": 0})
         again = log.append([event(1, key="k")], expect={"daemon": 0})
         assert (again.first_seq, again.last_seq) == (first.first_seq, first.last_seq)
         assert again.repeated
         assert log.reader().position() == 1
 
-    @pytest.mark.parametrize("expected", [0, 1, 7, Expect.ANY, Expect.STREAM_EXISTS, Expect.NO_STREAM])
-    def test_a_repetition_is_recognised_whatever_version_is_expected(
-        self, log: Log, expected: int | Expect
+    @pytest.mark.parametrize("expected", EXPECTATIONS, ids=str)
+    @pytest.mark.parametrize("case", DECISIONS, ids=lambda case: case.name)
+    def test_s04_what_becomes_of_a_batch_is_decided_by_its_ids_and_then_by_the_expected_version(
+        self, log: Log, case: Decision, expected: int | Expect
     ) -> None:
-        log.append([event(1, key="k")], expect={"daemon": 0})
-        assert log.append([event(1, key="k")], expect={"daemon": expected}).repeated
+        """The log holds k1, k2 and k3, recorded by one append: the stream is at version 3."""
+        log.append([event(n, key=f"k{n}") for n in (1, 2, 3)], expect={"daemon": 0})
+        before = [e.as_json() for e in log.reader().read()]
+        batch = [event(pid, key=key) for key, pid in case.batch]
+        if case.outcome == "by version":
+            if meets(3, expected):
+                appended = log.append(batch, expect={"daemon": expected})
+                assert appended == Appended(4, 4, repeated=False, versions={"daemon": 4})
+                return
+            with pytest.raises(ConcurrencyError):
+                log.append(batch, expect={"daemon": expected})
+        elif isinstance(case.outcome, str):
+            with pytest.raises(IdempotencyError, match=case.outcome):
+                log.append(batch, expect={"daemon": expected})
+        else:
+            first, last = case.outcome
+            appended = log.append(batch, expect={"daemon": expected})
+            assert appended == Appended(first, last, repeated=True, versions={"daemon": last})
+        assert [e.as_json() for e in log.reader().read()] == before
 
-    def test_the_same_id_with_other_content_is_an_error(self, log: Log) -> None:
+    def test_s04_the_same_id_with_other_content_is_an_error(self, log: Log) -> None:
         log.append([event(1, key="k")], expect={"daemon": 0})
         with pytest.raises(IdempotencyError, match="other content") as caught:
             log.append([event(2, key="k")], expect={"daemon": Expect.ANY})
         assert caught.value.event_ids == ("k",)
         assert [e.data["pid"] for e in log.reader().read()] == [1]
 
-    def test_the_same_id_on_another_stream_is_an_error(self, log: Log) -> None:
+    def test_s04_the_same_id_on_another_stream_is_an_error(self, log: Log) -> None:
         log.append([event(1, key="k")], expect={"daemon": 0})
         with pytest.raises(IdempotencyError):
             log.append([event(1, key="k", stream="other")], expect={"other": 0})
 
-    def test_the_same_id_with_another_time_of_occurrence_is_an_error(self, log: Log) -> None:
+    def test_s04_the_same_id_with_another_time_of_occurrence_is_an_error(self, log: Log) -> None:
         noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
         log.append([NewEvent("daemon", stopped(1), event_id="k", occurred_at=noon)], expect={"daemon": 0})
         same = noon.astimezone(timezone(timedelta(hours=5)))
@@ -200,7 +313,7 @@ class LogConformance(ABC):
         with pytest.raises(IdempotencyError):
             log.append([event(1, key="k")], expect={"daemon": Expect.ANY})
 
-    def test_who_recorded_it_and_in_which_chain_is_no_content(self, log: Log) -> None:
+    def test_s04_who_recorded_it_and_in_which_chain_is_no_content(self, log: Log) -> None:
         log.append([event(1, key="k")], expect={"daemon": 0})
         other = NewEvent(
             "daemon", stopped(1), event_id="k", actor="cli", correlation_id="c", causation_id="d"
@@ -208,7 +321,7 @@ class LogConformance(ABC):
         assert log.append([other], expect={"daemon": 1}).repeated
         assert [e.actor for e in log.reader().read()] == ["daemon"]
 
-    def test_the_order_of_keys_inside_the_data_is_no_content(self, log: Log) -> None:
+    def test_s04_the_order_of_keys_inside_the_data_is_no_content(self, log: Log) -> None:
         def loaded(settings: dict[str, int]) -> NewEvent:
             return NewEvent(
                 "config", ConfigLoaded(path="c", digest="a" * 64, settings=settings), event_id="k"
@@ -217,7 +330,7 @@ class LogConformance(ABC):
         log.append([loaded({"x": 1, "y": 2})], expect={"config": 0})
         assert log.append([loaded({"y": 2, "x": 1})], expect={"config": 0}).repeated
 
-    def test_a_batch_of_which_a_part_is_recorded_is_an_error(self, log: Log) -> None:
+    def test_s04_a_batch_of_which_a_part_is_recorded_is_an_error(self, log: Log) -> None:
         log.append([event(1, key="k1")], expect={"daemon": 0})
         with pytest.raises(IdempotencyError, match="1 of the 2"):
             log.append([event(1, key="k1"), event(2, key="k2")], expect={"daemon": 1})
@@ -225,23 +338,96 @@ class LogConformance(ABC):
             log.append([event(1, key="k1"), event(2)], expect={"daemon": 1})
         assert log.reader().position() == 1
 
-    def test_a_batch_recorded_in_another_order_is_an_error(self, log: Log) -> None:
+    def test_s04_a_batch_recorded_in_another_order_is_an_error(self, log: Log) -> None:
         log.append([event(1, key="k1"), event(2, key="k2")], expect={"daemon": 0})
         with pytest.raises(IdempotencyError, match="order"):
             log.append([event(2, key="k2"), event(1, key="k1")], expect={"daemon": 0})
 
-    def test_one_id_twice_in_a_batch_is_refused(self, log: Log) -> None:
+    def test_s04_one_id_twice_in_a_batch_is_refused(self, log: Log) -> None:
         with pytest.raises(InvalidAppendError, match="twice in one batch"):
             log.append([event(1, key="k"), event(1, key="k")], expect={"daemon": 0})
 
-    def test_events_without_an_id_are_never_taken_for_repetitions(self, log: Log) -> None:
+    def test_s04_events_without_an_id_are_never_taken_for_repetitions(self, log: Log) -> None:
         log.append([event(1)], expect={"daemon": 0})
         assert not log.append([event(1)], expect={"daemon": 1}).repeated
         assert log.reader().position() == 2
 
-    # 5: reading
+    # s05: reading
 
-    def test_reading_follows_the_filters_and_the_bounds(self, log: Log) -> None:
+    @pytest.mark.parametrize(
+        ("asked", "versions"),
+        [
+            ({}, [1, 2, 3, 4, 5]),
+            ({"from_version": 3}, [3, 4, 5]),
+            ({"from_version": 3, "limit": 2}, [3, 4]),
+            ({"from_version": 6}, []),
+            ({"limit": 0}, []),
+            ({"backward": True}, [5, 4, 3, 2, 1]),
+            ({"backward": True, "from_version": 3}, [3, 2, 1]),
+            ({"backward": True, "from_version": 3, "limit": 2}, [3, 2]),
+            ({"backward": True, "from_version": 99, "limit": 1}, [5]),
+            ({"backward": True, "from_version": 0}, []),
+        ],
+        ids=str,
+    )
+    def test_s05_a_stream_is_read_forward_and_backward_from_a_version(
+        self, log: Log, asked: dict[str, Any], versions: list[int]
+    ) -> None:
+        for number in range(5):
+            log.append(
+                [event(number, stream="a"), event(number, stream="b")], expect=dict.fromkeys("ab", number)
+            )
+        found = list(log.reader().read_stream("a", **asked))
+        assert [e.version for e in found] == versions
+        assert {e.stream for e in found} <= {"a"}
+        assert list(log.reader().read_stream("nobody's", **asked)) == []
+
+    @pytest.mark.parametrize("backward", [False, True])
+    def test_s05_a_stream_longer_than_one_batch_is_read_whole_in_both_directions(
+        self, log: Log, backward: bool
+    ) -> None:
+        log.append([event(number) for number in range(1203)], expect={"daemon": 0})
+        versions = [e.version for e in log.reader().read_stream("daemon", backward=backward)]
+        assert versions == sorted(range(1, 1204), reverse=backward)
+        some = log.reader().read_stream("daemon", from_version=1100, backward=True, limit=1050)
+        assert [e.version for e in some] == list(range(1100, 50, -1))
+
+    def test_s05_two_threads_that_append_big_batches_are_read_in_the_order_of_their_commits(
+        self, log: Log
+    ) -> None:
+        size, rounds = 250, 6
+        calls: list[tuple[float, float, Appended]] = []
+        reader = log.reader()
+        seen: list[StoredEvent] = []
+        done = threading.Event()
+
+        def write(number: int) -> None:
+            stream = f"s{number}"
+            for turn in range(rounds):
+                batch = [event(step, stream=stream) for step in range(size)]
+                began = time.monotonic()
+                appended = log.append(batch, expect={stream: turn * size})
+                calls.append((began, time.monotonic(), appended))
+
+        def follow() -> None:
+            while not (done.is_set() and len(seen) == 2 * rounds * size):
+                seen.extend(reader.read(after=seen[-1].seq if seen else 0))
+                assert len(seen) % size == 0  # s01: never a part of a batch
+
+        follower = threading.Thread(target=follow, daemon=True)
+        follower.start()
+        in_threads(write, range(2))
+        done.set()
+        follower.join(timeout=20)
+        # A follower that remembers one number misses nothing and sees nothing twice.
+        assert [e.seq for e in seen] == list(range(1, 2 * rounds * size + 1))
+        for start in range(0, len(seen), size):
+            assert len({e.stream for e in seen[start : start + size]}) == 1
+        for _, ended, earlier in calls:
+            for began, _, later in calls:
+                assert ended > began or earlier.last_seq < later.first_seq
+
+    def test_s05_reading_everything_follows_the_filters_and_the_bounds(self, log: Log) -> None:
         for number in range(6):
             stream = "a" if number % 2 else "b"
             log.append([event(number, stream=stream)], expect={stream: Expect.ANY})
@@ -262,21 +448,30 @@ class LogConformance(ABC):
         ]
         assert [e.seq for e in reader.last(2, stream="a")] == [6, 7]
         assert [e.seq for e in reader.last(99)] == [1, 2, 3, 4, 5, 6, 7]
+        assert [e.seq for e in reader.last(2, upto=5, stream="a")] == [2, 4]
 
-    def test_a_read_longer_than_one_batch_is_complete(self, log: Log) -> None:
+    def test_s05_a_read_longer_than_one_batch_is_complete(self, log: Log) -> None:
         log.append([event(number) for number in range(1203)], expect={"daemon": 0})
         reader = log.reader()
         assert [e.seq for e in reader.read()] == list(range(1, 1204))
         assert [e.seq for e in reader.read(after=1, limit=1001)] == list(range(2, 1003))
 
-    def test_a_reader_sees_what_is_appended_after_it_was_opened(self, log: Log) -> None:
+    def test_s05_reading_a_stream_in_the_order_of_the_log_goes_on_over_batches(self, log: Log) -> None:
+        batch = [event(number, stream="ab"[number % 2]) for number in range(1, 2401)]
+        log.append(batch, expect={"a": 0, "b": 0})
+        reader = log.reader()
+        assert [e.seq for e in reader.read(stream="a")] == list(range(2, 2401, 2))
+        assert [e.seq for e in reader.read(stream="b", after=301, upto=1802)] == list(range(303, 1803, 2))
+        assert [e.seq for e in reader.last(600, stream="a", upto=1500)] == list(range(302, 1501, 2))
+
+    def test_s05_a_reader_sees_what_is_appended_after_it_was_opened(self, log: Log) -> None:
         reader = log.reader()
         assert list(reader.read()) == []
         log.append([event(1)], expect={"daemon": 0})
         assert [e.seq for e in reader.read()] == [1]
         assert reader.position() == 1
 
-    def test_an_envelope_comes_back_as_it_was_given(self, log: Log) -> None:
+    def test_s05_an_envelope_comes_back_as_it_was_given(self, log: Log) -> None:
         occurred = datetime(2026, 5, 4, 3, 2, 1, 5, tzinfo=UTC)
         log.append(
             [
@@ -311,39 +506,105 @@ class LogConformance(ABC):
         assert abs(datetime.fromisoformat(stored.recorded_at) - datetime.now(UTC)) < timedelta(minutes=1)
 
     @pytest.mark.parametrize("body", samples().values(), ids=samples().keys())
-    def test_every_event_type_comes_back_equal(self, log: Log, tmp_path: Path, body: EventBody) -> None:
-        payloads = [b"--- a/A.lean\n+++ b/A.lean\n"]
+    def test_s05_every_event_type_comes_back_equal(self, log: Log, tmp_path: Path, body: EventBody) -> None:
         blobs: dict[str, Path] = {}
-        for payload in payloads:
+        for payload in sample_payloads():
             blobs |= stage(tmp_path / "staging", payload)[1]
-        if body.type == "file_scanned":
-            payload = b"anything"
-            reference, blobs = stage(tmp_path / "staging", payload)
-            body = body.model_copy(update={"scan": reference})
         log.append([NewEvent("s", body)], expect={"s": 0}, blobs=blobs)
         assert next(log.reader().read()).body() == body
 
-    def test_time_maps_to_the_last_position_recorded_by_then(self, log: Log) -> None:
+    # s06: immutability (of the file against other programs: test_append_only.py)
+
+    def test_s06_what_a_reader_does_to_an_event_changes_nothing_that_is_recorded(self, log: Log) -> None:
+        settings: dict[str, Any] = {"poll": {"every_s": 300}}
+        log.append(
+            [NewEvent("config", ConfigLoaded(path="c", digest="a" * 64, settings=settings))],
+            expect={"config": 0},
+        )
+        settings["poll"]["every_s"] = 1
+        (mine,) = log.reader().read()
+        mine.data["settings"]["poll"]["every_s"] = 2
+        mine.data["more"] = True
+        with pytest.raises(AttributeError):
+            mine.seq = 9  # type: ignore[misc] # frozen: that is what is tested
+        (found,) = log.reader().read()
+        assert found.data == {"path": "c", "digest": "a" * 64, "settings": {"poll": {"every_s": 300}}}
+
+    # s07, s08: events of other versions
+
+    def test_s07_an_event_of_an_old_version_is_read_as_it_was_written_and_understood_as_of_today(
+        self, log: Log
+    ) -> None:
+        old = json.loads((GOLDEN / "commit_scanned.v1.json").read_text(encoding="utf-8"))
+        log.append([NewEvent("s", OldCommitScanned.model_validate(old))], expect={"s": 0})
+        (found,) = log.reader().read(types=["commit_scanned"])
+        assert (found.schema_version, found.data) == (1, old)
+        body = found.body()
+        assert isinstance(body, CommitScanned)
+        assert (body.schema_version, body.include, body.exclude) == (2, ("**/*.lean",), ())
+        assert [e.data for e in log.reader().read()] == [old]
+
+    @pytest.mark.parametrize("body", [TheoremDreamt(), NewerDaemonStopped()], ids=lambda body: body.type)
+    def test_s08_an_event_that_is_not_known_can_be_read_as_data_and_is_never_taken_for_something_else(
+        self, log: Log, body: EventBody
+    ) -> None:
+        log.append([event(1), NewEvent("s", body)], expect={"daemon": 0, "s": 0})
+        found = list(log.reader().read())
+        assert found[1].data == {}
+        with pytest.raises(UnknownEventError, match=f"event 2: {body.type} version {body.schema_version}"):
+            found[1].body()
+
+    # s15, s19: as of a moment
+
+    def test_s15_a_time_maps_to_the_last_position_recorded_by_then(self, log: Log) -> None:
         before = utc_text(datetime.now(UTC) - timedelta(seconds=1))
         log.append([event(1), event(2)], expect={"daemon": 0})
         after = utc_text(datetime.now(UTC) + timedelta(seconds=1))
         assert log.reader().position_at(before) == 0
         assert log.reader().position_at(after) == 2
 
-    # blobs
+    def test_s15_where_the_clock_steps_back_the_order_of_the_log_decides(
+        self, log: Log, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for number, recorded_at in enumerate(["12:00", "12:10", "12:05", "12:20"]):
+            text = f"2026-01-01T{recorded_at}:00.000000Z"
+            for module in ("store.log", "store.testing"):
+                monkeypatch.setattr(f"{module}.now_text", lambda text=text: text)
+            log.append([event(number)], expect={"daemon": number})
+        at = {
+            minute: log.reader().position_at(f"2026-01-01T12:{minute}:00.000000Z")
+            for minute in ("04", "05", "15", "20")
+        }
+        assert at == {"04": 1, "05": 3, "15": 3, "20": 4}
 
-    def test_a_blob_is_stored_with_the_event_that_cites_it(self, log: Log, tmp_path: Path) -> None:
+    def test_s19_the_configuration_in_force_at_a_position_is_the_last_one_loaded_by_then(
+        self, log: Log
+    ) -> None:
+        for number, letter in enumerate("ab"):
+            body = ConfigLoaded(path="c", digest=letter * 64, settings={"n": number})
+            log.append([NewEvent("config", body)], expect={"config": number})
+            log.append([event(number)], expect={"daemon": number})
+
+        def in_force(position: int) -> list[str]:
+            found = log.reader().last(1, upto=position, types=["config_loaded"], stream="config")
+            return [e.data["digest"][0] for e in found]
+
+        assert [in_force(position) for position in range(5)] == [[], ["a"], ["a"], ["b"], ["b"]]
+
+    # s17: payloads
+
+    def test_s17_a_payload_is_stored_with_the_event_that_cites_it(self, log: Log, tmp_path: Path) -> None:
         reference, blobs = stage(tmp_path / "staging", b"patch " * 1000)
         log.append([NewEvent("p", citing(reference))], expect={"p": 0}, blobs=blobs)
         assert log.reader().blob(reference.sha256) == b"patch " * 1000
 
-    def test_an_event_whose_blob_is_nowhere_is_refused(self, log: Log) -> None:
+    def test_s17_an_event_whose_payload_is_nowhere_is_refused(self, log: Log) -> None:
         with pytest.raises(BlobMissingError) as caught:
             log.append([NewEvent("p", citing(digest(b"x")))], expect={"p": 0})
         assert caught.value.sha256 == digest(b"x").sha256
         assert log.reader().position() == 0
 
-    def test_a_blob_that_is_held_need_not_be_given_again(self, log: Log, tmp_path: Path) -> None:
+    def test_s17_a_payload_that_is_held_need_not_be_given_again(self, log: Log, tmp_path: Path) -> None:
         reference, blobs = stage(tmp_path / "staging", b"x")
         log.append([NewEvent("p", citing(reference))], expect={"p": 0}, blobs=blobs)
         blobs[reference.sha256].unlink()
@@ -351,14 +612,16 @@ class LogConformance(ABC):
         log.append([NewEvent("r", citing(reference))], expect={"r": 0}, blobs=blobs)
         assert log.reader().position() == 3
 
-    def test_a_repetition_needs_none_of_its_blobs(self, log: Log, tmp_path: Path) -> None:
+    def test_s17_a_repetition_needs_none_of_its_payloads(self, log: Log, tmp_path: Path) -> None:
         reference, blobs = stage(tmp_path / "staging", b"x")
         one = NewEvent("p", citing(reference), event_id="k")
         log.append([one], expect={"p": 0}, blobs=blobs)
         blobs[reference.sha256].unlink()
         assert log.append([one], expect={"p": 0}, blobs=blobs).repeated
 
-    def test_a_staged_file_that_is_not_what_its_name_says_is_refused(self, log: Log, tmp_path: Path) -> None:
+    def test_s17_a_staged_file_that_is_not_what_its_name_says_is_refused(
+        self, log: Log, tmp_path: Path
+    ) -> None:
         reference, blobs = stage(tmp_path / "staging", b"x")
         blobs[reference.sha256].write_bytes(b"y")
         with pytest.raises(BlobCorruptError):
@@ -367,13 +630,13 @@ class LogConformance(ABC):
         with pytest.raises(BlobMissingError):
             log.reader().blob(reference.sha256)
 
-    def test_a_staged_file_that_is_gone_is_refused(self, log: Log, tmp_path: Path) -> None:
+    def test_s17_a_staged_file_that_is_gone_is_refused(self, log: Log, tmp_path: Path) -> None:
         reference, blobs = stage(tmp_path / "staging", b"x")
         blobs[reference.sha256].unlink()
         with pytest.raises(BlobMissingError, match="cannot be read"):
             log.append([NewEvent("p", citing(reference))], expect={"p": 0}, blobs=blobs)
 
-    def test_a_conflict_stores_no_blob_either(self, log: Log, tmp_path: Path) -> None:
+    def test_s17_a_conflict_stores_no_payload_either(self, log: Log, tmp_path: Path) -> None:
         reference, blobs = stage(tmp_path / "staging", b"x")
         with pytest.raises(ConcurrencyError):
             log.append([NewEvent("p", citing(reference))], expect={"p": 5}, blobs=blobs)
@@ -411,6 +674,14 @@ class LogConformance(ABC):
 class TestSqliteLog(LogConformance):
     def make(self, folder: Path) -> Log:
         return EventLog.open(folder / "events.db")
+
+    def test_s18_a_second_writer_is_refused_while_the_first_one_is_open(
+        self, log: Log, tmp_path: Path
+    ) -> None:
+        with pytest.raises(DatabaseLockedError, match=f"process {os.getpid()} writes it"):
+            EventLog.open(tmp_path / "events.db")
+        log.close()
+        EventLog.open(tmp_path / "events.db").close()
 
 
 class TestMemoryLog(LogConformance):

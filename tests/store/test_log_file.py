@@ -102,7 +102,7 @@ def test_a_missing_folder_and_a_missing_file_are_named(tmp_path: Path) -> None:
         LogReader.open(tmp_path / "events.db")
 
 
-def test_a_second_writer_is_refused_and_told_who_the_first_one_is(tmp_path: Path) -> None:
+def test_s18_a_second_writer_is_refused_and_told_who_the_first_one_is(tmp_path: Path) -> None:
     path = tmp_path / "events.db"
     with EventLog.open(path):
         with pytest.raises(DatabaseLockedError, match=f"process {os.getpid()} writes it"):

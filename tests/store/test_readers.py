@@ -15,21 +15,21 @@ from pathlib import Path
 import pytest
 
 from store import queries
-from store.database import DynamicDatabase
 from store.errors import DatabaseReadOnlyError
 from store.events import DaemonStopped
 from store.log import EventLog, Expect, LogReader, NewEvent
+from store.view import View
 
 WRITER = """
 import sys
 from pathlib import Path
-from store.database import DynamicDatabase
+from store.view import View
 from store.events import DaemonStopped
 from store.log import EventLog, Expect, NewEvent
 folder = Path(sys.argv[1])
 log = EventLog.open(folder / "events.db")
 reader = log.reader()
-view = DynamicDatabase.open(folder / "database.db", reader)
+view = View.open(folder / "database.db", reader)
 for number in range(20):
     log.append([NewEvent("daemon", DaemonStopped(reason="r", pid=number))], expect={"daemon": Expect.ANY})
 view.catch_up()
@@ -182,7 +182,7 @@ def test_a_reader_follows_a_writer_that_was_killed_and_started_again(folder: Pat
 
 def test_the_view_can_be_asked_from_a_read_only_folder_without_leaving_files(folder: Path) -> None:
     with EventLog.open(folder / "events.db") as log, log.reader() as reader:
-        DynamicDatabase.open(folder / "database.db", reader).close()
+        View.open(folder / "database.db", reader).close()
     before = sorted(path.name for path in folder.iterdir())
 
     def work() -> None:

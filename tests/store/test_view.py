@@ -11,7 +11,6 @@ import pytest
 
 from store import queries
 from store.catchup import catch_up
-from store.database import DynamicDatabase, open_view
 from store.errors import (
     DatabaseLockedError,
     DatabaseMissingError,
@@ -38,6 +37,7 @@ from store.testing_events import (
     sha,
     watched,
 )
+from store.view import View, open_view
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def ask(path: Path, question: Callable[[sqlite3.Connection], object]) -> object:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_batches_of_any_size_and_restarts_lead_to_the_rows_of_a_rebuild(
+def test_s10_batches_of_any_size_and_restarts_lead_to_the_rows_of_a_rebuild(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path, seed: int
 ) -> None:
     story = Story(seed)
@@ -89,7 +89,7 @@ def test_batches_of_any_size_and_restarts_lead_to_the_rows_of_a_rebuild(
         bodies, payloads = story.tell()
         record(log, bodies, folder=tmp_path / "staging", payloads=payloads)
         if number % (seed + 2) == 0:
-            with DynamicDatabase.open(paths[1], reader) as view:
+            with View.open(paths[1], reader) as view:
                 assert view.catch_up() == log.reader().position()
     with closing(open_view(paths[1])) as connection:
         catch_up(connection, reader, batch=seed + 1)
@@ -105,24 +105,24 @@ def test_batches_of_any_size_and_restarts_lead_to_the_rows_of_a_rebuild(
     assert dump(paths[1]) == live
 
 
-def test_catching_up_again_changes_nothing(
+def test_s10_catching_up_again_changes_nothing(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
     tell(log, tmp_path)
-    with DynamicDatabase.open(paths[1], reader) as view:
+    with View.open(paths[1], reader) as view:
         position = view.catch_up()
         before = dump(paths[1])
         assert view.catch_up() == position == reader.position()
     assert dump(paths[1]) == before
 
 
-def test_an_unknown_type_stops_the_view_before_it_and_the_reason_can_be_asked(
+def test_s08_an_unknown_type_stops_the_view_before_it_and_the_reason_can_be_asked(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
     record(log, [watched(), observed(sha(1))], folder=tmp_path)
     from_the_future(paths[0], "theorem_dreamt", version=1)
     record(log, [observed(sha(2), parent=sha(1))], folder=tmp_path)
-    with DynamicDatabase.open(paths[1], reader) as view:
+    with View.open(paths[1], reader) as view:
         for _ in range(2):
             with pytest.raises(UnknownEventError) as caught:
                 view.catch_up()
@@ -141,36 +141,36 @@ def test_an_unknown_type_stops_the_view_before_it_and_the_reason_can_be_asked(
     assert verify(*paths).ok
 
 
-def test_a_newer_version_of_a_known_type_stops_the_view_too(
+def test_s08_a_newer_version_of_a_known_type_stops_the_view_too(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
     from_the_future(paths[0], "daemon_stopped", version=2)
     with (
-        DynamicDatabase.open(paths[1], reader) as view,
+        View.open(paths[1], reader) as view,
         pytest.raises(UnknownEventError, match="newest known"),
     ):
         view.catch_up()
 
 
-def test_an_event_without_the_shape_of_its_type_stops_the_view(
+def test_s08_an_event_without_the_shape_of_its_type_stops_the_view(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
     record(log, [watched()], folder=tmp_path)
     from_the_future(paths[0], "daemon_stopped", version=1)  # its data are {}
-    with DynamicDatabase.open(paths[1], reader) as view:
+    with View.open(paths[1], reader) as view:
         with pytest.raises(MalformedEventError, match=r"event 2: .*reason: Field required"):
             view.catch_up()
         assert view.checkpoint().stopped_seq == 2
 
 
-def test_a_scan_whose_payload_is_no_scan_leaves_none_of_its_rows(
+def test_s09_a_scan_whose_payload_is_no_scan_leaves_none_of_its_rows(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
     body, _ = file_scanned(scanned("A.lean", [declaration("a")]), commit=sha(1), blob=sha("b"))
     payload = b'{"path": "A.lean"}'
     body = body.model_copy(update={"scan": digest(payload)})
     record(log, [watched(), body], folder=tmp_path, payloads=[payload])
-    with DynamicDatabase.open(paths[1], reader) as view, pytest.raises(MalformedEventError, match="KeyError"):
+    with View.open(paths[1], reader) as view, pytest.raises(MalformedEventError, match="KeyError"):
         view.catch_up()
     assert ask(paths[1], queries.files) == []
     assert ask(paths[1], queries.position) == 1
@@ -185,12 +185,12 @@ def from_the_future(path: Path, event_type: str, *, version: int) -> None:
         )
 
 
-def test_verify_names_the_table_the_key_and_the_columns_that_differ(
+def test_s12_verify_names_the_table_the_key_and_the_columns_that_differ(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
     tell(log, tmp_path)
     record(log, [watched(), observed(sha("x"))], folder=tmp_path)
-    with DynamicDatabase.open(paths[1], reader) as view:
+    with View.open(paths[1], reader) as view:
         view.catch_up()
     with closing(sqlite3.connect(paths[1])) as connection, connection:
         connection.execute("UPDATE commits SET author = 'Eve' WHERE sha = ?", (sha("x"),))
@@ -209,11 +209,11 @@ def test_verify_names_the_table_the_key_and_the_columns_that_differ(
     assert verify(*paths).ok
 
 
-def test_verify_names_twenty_rows_of_a_table_and_counts_them_all(
+def test_s12_verify_names_twenty_rows_of_a_table_and_counts_them_all(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
     record(log, [observed(sha(number)) for number in range(50)], folder=tmp_path)
-    with DynamicDatabase.open(paths[1], reader) as view:
+    with View.open(paths[1], reader) as view:
         view.catch_up()
     with closing(sqlite3.connect(paths[1])) as connection, connection:
         connection.execute("DELETE FROM commits")
@@ -222,10 +222,10 @@ def test_verify_names_twenty_rows_of_a_table_and_counts_them_all(
     assert len(report.differences) == 20
 
 
-def test_verify_compares_at_the_position_of_the_view(
+def test_s12_verify_compares_at_the_position_of_the_view(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    with DynamicDatabase.open(paths[1], reader) as view:
+    with View.open(paths[1], reader) as view:
         record(log, [watched(), observed(sha(1))], folder=tmp_path)
         view.catch_up()
         record(log, [observed(sha(2), parent=sha(1))], folder=tmp_path)
@@ -239,7 +239,7 @@ def test_poll_states_survive_a_rebuild_and_are_no_matter_of_verify(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
     record(log, [watched()], folder=tmp_path)
-    with DynamicDatabase.open(paths[1], reader) as view:
+    with View.open(paths[1], reader) as view:
         view.catch_up()
         for etag in (None, '"e"'):
             view.set_poll_state(REPOSITORY, checked_at="t1", next_due_at="t2", outcome="unchanged", etag=etag)
@@ -256,7 +256,7 @@ def test_a_view_that_is_no_database_is_refused_and_mended_by_a_rebuild(
     record(log, [watched()], folder=tmp_path)
     paths[1].write_bytes(b"this is no database at all, and never was one" * 200)
     with pytest.raises(ViewError, match="unsorry db rebuild"):
-        DynamicDatabase.open(paths[1], reader)
+        View.open(paths[1], reader)
     rebuild(*paths)
     assert verify(*paths).ok
 
@@ -265,11 +265,11 @@ def test_a_view_of_another_version_is_refused_and_mended_by_a_rebuild(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
     record(log, [watched()], folder=tmp_path)
-    DynamicDatabase.open(paths[1], reader).close()
+    View.open(paths[1], reader).close()
     with closing(sqlite3.connect(paths[1])) as connection:
         connection.execute("PRAGMA user_version = 12345")
     with pytest.raises(ViewError, match="another version"):
-        DynamicDatabase.open(paths[1], reader)
+        View.open(paths[1], reader)
     assert not verify(*paths).ok
     rebuild(*paths)
     assert verify(*paths).ok
@@ -279,14 +279,14 @@ def test_a_view_of_another_log_is_refused(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
     record(log, [watched()], folder=tmp_path)
-    with DynamicDatabase.open(paths[1], reader) as view:
+    with View.open(paths[1], reader) as view:
         view.catch_up()
     with EventLog.open(tmp_path / "other.db") as other, other.reader() as other_reader:
         with pytest.raises(ViewError, match="ends before it"):
-            DynamicDatabase.open(paths[1], other_reader)
+            View.open(paths[1], other_reader)
         record(other, [watched()], folder=tmp_path)
         with pytest.raises(ViewError, match="another log"):
-            DynamicDatabase.open(paths[1], other_reader)
+            View.open(paths[1], other_reader)
 
 
 @pytest.mark.parametrize("way", ["rebuild", "catch up"])
@@ -294,7 +294,7 @@ def test_the_wal_of_a_removed_view_is_not_replayed_into_the_new_one(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path, way: str
 ) -> None:
     tell(log, tmp_path, batches=5)
-    view = DynamicDatabase.open(paths[1], reader)
+    view = View.open(paths[1], reader)
     view.catch_up()
     wal = paths[1].with_name("database.db-wal")
     left = wal.read_bytes()
@@ -306,18 +306,18 @@ def test_the_wal_of_a_removed_view_is_not_replayed_into_the_new_one(
     if way == "rebuild":
         rebuild(*paths)
     else:
-        with DynamicDatabase.open(paths[1], reader) as again:
+        with View.open(paths[1], reader) as again:
             assert again.checkpoint().seq == 0
             again.catch_up()
     assert ask(paths[1], queries.position) == reader.position()
     assert verify(*paths).ok
 
 
-def test_a_reader_that_stays_connected_sees_the_old_rows_and_then_the_rebuilt_ones(
+def test_s11_a_reader_that_stays_connected_sees_the_old_rows_and_then_the_rebuilt_ones(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
     tell(log, tmp_path)
-    with DynamicDatabase.open(paths[1], reader) as view:
+    with View.open(paths[1], reader) as view:
         view.catch_up()
     with closing(queries.connect(paths[1])) as connection:
         connection.execute("BEGIN")
@@ -331,17 +331,17 @@ def test_a_reader_that_stays_connected_sees_the_old_rows_and_then_the_rebuilt_on
     assert verify(*paths).ok
 
 
-def test_the_view_has_one_writer(log: EventLog, reader: LogReader, paths: tuple[Path, Path]) -> None:
-    with DynamicDatabase.open(paths[1], reader):
+def test_s18_the_view_has_one_writer(log: EventLog, reader: LogReader, paths: tuple[Path, Path]) -> None:
+    with View.open(paths[1], reader):
         with pytest.raises(DatabaseLockedError):
-            DynamicDatabase.open(paths[1], reader)
+            View.open(paths[1], reader)
         with pytest.raises(DatabaseLockedError):
             rebuild(*paths)
     rebuild(*paths)
 
 
 def test_a_closed_view_says_so(log: EventLog, reader: LogReader, paths: tuple[Path, Path]) -> None:
-    view = DynamicDatabase.open(paths[1], reader)
+    view = View.open(paths[1], reader)
     view.close()
     view.close()
     with pytest.raises(LogClosedError):
@@ -353,11 +353,11 @@ def test_verify_without_a_view_names_the_file(log: EventLog, paths: tuple[Path, 
         verify(*paths)
 
 
-def test_a_rebuild_that_fails_leaves_the_old_view(
+def test_s11_a_rebuild_that_fails_leaves_the_old_view(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
     record(log, [watched()], folder=tmp_path)
-    with DynamicDatabase.open(paths[1], reader) as view:
+    with View.open(paths[1], reader) as view:
         view.catch_up()
     before = dump(paths[1])
     with pytest.raises(DatabaseMissingError):
@@ -381,7 +381,7 @@ def test_a_large_scan_is_projected_and_counted(
         payloads=[payload, PATCH],
     )
     log.append([NewEvent("daemon", DaemonStopped(reason="r", pid=1))], expect={"daemon": Expect.ANY})
-    with DynamicDatabase.open(paths[1], reader) as view:
+    with View.open(paths[1], reader) as view:
         view.catch_up()
     with closing(queries.connect(paths[1])) as connection:
         counts = queries.counts(connection)

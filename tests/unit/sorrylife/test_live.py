@@ -5,9 +5,17 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pipeline.lean.scanner import scan_source
+from pipeline.lean.scanner import read_file, scan_source
 from store.events import SorryChanged, SorryEvent, SorryFilled, SorryMoved, SorryOpened, SorryRemoved
-from store.sorrylife import Commit, GivenProof, LivingSorry, declarations_before, declarations_now, live
+from store.matching import (
+    Decl,
+    LivingSorry,
+    compare,
+    declarations_guessed,
+    declarations_known,
+    declarations_now,
+)
+from store.sorrylife import Commit, GivenProof, live
 
 
 @dataclass
@@ -25,20 +33,21 @@ class Branch:
     ) -> list[SorryEvent]:
         """Change these files (None removes one) and return the events."""
         self.commits += 1
-        changed = [item for item in self.living.values() if item.place.path in files]
-        scans = {
-            key: scan_source(self.files[key[0]].encode(), path=key[0])
-            for key in {(item.place.path, item.place.blob) for item in changed}
-        }
-        now = []
+        before: list[Decl] = []
+        now: list[Decl] = []
         for path, source in files.items():
+            changed = [item for item in self.living.values() if item.place.path == path]
+            if path in self.files and self.remember:
+                read = read_file(self.files[path].encode(), path=path)
+                before += declarations_known(changed, read, path=path) or []
+            else:
+                before += declarations_guessed(changed, path=path)
             if source is not None:
-                scan = scan_source(source.encode(), path=path)
-                now += declarations_now(scan, path=path, blob=f"{self.commits:040x}")
+                read = read_file(source.encode(), path=path)
+                now += declarations_now(read, path=path, blob=f"{self.commits:040x}")
         events = live(
             Commit("host/o/n", "main", f"{self.commits:040x}"),
-            before=declarations_before(changed, scans if self.remember else {}),
-            now=now,
+            compare(before, now),
             proofs=proofs,
             elsewhere={item.sorry for item in self.living.values() if item.place.path not in files},
             closed=self.closed,

@@ -52,7 +52,13 @@ def test_infinite_numbers_never_reach_the_log() -> None:
 
 def test_every_cited_blob_of_a_body_is_found() -> None:
     found = {name for name, body in samples().items() if cited(body.model_dump_json())}
-    assert found == {"file_scanned", "proof_checked", "proof_verified"}
+    assert found == {
+        "file_scanned",
+        "file_traced",
+        "proof_checked",
+        "proof_verified",
+        "theorems_followed",
+    }
     assert cited('{"x": [{"y": {"sha256": "a", "size_bytes": 1}}, {"sha256": "b"}]}') == {"a"}
 
 

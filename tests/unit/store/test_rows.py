@@ -7,9 +7,9 @@ from contextlib import closing
 
 import pytest
 
-from store import rows, schema, tables
-from store.events import EVENT_TYPES, FileScanned
-from store.projections import HANDLERS
+from store import model_tables, rows, schema, tables, trace_rows, trace_tables
+from store.events import EVENT_TYPES
+from store.projections import HANDLERS, PAYLOAD_HANDLERS
 
 PAIRS = {
     rows.ServiceRow: tables.Service,
@@ -17,12 +17,17 @@ PAIRS = {
     rows.CommitRow: tables.Commit,
     rows.FileRow: tables.File,
     rows.DeclarationRow: tables.Declaration,
+    rows.TheoremRow: tables.Theorem,
+    rows.TheoremVersionRow: tables.TheoremVersion,
     rows.SorryRow: tables.Sorry,
     rows.SorryStepRow: tables.SorryStep,
     rows.AttemptRow: tables.Attempt,
     rows.ProofRow: tables.Proof,
     rows.JobRow: tables.Job,
-    rows.CheckpointRow: tables.Checkpoint,
+    rows.PositionRow: tables.ViewPosition,
+    trace_rows.TraceRow: trace_tables.Trace,
+    trace_rows.CheckpointRow: model_tables.Checkpoint,
+    trace_rows.EvaluationRow: model_tables.Evaluation,
 }
 
 
@@ -31,13 +36,28 @@ def test_a_row_has_every_column_of_its_table(row: type, table: type) -> None:
     assert set(rows.columns(row)) == set(table.model_fields)  # type: ignore[attr-defined] # an SQLModel class
 
 
+@pytest.mark.parametrize(
+    ("row", "table"),
+    [
+        (trace_rows.TheoremOfTrace, trace_tables.TracedTheoremRow),
+        (trace_rows.PremiseOfTrace, trace_tables.PremiseRow),
+    ],
+    ids=lambda cls: cls.__name__,
+)
+def test_what_lies_in_a_traced_file_has_every_column_of_its_table_and_the_path(
+    row: type, table: type
+) -> None:
+    assert set(rows.columns(row)) == {"path", *table.model_fields}  # type: ignore[attr-defined] # an SQLModel class
+
+
 def test_a_repository_row_adds_its_poll_state() -> None:
     extra = set(rows.columns(rows.RepositoryRow)) - set(tables.Repository.model_fields)
     assert extra == {"checked_at", "next_due_at", "poll_outcome", "etag"}
 
 
 def test_every_event_type_has_a_projection() -> None:
-    assert set(HANDLERS) | {FileScanned} == set(EVENT_TYPES.values())
+    assert set(HANDLERS) | set(PAYLOAD_HANDLERS) == set(EVENT_TYPES.values())
+    assert not set(HANDLERS) & set(PAYLOAD_HANDLERS)
 
 
 def test_the_tables_are_strict_and_their_columns_typed() -> None:
@@ -51,7 +71,7 @@ def test_the_tables_are_strict_and_their_columns_typed() -> None:
         assert set(strict) == {table.name for table in schema.table_list()}
         assert set(strict.values()) == {1}
         with pytest.raises(sqlite3.IntegrityError, match="cannot store TEXT value in INTEGER"):
-            connection.execute("INSERT INTO checkpoints VALUES ('x', 'one', 0, '', NULL, '')")
+            connection.execute("INSERT INTO view_position VALUES ('x', 'one', 0, '', NULL, '')")
 
 
 def test_the_fingerprint_fits_a_user_version_and_is_never_that_of_an_empty_file() -> None:

@@ -17,7 +17,7 @@ GOLDEN = Path(__file__).parents[2] / "store" / "golden"
 
 
 def stored(event_type: str, version: int, data: dict[str, Any]) -> StoredEvent:
-    return StoredEvent(7, "id", "s", 1, event_type, version, data, "now", None, None, None, "me")
+    return StoredEvent(7, "id", "s", 1, event_type, version, json.dumps(data), "now", None, None, None, "me")
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.json")), ids=lambda path: path.name)

@@ -1,4 +1,4 @@
-"""DynamicDatabase: the writer of database.db, the view of the log that questions are asked of.
+"""View: the writer of database.db, the view of the log that questions are asked of.
 
 Owns the file's one writing connection; the daemon holds it while it runs. Questions are in `store.queries` and
 use connections of their own; the tables are in `store.tables`; what events do to them is `store.projections`.
@@ -11,14 +11,14 @@ import threading
 from pathlib import Path
 
 from store import schema
-from store.catchup import Checkpoint, catch_up, check_log, read_checkpoint
+from store.catchup import STATEMENTS, Checkpoint, catch_up, check_log, read_checkpoint
 from store.errors import LogClosedError, NotALogError, ViewError, translate, translated
 from store.lock import WriterLock
 from store.reader import LogReader
 from store.readonly import BUSY_TIMEOUT_S, uri
 
 
-class DynamicDatabase:
+class View:
     """The writer of a view. Thread-safe: one change at a time."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, log: LogReader, lock: WriterLock) -> None:
@@ -30,7 +30,7 @@ class DynamicDatabase:
         self._closed = False
 
     @classmethod
-    def open(cls, path: Path, log: LogReader) -> DynamicDatabase:
+    def open(cls, path: Path, log: LogReader) -> View:
         """Open the view for writing; make its tables where there is no file. Reads no events yet.
 
         Raises:
@@ -87,13 +87,16 @@ class DynamicDatabase:
                 self._closed = True
                 try:
                     with translated(self.path):
-                        # Closing checkpoints too, but not while a reader is connected.
-                        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-                        self._connection.close()
+                        try:
+                            # Closing checkpoints too, but not while a reader is connected.
+                            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                        finally:
+                            # A full disk refuses the checkpoint; the -wal then keeps what the file lacks.
+                            self._connection.close()
                 finally:
                     self._writer.release()
 
-    def __enter__(self) -> DynamicDatabase:
+    def __enter__(self) -> View:
         return self
 
     def __exit__(self, *_exc: object) -> None:
@@ -120,10 +123,13 @@ def open_view(path: Path) -> sqlite3.Connection:
             isolation_level=None,
             timeout=BUSY_TIMEOUT_S,
             check_same_thread=False,
+            cached_statements=STATEMENTS,
         )
         connection.execute("PRAGMA journal_mode = WAL")
         # A view may lose its last transactions with the power: they are in the log.
         connection.execute("PRAGMA synchronous = NORMAL")
+        # Each checkpoint waits for the disk; one commit with a trace would else make one by itself.
+        connection.execute("PRAGMA wal_autocheckpoint = 4000")
         if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0:
             schema.create(connection)
         check_schema(connection, path)

@@ -1,0 +1,485 @@
+"""Measure the store: the log, its view, and LeanDojo-v2's database at the same work where it has the same work.
+
+    python benchmarks/store.py [--quick] [--only NAME ...] [--peer FOLDER] [--json FILE] [--folder FOLDER]
+
+    commit    one commit that changes 50 theorems, in databases of 5,000, 50,000 and 500,000
+    export    export_merged_data of 16,000 and of 160,000 theorems, both splits
+    append    durable appends, one by one and by thousands, against sqlite3 without the log's checks
+    rebuild   the view of a log of 1,000,000 events, made anew
+    status    `unsorry status` as a process over 500,000 theorems
+
+Prints a table; --json writes it with what it was measured on. Every ratio is of two figures of the same run. The peer
+is lean-dojo-v2 1.0.9, fetched by pip without its dependencies, or unpacked in --peer FOLDER; where there is neither,
+the ratios to it are not measured, and the table says so. --quick does all of it at a fraction of the size: a test of
+this program, no measurement. Everything is made in a temporary folder (--folder: in that one) and removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    # As a script this file's folder comes first on the path, where `store` is this file.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from benchmarks.store_history import record_history
+from benchmarks.store_library import STREAM, Library, make_library, write_for_leandojo
+from store import queries
+from store.envelope import Expect, NewEvent, now_text, prepare
+from store.identity import event_id
+from store.leandojo.exporting import export_leandojo
+from store.log import EventLog
+from store.reader import LogReader
+from store.sql import script
+from store.testing_events import attempt, declaration, place, scanned, sha
+from store.view import View
+
+PEER = "lean-dojo-v2==1.0.9"
+UNSORRY = Path(sys.executable).with_name("unsorry")
+PEER_PROGRAM = Path(__file__).with_name("store_peer.py")
+MIB = 1024 * 1024
+
+REBUILD_PROGRAM = """
+import json, sys, time
+from pathlib import Path
+from store.reader import LogReader
+from store.rebuild import build
+log_path, target, upto = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+with LogReader.open(log_path) as log:
+    began = time.perf_counter()
+    stopped = build(target, log, upto=upto, polls=[])
+    seconds = time.perf_counter() - began
+peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print(json.dumps({"stopped": stopped, "seconds": seconds, "peak_bytes": peak * 1024}))
+"""
+
+
+class BenchmarkError(Exception):
+    """The benchmark cannot go on; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much of everything; `divided` is for a quick look at whether it runs."""
+
+    commit: tuple[int, ...] = (5_000, 50_000, 500_000)
+    commit_peer: int = 50_000
+    export: tuple[int, int] = (16_000, 160_000)
+    single_appends: int = 400
+    batches: int = 20
+    batch: int = 1_000
+    events: int = 1_000_000
+    status: int = 500_000
+    repeats: int = 9
+
+    def divided(self, by: int) -> Sizes:
+        return Sizes(
+            commit=tuple(max(250, size // by) for size in self.commit),
+            commit_peer=max(250, self.commit_peer // by),
+            export=(max(250, self.export[0] // by), max(250, self.export[1] // by)),
+            single_appends=20,
+            batches=2,
+            batch=50,
+            events=self.events // by,
+            status=max(250, self.status // by),
+            repeats=2,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure. `target` is what it is to reach, `reached` None where there is no target or no figure."""
+
+    of: str
+    what: str
+    value: float | None
+    unit: str
+    target: str = ""
+    reached: bool | None = None
+    note: str = ""
+    samples: tuple[float, ...] = ()
+
+
+@dataclass(slots=True)
+class Bench:
+    """What the measurements share: where, how much, the peer, and the libraries that were made already."""
+
+    folder: Path
+    sizes: Sizes
+    peer: Path | None
+    libraries: dict[int, Library] = field(default_factory=dict)
+
+    def library(self, n_theorems: int) -> Library:
+        if n_theorems not in self.libraries:
+            say(f"making a library of {n_theorems:,} theorems")
+            folder = self.folder / f"library-{n_theorems}" / "state"
+            self.libraries[n_theorems] = make_library(folder, n_theorems)
+        return self.libraries[n_theorems]
+
+    def ask_peer(self, what: str, n_theorems: int, *, times: int) -> tuple[float, ...] | None:
+        """Have the peer do its work in a process of its own; None where there is no peer."""
+        if self.peer is None:
+            return None
+        say(f"LeanDojo-v2: {what}, {n_theorems:,} theorems")
+        folder = self.folder / f"peer-{what}"
+        folder.mkdir()
+        source = folder / "given.json"
+        write_for_leandojo(n_theorems, source)
+        command = [
+            sys.executable,
+            str(PEER_PROGRAM),
+            str(self.peer),
+            what,
+            str(source),
+            str(folder),
+            str(times),
+        ]
+        return tuple(json.loads(run(command)))
+
+
+# --- the measurements ---------------------------------------------------------------------------------------
+
+
+def measure_commit(bench: Bench) -> Iterator[Row]:
+    """Append and projection of a commit's events, as the daemon does it: its scan, then its trace."""
+    sizes = bench.sizes
+    ours: dict[int, float] = {}
+    for n_theorems in sizes.commit:
+        took = _commits(bench.library(n_theorems), sizes.repeats)
+        ours[n_theorems] = statistics.median(took)
+        yield Row(
+            "commit", f"ours, of {n_theorems:,} theorems", 1000 * ours[n_theorems], "ms", samples=tuple(took)
+        )
+    smallest, largest = min(ours), max(ours)
+    growth = ours[largest] / ours[smallest]
+    yield Row(
+        "commit", f"ours, {largest:,} to {smallest:,}", growth, "x", "about 1", growth < 3 if growth else None
+    )
+    theirs = bench.ask_peer("commit", sizes.commit_peer, times=3)
+    yield from _against(
+        "commit", f"of {sizes.commit_peer:,} theorems", theirs, ours[sizes.commit_peer], least=100
+    )
+
+
+def _commits(library: Library, times: int) -> list[float]:
+    took = []
+    with (
+        EventLog.open(library.events_db) as log,
+        log.reader() as reader,
+        View.open(library.database_db, reader) as view,
+    ):
+        for _ in range(times):
+            batches = library.next_commit()
+            began = time.perf_counter()
+            for events, blobs in batches:
+                log.append(events, expect={STREAM: Expect.ANY}, blobs=blobs)
+                view.catch_up()
+            took.append(time.perf_counter() - began)
+    return took
+
+
+def measure_export(bench: Bench) -> Iterator[Row]:
+    """An export of everything, both splits, in the place of an earlier one."""
+    small, large = bench.sizes.export
+    ours: dict[int, float] = {}
+    for n_theorems in (small, large):
+        library = bench.library(n_theorems)
+        out = library.folder.parent / "export"
+        took = []
+        with LogReader.open(library.events_db) as log, closing(queries.connect(library.database_db)) as view:
+            for _ in range(2):
+                began = time.perf_counter()
+                export_leandojo(out, log=log, view=view)
+                took.append(time.perf_counter() - began)
+        ours[n_theorems] = min(took)
+        yield Row("export", f"ours, {n_theorems:,} theorems", ours[n_theorems], "s", samples=tuple(took))
+    growth = ours[large] / ours[small]
+    yield Row("export", f"ours, {large:,} to {small:,}", growth, "x", "at most 12", growth <= 12)
+    theirs = bench.ask_peer("export", small, times=1)
+    yield from _against("export", f"of {small:,} theorems", theirs, ours[small], least=20)
+
+
+def measure_append(bench: Bench) -> Iterator[Row]:
+    """The log with all its checks, and the same rows put into the same tables by sqlite3 alone, turn by turn."""
+    sizes = bench.sizes
+    folder = bench.folder / "append"
+    folder.mkdir()
+    events = [
+        [_event(turn, index) for index in range(sizes.batch)] for turn in range(sizes.batches)
+    ]  # fmt: skip
+    singles = [_event(-1, index) for index in range(sizes.single_appends)]
+    with (
+        EventLog.open(folder / "events.db") as log,
+        closing(_plain(folder / "plain.db")) as plain,
+        log.reader() as reader,
+        View.open(folder / "database.db", reader) as view,
+    ):
+        plain_rows = _Plain(plain)
+        took: dict[str, list[float]] = {"ours": [], "raw": [], "ours in batches": [], "raw in batches": []}
+        for event in singles:
+            took["ours"].append(_timed(_append, log, [event]))
+            took["raw"].append(_timed(plain_rows.put, plain_rows.of([event])))
+        for batch in events:
+            took["ours in batches"].append(_timed(_append, log, batch))
+            took["raw in batches"].append(_timed(plain_rows.put, plain_rows.of(batch)))
+        view.catch_up()
+        seen = []
+        for index in range(sizes.single_appends // 4):
+            _append(log, [_event(-2, index)])
+            seen.append(_timed(view.catch_up))
+    rates = {name: 1 / statistics.median(times) for name, times in took.items()}
+    share = rates["ours"] / rates["raw"]
+    yield Row("append", "one by one, ours", rates["ours"], "events/s")
+    yield Row("append", "one by one, sqlite3 alone", rates["raw"], "events/s")
+    yield Row("append", "one by one, share", 100 * share, "%", "at least 60", share >= 0.6)
+    share = rates["ours in batches"] / rates["raw in batches"]
+    name = f"in batches of {sizes.batch:,}"
+    yield Row("append", f"{name}, ours", sizes.batch * rates["ours in batches"], "events/s")
+    yield Row("append", f"{name}, sqlite3 alone", sizes.batch * rates["raw in batches"], "events/s")
+    yield Row("append", f"{name}, share", 100 * share, "%", "at least 30", share >= 0.3)
+    yield Row("append", "from one append to its row in the view", 1000 * statistics.median(seen), "ms")
+
+
+def _event(turn: int, index: int) -> NewEvent:
+    scan = scanned("Logic/Basic.lean", [declaration("a")], with_sorry=["a"])
+    spot = place(scan, scan.sorries[0], blob=sha("blob", turn, index))
+    body = attempt(f"{index:016x}", spot, commit=sha(turn), outcome="exhausted")
+    return NewEvent(STREAM, body, event_id=event_id("benchmark", str(turn), str(index)))
+
+
+def _append(log: EventLog, events: Sequence[NewEvent]) -> None:
+    log.append(events, expect={STREAM: Expect.ANY})
+
+
+def _plain(path: Path) -> sqlite3.Connection:
+    """The log's tables and indexes without its triggers, as durable as the log's."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.executescript(script("log"))
+    triggers = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+    for (name,) in triggers:
+        connection.execute(f"DROP TRIGGER {name}")
+    return connection
+
+
+class _Plain:
+    """Rows of events, made ready beforehand, and put in by one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._seq = 0
+
+    def of(self, events: Sequence[NewEvent]) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = []
+        for event in map(prepare, events):
+            self._seq += 1
+            head = (self._seq, event.event_id, event.stream, self._seq, event.type, event.schema_version)
+            rows.append((*head, event.data, now_text(), None, None, None, event.actor))
+        return rows
+
+    def put(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._connection.executemany(f"INSERT INTO events VALUES ({', '.join('?' * 12)})", rows)
+        self._connection.execute("COMMIT")
+
+
+def measure_rebuild(bench: Bench) -> Iterator[Row]:
+    """Each rebuild as a process, for its peak memory: of the log's first tenth, then of all of it."""
+    folder = bench.folder / "rebuild"
+    staging = folder / "staging"
+    staging.mkdir(parents=True)
+    n_events = bench.sizes.events
+    say(f"recording {n_events:,} events")
+    began = time.perf_counter()
+    with EventLog.open(folder / "events.db") as log:
+        counts = record_history(log, staging, n_events=n_events)
+    seconds = time.perf_counter() - began
+    mix = ", ".join(f"{100 * count / n_events:.1f}% {name}" for name, count in counts.most_common())
+    yield Row("rebuild", "recording the log", n_events / seconds, "events/s", note=mix)
+    done: dict[int, dict[str, Any]] = {}
+    for upto in (n_events // 10, n_events):
+        say(f"rebuild of {upto:,} events")
+        target = folder / f"database-{upto}.db"
+        command = [sys.executable, "-c", REBUILD_PROGRAM, str(folder / "events.db"), str(target), str(upto)]
+        done[upto] = json.loads(run(command))
+        if done[upto]["stopped"] is not None:
+            raise BenchmarkError(f"the rebuild stopped: {done[upto]['stopped']}")
+    tenth, whole = (done[upto] for upto in (n_events // 10, n_events))
+    rate = n_events / whole["seconds"]
+    yield Row("rebuild", f"of {n_events:,} events", rate, "events/s", "at least 15,000", rate >= 15_000)
+    peak = whole["peak_bytes"] / MIB
+    yield Row("rebuild", f"peak memory, {n_events:,} events", peak, "MiB", "under 400 MB", peak * MIB < 400e6)
+    peak_of_tenth = tenth["peak_bytes"] / MIB
+    yield Row("rebuild", f"peak memory, {n_events // 10:,} events", peak_of_tenth, "MiB")
+    yield Row(
+        "rebuild",
+        "peak memory, ten times the log",
+        peak / peak_of_tenth,
+        "x",
+        "about 1",
+        peak < 1.5 * peak_of_tenth,
+    )
+
+
+def measure_status(bench: Bench) -> Iterator[Row]:
+    """`unsorry status --json` from the start of the process to its end, with no daemon running."""
+    library = bench.library(bench.sizes.status)
+    config = library.folder.parent / "config.toml"
+    config.write_text(
+        '[daemon]\nstate_dir = "state"\ncache_dir = "cache"\nruntime_dir = "run"\n[lean]\nbackend = "none"\n'
+    )
+    # As it is installed: compiled, also where the environment forbids to write bytecode.
+    compiled = {"PYTHONPYCACHEPREFIX": str(bench.folder / "pycache"), "PYTHONDONTWRITEBYTECODE": ""}
+    command = [str(UNSORRY), "status", "--json", "--config", str(config)]
+    document = json.loads(run(command, env=compiled))
+    if document["theorems"] < bench.sizes.status:
+        raise BenchmarkError(f"status counts {document['theorems']:,} theorems of {bench.sizes.status:,}")
+    took = tuple(_timed(run, command, env=compiled) for _ in range(bench.sizes.repeats))
+    value = 1000 * statistics.median(took)
+    what = f"status over {document['theorems']:,} theorems, whole process"
+    yield Row("status", what, value, "ms", "under 300", value < 300, samples=took)
+
+
+def _against(
+    of: str, what: str, theirs: Sequence[float] | None, ours: float, *, least: float
+) -> Iterator[Row]:
+    target = f"at least {least:g}"
+    if theirs is None:
+        yield Row(of, f"LeanDojo-v2, {what}", None, "s", note="no peer here: not measured")
+        yield Row(of, f"LeanDojo-v2 to ours, {what}", None, "x", target, note="no peer here: not measured")
+        return
+    seconds = statistics.median(theirs)
+    yield Row(of, f"LeanDojo-v2, {what}", seconds, "s", samples=tuple(theirs))
+    yield Row(of, f"LeanDojo-v2 to ours, {what}", seconds / ours, "x", target, seconds / ours >= least)
+
+
+MEASUREMENTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
+    "append": measure_append,
+    "rebuild": measure_rebuild,
+    "commit": measure_commit,
+    "export": measure_export,
+    "status": measure_status,
+}
+
+
+# --- around them --------------------------------------------------------------------------------------------
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _timed(work: Callable[..., object], *given: Any, **named: Any) -> float:
+    began = time.perf_counter()
+    work(*given, **named)
+    return time.perf_counter() - began
+
+
+def run(command: Sequence[str], *, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})}
+    )
+    if done.returncode:
+        raise BenchmarkError(
+            f"{' '.join(command[:3])} … ended with {done.returncode}: {done.stderr.strip()[-2000:]}"
+        )
+    return done.stdout
+
+
+def fetch_peer(folder: Path) -> Path | None:
+    """Install the peer without its dependencies; None where there is no way to it."""
+    target = folder / "peer"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), PEER]
+    try:
+        run(command)
+    except BenchmarkError as error:
+        say(f"no peer, so nothing is measured against it: {error}")
+        return None
+    return target
+
+
+def machine() -> dict[str, Any]:
+    """Say what it is measured on."""
+    processor = platform.processor()
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            processor = line.partition(":")[2].strip()
+            break
+    return {
+        "processor": processor,
+        "cores": os.cpu_count(),
+        "load_before": round(os.getloadavg()[0], 2),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "packages": {name: metadata.version(name) for name in ("pydantic", "sqlmodel", "sqlalchemy")},
+        "peer": PEER,
+    }
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Markdown, one row a figure."""
+    lines = ["| | what | measured | target | reached |", "|---|---|---|---|---|"]
+    for row in rows:
+        value = "not measured" if row.value is None else f"{_rounded(row.value)} {row.unit}"
+        reached = {True: "yes", False: "**no**", None: ""}[row.reached]
+        lines.append(f"| {row.of} | {row.what} | {value} | {row.target} | {reached} |")
+    return "\n".join(lines)
+
+
+def _rounded(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--only", nargs="+", choices=sorted(MEASUREMENTS), metavar="NAME", help="some of them"
+    )
+    parser.add_argument("--quick", action="store_true", help="a two-hundredth of the size: does it run?")
+    parser.add_argument("--peer", type=Path, metavar="FOLDER", help="where LeanDojo-v2 is unpacked")
+    parser.add_argument("--no-peer", action="store_true", help="measure nothing against LeanDojo-v2")
+    parser.add_argument("--folder", type=Path, help="make the temporary folder in here (a local disk)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
+    options = parser.parse_args()
+    names = [name for name in MEASUREMENTS if not options.only or name in options.only]
+    sizes = Sizes().divided(200) if options.quick else Sizes()
+    about = machine()
+    rows: list[Row] = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="unsorry-benchmark-", dir=options.folder) as temporary:
+            folder = Path(temporary)
+            asked = not options.no_peer and {"commit", "export"} & set(names)
+            peer = options.peer or (fetch_peer(folder) if asked else None)
+            bench = Bench(folder, sizes, peer.resolve() if peer and not options.no_peer else None)
+            for name in names:
+                say(f"{name} …")
+                rows += MEASUREMENTS[name](bench)
+    except BenchmarkError as error:
+        print(f"store: {error}", file=sys.stderr)
+        return 1
+    print(table(rows))
+    if options.json:
+        document = {"machine": about, "quick": options.quick, "rows": [asdict(row) for row in rows]}
+        options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""`unsorry export`: write what the database holds as other programs' files. The work is done in `store.leandojo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from daemon.cli.context import AsOf, Config, Json, locate, merged_config, merged_json, view
+from daemon.cli.exits import CliError
+from daemon.cli.render import counted, emit_json, note, say, span, table
+
+if TYPE_CHECKING:
+    from store.leandojo.exporting import ExportReport
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(
+        help="Write theorems, premises and splits as the files of other programs.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    group.command(
+        "leandojo", help="Write a folder that ReProver, LeanAgent and LeanDojo-v2 read; the daemon may run."
+    )(leandojo)
+    app.add_typer(group, name="export")
+
+
+def leandojo(
+    context: typer.Context,
+    out: Annotated[
+        Path,
+        typer.Argument(metavar="OUT", help="The folder to make; an earlier export there is replaced whole."),
+    ],
+    repo: Annotated[
+        list[str] | None,
+        typer.Option("--repo", metavar="R", help="Only this repository (key or its end); may be repeated."),
+    ] = None,
+    every_commit: Annotated[
+        bool,
+        typer.Option("--every-commit", help="All imported commits of a repository, not the newest alone."),
+    ] = False,
+    compat: Annotated[
+        bool, typer.Option("--compat", help="LeanDojo-v2's own merge, splits and bare Infinity.")
+    ] = False,
+    as_imported: Annotated[
+        bool, typer.Option("--as-imported", help="Give an import back as it was: its files, in its order.")
+    ] = False,
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="Also what the simulator made; metadata.json then says so.")
+    ] = False,
+    as_of: AsOf = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    if compat and as_imported:
+        raise typer.BadParameter("give one of --compat and --as-imported", param_hint="--as-imported")
+    if every_commit and (compat or as_imported):
+        raise typer.BadParameter(
+            "--compat and --as-imported have every commit already", param_hint="--every-commit"
+        )
+    place = locate(merged_config(context, config), as_of)
+    if not place.paths.events_db.exists():
+        raise CliError(f"{place.paths.events_db}: no log there; start the daemon, or import something")
+    from store.leandojo.exporting import Mode, export_leandojo
+    from store.reader import LogReader
+
+    mode = Mode.COMPAT if compat else Mode.AS_IMPORTED if as_imported else Mode.FOR_LIFE
+    with view(place) as database, LogReader.open(place.paths.events_db) as log:
+        report = export_leandojo(
+            out.absolute(),
+            log=log,
+            view=database,
+            mode=mode,
+            repositories=repo or (),
+            every_commit=every_commit,
+            simulated=simulated,
+        )
+    if merged_json(context, as_json):
+        emit_json({**place.head(), **_document(report)})
+    else:
+        _show(report)
+
+
+def _document(report: ExportReport) -> dict[str, Any]:
+    return {
+        "path": report.path,
+        "mode": report.mode.value,
+        "position": report.position,
+        "simulated": report.simulated,
+        "repositories": [
+            {"url": item["url"], "commit": item["commit"], "in_dataset": in_dataset}
+            for item, in_dataset in report.repositories
+        ],
+        "theorems": report.theorems,
+        "withheld": report.withheld,
+        "corpus_files": report.corpus_files,
+        "files_renamed": report.files_renamed,
+        "imports_left_out": report.imports_left_out,
+        "seconds": round(report.seconds, 3),
+    }
+
+
+def _show(report: ExportReport) -> None:
+    if report.theorems:
+        table(("LIST", "THEOREMS"), [(name, f"{number:,}") for name, number in report.theorems.items()])
+    for split, number in report.withheld.items():
+        if number:
+            note(
+                f"unsorry: {split}: {counted(number, 'theorem')} in no list: training on them would give a test away"
+            )
+    if report.files_renamed:
+        note(
+            f"unsorry: {counted(report.files_renamed, 'file')} of the corpus renamed: another repository has the path"
+        )
+    if report.imports_left_out:
+        note(f"unsorry: {counted(report.imports_left_out, 'import')} left out, of files that were not traced")
+    what = counted(len(report.repositories), "repository", "repositories")
+    say(f"{report.path}: {what} as of event {report.position}, in {span(report.seconds)}")

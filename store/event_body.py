@@ -1,0 +1,34 @@
+"""What every event body is made of: the frozen base, values inside it, and the text forms of hashes."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")]
+"""A git object id, SHA-1 or SHA-256, in full."""
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""A SHA-256 in hex: the key of a blob."""
+
+
+class EventBody(BaseModel):
+    """What an event says. Subclasses set `type`; pydantic refuses unknown fields."""
+
+    # NaN and infinity have no JSON: they would be stored as null and could not be read back.
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    type: ClassVar[str]
+    schema_version: ClassVar[int] = 1
+
+
+class Part(BaseModel):
+    """A value inside an event body."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BlobRef(Part):
+    """A payload that lies in the log's blob table: JSON, compressed there, named by the hash of its bytes."""
+
+    sha256: Digest
+    size_bytes: int

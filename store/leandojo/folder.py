@@ -1,0 +1,161 @@
+"""A folder that is written whole or not at all, in the place of the one that was there.
+
+It grows under a temporary name beside its place, everything in it is made durable, and then the two names are
+exchanged in one step of the file system. Where that has no such step, the old folder is put aside and the new one in
+its place; a kill between the two leaves the old one aside, and the next use puts it back.
+
+A folder made here has a marker file in it. One without the marker, and with anything in it, is never replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from store.errors import LogError, translated
+
+MARKER = ".unsorry-export.json"
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+_NOT_HERE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
+
+
+class NotReplaceableError(LogError):
+    """What lies at the place was not made by an export."""
+
+
+@contextmanager
+def replaced(place: Path, marker: Mapping[str, Any]) -> Iterator[Path]:
+    """Give a new folder to fill; when the block ends without an error it stands at `place`.
+
+    What exists already is refused before the block begins. After an error, or a kill, `place` is as it was. `marker`
+    is written into the folder, as JSON. Two that write the same place at once each leave a whole folder; the later one
+    stays.
+
+    Raises:
+        NotReplaceableError: something else lies there.
+        LogError: the disk refused.
+    """
+    place = place.resolve()
+    if not place.parent.is_dir():
+        raise LogError(f"{place}: its folder does not exist; create {place.parent}")
+    with translated(place), contextlib.ExitStack() as held:
+        with _alone(place.parent):
+            _tidy(place)
+            check_replaceable(place)
+            new = place.with_name(f".{place.name}.{secrets.token_hex(6)}.new")
+            new.mkdir()
+            held.enter_context(_alone(new))
+            held.callback(_remove, new)
+        yield new
+        (new / MARKER).write_text(json.dumps(dict(marker), indent=2) + "\n", encoding="utf-8")
+        _make_durable(new)
+        with _alone(place.parent):
+            check_replaceable(place)
+            _put(new, place)
+            _sync(place.parent)
+
+
+def check_replaceable(place: Path) -> None:
+    """Refuse a place where something lies that no export made.
+
+    Raises:
+        NotReplaceableError: a file, or a folder with other things in it.
+    """
+    if not os.path.lexists(place):
+        return
+    if not place.is_dir():
+        raise NotReplaceableError(f"{place}: is a file; name a folder that does not exist yet")
+    if not (place / MARKER).is_file() and any(place.iterdir()):
+        raise NotReplaceableError(
+            f"{place}: is not empty, and no export made it (it has no {MARKER}); name another folder, or remove "
+            "this one yourself"
+        )
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchange two names in one step; False where the system or the file system cannot."""
+    library = ctypes.CDLL(None, use_errno=True)
+    try:
+        function = library.renameat2
+    except AttributeError:
+        return False
+    result = function(
+        _AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), ctypes.c_uint(_RENAME_EXCHANGE)
+    )
+    if result == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _NOT_HERE:
+        return False
+    raise OSError(code, os.strerror(code), str(one), None, str(other))
+
+
+def _put(new: Path, place: Path) -> None:
+    if not place.exists():
+        new.rename(place)
+    elif exchange(new, place):
+        _remove(new)  # which is the old one now
+    else:
+        aside = new.with_suffix(".old")
+        place.rename(aside)
+        new.rename(place)
+        _remove(aside)
+
+
+def _tidy(place: Path) -> None:
+    """Put back, or remove, what killed exports to this place left. The parent is ours alone meanwhile."""
+    for aside in sorted(place.parent.glob(f".{_literal(place.name)}.*.old")):
+        if place.exists():
+            _remove(aside)
+        else:
+            aside.rename(place)
+    for left in place.parent.glob(f".{_literal(place.name)}.*.new"):
+        with contextlib.suppress(BlockingIOError), _alone(left, wait=False):
+            _remove(left)
+
+
+def _literal(name: str) -> str:
+    return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
+
+
+@contextmanager
+def _alone(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold a folder's lock; the system gives it back when its holder dies. Only exports look at it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def _make_durable(folder: Path) -> None:
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            _sync(Path(parent, name))
+        _sync(Path(parent))
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

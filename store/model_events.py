@@ -1,0 +1,64 @@
+"""Event types of trained models: checkpoints, which one is in use, and how each did. Stream: `model:<name>`."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from store.event_body import Digest, EventBody
+
+ModelKind = Literal["retriever", "tactics", "progress"]
+
+
+class CheckpointSaved(EventBody):
+    """A training run ended with these weights, the next link of its model's chain.
+
+    `checkpoint` is its id, `parent` the checkpoint that the run started from (None: from `base`, a hub name or
+    folder). `data_seq` is the log position of the training data. `weights` is the SHA-256 of the weights' file and
+    `fisher` of the Fisher information's, both safetensors below the artifact folder; neither is in the log.
+    """
+
+    type: ClassVar[str] = "checkpoint_saved"
+    model: ModelKind
+    checkpoint: str
+    parent: str | None
+    base: str
+    data_seq: int
+    config: dict[str, Any]
+    seed: int
+    steps: int
+    weights: Digest
+    size_bytes: int
+    fisher: Digest | None
+    versions: dict[str, str]
+    device: str
+    seconds: float
+    job: str
+
+
+class CheckpointPromoted(EventBody):
+    """From here on this checkpoint is the one in use. `previous` is None for the first."""
+
+    type: ClassVar[str] = "checkpoint_promoted"
+    model: ModelKind
+    checkpoint: str
+    previous: str | None
+    reason: str
+
+
+class EvaluationFinished(EventBody):
+    """A checkpoint was measured on one dataset. `metrics` maps names like "recall@10" to values in 0..1.
+
+    `dataset` is the SHA-256 of the evaluated examples, `repository` None where they are of several, `n` their number.
+    """
+
+    type: ClassVar[str] = "evaluation_finished"
+    model: ModelKind
+    evaluation: str
+    checkpoint: str
+    repository: str | None
+    split: str
+    dataset: Digest
+    metrics: dict[str, float]
+    n: int
+    seconds: float
+    job: str

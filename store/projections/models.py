@@ -1,0 +1,70 @@
+"""Trained models: their checkpoints, which one of each model is in use, and how each did."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from store.envelope import StoredEvent
+from store.model_events import CheckpointPromoted, CheckpointSaved, EvaluationFinished
+from store.projections.rows import as_json, upsert
+
+
+def checkpoint_saved(db: sqlite3.Connection, event: StoredEvent, body: CheckpointSaved) -> None:
+    """Add a checkpoint, or set what is known of it; whether it is in use stays as it is."""
+    upsert(
+        db,
+        "checkpoints",
+        key={"checkpoint": body.checkpoint},
+        values={
+            "model": body.model,
+            "parent": body.parent,
+            "base": body.base,
+            "data_seq": body.data_seq,
+            "config_json": as_json(body.config),
+            "seed": body.seed,
+            "steps": body.steps,
+            "weights": body.weights,
+            "size_bytes": body.size_bytes,
+            "fisher": body.fisher,
+            "versions_json": as_json(body.versions),
+            "device": body.device,
+            "seconds": body.seconds,
+            "job": body.job,
+            "saved_at": event.recorded_at,
+        },
+        once={"promoted": 0, "reason": ""},
+    )
+
+
+def checkpoint_promoted(db: sqlite3.Connection, event: StoredEvent, body: CheckpointPromoted) -> None:
+    """Put a checkpoint in use and the model's others out of use; one that was never saved changes nothing."""
+    known = (body.checkpoint, body.model)
+    if db.execute("SELECT 1 FROM checkpoints WHERE checkpoint = ? AND model = ?", known).fetchone() is None:
+        return
+    db.execute("UPDATE checkpoints SET promoted = 0 WHERE model = ? AND promoted = 1", (body.model,))
+    db.execute(
+        "UPDATE checkpoints SET promoted = 1, promoted_at = ?, reason = ? WHERE checkpoint = ?",
+        (event.recorded_at, body.reason, body.checkpoint),
+    )
+
+
+def evaluation_finished(db: sqlite3.Connection, event: StoredEvent, body: EvaluationFinished) -> None:
+    """Keep the newest result of an evaluation."""
+    upsert(
+        db,
+        "evaluations",
+        key={"evaluation": body.evaluation},
+        values={
+            "model": body.model,
+            "checkpoint": body.checkpoint,
+            "repository": body.repository,
+            "split": body.split,
+            "dataset": body.dataset,
+            "metrics_json": as_json(body.metrics),
+            "n": body.n,
+            "seconds": body.seconds,
+            "job": body.job,
+            "recorded_at": event.recorded_at,
+        },
+        once={},
+    )

@@ -1,0 +1,83 @@
+"""Event types of traces: what Lean (or an imported LeanDojo dataset) says of a commit's theorems and premises.
+
+Files are traced along a `line`: a branch, for traces of our own (`branch:<name>`), or one import
+(`import:<trace>`). Along a line only files whose trace differs from the last one have an event; a `commit_traced`
+closes the commit, and only then does any of it count. Stream: `repository:<key>`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from store.event_body import BlobRef, EventBody
+
+
+class FileTraced(EventBody):
+    """One file's premises, theorems and tactics. `trace` is a `store.traced.TracedFile` as JSON.
+
+    `path` is relative to the repository's root; a dependency's file begins with `.lake/packages/<package>/`.
+    `error` says what could not be extracted; what could is still in `trace`. `sha` is the commit as the tracer
+    or the dataset names it.
+    """
+
+    type: ClassVar[str] = "file_traced"
+    repository: str
+    line: str
+    sha: str
+    path: str
+    error: str | None
+    n_theorems: int
+    n_premises: int
+    n_tactics: int
+    trace: BlobRef
+    simulated: bool
+
+
+class TracedFileRemoved(EventBody):
+    """A file that the line's last traced commit had is not in this one."""
+
+    type: ClassVar[str] = "traced_file_removed"
+    repository: str
+    line: str
+    sha: str
+    path: str
+
+
+class CommitTraced(EventBody):
+    """A commit's trace is complete: its files are those that stand on the line at this event.
+
+    `trace` is `store.identity.trace_id`. `lean_version` is like "v4.29.1". `metadata` is LeanDojo's free
+    object (with `date_processed`). `manifest` is a `store.traced.Manifest` as JSON where an import's own order is to be
+    given back. `files_failed` of `files_traced` have an `error`. The counts are of the whole commit.
+    """
+
+    type: ClassVar[str] = "commit_traced"
+    trace: str
+    repository: str
+    line: str
+    sha: str
+    url: str
+    name: str
+    lean_version: str
+    tracer: str
+    tracer_version: str
+    source: Literal["lean", "import"]
+    metadata: dict[str, Any]
+    pr_url: str | None
+    files_traced: int
+    files_failed: int
+    n_theorems: int
+    n_premises: int
+    n_tactics: int
+    manifest: BlobRef | None
+    simulated: bool
+    seconds: float
+
+
+class TraceWithdrawn(EventBody):
+    """Somebody took a trace out of the database. The log keeps it; questions and exports leave it out."""
+
+    type: ClassVar[str] = "trace_withdrawn"
+    trace: str
+    repository: str
+    reason: str

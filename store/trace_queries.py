@@ -1,0 +1,262 @@
+"""The questions about traces: theorems with their tactics, premises and who uses them, imports, training examples.
+
+Read-only and light, like `store.queries`, whose `connect` makes the connection. Only closed traces that nobody withdrew
+answer: what an import left half done is in the tables and in no answer. Where rows can be many the answer is an
+iterator, which holds some hundred rows; do not close the connection under it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, TypeVar
+
+from store.rows import columns, make_all
+from store.splits import Side, Split, exported_side, files_of
+from store.trace_rows import (
+    FileOfTrace,
+    PremiseOfTrace,
+    PremiseUser,
+    TheoremOfTrace,
+    TraceRow,
+    TrainingExample,
+)
+from store.traced import Position, PremiseUse, TracedTactic
+
+Row = TypeVar("Row")
+
+_CHUNK = 500
+
+_FILES_OF_TRACE = (
+    f"traces CROSS JOIN traced_files ON {files_of()} AND traces.trace = ?1 AND traces.state = 'current'"
+)
+# Which files a file of a trace comes to by its imports, itself among them: ?1 is the trace, ?2 the file's path.
+_REACHED = (
+    "WITH RECURSIVE reached (path) AS (SELECT ?2 UNION SELECT imports.path FROM reached CROSS JOIN "
+    f"{_FILES_OF_TRACE} AND traced_files.path = reached.path "
+    "CROSS JOIN imports ON imports.content = traced_files.content)"
+)
+
+
+def traces(
+    db: sqlite3.Connection, *, repository: str | None = None, state: str | None = "current"
+) -> list[TraceRow]:
+    """Return the closed traces, the newest first. `state`: "current", "withdrawn", or None for both."""
+    return make_all(
+        TraceRow,
+        db.execute(
+            f"SELECT {_names(TraceRow, 'traces')} FROM traces WHERE (?1 IS NULL OR repository = ?1) "
+            "AND (?2 IS NULL OR state = ?2) ORDER BY seq DESC",
+            (repository, state),
+        ),
+    )
+
+
+def trace(db: sqlite3.Connection, trace: str) -> TraceRow | None:
+    """Return one trace by its id, withdrawn or not; None where none was closed."""
+    rows = db.execute(f"SELECT {_names(TraceRow, 'traces')} FROM traces WHERE trace = ?", (trace,))
+    return next(iter(make_all(TraceRow, rows)), None)
+
+
+def newest_traces(db: sqlite3.Connection, *, simulated: bool = False) -> list[TraceRow]:
+    """Return the newest trace of each repository, by repository; those that the simulator made only if asked for."""
+    return make_all(
+        TraceRow,
+        db.execute(
+            f"SELECT {_names(TraceRow, 'traces')} FROM traces WHERE seq IN (SELECT max(seq) FROM traces "
+            "WHERE state = 'current' AND simulated <= ? GROUP BY repository) ORDER BY repository",
+            (int(simulated),),
+        ),
+    )
+
+
+def files_of_trace(db: sqlite3.Connection, trace: str) -> Iterator[FileOfTrace]:
+    """Yield the files of a traced commit, by path."""
+    return _stream(
+        db,
+        FileOfTrace,
+        f"SELECT {_names(FileOfTrace, 'traced_files')} FROM {_FILES_OF_TRACE} ORDER BY traced_files.path",
+        trace,
+    )
+
+
+def theorems_of_trace(
+    db: sqlite3.Connection, trace: str, *, path: str | None = None
+) -> Iterator[TheoremOfTrace]:
+    """Yield the theorems of a traced commit, or of one file of it, by path and place."""
+    return _in_files(db, TheoremOfTrace, "traced_theorems", trace, path)
+
+
+def premises_of_trace(
+    db: sqlite3.Connection, trace: str, *, path: str | None = None
+) -> Iterator[PremiseOfTrace]:
+    """Yield the premises of a traced commit, or of one file of it, by path and place."""
+    return _in_files(db, PremiseOfTrace, "premises", trace, path)
+
+
+def theorems_named(db: sqlite3.Connection, full_name: str) -> list[TheoremOfTrace]:
+    """Return the theorems of a name, in every version that a trace has, the one traced last first."""
+    return _named(db, TheoremOfTrace, "traced_theorems", full_name)
+
+
+def premises_named(db: sqlite3.Connection, full_name: str) -> list[PremiseOfTrace]:
+    """Return the premises of a name, in every version that a trace has, the one traced last first."""
+    return _named(db, PremiseOfTrace, "premises", full_name)
+
+
+def imports_of(db: sqlite3.Connection, content: int) -> list[str]:
+    """Return the paths that a file imports itself, in the order of its source."""
+    rows = db.execute("SELECT path FROM imports WHERE content = ? ORDER BY position", (content,))
+    return [row[0] for row in rows]
+
+
+def transitive_imports(db: sqlite3.Connection, trace: str, path: str) -> list[str]:
+    """Return the paths that a file of a trace imports, itself or through others, sorted.
+
+    A path that the trace has no file for (an untraced dependency) is among them; what that one imports is not known.
+    """
+    rows = db.execute(f"{_REACHED} SELECT path FROM reached WHERE path <> ?2 ORDER BY path", (trace, path))
+    return [row[0] for row in rows]
+
+
+def accessible_premises(
+    db: sqlite3.Connection, trace: str, path: str, position: Position
+) -> Iterator[PremiseOfTrace]:
+    """Yield what a proof at `position` of a file may use: the premises of all files that it imports, itself or through
+    others, and those of its own file that end there or before. By path and place."""
+    line, column = position
+    own = "(premises.end_line, premises.end_column) <= (?3, ?4)"
+    return _stream(
+        db,
+        PremiseOfTrace,
+        f"{_REACHED} SELECT {_names(PremiseOfTrace, 'premises', path='traced_files.path')} FROM {_FILES_OF_TRACE} "
+        "CROSS JOIN premises ON premises.content = traced_files.content "
+        "WHERE traced_files.path IN (SELECT path FROM reached) "
+        f'AND (traced_files.path <> ?2 OR {own}) ORDER BY traced_files.path, premises."index"',
+        trace,
+        path,
+        line,
+        column,
+    )
+
+
+def tactics_of_theorem(db: sqlite3.Connection, content: int, index: int) -> list[TracedTactic]:
+    """Return a proof's steps in order, each with the premises that it names; empty for a proof by a term.
+
+    An import's unknown keys (`extra`) are in the log's payload alone and not here.
+    """
+    used = {
+        number: tuple(PremiseUse(name, path, (a, b), (c, d)) for _, name, path, a, b, c, d in rows)
+        for number, rows in groupby(
+            db.execute(
+                "SELECT tactic, full_name, def_path, def_line, def_column, def_end_line, def_end_column "
+                "FROM tactic_premises WHERE content = ? AND theorem = ? ORDER BY tactic, position",
+                (content, index),
+            ),
+            key=lambda row: row[0],
+        )
+    }
+    return [
+        TracedTactic(tactic, annotated, used.get(number, ()), before, after)
+        for number, tactic, annotated, before, after in db.execute(
+            'SELECT "index", tactic, annotated, state_before, state_after FROM traced_tactics '
+            'WHERE content = ? AND theorem = ? ORDER BY "index"',
+            (content, index),
+        )
+    ]
+
+
+def users_of_premise(db: sqlite3.Connection, full_name: str) -> Iterator[PremiseUser]:
+    """Yield the theorems whose proofs use a premise, in every version that a trace has, by name."""
+    return _stream(
+        db,
+        PremiseUser,
+        f"SELECT {_path('used')}, used.content, used.theorem, owner.full_name, count(*) "
+        "FROM tactic_premises AS used CROSS JOIN traced_theorems AS owner "
+        'ON owner.content = used.content AND owner."index" = used.theorem '
+        f"WHERE used.full_name = ? AND {_stands('used')} GROUP BY used.content, used.theorem "
+        "ORDER BY owner.full_name, used.content, used.theorem",
+        full_name,
+    )
+
+
+def training_examples(
+    db: sqlite3.Connection,
+    split: Split,
+    side: Side,
+    *,
+    traces: Sequence[str] | None = None,
+    simulated: bool = False,
+) -> Iterator[TrainingExample]:
+    """Yield the tactic steps of the theorems that stand on one side of a split, proof by proof.
+
+    Of the given traces (ids), or of the newest trace of each repository; simulated ones only if asked for. Left out
+    are theorems that the split withholds (see `store.splits`) and proofs that hold a sorry. A version of a file that
+    several traces share is read once.
+    """
+    chosen = traces if traces is not None else [row.trace for row in newest_traces(db, simulated=simulated)]
+    wanted = "AND traces.trace IN (SELECT value FROM json_each(?1)) AND traces.simulated <= ?2"
+    theorems = db.execute(
+        f'SELECT t.content, t."index", t.full_name, {_path("t")} FROM traced_theorems AS t '
+        f"WHERE t.n_tactics > 0 AND t.has_sorry = 0 AND {_stands('t', wanted)} "
+        f'AND {exported_side(split, theorem="t")} = ?3 ORDER BY t.content, t."index"',
+        (json.dumps(list(chosen)), int(simulated), side),
+    )
+    for content, index, name, path in theorems:
+        for step in tactics_of_theorem(db, content, index):
+            premises = tuple(dict.fromkeys(use.full_name for use in step.premises))
+            yield TrainingExample(path, name, step.state_before, step.tactic, premises)
+
+
+def _in_files(
+    db: sqlite3.Connection, cls: type[Row], table: str, trace: str, path: str | None
+) -> Iterator[Row]:
+    return _stream(
+        db,
+        cls,
+        f"SELECT {_names(cls, table, path='traced_files.path')} FROM {_FILES_OF_TRACE} "
+        f"CROSS JOIN {table} ON {table}.content = traced_files.content "
+        f'WHERE ?2 IS NULL OR traced_files.path = ?2 ORDER BY traced_files.path, {table}."index"',
+        trace,
+        path,
+    )
+
+
+def _named(db: sqlite3.Connection, cls: type[Row], table: str, full_name: str) -> list[Row]:
+    names = _names(cls, table, path=_path(table))
+    return make_all(
+        cls,
+        db.execute(
+            f"SELECT {names} FROM {table} WHERE full_name = ? AND {_stands(table)} "
+            f'ORDER BY {table}.content DESC, {table}."index"',
+            (full_name,),
+        ),
+    )
+
+
+def _stands(table: str, also: str = "") -> str:
+    """Return an SQL condition: a trace that counts has this row's version of its file."""
+    return (
+        f"EXISTS (SELECT 1 FROM traced_files AS f CROSS JOIN traces ON {files_of(files='f')} "
+        f"WHERE f.content = {table}.content AND traces.state = 'current' {also})"
+    )
+
+
+def _path(table: str) -> str:
+    # A payload holds its file's path: all that have the content have it at the same one.
+    return f"(SELECT path FROM traced_files AS f WHERE f.content = {table}.content LIMIT 1)"
+
+
+def _names(cls: type[Any], table: str, *, path: str | None = None) -> str:
+    # Quoted, for `index` and `column` are words of SQL.
+    return ", ".join(
+        path if path is not None and name == "path" else f'{table}."{name}"' for name in columns(cls)
+    )
+
+
+def _stream(db: sqlite3.Connection, cls: type[Row], statement: str, *parameters: Any) -> Iterator[Row]:
+    rows = db.execute(statement, parameters)
+    while chunk := rows.fetchmany(_CHUNK):
+        yield from make_all(cls, chunk)

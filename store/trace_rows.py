@@ -1,0 +1,171 @@
+"""What questions about traces and models answer with: frozen dataclasses, columns as attributes.
+
+As in `store.rows`; `store.trace_tables` and `store.model_tables` say what columns mean. Positions are (line, column)
+from 1. A `content` with an `index` names a theorem or premise in every trace that has this version of its file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from store.traced import Position
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRow:
+    """A closed trace of a commit."""
+
+    trace: str
+    repository: str
+    line: str
+    sha: str
+    seq: int
+    state: str
+    url: str
+    name: str
+    lean_version: str
+    tracer: str
+    tracer_version: str
+    source: str
+    simulated: bool
+    pr_url: str | None
+    metadata: dict[str, Any]
+    manifest_sha256: str | None
+    files_traced: int
+    files_failed: int
+    n_theorems: int
+    n_premises: int
+    n_tactics: int
+    traced_at: str
+
+    @property
+    def completeness(self) -> float:
+        """The share of its files, 0..1, of which all could be extracted; 1 for a commit without files."""
+        return 1 - self.files_failed / self.files_traced if self.files_traced else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class FileOfTrace:
+    """A file of a trace; `error` says what could not be extracted. `sha` is the commit that brought this version."""
+
+    path: str
+    content: int
+    error: str | None
+    sha: str
+
+
+@dataclass(frozen=True, slots=True)
+class TheoremOfTrace:
+    """A theorem. `statement` is None where the tracer gave none; `url` and `commit` where they are the trace's own."""
+
+    path: str
+    content: int
+    index: int
+    full_name: str
+    statement: str | None
+    split_key: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    n_tactics: int
+    has_sorry: bool
+    url: str | None
+    commit: str | None
+
+    @property
+    def start(self) -> Position:
+        return self.line, self.column
+
+    @property
+    def end(self) -> Position:
+        return self.end_line, self.end_column
+
+
+@dataclass(frozen=True, slots=True)
+class PremiseOfTrace:
+    """A declaration that proofs may use; `code` is a theorem's statement, the whole text of anything else."""
+
+    path: str
+    content: int
+    index: int
+    full_name: str | None
+    kind: str
+    code: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+    @property
+    def start(self) -> Position:
+        return self.line, self.column
+
+    @property
+    def end(self) -> Position:
+        return self.end_line, self.end_column
+
+
+@dataclass(frozen=True, slots=True)
+class PremiseUser:
+    """A theorem whose proof uses a premise, in `n_uses` places."""
+
+    path: str
+    content: int
+    index: int
+    full_name: str
+    n_uses: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingExample:
+    """One tactic step to learn from. `premises` are full names, each once, in the order of the tactic."""
+
+    path: str
+    theorem: str
+    state_before: str
+    tactic: str
+    premises: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRow:
+    """A trained checkpoint; `promoted`: it is the one in use, since `promoted_at`, for `reason`."""
+
+    checkpoint: str
+    model: str
+    parent: str | None
+    base: str
+    data_seq: int
+    config: dict[str, Any]
+    seed: int
+    steps: int
+    weights: str
+    size_bytes: int
+    fisher: str | None
+    versions: dict[str, str]
+    device: str
+    seconds: float
+    job: str
+    saved_at: str
+    promoted: bool
+    promoted_at: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRow:
+    """How a checkpoint did on one dataset of `n` examples; `metrics` maps names like "recall@10" to 0..1."""
+
+    evaluation: str
+    model: str
+    checkpoint: str
+    repository: str | None
+    split: str
+    dataset: str
+    metrics: dict[str, float]
+    n: int
+    seconds: float
+    job: str
+    recorded_at: str

@@ -1,0 +1,243 @@
+"""What a trace says of one file: the payload of `file_traced`, and the order that an import is given back in.
+
+Positions are (line, column), both from 1, as LeanDojo's datasets have them. `extra` keeps keys of an imported record
+that this version has no name for, so that an export gives them back. Standard library only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Position = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PremiseUse:
+    """One premise of an annotated tactic, in the order of the `<a>` marks. Positions are of its name where defined."""
+
+    full_name: str
+    def_path: str
+    def_pos: Position
+    def_end_pos: Position
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "full_name": self.full_name,
+            "def_path": self.def_path,
+            "def_pos": list(self.def_pos),
+            "def_end_pos": list(self.def_end_pos),
+            **_extra(self.extra),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> PremiseUse:
+        return cls(
+            full_name=data["full_name"],
+            def_path=data["def_path"],
+            def_pos=_position(data["def_pos"]),
+            def_end_pos=_position(data["def_end_pos"]),
+            extra=data.get("extra", {}),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TracedTactic:
+    """One tactic step: `annotated` is its text with each premise between `<a>` and `</a>`, one of `premises` a mark."""
+
+    tactic: str
+    annotated: str
+    premises: tuple[PremiseUse, ...]
+    state_before: str
+    state_after: str
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "tactic": self.tactic,
+            "annotated_tactic": [self.annotated, [item.as_json() for item in self.premises]],
+            "state_before": self.state_before,
+            "state_after": self.state_after,
+            **_extra(self.extra),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TracedTactic:
+        text, premises = data["annotated_tactic"]
+        return cls(
+            tactic=data["tactic"],
+            annotated=text,
+            premises=tuple(PremiseUse.from_json(item) for item in premises),
+            state_before=data["state_before"],
+            state_after=data["state_after"],
+            extra=data.get("extra", {}),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TracedTheorem:
+    """A theorem and its proof's steps. `statement` is None where the tracer gave none.
+
+    `url` and `commit` are None where they are the trace's own (a merged dataset has theorems of several). `difficulty`
+    is what an import said: None for nothing, infinity for a proof that holds a sorry; written as "Infinity".
+    """
+
+    full_name: str
+    statement: str | None
+    start: Position
+    end: Position
+    tactics: tuple[TracedTactic, ...]
+    difficulty: float | None = None
+    url: str | None = None
+    commit: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        optional = {"url": self.url, "commit": self.commit}
+        if self.difficulty is not None:
+            optional["difficulty"] = "Infinity" if math.isinf(self.difficulty) else self.difficulty  # type: ignore[assignment]
+        return {
+            "full_name": self.full_name,
+            "theorem_statement": self.statement,
+            "start": list(self.start),
+            "end": list(self.end),
+            "traced_tactics": [item.as_json() for item in self.tactics],
+            **{name: value for name, value in optional.items() if value is not None},
+            **_extra(self.extra),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TracedTheorem:
+        difficulty = data.get("difficulty")
+        return cls(
+            full_name=data["full_name"],
+            statement=data["theorem_statement"],
+            start=_position(data["start"]),
+            end=_position(data["end"]),
+            tactics=tuple(TracedTactic.from_json(item) for item in data["traced_tactics"]),
+            difficulty=math.inf if difficulty == "Infinity" else difficulty,
+            url=data.get("url"),
+            commit=data.get("commit"),
+            extra=data.get("extra", {}),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Premise:
+    """A declaration that a proof may use. `code` is the statement of a theorem, the whole text of anything else."""
+
+    full_name: str | None
+    code: str
+    start: Position
+    end: Position
+    kind: str
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "full_name": self.full_name,
+            "code": self.code,
+            "start": list(self.start),
+            "end": list(self.end),
+            "kind": self.kind,
+            **_extra(self.extra),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Premise:
+        return cls(
+            full_name=data["full_name"],
+            code=data["code"],
+            start=_position(data["start"]),
+            end=_position(data["end"]),
+            kind=data["kind"],
+            extra=data.get("extra", {}),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TracedFile:
+    """The trace of one file. `in_corpus` is false for a file that only its theorems name."""
+
+    path: str
+    imports: tuple[str, ...]
+    premises: tuple[Premise, ...]
+    theorems: tuple[TracedTheorem, ...]
+    in_corpus: bool = True
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "imports": list(self.imports),
+            "in_corpus": self.in_corpus,
+            "premises": [item.as_json() for item in self.premises],
+            "theorems": [item.as_json() for item in self.theorems],
+            **_extra(self.extra),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TracedFile:
+        return cls(
+            path=data["path"],
+            imports=tuple(data["imports"]),
+            premises=tuple(Premise.from_json(item) for item in data["premises"]),
+            theorems=tuple(TracedTheorem.from_json(item) for item in data["theorems"]),
+            in_corpus=data["in_corpus"],
+            extra=data.get("extra", {}),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The order in which an import had its records, so that they can be given back in it.
+
+    `form` is "database" (dynamic_database.json) or "dataset" (a folder). `files` are the paths of the corpus in
+    its order, then the others; a theorem is (index into `files`, index in the file's theorems), and `lists` maps
+    "proven_theorems", … or "random/train", … to theorems. `files_traced` is LeanDojo's list as it was; `metadata` is a
+    folder's metadata.json, whole. `extra` holds a repository record's unknown keys, `beside` those of the
+    dynamic_database.json around it (next to "repositories").
+    """
+
+    form: str
+    files: tuple[str, ...]
+    lists: Mapping[str, tuple[tuple[int, int], ...]]
+    files_traced: tuple[str, ...]
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    beside: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "form": self.form,
+            "files": list(self.files),
+            "lists": {name: [list(item) for item in items] for name, items in self.lists.items()},
+            "files_traced": list(self.files_traced),
+            "metadata": dict(self.metadata),
+            **_extra(self.extra),
+            **({"beside": dict(self.beside)} if self.beside else {}),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Manifest:
+        return cls(
+            form=data["form"],
+            files=tuple(data["files"]),
+            lists={name: tuple(_position(item) for item in items) for name, items in data["lists"].items()},
+            files_traced=tuple(data["files_traced"]),
+            metadata=data["metadata"],
+            extra=data.get("extra", {}),
+            beside=data.get("beside", {}),
+        )
+
+
+def _position(value: Any) -> Position:
+    line, column = value
+    return int(line), int(column)
+
+
+def _extra(extra: Mapping[str, Any]) -> dict[str, Any]:
+    return {"extra": dict(extra)} if extra else {}

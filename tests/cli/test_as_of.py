@@ -1,0 +1,370 @@
+"""`--as-of`: every reading verb answers about an earlier moment as it would over a log that ends there."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from daemon.cli.app import build
+from daemon.cli.exits import CliError
+from store.asof import KEPT, Copies, find
+from store.errors import LogError
+from store.log import EventLog, LogReader
+from store.projector import rebuild
+from store.testing_events import REPOSITORY, STREAM, Story, record, sample_payloads, samples
+
+ONE_OF_EACH = (
+    "repository_watched", "branch_created", "commit_observed", "file_scanned", "sorry_opened", "commit_scanned",
+    "job_started", "proof_found", "proof_verified",
+)  # fmt: skip
+NOT_OF_THE_LOG = {"daemon", "as_of", "healthy", "summary"}
+
+
+@dataclass
+class Told:
+    """A state folder with a long story in its log, and the command run on it in this process."""
+
+    root: Path
+
+    @property
+    def events_db(self) -> Path:
+        return self.root / "state" / "events.db"
+
+    @property
+    def copies(self) -> Path:
+        return self.root / "state" / "cache" / "as-of"
+
+    def ask(self, *arguments: str) -> Any:
+        done = CliRunner().invoke(
+            build(), [*arguments], env={"UNSORRY_CONFIG": str(self.root / "config.toml")}
+        )
+        if isinstance(done.exception, Exception) and not isinstance(done.exception, CliError | LogError):
+            raise done.exception
+        return done
+
+    def document(self, *arguments: str) -> dict[str, Any]:
+        answer = self.ask(*arguments, "--json")
+        assert answer.exit_code == 0, (arguments, answer.output, answer.exception)
+        document = json.loads(answer.stdout)
+        assert isinstance(document, dict)
+        return document
+
+    def end_at(self, seq: int) -> None:
+        """Cut the log's end off, as a backup of that moment has it, and make the view anew."""
+        with closing(sqlite3.connect(self.events_db)) as connection, connection:
+            kept = connection.execute(
+                "SELECT sql FROM sqlite_schema WHERE name = 'events_no_delete'"
+            ).fetchone()[0]
+            connection.execute("DROP TRIGGER events_no_delete")
+            connection.execute("DELETE FROM events WHERE seq > ?", (seq,))
+            connection.execute(kept)
+        rebuild(self.events_db, self.events_db.with_name("database.db"))
+
+    def recorded_at(self, seq: int) -> str:
+        with LogReader.open(self.events_db) as log:
+            return next(log.read(after=seq - 1, limit=1)).recorded_at
+
+
+def tell(root: Path, *, batches: int = 25) -> Told:
+    told = Told(root)
+    (root / "config.toml").write_text('[daemon]\nstate_dir = "state"\n', encoding="utf-8")
+    told.events_db.parent.mkdir()
+    story = Story(7)
+    with EventLog.open(told.events_db) as log:
+        # One of everything that a verb shows, whatever the story tells.
+        one_of_each = samples()
+        first = [one_of_each[name] for name in ONE_OF_EACH]
+        record(log, first, folder=root / "staging", payloads=sample_payloads())
+        for _ in range(batches):
+            bodies, payloads = story.tell()
+            record(log, bodies, folder=root / "staging", payloads=payloads)
+    rebuild(told.events_db, told.events_db.with_name("database.db"))
+    return told
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Told:
+    return tell(tmp_path)
+
+
+def verbs_with_the_option() -> Iterator[tuple[tuple[str, ...], set[str]]]:
+    """Every verb that has --as-of, with all its options; `<name>` stands for an argument that must be given."""
+    top: Any = typer.main.get_command(build())
+    for name, command in top.commands.items():
+        below = [((name, verb), inner) for verb, inner in getattr(command, "commands", {}).items()]
+        for verb, one in [((name,), command), *below]:
+            options = {option for parameter in one.params for option in parameter.opts}
+            options |= {f"<{parameter.name}>" for parameter in one.params if parameter.required}
+            if "--as-of" in options:
+                yield verb, options
+
+
+def questions(told: Told, moment: tuple[str, ...]) -> dict[tuple[str, ...], dict[str, Any]]:
+    """Ask every reading verb that gives one document; those of one thing about the first in its list."""
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    for verb, options in verbs_with_the_option():
+        # Of branches that a random story unwatches at its end there is something to compare too.
+        given: tuple[str, ...] = ("--all",) if "--all" in options else ()
+        if verb[0] == "events" or verb == ("jobs", "logs"):
+            continue  # not one document; not of the log
+        if needed := {option for option in options if option.startswith("<")}:
+            if needed not in ({"<sorry>"}, {"<proof>"}, {"<job>"}):
+                continue  # what it writes or looks up has its own tests
+            kind = needed.pop().strip("<>")
+            listed = found[verb[0],][verb[0]]
+            ids = [item[kind] for item in listed if verb[-1] != "patch" or item["patch_sha256"] is not None]
+            if not ids:
+                continue
+            given = (ids[0],)
+        found[verb] = told.document(*verb, *given, *moment)
+    return found
+
+
+def of_the_log(document: dict[str, Any]) -> dict[str, Any]:
+    """What both must agree on: not what is only true now, nor what follows from no daemon running in the test."""
+    kept = {key: value for key, value in document.items() if key not in NOT_OF_THE_LOG}
+    if "problems" in kept:
+        kept["problems"] = [item for item in kept["problems"] if not item["code"].startswith("daemon_")]
+        kept["jobs"] = {key: value for key, value in kept["jobs"].items() if key != "running"}
+    return kept
+
+
+def test_every_reading_verb_answers_as_over_a_log_that_ends_there(told: Told) -> None:
+    with LogReader.open(told.events_db) as log:
+        last = log.position()
+    moments = [last, last * 2 // 3, last // 3, 5, 1]
+    answers = {seq: questions(told, ("--as-of", str(seq))) for seq in moments}
+    asked = set().union(*answers.values())
+    assert {("status",), ("repos",), ("sorries",), ("sorries", "show"), ("theorems",), ("proofs",),
+            ("proofs", "show"), ("proofs", "patch"), ("jobs",), ("jobs", "show")} <= asked  # fmt: skip
+    for seq in moments:
+        told.end_at(seq)
+        plain = questions(told, ())
+        assert plain.keys() == answers[seq].keys()
+        for verb, document in plain.items():
+            earlier = answers[seq][verb]
+            assert earlier["as_of"] == {"seq": seq, "recorded_at": told.recorded_at(seq)}, verb
+            assert of_the_log(earlier) == of_the_log(document), (verb, seq)
+
+
+def test_as_of_a_time_is_as_of_the_last_event_recorded_by_then(told: Told) -> None:
+    at = told.recorded_at(9)
+    with LogReader.open(told.events_db) as log:
+        expected = max(event.seq for event in log.read() if event.recorded_at <= at)
+    assert told.document("theorems", "--as-of", at)["as_of"] == {
+        "seq": expected,
+        "recorded_at": told.recorded_at(expected),
+    }
+
+
+def test_people_are_told_in_one_line_that_it_is_not_now(told: Told) -> None:
+    answer = told.ask("sorries", "--as-of", "20")
+    assert answer.exit_code == 0
+    assert answer.stderr == f"unsorry: this is the state as of event 20 ({told.recorded_at(20)})\n"
+    assert "LAST POLL" in told.ask("repos", "--all").stdout
+    assert "LAST POLL" not in told.ask("repos", "--all", "--as-of", "20").stdout
+    status = told.ask("status", "--as-of", "20").stdout
+    assert "As of event 20:" in status
+    assert "not running" not in status
+    assert "LAST POLL" not in status
+
+
+def test_a_group_takes_the_option_before_its_verb_too(told: Told) -> None:
+    assert told.document("proofs", "--as-of", "30", "list")["as_of"]["seq"] == 30
+    assert told.document("jobs", "list", "--as-of", "30")["as_of"]["seq"] == 30
+
+
+@pytest.mark.parametrize(
+    ("moment", "says"),
+    [
+        ("999999", "the log ends at event"),
+        ("0", "nothing was recorded as of event 0, it begins with event 1 at"),
+        ("1999-01-01", "nothing was recorded as of 1999-01-01T00:00:00.000000Z"),
+        ("2999-01-01", "lies in the future"),
+    ],
+)
+def test_a_moment_that_the_log_does_not_reach_is_an_error(told: Told, moment: str, says: str) -> None:
+    answer = told.ask("status", "--as-of", moment)
+    assert answer.exit_code == 1
+    assert says in str(answer.exception)
+    assert not told.copies.exists()
+
+
+def test_what_is_no_moment_is_a_usage_error(told: Told) -> None:
+    answer = told.ask("status", "--as-of", "yesterday")
+    assert answer.exit_code == 2
+    assert "neither the number of an event nor a time" in answer.stderr
+
+
+def test_an_event_that_cannot_be_read_is_named_and_what_lies_before_it_is_answered(told: Told) -> None:
+    with closing(sqlite3.connect(told.events_db)) as connection, connection:
+        seq, version = connection.execute(
+            "SELECT max(seq) + 1, max(version) + 1 FROM events WHERE stream = ?", (STREAM,)
+        ).fetchone()
+        connection.execute(
+            "INSERT INTO events (seq, event_id, stream, version, type, schema_version, data, recorded_at, actor)"
+            " VALUES (?, 'new', ?, ?, 'of_a_later_version', 1, '{}', '2026-07-01T00:00:00.000000Z', 'test')",
+            (seq, STREAM, version),
+        )
+    answer = told.ask("repos", "--as-of", str(seq))
+    assert answer.exit_code == 1
+    assert f"event {seq}: of_a_later_version version 1 cannot be read" in str(answer.exception)
+    assert told.document("repos", "--as-of", str(seq - 1))["as_of"]["seq"] == seq - 1
+    assert [path.name for path in told.copies.iterdir() if not path.name.endswith(".db")] == []
+
+
+def test_the_four_copies_that_were_used_last_are_kept(told: Told) -> None:
+    with LogReader.open(told.events_db) as log:
+        copies = Copies(told.copies)
+        for number, seq in enumerate((10, 20, 30, 40)):
+            path = copies.make(log, find(log, seq))
+            os.utime(path, ns=(number, number))
+        assert copies.ready(log, find(log, 10)) is not None  # used now
+        copies.open(log, find(log, 50)).close()
+    assert sorted(int(path.name.split("-")[1]) for path in told.copies.iterdir()) == [10, 30, 40, 50]
+    assert KEPT == 4
+
+
+def test_a_copy_goes_on_from_the_nearest_earlier_one_and_a_restored_log_from_none(told: Told) -> None:
+    with LogReader.open(told.events_db) as log:
+        copies = Copies(told.copies)
+        copies.make(log, find(log, 10))
+        copies.make(log, find(log, 30))
+        assert copies.start(log, find(log, 40)) == 30
+        assert copies.start(log, find(log, 29)) == 10
+        assert copies.start(log, find(log, 9)) == 0
+        whole = Copies(told.copies.with_name("whole"))
+        with (
+            closing(copies.open(log, find(log, 40))) as extended,
+            closing(whole.open(log, find(log, 40))) as built,
+        ):
+            assert list(extended.iterdump()) == list(built.iterdump())
+    other = told.root / "other"
+    other.mkdir()
+    with LogReader.open(tell(other).events_db) as log:
+        assert copies.start(log, find(log, 40)) == 0
+        assert copies.ready(log, find(log, 40)) is None
+
+
+def test_a_killed_build_leaves_a_temporary_name_that_the_next_one_removes(told: Told) -> None:
+    told.copies.mkdir(parents=True)
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    left = told.copies / f"00000000-5-0000000000000000.db.making-{gone.pid}-1"
+    left.write_bytes(b"half")
+    (told.copies / f"{left.name}-journal").write_bytes(b"half")
+    alive = told.copies / f"00000000-5-0000000000000000.db.making-{os.getpid()}-1"
+    alive.write_bytes(b"half")
+    told.document("repos", "--as-of", "10")
+    assert not left.exists()
+    assert sorted(path.name for path in told.copies.glob("*making*")) == [alive.name]
+
+
+def test_a_damaged_copy_is_made_again(told: Told) -> None:
+    before = told.document("sorries", "--as-of", "30")
+    (copy,) = told.copies.iterdir()
+    copy.write_bytes(b"no database at all" * 100)
+    assert told.document("sorries", "--as-of", "30") == before
+
+
+def test_processes_that_ask_at_once_get_the_same_answer(told: Told) -> None:
+    command = [str(Path(sys.executable).parent / "unsorry"), "sorries", "--as-of", "40", "--json"]
+    env = {**os.environ, "UNSORRY_CONFIG": str(told.root / "config.toml")}
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) for _ in range(4)
+    ]
+    answers = [process.communicate(timeout=60) for process in running]
+    assert [process.returncode for process in running] == [0] * 4, answers
+    assert len({out for out, _ in answers}) == 1
+    assert len(list(told.copies.iterdir())) == 1
+
+
+def test_who_may_not_write_the_cache_gets_a_private_folder_of_their_own() -> None:
+    # Not below pytest's own folder, which nobody else may enter.
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        root.chmod(0o755)
+        (root / "tmp").mkdir()
+        (root / "tmp").chmod(0o1777)
+        told = tell(root)
+        expected = told.document("theorems", "--all", "--as-of", "30")["theorems"]
+        for copy in told.copies.iterdir():
+            copy.unlink()
+        told.copies.parent.chmod(0o555)
+        code, document = in_a_child(told, root / "tmp", "theorems", "--all", "--as-of", "30")
+        told.copies.parent.chmod(0o755)
+        assert code == 0
+        assert document["theorems"] == expected
+        assert list(told.copies.iterdir()) == []
+        (own,) = (root / "tmp").iterdir()
+        assert stat.S_IMODE(own.stat().st_mode) == 0o700
+        assert len(list(own.iterdir())) == 1
+
+
+def in_a_child(told: Told, temporary: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """Ask as a user whom permissions stop, which root is not; a fork, for nobody may not read this interpreter."""
+    told.copies.chmod(0o555)
+    answer = temporary.parent / "answer"
+    answer.touch()
+    answer.chmod(0o666)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setgid(65534)
+                os.setuid(65534)
+            tempfile.tempdir = str(temporary)
+            answer.write_text(json.dumps(told.document(*arguments)))
+            code = 0
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    told.copies.chmod(0o755)
+    return code, json.loads(answer.read_text() or "{}")
+
+
+def test_db_as_of_says_which_event_that_is_and_what_stood_there(told: Told) -> None:
+    document = told.document("db", "as-of", "30")
+    status = told.document("status", "--as-of", "30")
+    assert document["as_of"]["seq"] == 30
+    assert document["event"]["stream"] == STREAM
+    assert document["event"]["type"] == status["log"]["last_events"][-1]["type"]
+    assert (document["sorries"], document["proofs"], document["theorems"]) == (
+        status["sorries"],
+        status["proofs"],
+        status["theorems"],
+    )
+    assert document["file"] is None
+    text = told.ask("db", "as-of", "30").stdout
+    assert text.startswith(f"event 30, recorded {told.recorded_at(30)}: ")
+    assert "--as-of 30" in text
+
+
+def test_db_as_of_writes_the_view_as_a_file_of_its_own(told: Told) -> None:
+    target = told.root / "then.db"
+    document = told.document("db", "as-of", "30", "--output", str(target))
+    assert (document["file"], document["size_bytes"]) == (str(target), target.stat().st_size)
+    with closing(sqlite3.connect(target)) as view:
+        assert view.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+        assert view.execute("SELECT seq FROM view_position").fetchone()[0] == 30
+        assert view.execute("SELECT repository FROM repositories").fetchall() == [(REPOSITORY,)]
+    again = told.ask("db", "as-of", "31", "--output", str(target))
+    assert again.exit_code == 1
+    assert "exists already" in str(again.exception)
+    assert [path.name for path in told.root.iterdir() if "then" in path.name] == ["then.db"]

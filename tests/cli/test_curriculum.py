@@ -1,0 +1,146 @@
+"""`unsorry curriculum` as a process: the table, the limits, and what it says where nothing is traced."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from store.log import EventLog
+from store.recording import record_trace
+from store.testing_traces import head, make_traced_repository, record_made_up
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
+
+
+class Folder(Protocol):
+    """tests/cli/conftest.py's StateFolder."""
+
+    root: Path
+    state: Path
+
+    def write(self) -> None: ...
+
+    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
+
+
+def trace(folder: Folder, *repositories: str, sha: str = "1" * 40, simulated: bool = False) -> None:
+    """Record made-up traces and bring the view up to them."""
+    folder.state.mkdir(exist_ok=True)
+    with EventLog.open(folder.state / "events.db") as log:
+        for seed, repository in enumerate(repositories):
+            record_made_up(
+                log, folder.root, repository=repository, seed=seed, n_files=8 + seed, sha=sha, simulated=simulated
+            )  # fmt: skip
+    folder.write()
+
+
+@pytest.fixture
+def traced(folder: Folder) -> Folder:
+    trace(folder, "example.org/demo/one", "example.org/demo/two", "example.org/other/two")
+    return folder
+
+
+def test_the_repository_with_most_easy_theorems_comes_first(traced: Folder) -> None:
+    document = traced.unsorry("curriculum", "--json").json
+    rows = document["repositories"]
+    assert [row["order"] for row in rows] == [1, 2, 3]
+    easy = [row["easy"] for row in rows]
+    assert easy == sorted(easy, reverse=True)
+    for row in rows:
+        assert row["easy"] + row["medium"] + row["hard"] == row["theorems"]
+        assert (row["completeness"], row["no_proof"], row["simulated"]) == (1, 0, False)
+    assert document["compat"] is False
+    assert document["thresholds"]["easy"] == {"steps": 3, "difficulty": math.exp(3), "text": "e^3"}
+
+
+def test_every_field_is_documented(traced: Folder) -> None:
+    document = traced.unsorry("curriculum", "--json").json
+    section = DOCS.read_text(encoding="utf-8").split("### `unsorry curriculum`")[1].split("\n### ")[0]
+    for keys in (
+        document,
+        document["repositories"][0],
+        document["thresholds"],
+        document["thresholds"]["easy"],
+    ):
+        assert {key for key in keys if f"`{key}`" not in section} <= {"schema"}
+
+
+def test_the_table_has_a_line_for_each_repository_and_the_limits(traced: Folder) -> None:
+    answer = traced.unsorry("curriculum")
+    assert answer.code == 0
+    lines = answer.out.splitlines()
+    assert lines[0].split() == (
+        ["REPOSITORY", "COMMIT", "THEOREMS", "EASY", "MEDIUM", "HARD", "SORRYS", "NO", "STEPS", "FILES"]
+    )  # fmt: skip
+    assert re.match(r"  1  example\.org/\S+ +1111111111 +\d+ ", lines[1])
+    assert lines[1].endswith("(100%)")
+    assert "easy: proofs of up to 3 steps (e^3 = 20.09); medium: up to 3 steps" in answer.out
+
+
+def test_of_one_repository_the_order_stays_that_of_all(traced: Folder) -> None:
+    everything = traced.unsorry("curriculum", "--json").json
+    one = traced.unsorry("curriculum", "--repo", "demo/one", "--json").json
+    expected = [row for row in everything["repositories"] if row["repository"] == "example.org/demo/one"]
+    assert one["repositories"] == expected
+    assert one["thresholds"] == everything["thresholds"]
+
+
+def test_a_name_that_fits_two_repositories_or_none_is_refused(traced: Folder) -> None:
+    both = traced.unsorry("curriculum", "--repo", "two")
+    assert (both.code, both.out) == (1, "")
+    assert "example.org/demo/two, example.org/other/two; write the whole key" in both.err
+    none = traced.unsorry("curriculum", "--repo", "three")
+    assert none.code == 1
+    assert 'no traced repository is called "three"' in none.err
+
+
+def test_compat_is_leandojos_own(traced: Folder) -> None:
+    document = traced.unsorry("curriculum", "--compat", "--json").json
+    assert document["compat"] is True
+    assert any(row["no_proof"] for row in document["repositories"])
+    for row in document["repositories"]:
+        assert row["no_proof"] == row["sorries"]
+    answer = traced.unsorry("curriculum", "--compat")
+    assert "NO PROOF" in answer.out
+    assert "LeanDojo-v2's buckets" in answer.out
+
+
+def test_what_could_not_be_extracted_is_said(folder: Folder) -> None:
+    folder.state.mkdir()
+    files = list(make_traced_repository(n_files=6))
+    with EventLog.open(folder.state / "events.db") as log:
+        record_trace(
+            log, trace=head(), files=files, stage=folder.root, errors={files[2].path: "no such module"}
+        )  # fmt: skip
+    folder.write()
+    assert "6 (83.3%, 1 failed)" in folder.unsorry("curriculum").out
+    assert folder.unsorry("curriculum", "--json").json["repositories"][0]["files_failed"] == 1
+
+
+def test_without_a_trace_it_says_what_to_do(filled: Folder) -> None:
+    for option in ([], ["--compat"], ["--repo", "demo/one"]):
+        answer = filled.unsorry("curriculum", *option)
+        assert answer.code == 0
+        assert answer.out.startswith("no repository is traced yet; `unsorry import leandojo")
+    assert filled.unsorry("curriculum", "--json").json["repositories"] == []
+
+
+def test_what_the_simulator_traced_is_shown_only_if_asked_for_and_marked(folder: Folder) -> None:
+    trace(folder, "example.org/demo/one", simulated=True)
+    assert folder.unsorry("curriculum").out.startswith("only the simulator has traced anything")
+    shown = folder.unsorry("curriculum", "--simulated")
+    assert "example.org/demo/one SIMULATED" in shown.out
+    assert folder.unsorry("curriculum", "--simulated", "--json").json["repositories"][0]["simulated"] is True
+
+
+def test_as_of_an_earlier_event_there_was_less(traced: Folder) -> None:
+    position = traced.unsorry("status", "--json").json["log"]["position"]
+    trace(traced, "example.org/demo/late", sha="2" * 40)
+    assert len(traced.unsorry("curriculum", "--json").json["repositories"]) == 4
+    then = traced.unsorry("curriculum", "--as-of", str(position), "--json").json
+    assert len(then["repositories"]) == 3
+    assert then["as_of"]["seq"] == position

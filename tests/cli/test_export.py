@@ -1,0 +1,161 @@
+"""`unsorry export leandojo` as a process: what it writes and says, beside a running daemon too, and when it refuses."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any, Protocol
+
+import pytest
+
+from store import queries
+from store.log import EventLog
+from store.recording import record_trace
+from store.testing_leandojo import database
+from store.testing_traces import head, make_traced_repository
+from store.view import View
+
+
+class Folder(Protocol):
+    """tests/cli/conftest.py's StateFolder."""
+
+    root: Path
+    state: Path
+
+    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
+
+
+def trace(
+    folder: Folder, *, seed: int = 0, sha: str = "1" * 40, name: str = "one", simulated: bool = False
+) -> int:
+    """Record a made-up trace; return the position of the log."""
+    folder.state.mkdir(exist_ok=True)
+    with (
+        EventLog.open(folder.state / "events.db") as log,
+        log.reader() as reader,
+        View.open(folder.state / "database.db", reader) as view,
+    ):
+        made = replace(head(sha, repository=f"example.org/demo/{name}"), simulated=simulated)
+        files = make_traced_repository(seed, 6, 4)
+        with closing(queries.connect(folder.state / "database.db")) as questions:
+            record_trace(log, trace=made, files=files, stage=folder.state / "stage", view=questions)
+        return view.catch_up()
+
+
+def theorems(out: Path, split: str = "random") -> list[Any]:
+    return [
+        item
+        for side in ("train", "val", "test")
+        for item in json.loads((out / split / f"{side}.json").read_text())
+    ]
+
+
+def test_an_export_says_what_it_wrote(folder: Folder) -> None:
+    position = trace(folder)
+    answer = folder.unsorry("export", "leandojo", "out", "--json")
+    assert answer.code == 0
+    document = answer.json
+    assert document["path"] == str(folder.root / "out")
+    assert (document["mode"], document["position"], document["simulated"]) == ("for life", position, False)
+    assert document["repositories"] == [
+        {"url": "https://example.org/demo/one", "commit": "1" * 40, "in_dataset": True}
+    ]
+    assert sum(document["theorems"][f"random/{side}"] for side in ("train", "val", "test")) == 24
+    assert document["corpus_files"] == 6
+    assert len(theorems(folder.root / "out")) == 24
+    shown = folder.unsorry("export", "leandojo", "out")
+    assert shown.code == 0
+    assert "random/train" in shown.out
+    assert f"1 repository as of event {position}" in shown.out
+
+
+def test_every_field_is_documented(folder: Folder) -> None:
+    trace(folder)
+    document = folder.unsorry("export", "leandojo", "out", "--json").json
+    text = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    section = text.partition("### `unsorry export leandojo`")[2].partition("\n### ")[0]
+    assert {key for key in document if f"| `{key}` |" not in section} == {"schema"}
+
+
+def test_it_works_beside_a_running_writer(folder: Folder) -> None:
+    trace(folder)
+    with (
+        EventLog.open(folder.state / "events.db") as log,
+        log.reader() as reader,
+        View.open(folder.state / "database.db", reader),
+    ):
+        assert folder.unsorry("export", "leandojo", "out").code == 0
+    assert theorems(folder.root / "out")
+
+
+def test_as_of_exports_what_was_known_then(folder: Folder) -> None:
+    position = trace(folder, seed=0)
+    trace(folder, seed=1, name="two")
+    answer = folder.unsorry("export", "leandojo", "out", "--as-of", str(position), "--json")
+    assert answer.code == 0, answer.err
+    assert answer.json["as_of"]["seq"] == position
+    assert [item["url"] for item in answer.json["repositories"]] == ["https://example.org/demo/one"]
+
+
+def test_a_repository_is_chosen_by_the_end_of_its_key(folder: Folder) -> None:
+    trace(folder)
+    trace(folder, seed=1, name="two")
+    assert folder.unsorry("export", "leandojo", "out", "--repo", "two").code == 0
+    assert {item["url"] for item in theorems(folder.root / "out")} == {"https://example.org/demo/two"}
+    answer = folder.unsorry("export", "leandojo", "out", "--repo", "three")
+    assert answer.code == 1
+    assert (
+        'no trace of "three" is known; there are traces of example.org/demo/one, example.org/demo/two'
+        in answer.err
+    )
+
+
+def test_an_import_comes_back_as_it_was(folder: Folder) -> None:
+    data = database(Random(7), repositories=2, odd=False)
+    (folder.root / "in.json").write_text(json.dumps(data), encoding="utf-8")
+    assert folder.unsorry("import", "leandojo", "in.json").code == 0
+    answer = folder.unsorry("export", "leandojo", "out", "--as-imported")
+    assert answer.code == 0, answer.err
+    assert json.loads((folder.root / "out" / "dynamic_database.json").read_text(encoding="utf-8")) == data
+
+
+def test_compat_is_leandojo_s_own_split(folder: Folder) -> None:
+    trace(folder)
+    document = folder.unsorry("export", "leandojo", "out", "--compat", "--json").json
+    assert document["mode"] == "compat"
+    assert [document["theorems"][f"random/{side}"] for side in ("train", "val", "test")] == [16, 4, 4]
+
+
+@pytest.mark.parametrize("options", [["--compat", "--as-imported"], ["--compat", "--every-commit"]])
+def test_options_that_exclude_each_other_are_refused(folder: Folder, options: list[str]) -> None:
+    trace(folder)
+    assert folder.unsorry("export", "leandojo", "out", *options).code == 2
+    assert not (folder.root / "out").exists()
+
+
+def test_a_folder_with_something_else_in_it_is_refused(folder: Folder) -> None:
+    trace(folder)
+    (folder.root / "out").mkdir()
+    (folder.root / "out" / "thesis.tex").write_text("years")
+    answer = folder.unsorry("export", "leandojo", "out")
+    assert answer.code == 1
+    assert "no export made it" in answer.err
+    assert [path.name for path in (folder.root / "out").iterdir()] == ["thesis.tex"]
+
+
+def test_what_the_simulator_made_is_exported_only_if_asked_for(folder: Folder) -> None:
+    trace(folder, simulated=True)
+    answer = folder.unsorry("export", "leandojo", "out")
+    assert answer.code == 1
+    assert "--simulated" in answer.err
+    document = folder.unsorry("export", "leandojo", "out", "--simulated", "--json").json
+    assert document["simulated"] is True
+
+
+def test_without_a_database_the_error_says_what_to_do(folder: Folder) -> None:
+    answer = folder.unsorry("export", "leandojo", "out")
+    assert answer.code == 1
+    assert "start the daemon, or import something" in answer.err

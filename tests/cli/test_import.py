@@ -1,0 +1,136 @@
+"""`unsorry import leandojo` as a process: what it says, what it leaves, and when it refuses."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+from typing import Any, Protocol
+
+from store.testing_leandojo import database, write_dataset, write_large
+
+
+class Folder(Protocol):
+    """tests/cli/conftest.py's StateFolder."""
+
+    root: Path
+    state: Path
+    config: Path
+
+    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
+
+
+def written(folder: Folder, data: Any, name: str = "dynamic_database.json") -> Path:
+    path = folder.root / name
+    path.write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")
+    return path
+
+
+def test_a_database_can_be_imported_before_the_daemon_ever_ran(folder: Folder) -> None:
+    data = database(Random(4), repositories=2, odd=False)
+    written(folder, data)
+    answer = folder.unsorry("import", "leandojo", "dynamic_database.json", "--json")
+    assert (answer.code, answer.err) == (0, "")
+    document = answer.json
+    assert (document["form"], document["already_imported"], document["notes"]) == ("database", False, [])
+    for found, given in zip(document["repositories"], data["repositories"], strict=True):
+        assert (found["url"], found["commit"], found["lean_dojo_version"]) == (
+            given["url"], given["commit"], given["lean_dojo_version"],
+        )  # fmt: skip
+        assert (found["theorems"], found["premises"]) == (given["total_theorems"], given["num_premises"])
+    assert document["totals"]["theorems"] == sum(item["theorems"] for item in document["repositories"])
+    assert folder.unsorry("status", "--json").json["log"]["view_position"] == document["position"]
+    assert folder.unsorry("db", "verify").code == 0
+    assert folder.unsorry("db", "check").code == 0
+
+
+def test_the_same_import_again_says_that_nothing_was_written(filled: Folder) -> None:
+    write_dataset(filled.root / "dataset", Random(2))
+    first = filled.unsorry("import", "leandojo", "dataset")
+    assert first.code == 0
+    assert "imported: 1 repository, " in first.out
+    assert "github.com/demo/r0" in first.out
+    position = filled.unsorry("status", "--json").json["log"]["position"]
+    assert f"the log is at event {position}" in first.out
+    second = filled.unsorry("import", "leandojo", "dataset")
+    assert "already imported, nothing was written" in second.out
+    assert filled.unsorry("status", "--json").json["log"]["position"] == position
+
+
+def test_what_is_odd_is_noted_on_standard_error(folder: Folder) -> None:
+    data = database(Random(4), repositories=1, odd=False)
+    data["repositories"][0]["num_premises"] = 99
+    written(folder, data)
+    answer = folder.unsorry("import", "leandojo", "dynamic_database.json", "--json")
+    assert answer.code == 0
+    assert "repositories[0].num_premises says 99" in answer.err
+    assert len(answer.json["notes"]) == 1
+
+
+def test_a_file_with_a_mistake_changes_nothing_and_the_message_names_the_place(filled: Folder) -> None:
+    data = database(Random(4), repositories=2, odd=False)
+    data["repositories"][1]["premise_files"] = [{"path": "A.lean", "imports": []}]
+    path = written(filled, data)
+    before = (filled.state / "events.db").read_bytes()
+    answer = filled.unsorry("import", "leandojo", str(path))
+    assert (answer.code, answer.out) == (1, "")
+    assert f"{path}: repositories[1].premise_files[0].premises (line 1, column " in answer.err
+    assert "is missing; " in answer.err
+    assert (filled.state / "events.db").read_bytes() == before
+
+
+def test_a_path_that_is_not_there_is_an_error_that_names_it(folder: Folder) -> None:
+    answer = folder.unsorry("import", "leandojo", "nowhere.json")
+    assert answer.code == 1
+    assert "nowhere.json: there is no such file or folder" in answer.err
+    assert not folder.state.exists()
+
+
+def test_an_import_is_refused_while_a_daemon_holds_the_state_folder(filled: Folder) -> None:
+    path = written(filled, database(Random(4)))
+    before = (filled.state / "events.db").read_bytes()
+    with (filled.state / "daemon.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        answer = filled.unsorry("import", "leandojo", str(path))
+    assert answer.code == 75
+    assert str(os.getpid()) in answer.err
+    assert (filled.state / "events.db").read_bytes() == before
+
+
+def test_at_a_terminal_it_shows_how_far_it_has_come(folder: Folder) -> None:
+    write_large(folder.root / "large.json", theorems=400, files=20)
+    leader, follower = pty.openpty()
+    try:
+        done = subprocess.run(
+            [str(Path(sys.executable).parent / "unsorry"), "import", "leandojo", "large.json", "--json"],
+            stdout=subprocess.PIPE,
+            stderr=follower,
+            cwd=folder.root,
+            env={**os.environ, "UNSORRY_CONFIG": str(folder.config), "HOME": str(folder.root)},
+            check=True,
+        )
+        shown = os.read(leader, 65536).decode()
+    finally:
+        os.close(leader)
+        os.close(follower)
+    assert json.loads(done.stdout)["totals"]["theorems"] == 400
+    steps = re.findall(r"\r\x1b\[K(\w+) \d+%", shown)
+    assert list(dict.fromkeys(steps)) == ["reading", "recording", "projecting"]
+    assert shown.endswith("\r\x1b[K")
+
+
+def test_every_field_of_the_document_is_documented(folder: Folder) -> None:
+    written(folder, database(Random(4), odd=False))
+    document = folder.unsorry("import", "leandojo", "dynamic_database.json", "--json").json
+    text = (Path(__file__).resolve().parents[2] / "docs/cli.md").read_text(encoding="utf-8")
+    section = text.split("### `unsorry import leandojo`")[1].split("\n### ")[0]
+    names = {*document, *document["totals"], *document["repositories"][0]} - {"schema"}
+    assert {name for name in names if f"`{name}`" not in section} == set()

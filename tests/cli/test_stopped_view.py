@@ -1,0 +1,177 @@
+"""A log that a newer version wrote: every verb answers up to the event that is not understood, and says so.
+
+And a log of an older version, which is read as what it means today and never rewritten.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from store import events as ev
+from store import queries
+
+GOLDEN = Path(__file__).parents[1] / "store" / "golden"
+REPOSITORY = "github.com/demo/one"
+LATER = "c" * 40
+
+
+class Folder(Protocol):
+    """tests/cli/conftest.py's StateFolder."""
+
+    root: Path
+    state: Path
+    config: Path
+
+    def add(self, stream: str, body: ev.EventBody) -> None: ...
+    def write(self, *, project: bool = True) -> None: ...
+    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
+
+
+def add_raw(folder: Folder, event_type: str, version: int, data: dict[str, Any]) -> int:
+    """Add an event as another version of the program would; return its seq."""
+    with closing(sqlite3.connect(folder.state / "events.db")) as connection, connection:
+        stream = f"repository:{REPOSITORY}"
+        seq, stream_version = connection.execute(
+            "SELECT (SELECT max(seq) FROM events) + 1, max(version) + 1 FROM events WHERE stream = ?",
+            (stream,),
+        ).fetchone()
+        connection.execute(
+            "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, '2026-01-01T00:00:00.000000Z', NULL, NULL, NULL, 'x')",
+            (seq, f"other-{seq}", stream, stream_version, event_type, version, json.dumps(data)),
+        )
+    return int(seq)
+
+
+def rows_of_the_log(folder: Folder) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(folder.state / "events.db")) as connection:
+        return connection.execute("SELECT * FROM events ORDER BY seq").fetchall()
+
+
+@pytest.fixture(params=[("theorem_dreamt", 1), ("commit_scanned", 99)], ids=["unknown type", "newer version"])
+def stopped(request: pytest.FixtureRequest, filled: Folder) -> tuple[Folder, int, str]:
+    """A folder whose log goes on after an event that this version does not know: folder, its seq, its type."""
+    event_type, version = request.param
+    seq = add_raw(filled, event_type, version, {"dream": "of sheep"})
+    filled.add(f"repository:{REPOSITORY}", ev.CommitObserved.model_validate({
+        "repository": REPOSITORY, "branch": "main", "sha": LATER, "parents": ("a" * 40,), "author": "A",
+        "committed_at": "2026-01-02T00:00:00Z", "subject": "after it", "baseline": False,
+    }))  # fmt: skip
+    filled.write(project=False)
+    done = filled.unsorry("db", "rebuild")
+    assert f"event {seq}: {event_type} version {version}" in done.err
+    return filled, seq, event_type
+
+
+def test_s08_status_answers_up_to_the_unknown_event_and_names_position_reason_and_remedy(
+    stopped: tuple[Folder, int, str],
+) -> None:
+    folder, seq, event_type = stopped
+    document = folder.unsorry("status", "--json").json
+    (problem,) = [item for item in document["problems"] if item["code"] == "view_stopped"]
+    assert problem["severity"] == "error"
+    assert f"event {seq}: {event_type}" in problem["message"]
+    assert "install" in problem["message"]
+    assert not document["healthy"]
+    assert document["log"]["view_position"] == seq - 1
+    assert document["log"]["position"] == seq + 1
+    assert document["sorries"]["verified"] == 1
+    assert [item["repository"] for item in document["repositories"]] == [REPOSITORY]
+
+
+@pytest.mark.parametrize("verb", ["sorries", "theorems", "proofs", "repos", "jobs"])
+def test_s08_every_reading_verb_answers_up_to_the_unknown_event_and_says_that_it_stops_there(
+    stopped: tuple[Folder, int, str], verb: str
+) -> None:
+    folder, seq, event_type = stopped
+    answer = folder.unsorry(verb, "--json")
+    assert answer.code == 0
+    assert answer.json["schema"] >= 1
+    assert LATER not in answer.out
+    assert f"up to event {seq - 1}: event {seq}: {event_type}" in answer.err
+
+
+def test_s08_a_verb_as_of_a_moment_answers_before_the_unknown_event_and_refuses_after_it(
+    stopped: tuple[Folder, int, str],
+) -> None:
+    folder, seq, event_type = stopped
+    before = folder.unsorry("sorries", "--all", "--as-of", str(seq - 1), "--json")
+    assert len(before.json["sorries"]) == 2
+    after = folder.unsorry("sorries", "--as-of", str(seq + 1), "--json")
+    assert (after.code, after.out) == (1, "")
+    assert f"event {seq}: {event_type}" in after.err
+
+
+def test_s08_the_log_itself_is_shown_whole_with_what_is_not_understood_as_it_was_written(
+    stopped: tuple[Folder, int, str],
+) -> None:
+    folder, seq, event_type = stopped
+    answer = folder.unsorry("events", "--json")
+    assert answer.code == 0
+    events = [json.loads(line) for line in answer.out.splitlines()]
+    assert [event["seq"] for event in events] == list(range(1, seq + 2))
+    assert (events[seq - 1]["type"], events[seq - 1]["data"]) == (event_type, {"dream": "of sheep"})
+    assert folder.unsorry("events", "--last", "2").code == 0
+
+
+def test_s08_the_view_up_to_there_still_verifies_and_the_log_is_sound(
+    stopped: tuple[Folder, int, str],
+) -> None:
+    folder, seq, _ = stopped
+    answer = folder.unsorry("db", "verify", "--json")
+    assert (answer.code, answer.json["same"], answer.json["position"]) == (0, True, seq - 1)
+    assert folder.unsorry("db", "check").code == 0
+
+
+def test_s08_the_daemon_refuses_to_go_on_with_the_reason_and_records_nothing(
+    stopped: tuple[Folder, int, str],
+) -> None:
+    folder, seq, event_type = stopped
+    before = rows_of_the_log(folder)
+    answer = folder.unsorry("run")
+    assert answer.code == 1
+    assert f"event {seq}: {event_type}" in answer.err + answer.out
+    assert "newer unsorry" in answer.err + answer.out
+    assert rows_of_the_log(folder) == before
+
+
+def test_s07_a_log_of_an_older_version_is_opened_projected_asked_and_rebuilt_and_never_rewritten(
+    filled: Folder,
+) -> None:
+    old = json.loads((GOLDEN / "commit_scanned.v1.json").read_text(encoding="utf-8"))
+    filled.add(f"repository:{REPOSITORY}", ev.CommitObserved.model_validate({
+        "repository": REPOSITORY, "branch": "main", "sha": LATER, "parents": ("a" * 40,), "author": "A",
+        "committed_at": "2026-01-02T00:00:00Z", "subject": "scanned long ago", "baseline": False,
+    }))  # fmt: skip
+    filled.write(project=False)
+    seq = add_raw(filled, "commit_scanned", 1, {**old, "repository": REPOSITORY, "sha": LATER})
+    before = rows_of_the_log(filled)
+    filled.write()  # catches the view up, as a start of the daemon does
+    assert rows_of_the_log(filled) == before
+
+    def heads() -> list[tuple[str, str | None]]:
+        (repository,) = filled.unsorry("repos", "--json").json["repositories"]
+        return [(head["tip"], head["scanned"]) for head in repository["heads"]]
+
+    assert heads() == [(LATER, LATER)]
+    status = filled.unsorry("status", "--json").json
+    assert status["log"]["view_position"] == status["log"]["position"] == seq
+    assert status["jobs"]["due"]["scan"] == 0
+    assert filled.unsorry("db", "verify").code == 0
+    assert filled.unsorry("db", "rebuild").code == 0
+    assert heads() == [(LATER, LATER)]
+    with closing(queries.connect(filled.state / "database.db")) as view:
+        (branch,) = queries.branches(view)
+    # What version 1 left unsaid.
+    assert (branch.scanned_include, branch.scanned_exclude) == (["**/*.lean"], [])
+    shown = json.loads(filled.unsorry("events", "--json", "--last", "1").out)
+    assert (shown["schema_version"], shown["data"]) == (
+        1,
+        {**old, "repository": REPOSITORY, "sha": LATER},
+    )
+    assert rows_of_the_log(filled) == before

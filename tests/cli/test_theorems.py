@@ -1,0 +1,153 @@
+"""`unsorry theorems`: what stands, and what each theorem was before."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from store import events as ev
+from store.identity import theorem_id
+from store.theoremlife import TheoremAfter, TheoremBefore, TheoremStep, counted
+
+REPOSITORY = "github.com/demo/one"
+NEXT, LAST = "c" * 40, "e" * 40
+ALPHA = theorem_id(REPOSITORY, "Demo.alpha", "0" * 16)
+BETA = theorem_id(REPOSITORY, "Demo.beta", f"{1:016x}")
+
+
+def follow(folder: Any, sha: str, *steps: TheoremStep) -> None:
+    payload = json.dumps([step.as_json() for step in steps]).encode()
+    folder.add(
+        f"repository:{REPOSITORY}",
+        ev.TheoremsFollowed(
+            repository=REPOSITORY,
+            branch="main",
+            sha=sha,
+            baseline=False,
+            unread=(),
+            counts=counted(steps),
+            steps=folder.blob(payload),
+        ),
+    )
+    folder.write()
+
+
+ALPHA_BEFORE = TheoremBefore("Demo.alpha", "theorem", "Demo.lean", "0" * 16, "0" * 16)
+BETA_BEFORE = TheoremBefore("Demo.beta", "theorem", "Demo.lean", f"{1:016x}", f"{1:016x}")
+OMEGA = TheoremAfter("Demo.omega", "lemma", "New.lean", ": omega = omega", "0" * 16, "4" * 16, 1)
+RESTATED = TheoremAfter("Demo.omega", "lemma", "New.lean", ": True\x1b[31m", "5" * 16, "6" * 16, 0)
+OMEGA_BEFORE = TheoremBefore("Demo.omega", "lemma", "New.lean", "0" * 16, "4" * 16)
+
+
+@pytest.fixture
+def grown(filled: Any) -> Any:
+    """Alpha was renamed and moved, then restated; beta was deleted."""
+    follow(
+        filled,
+        NEXT,
+        TheoremStep(("renamed", "file_moved", "reproved"), ALPHA_BEFORE, OMEGA),
+        TheoremStep(("deleted",), BETA_BEFORE, None),
+    )
+    follow(filled, LAST, TheoremStep(("restated",), OMEGA_BEFORE, RESTATED))
+    return filled
+
+
+def test_a_theorem_is_shown_with_its_place_and_its_history(filled: Any) -> None:
+    document = filled.unsorry("theorems", "show", "Demo.alpha", "--json").json
+    (branch,) = document["branches"]
+    assert (document["theorem"], branch["theorem"], branch["state"]) == (ALPHA, ALPHA, "present")
+    assert (branch["place"]["path"], branch["place"]["line"]) == ("Demo.lean", 1)
+    (version,) = branch["history"]
+    assert (version["steps"], version["name"], version["sha"]) == (["appeared"], "Demo.alpha", "a" * 40)
+
+
+def test_the_whole_history_is_told_under_every_name_that_the_theorem_had(grown: Any) -> None:
+    for asked in (
+        "Demo.omega",
+        "Demo.alpha",
+        ALPHA,
+        ALPHA[:7],
+        theorem_id(REPOSITORY, "Demo.omega", "5" * 16),
+    ):
+        document = grown.unsorry("theorems", "show", asked, "--json").json
+        (branch,) = document["branches"]
+        assert document["theorem"] == ALPHA, asked
+    assert [version["steps"] for version in branch["history"]] == [
+        ["appeared"],
+        ["renamed", "file_moved", "reproved"],
+        ["restated"],
+    ]
+    assert branch["place"] is None, "no scan has told where it stands"
+    said = grown.unsorry("theorems", "show", "Demo.omega").out
+    for line in (
+        "Demo.alpha -> Demo.omega",
+        "Demo.lean -> New.lean",
+        "sorrys: 0 -> 1",
+        "renamed, file_moved, reproved",
+        NEXT[:10],
+    ):
+        assert line in said
+    assert ": omega = omega -> : True\ufffd[31m" in said, "control characters never reach the terminal"
+
+
+def test_a_deleted_theorem_is_shown_with_where_it_was(grown: Any) -> None:
+    document = grown.unsorry("theorems", "show", BETA, "--json").json
+    (branch,) = document["branches"]
+    assert (branch["state"], branch["place"], branch["statement"]) == ("deleted", None, ": beta = beta")
+    assert "was in Demo.lean" in grown.unsorry("theorems", "show", "Demo.beta").out
+
+
+def test_lives_are_listed_by_state_and_name(grown: Any) -> None:
+    def names(*options: str) -> list[str]:
+        return [row["name"] for row in grown.unsorry("theorems", "lives", "--json", *options).json["lives"]]
+
+    assert names() == ["Demo.beta", "Demo.omega"]
+    assert names("--state", "deleted") == ["Demo.beta"]
+    assert names("--state", "present", "--repo", "one") == ["Demo.omega"]
+    assert names("--name", "*.beta") == ["Demo.beta"]
+    assert names("--branch", "other") == []
+    limited = grown.unsorry("theorems", "lives", "--json", "--limit", "1").json
+    assert (len(limited["lives"]), limited["truncated"]) == (1, True)
+    table = grown.unsorry("theorems", "lives").out
+    assert ALPHA in table
+    assert "deleted" in table
+    refused = grown.unsorry("theorems", "lives", "--state", "lost")
+    assert refused.code == 2
+    assert '"lost" is none of present, deleted' in refused.err
+
+
+def test_the_life_as_of_an_earlier_event_is_the_one_known_then(grown: Any) -> None:
+    history = grown.unsorry("theorems", "show", "Demo.omega", "--json").json["branches"][0]["history"]
+    then = str(history[1]["seq"])
+    (branch,) = grown.unsorry("theorems", "show", ALPHA, "--as-of", then, "--json").json["branches"]
+    assert (branch["name"], branch["versions"], len(branch["history"])) == ("Demo.omega", 2, 2)
+
+
+def test_what_is_not_known_or_not_clear_is_an_error_with_its_remedy(grown: Any, scan: Any) -> None:
+    nothing = grown.unsorry("theorems", "show", "Demo.nothing")
+    assert nothing.code == 1
+    assert "`unsorry theorems lives` lists them" in nothing.err
+    scan(grown, ["gamma"], path="Gamma.lean")
+    grown.write()
+    unfollowed = grown.unsorry("theorems", "show", "Demo.gamma")
+    assert unfollowed.code == 1
+    assert "not followed yet" in unfollowed.err
+    twins = [
+        TheoremAfter("Demo.twin", "theorem", path, ": True", "8" * 16, "9" * 16, 0)
+        for path in ("A.lean", "B.lean")
+    ]
+    follow(grown, "f" * 40, *(TheoremStep(("appeared",), None, twin) for twin in twins))
+    unclear = grown.unsorry("theorems", "show", "Demo.twin")
+    assert unclear.code == 1
+    assert "name one by its id" in unclear.err
+    assert "A.lean" in unclear.err
+    assert "B.lean" in unclear.err
+
+
+def test_the_list_is_the_same_with_and_without_its_verb(filled: Any) -> None:
+    plain = filled.unsorry("theorems", "--json", "--name", "Demo.beta").json
+    assert filled.unsorry("theorems", "list", "--name", "Demo.beta", "--json").json == plain
+    assert filled.unsorry("theorems", "--json", "--name", "Demo.beta", "list").json == plain
+    assert [row["name"] for row in plain["theorems"]] == ["Demo.beta"]

@@ -1,0 +1,464 @@
+"""A theorem from its first sight on, as people commit: real git histories, the real plan, scan job and projection."""
+
+from __future__ import annotations
+
+import io
+import random
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.control_client import request
+from daemon.joblines import Batch, parse_line
+from daemon.plan import make_plan, scan_parameters
+from daemon.testing.house import House
+from pipeline.lean.backend import find_lean
+from pipeline.protocol import JobSpec, Reporter
+from pipeline.scan import scan_commit
+from store import queries
+from store.events import BranchCreated, CommitObserved, EventBody, RepositoryWatched
+from store.log import EventLog, Expect, NewEvent
+from store.projector import verify
+from store.rows import TheoremRow, TheoremVersionRow
+from store.view import View
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+NO_LEAN = find_lean(backend="none", repl="", sandbox="none")
+
+ONE = "theorem one (n : Nat) : n + 0 = n := by\n  simp\n"
+TWO = "theorem two (n : Nat) : 0 + n = n := by\n  simp\n"
+
+
+class History:
+    """A repository with a work tree, and the log and view that a daemon would keep of it."""
+
+    def __init__(self, folder: Path) -> None:
+        house = House(folder)
+        self.remote = house.remote("demo")
+        self.settings = house.write(repos=[self.remote.path])
+        self.key = self.settings.repos[0].key
+        self.folder = folder
+        self.log = EventLog.open(folder / "events.db")
+        self.reader = self.log.reader()
+        self.view = View.open(folder / "database.db", self.reader)
+        self.runs = 0
+        self.append(
+            RepositoryWatched(
+                repository=self.key, url=str(self.remote.path), branches=(), include=("**/*.lean",), exclude=(),
+                every_s=300.0, enabled=True, opt_out=False,
+            )
+        )  # fmt: skip
+
+    def close(self) -> None:
+        self.view.close()
+        self.reader.close()
+        self.log.close()
+
+    def append(self, *bodies: EventBody) -> None:
+        stream = f"repository:{self.key}"
+        self.log.append([NewEvent(stream, body) for body in bodies], expect={stream: Expect.ANY})
+        self.view.catch_up()
+
+    def commit(
+        self,
+        files: Mapping[str, str | None],
+        *,
+        follow: bool = True,
+        changed: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write these files (None removes one), commit, observe, scan.
+
+        Args:
+            follow: False leaves out `theorems_followed`, as a version before it did.
+            changed: parameters of the job that are other ones than the plan's.
+        """
+        present = {name: text for name, text in files.items() if text is not None}
+        for name in set(files) - set(present):
+            (self.remote.path / name).unlink()
+        self.runs += 1
+        subject = f"commit {self.runs}"
+        sha = self.remote.commit(subject, present or {"NOTES.md": subject})
+        if self.runs == 1:
+            self.append(BranchCreated(repository=self.key, branch="main", tip=sha, is_default=True))
+        self.append(
+            CommitObserved(
+                repository=self.key, branch="main", sha=sha, parents=(), author="Ada", committed_at=NOW,
+                subject=subject, baseline=self.runs == 1,
+            )
+        )  # fmt: skip
+        self._scan(follow=follow, changed=changed or {})
+        if follow:
+            self.check()
+
+    def _scan(self, *, follow: bool, changed: Mapping[str, Any]) -> None:
+        with closing(self.connect()) as view:
+            (job,) = make_plan(view, settings=self.settings, lean=NO_LEAN, now=NOW).due
+            parameters = scan_parameters(view, job=job)
+        directory = self.folder / "jobs" / str(self.runs)
+        directory.mkdir(parents=True)
+        parameters |= {"mirror": str(self.remote.path / ".git"), **changed}
+        spec = JobSpec(job=job.job, kind="scan", attempt=1, directory=directory, parameters=parameters)
+        out = io.StringIO()
+        scan_commit(spec, Reporter(spec, out))
+        for line in out.getvalue().splitlines():
+            batch = parse_line(line.encode(), job=job)
+            if isinstance(batch, Batch):
+                events = [event for event in batch.events if follow or event.body.type != "theorems_followed"]
+                blobs = {digest: spec.staging / digest for digest in batch.cites}
+                self.log.append(events, expect={events[0].stream: Expect.ANY}, blobs=blobs)
+        self.view.catch_up()
+
+    def connect(self) -> sqlite3.Connection:
+        return queries.connect(self.folder / "database.db")
+
+    def check(self) -> None:
+        """Every present theorem is one declaration of the tip, and every version is counted."""
+        with closing(self.connect()) as view:
+            rows = queries.theorem_lives(view)
+            standing = queries.theorems(view)
+            assert Counter(
+                (row.path, row.name, row.statement_hash, row.identity)
+                for row in rows
+                if row.state == "present"
+            ) == Counter((row.path, row.name, row.statement_hash, row.theorem) for row in standing)
+            for row in rows:
+                versions = queries.theorem_history(view, row.theorem)
+                last = versions[-1]
+                assert row.versions == len(versions)
+                assert (row.state == "deleted") == (last.steps == "deleted")
+                assert (row.name, row.path, row.statement) == (last.name, last.path, last.statement)
+                assert row.last_sha == last.sha
+
+    def rows(self, *, state: str | None = None) -> list[TheoremRow]:
+        with closing(self.connect()) as view:
+            return queries.theorem_lives(view, state=state)
+
+    def named(self, name: str) -> TheoremRow:
+        """The one lineage that has this name now, or had it when it was deleted."""
+        (row,) = (row for row in self.rows() if row.name == name)
+        return row
+
+    def versions(self, name: str) -> list[TheoremVersionRow]:
+        with closing(self.connect()) as view:
+            return queries.theorem_history(view, self.named(name).theorem)
+
+    def steps(self, name: str) -> list[str]:
+        return [version.steps for version in self.versions(name)]
+
+    def followed(self) -> int:
+        return len(list(self.reader.read(types=["theorems_followed"])))
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    made = History(tmp_path)
+    yield made
+    made.close()
+
+
+def test_moved_lines_are_no_version_and_not_even_an_event(history: History) -> None:
+    history.commit({"A.lean": ONE})
+    history.commit({"A.lean": "-- a comment\n\n\n" + ONE})
+    history.commit({"A.lean": "def zero := 0\n" + ONE + "\n\n"})
+    assert history.steps("one") == ["appeared"]
+    assert history.followed() == 1
+
+
+@pytest.mark.parametrize(
+    "formatted",
+    [
+        "theorem one\n    (n : Nat) :\n    n + 0 = n := by\n  simp\n",
+        "theorem one (n : Nat) /- of any size -/ : n + 0 = n -- no more\n  := by\n  simp\n",
+        "  theorem   one   (n : Nat) : n + 0 = n := by\n        simp\n",
+        "/-- Adding nothing. -/\n@[simp]\ntheorem one (n : Nat) : n + 0 = n := by\n  -- plain\n  simp\n",
+    ],
+    ids=["line breaks", "comments", "indentation", "a doc comment and an attribute"],
+)
+def test_a_re_formatted_statement_is_the_same_statement(history: History, formatted: str) -> None:
+    history.commit({"A.lean": ONE})
+    history.commit({"A.lean": formatted})
+    history.commit({"A.lean": ONE})
+    assert history.steps("one") == ["appeared"]
+
+
+def test_a_theorem_moves_with_its_file(history: History) -> None:
+    history.commit({"A.lean": ONE})
+    before = history.named("one")
+    history.commit({"A.lean": None, "Lib/B.lean": ONE})
+    after = history.named("one")
+    assert history.steps("one") == ["appeared", "file_moved"]
+    assert (before.theorem, before.path, after.path) == (after.theorem, "A.lean", "Lib/B.lean")
+
+
+def test_a_theorem_that_moves_from_file_to_file_alone_is_the_same_too(history: History) -> None:
+    history.commit({"A.lean": ONE + TWO, "B.lean": "def zero := 0\n"})
+    history.commit({"A.lean": TWO, "B.lean": "def zero := 0\n" + ONE})
+    assert (history.steps("one"), history.steps("two")) == (["appeared", "file_moved"], ["appeared"])
+
+
+def test_a_renamed_theorem_keeps_its_id(history: History) -> None:
+    history.commit({"A.lean": ONE + TWO})
+    before = history.named("one")
+    history.commit({"A.lean": ONE.replace("one", "add_zero'") + TWO})
+    assert history.steps("add_zero'") == ["appeared", "renamed"]
+    assert history.named("add_zero'").theorem == before.theorem
+    assert history.named("add_zero'").identity != before.identity
+    assert [version.name for version in history.versions("add_zero'")] == ["one", "add_zero'"]
+
+
+def test_a_theorem_keeps_its_id_when_its_namespace_is_renamed(history: History) -> None:
+    inside = "namespace {0}\n" + ONE + TWO + "end {0}\n"
+    history.commit({"A.lean": inside.format("Old")})
+    history.commit({"A.lean": inside.format("New.Inner")})
+    assert history.steps("New.Inner.one") == history.steps("New.Inner.two") == ["appeared", "renamed"]
+    assert len(history.rows()) == 2
+
+
+def test_a_move_and_a_rename_together_are_one_version(history: History) -> None:
+    history.commit({"A.lean": ONE})
+    first = history.named("one")
+    history.commit({"A.lean": None, "B.lean": "namespace N\n" + ONE.replace("one", "uno") + "end N\n"})
+    assert history.steps("N.uno") == ["appeared", "renamed,file_moved"]
+    assert history.named("N.uno").theorem == first.theorem
+
+
+def test_a_deleted_theorem_keeps_its_row_and_its_last_statement(history: History) -> None:
+    history.commit({"A.lean": ONE + TWO})
+    history.commit({"A.lean": TWO})
+    row = history.named("one")
+    assert (row.state, row.statement, row.path) == ("deleted", "(n : Nat) : n + 0 = n", "A.lean")
+    assert history.steps("one") == ["appeared", "deleted"]
+    assert history.steps("two") == ["appeared"]
+
+
+def test_a_deleted_theorem_that_comes_back_is_the_same_one(history: History) -> None:
+    history.commit({"A.lean": ONE})
+    first = history.named("one")
+    history.commit({"A.lean": None})
+    history.commit({"A.lean": ONE})
+    assert history.steps("one") == ["appeared", "deleted", "returned"]
+    history.commit({"A.lean": None})
+    history.commit({"C/D.lean": TWO + ONE})
+    assert history.steps("one")[3:] == ["deleted", "returned,file_moved"]
+    assert (history.named("one").theorem, history.named("one").path) == (first.theorem, "C/D.lean")
+
+
+def test_another_statement_under_the_name_of_a_deleted_theorem_is_another_theorem(history: History) -> None:
+    history.commit({"A.lean": ONE})
+    history.commit({"A.lean": None})
+    history.commit({"A.lean": "theorem one : 1 = 1 := rfl\n"})
+    assert sorted((row.state, row.versions) for row in history.rows()) == [("deleted", 2), ("present", 1)]
+
+
+def test_a_changed_statement_is_restated_and_says_both(history: History) -> None:
+    history.commit({"A.lean": ONE})
+    history.commit({"A.lean": ONE.replace("n + 0 = n", "n = n + 0")})
+    old, new = history.versions("one")
+    assert (old.steps, new.steps) == ("appeared", "restated")
+    assert (old.statement, new.statement) == ("(n : Nat) : n + 0 = n", "(n : Nat) : n = n + 0")
+
+
+def test_a_changed_proof_is_reproved_and_the_statement_stays(history: History) -> None:
+    history.commit({"A.lean": ONE})
+    history.commit({"A.lean": ONE.replace("simp", "rfl")})
+    old, new = history.versions("one")
+    assert (new.steps, new.statement_hash) == ("reproved", old.statement_hash)
+    assert new.text_hash != old.text_hash
+
+
+def test_a_filled_sorry_is_a_new_proof(history: History) -> None:
+    history.commit({"A.lean": ONE.replace("simp", "sorry")})
+    history.commit({"A.lean": ONE})
+    assert [(version.steps, version.n_sorries) for version in history.versions("one")] == [
+        ("appeared", 1),
+        ("reproved", 0),
+    ]
+
+
+def test_two_theorems_that_change_places_are_the_same_two(history: History) -> None:
+    history.commit({"A.lean": ONE + TWO})
+    history.commit({"A.lean": TWO + ONE})
+    assert history.steps("one") == history.steps("two") == ["appeared"]
+
+
+def test_two_theorems_that_swap_their_names_are_each_restated(history: History) -> None:
+    history.commit({"A.lean": ONE + TWO})
+    ids = {row.name: row.theorem for row in history.rows()}
+    history.commit({"A.lean": ONE.replace("one", "two") + TWO.replace("two", "one")})
+    assert {row.name: row.theorem for row in history.rows()} == ids
+    assert history.steps("one") == history.steps("two") == ["appeared", "restated"]
+
+
+def test_a_copy_in_another_file_is_another_theorem_and_the_old_one_stays(history: History) -> None:
+    history.commit({"A.lean": ONE})
+    old = history.named("one")
+    history.commit({"A.lean": "-- the old one\n" + ONE, "AA.lean": ONE})
+    there = {row.path: row for row in history.rows()}
+    assert there["A.lean"].theorem == old.theorem
+    assert there["A.lean"].versions == 1
+    assert there["AA.lean"].theorem != old.theorem
+    assert there["AA.lean"].identity == old.identity
+    history.commit({"A.lean": None})
+    assert {row.path: row.state for row in history.rows()} == {"A.lean": "deleted", "AA.lean": "present"}
+
+
+def test_of_two_theorems_with_one_statement_the_one_that_goes_is_deleted(history: History) -> None:
+    twin = ONE.replace("one", "other")
+    history.commit({"A.lean": ONE + twin})
+    history.commit({"A.lean": twin})
+    assert (history.steps("other"), history.steps("one")) == (["appeared"], ["appeared", "deleted"])
+
+
+def test_a_theorem_that_becomes_a_definition_is_no_theorem_any_more(history: History) -> None:
+    history.commit({"A.lean": ONE})
+    history.commit({"A.lean": ONE.replace("theorem", "def")})
+    history.commit({"A.lean": ONE.replace("theorem", "lemma")})
+    assert history.steps("one") == ["appeared", "deleted", "returned"]
+
+
+def test_a_force_push_is_compared_with_what_was_scanned_last(history: History) -> None:
+    history.commit({"A.lean": ONE})
+    history.commit({"A.lean": ONE.replace("simp", "rfl")})
+    history.remote.reset("HEAD~1")
+    history.commit({"B.lean": TWO})
+    assert history.steps("one") == ["appeared", "reproved", "reproved"]
+    assert history.steps("two") == ["appeared"]
+
+
+def test_a_log_from_before_theorems_were_followed_is_taken_up_at_the_next_change(history: History) -> None:
+    gone, renamed = "theorem gone : 3 = 3 := rfl\n", "theorem {} : 4 = 4 := rfl\n"
+    history.commit({"A.lean": ONE, "B.lean": TWO, "C.lean": gone + renamed.format("before")}, follow=False)
+    history.commit({"A.lean": "\n" + ONE}, follow=False)
+    assert history.rows() == []
+    history.commit({"C.lean": renamed.format("after")})
+    assert history.steps("one") == history.steps("two") == ["appeared"]
+    assert history.steps("after") == ["appeared,renamed"]
+    assert (history.steps("gone"), history.named("gone").statement) == (["deleted"], "")
+    dates = {row.name: row.first_sha for row in history.rows()}
+    assert len({dates["one"], dates["two"], dates["after"]}) == 3, (
+        "the commits that the files were scanned at"
+    )
+
+
+def test_theorems_of_files_that_cannot_be_read_as_they_were_are_found_by_what_stands_there(
+    history: History,
+) -> None:
+    third = "theorem three : 3 = 3 := rfl\n"
+    history.commit({"A.lean": ONE + TWO, "B.lean": third})
+    lost = {"base": "1" * 40, "files": [["A.lean", "2" * 40], ["B.lean", "3" * 40]]}
+    changed = {"A.lean": ONE.replace("simp", "rfl"), "B.lean": None, "C.lean": third}
+    history.commit(changed, changed=lost)
+    assert history.steps("one") == ["appeared"], "whether it was proved anew is not known"
+    assert history.steps("two") == ["appeared", "deleted"]
+    assert history.steps("three") == ["appeared", "file_moved"]
+
+
+def test_a_branch_that_begins_without_theorems_and_one_that_loses_all(history: History) -> None:
+    history.commit({"README.md": "soon"})
+    assert history.followed() == 0
+    history.commit({"A.lean": ONE + TWO})
+    history.commit({"A.lean": None})
+    assert [row.state for row in history.rows()] == ["deleted", "deleted"]
+
+
+class Author:
+    """Edits three files at random: adds, removes, copies, moves, renames, restates, reproves, shuffles theorems."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.files: dict[str, list[tuple[str, str, str, str]]] = {"A.lean": [], "B.lean": [], "C/D.lean": []}
+
+    def edit(self) -> dict[str, str | None]:
+        before = {path: list(items) for path, items in self.files.items()}
+        for _ in range(self.random.randrange(1, 5)):
+            self._one()
+        changed: dict[str, str | None] = {}
+        for path, items in self.files.items():
+            if items != before[path]:
+                changed[path] = "\n".join(map(self._text, items)) if items else None
+        return changed
+
+    def _one(self) -> None:
+        rng = self.random
+        path, other = rng.sample(sorted(self.files), 2)
+        items = self.files[path]
+        what = rng.choice(["add", "add", "remove", "copy", "move", "move all", "change", "change", "shuffle"])
+        if what == "add" or not items:
+            items.insert(rng.randrange(len(items) + 1), self._new())
+        elif what == "remove":
+            items.pop(rng.randrange(len(items)))
+        elif what == "copy":
+            self.files[other].append(rng.choice(items))
+        elif what == "move":
+            self.files[other].append(items.pop(rng.randrange(len(items))))
+        elif what == "move all":
+            self.files[other] += items
+            self.files[path] = []
+        elif what == "shuffle":
+            rng.shuffle(items)
+        else:
+            at = rng.randrange(len(items))
+            changed = list(items[at])
+            part = rng.randrange(4)
+            changed[part] = self._new()[part]
+            items[at] = (changed[0], changed[1], changed[2], changed[3])
+
+    def _new(self) -> tuple[str, str, str, str]:
+        rng = self.random
+        return (
+            rng.choice(["theorem", "theorem", "lemma", "def"]),
+            rng.choice(["a", "b", "c", "N.a", "N.b", "M.N.c", "d'"]),
+            rng.choice([": 1 = 1", ": 2 = 2", "(n : Nat) : n = n", ": True"]),
+            rng.choice(["rfl", "by simp", "by\n  sorry", "by sorry"]),
+        )
+
+    def _text(self, item: tuple[str, str, str, str]) -> str:
+        kind, name, statement, proof = item
+        space, _, own = name.rpartition(".")
+        text = f"{kind} {own} {statement} := {proof}\n"
+        return f"namespace {space}\n{text}end {space}\n" if space else text
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_living_theorem_is_one_declaration_whatever_people_do(history: History, seed: int) -> None:
+    author = Author(seed)
+    for _ in range(30):
+        history.commit(author.edit())  # which checks it
+    steps = {step for row in history.rows() for step in history_of(history, row)}
+    assert len(steps) >= 5, "the story is too short to say anything"
+    report = verify(history.folder / "events.db", history.folder / "database.db")
+    assert report.differences == ()
+
+
+def history_of(history: History, row: TheoremRow) -> list[str]:
+    with closing(history.connect()) as view:
+        versions = queries.theorem_history(view, row.theorem)
+    return [step for version in versions for step in version.steps.split(",")]
+
+
+def test_the_daemon_follows_a_theorem_by_itself(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    remote = house.remote("demo")
+    remote.commit("first", {"A.lean": ONE})
+    settings = house.write(repos=[remote.path])
+    with house.daemon():
+        for number, source in enumerate((ONE, ONE.replace("one", "uno"), TWO), start=1):
+            if number > 1:
+                remote.commit(f"commit {number}", {"A.lean": source})
+                request(settings.paths, "POST", "/poll", {"repository": settings.repos[0].key})
+            house.wait_for(
+                lambda wanted=number: len(house.events("commit_scanned")) == wanted,  # type: ignore[misc]
+                what=f"commit {number} to be scanned",
+            )
+    assert [event.data["counts"] for event in house.events("theorems_followed")] == [
+        {"appeared": 1},
+        {"renamed": 1},
+        {"appeared": 1, "deleted": 1},
+    ]
+    assert [event.data["baseline"] for event in house.events("theorems_followed")] == [True, False, False]

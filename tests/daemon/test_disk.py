@@ -1,0 +1,235 @@
+"""Disks that fill up, fail, or vanish under the whole daemon: it ends with the reason and has lost nothing."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.control_client import ControlError, request
+from daemon.settings import Settings, load
+from daemon.testing.disk import Disk, failing_disk, may_mount, may_unshare, small_disk
+from daemon.testing.house import House
+from daemon.testing.remote import Remote
+from store.envelope import StoredEvent
+from store.projector import verify
+
+UNSORRY = Path(sys.executable).parent / "unsorry"
+LEAN = "theorem one : 1 = 1 := by\n  sorry\n"
+
+
+def with_mounts(test: Callable[..., None]) -> Callable[..., None]:
+    """Run the test where it may mount: here, or once more in a namespace of its own; else as it is."""
+
+    @functools.wraps(test)
+    def run(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+        (tmp_path / "probe").mkdir()
+        if may_mount(tmp_path / "probe") or not may_unshare():
+            test(request, tmp_path)
+            return
+        again = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", request.node.nodeid]
+        done = subprocess.run(
+            ["unshare", "-Urm", *again],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=request.config.rootpath,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return run
+
+
+class Watched:
+    """A daemon's folder with one repository; only `state` lies on the disk under test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.house = House(folder)
+        self.remote: Remote = self.house.remote("demo")
+        self.remote.commit("first", {"A.lean": LEAN})
+        self.house.write(repos=[self.remote.path])
+        text = self.house.config.read_text(encoding="utf-8")
+        elsewhere = 'state_dir = "state"\ncache_dir = "cache"\nruntime_dir = "run"'
+        self.house.config.write_text(text.replace('state_dir = "state"', elsewhere), encoding="utf-8")
+        self.settings: Settings = load(self.house.config)
+
+    @contextmanager
+    def daemon(self) -> Iterator[subprocess.Popen[bytes]]:
+        """The daemon, ready."""
+        before = (
+            self.house.log().count('"daemon_ready"') if (self.house.folder / "daemon.log").exists() else 0
+        )
+        with self.house.daemon() as process:
+            self.house.wait_for(
+                lambda: self.house.log().count('"daemon_ready"') > before, what="the daemon to be ready"
+            )
+            yield process
+
+    def work_until_it_ends(self, process: subprocess.Popen[bytes]) -> list[StoredEvent]:
+        """Commit and poll until the daemon has ended; return the events that could be read before."""
+        acknowledged: list[StoredEvent] = []
+        numbers = iter(range(10**6))
+
+        def ended() -> bool:
+            acknowledged[:] = self.house.events()
+            number = next(numbers)
+            self.remote.commit(f"c{number}", {f"F{number}.lean": LEAN})
+            try:
+                request(self.settings.paths, "POST", "/poll", {})
+            except ControlError:
+                return process.poll() is not None  # it is on its way down, or there
+            return process.poll() is not None
+
+        self.house.wait_for(ended, what="the daemon to end", seconds=60.0)
+        return acknowledged
+
+    def last_words(self) -> dict[str, Any]:
+        """The last line of the daemon's log."""
+        line = self.house.log().strip().splitlines()[-1]
+        words = json.loads(line)
+        assert isinstance(words, dict)
+        return words
+
+    def unsorry(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the command."""
+        return subprocess.run(
+            [str(UNSORRY), *arguments, "--config", str(self.house.config)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    def goes_on(self, acknowledged: list[StoredEvent]) -> None:
+        """Everything acknowledged is there, in order, and a daemon records the next commit."""
+        assert self.house.events()[: len(acknowledged)] == acknowledged
+        tip = self.remote.commit("after", {"After.lean": LEAN})
+        with self.daemon() as process:
+            self.house.wait_for(
+                lambda: any(event.data["sha"] == tip for event in self.house.events("commit_observed")),
+                what="the commit made afterwards",
+            )
+            process.terminate()
+            assert process.wait(timeout=30) == 0
+        assert self.house.events()[: len(acknowledged)] == acknowledged
+        assert json.loads(self.unsorry("db", "check", "--json").stdout)["sound"]
+        paths = self.settings.paths
+        assert verify(paths.events_db, paths.database_db).differences == ()
+
+
+def refuses(watched: Watched, disk: Disk, *, code: str) -> None:
+    """The whole course, for a disk that takes nothing more while the daemon works."""
+    with watched.daemon() as process:
+        watched.house.wait_for(lambda: watched.house.events("job_started"), what="the first job")
+        disk.refuse(process.pid)
+        acknowledged = watched.work_until_it_ends(process)
+    assert process.returncode == 1
+    words = watched.last_words()
+    assert (words["event"], words["level"]) == ("daemon_stopped", "error")
+    assert str(watched.settings.paths.state) in words["failure"]
+    assert "Traceback" not in watched.house.log()
+    status = watched.unsorry("status", "--json")
+    assert status.returncode == 0, status.stderr
+    codes = [problem["code"] for problem in json.loads(status.stdout)["problems"]]
+    assert "daemon_not_running" in codes
+    checked = watched.unsorry("db", "check", "--json")
+    assert (checked.returncode, json.loads(checked.stdout)["sound"]) == (0, True)
+    assert watched.house.events()[: len(acknowledged)] == acknowledged
+    if disk.real:
+        assert code in codes
+        again = watched.unsorry("run")
+        assert again.returncode == 1
+        assert "Traceback" not in again.stderr
+    disk.mend()
+    watched.goes_on(acknowledged)
+
+
+@with_mounts
+def test_a_disk_that_fills_up_ends_the_daemon_and_loses_nothing(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+) -> None:
+    watched = Watched(tmp_path)
+    with small_disk(watched.settings.paths.state, size_bytes=4 * 2**20) as disk:
+        refuses(watched, disk, code="disk_full")
+
+
+@with_mounts
+def test_a_disk_that_turns_read_only_ends_the_daemon_and_loses_nothing(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+) -> None:
+    watched = Watched(tmp_path)
+    with failing_disk(watched.settings.paths.state, size_bytes=32 * 2**20) as disk:
+        refuses(watched, disk, code="disk_read_only")
+
+
+def test_a_state_folder_that_is_renamed_ends_the_daemon_which_says_where_it_is(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    state = watched.settings.paths.state
+    with watched.daemon() as process:
+        watched.house.wait_for(lambda: watched.house.events("job_started"), what="the first job")
+        acknowledged = watched.house.events()
+        state.rename(tmp_path / "moved")
+        # With nothing to do: it looks by itself.
+        assert process.wait(timeout=30) == 1
+    assert (
+        f"the log is now {tmp_path / 'moved' / 'events.db'}: put it back" in watched.last_words()["failure"]
+    )
+    if state.exists():  # a job that was at work has made it again
+        shutil.rmtree(state)
+    (tmp_path / "moved").rename(state)
+    watched.goes_on(acknowledged)
+
+
+def test_a_state_folder_that_is_removed_ends_the_daemon_which_saves_the_log(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    paths = watched.settings.paths
+    with watched.daemon() as process:
+        watched.house.wait_for(lambda: watched.house.events("job_started"), what="the first job")
+        acknowledged = watched.house.events()
+        shutil.rmtree(paths.state)
+        assert process.wait(timeout=30) == 1
+    failure = watched.last_words()["failure"]
+    saved = next(path for folder in (paths.state, paths.cache) for path in folder.glob("events.db.rescued-*"))
+    assert str(saved) in failure
+    assert saved.stat().st_mode & 0o077 == 0
+    paths.state.mkdir(exist_ok=True)
+    saved.replace(paths.events_db)
+    rebuilt = watched.unsorry("db", "rebuild")
+    assert rebuilt.returncode == 0, rebuilt.stderr
+    watched.goes_on(acknowledged)
+
+
+@with_mounts
+def test_a_job_whose_folder_finds_no_room_is_interrupted_not_failed_and_done_later(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+) -> None:
+    watched = Watched(tmp_path)
+    with small_disk(watched.settings.paths.jobs, size_bytes=2**16) as disk:
+        if not disk.real:
+            pytest.skip("a folder of its own needs a mount")
+        with watched.house.daemon() as process:
+            disk.refuse(process.pid)
+            assert process.wait(timeout=30) == 1
+        assert "No space left on device" in watched.last_words()["failure"]
+        (interrupted,) = watched.house.events("job_interrupted")
+        assert "No space left" in interrupted.data["reason"]
+        assert watched.house.events("job_failed") == []
+        acknowledged = watched.house.events()
+        disk.mend()
+        watched.goes_on(acknowledged)
+        started = watched.house.events("job_started")
+        assert [event.data["attempt"] for event in started if event.stream == interrupted.stream][:2] == [
+            1,
+            2,
+        ]

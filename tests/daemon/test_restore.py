@@ -1,0 +1,132 @@
+"""The backup and the restore of docs/install.md: the very commands of the page, run beside a daemon at work."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from daemon.settings import load
+from daemon.testing.house import House
+from daemon.testing.remote import Remote
+from store.backup import check
+from store.log import LogReader
+from store.projector import verify
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "install.md"
+UNSORRY = Path(sys.executable).parent / "unsorry"
+SUDO = """#!/bin/sh
+# No other user here: what would be theirs is this one's.
+if [ "$1" = -u ]; then shift 2; fi
+if [ "$1" = install ]; then shift; set -- install "$1" "${@:6}"; fi
+exec "$@"
+"""
+SYSTEMCTL = """#!/bin/sh
+case "$1" in
+  stop) kill "$(head -n 1 {lock})"; exec flock {lock} true ;;
+  start) {unsorry} run --config {config} >>{log} 2>&1 & ;;
+esac
+"""
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+@pytest.fixture
+def remote(house: House) -> Remote:
+    remote = house.remote("demo")
+    remote.commit("first", {"A.lean": "theorem one : 1 = 1 := rfl\n"})
+    house.write(repos=[remote.path], every="1s")
+    return remote
+
+
+@pytest.fixture
+def administrator(house: House) -> Iterator[dict[str, str]]:
+    """An environment in which `sudo` and `systemctl` act on this folder's daemon."""
+    programs = house.folder / "bin"
+    programs.mkdir()
+    lock = house.folder / "state" / "daemon.lock"
+    names = {"unsorry": UNSORRY, "config": house.config, "lock": lock, "log": house.folder / "daemon.log"}
+    quoted = {name: shlex.quote(str(path)) for name, path in names.items()}
+    for name, text in (
+        ("sudo", SUDO.replace("#!/bin/sh", "#!/bin/bash")),
+        ("systemctl", SYSTEMCTL.format(**quoted)),
+    ):
+        (programs / name).write_text(text, encoding="utf-8")
+        (programs / name).chmod(0o755)
+    yield {**os.environ, "PATH": f"{programs}:{UNSORRY.parent}:{os.environ['PATH']}"}
+    pid = lock.read_text(encoding="ascii").strip()
+    if pid.isdecimal():
+        os.kill(int(pid), signal.SIGKILL)
+
+
+def commands(house: House) -> list[str]:
+    """The two blocks of the section, on this test's folders."""
+    section = PAGE.read_text(encoding="utf-8").split("## Backup, restore")[1].split("\n## ")[0]
+    blocks = re.findall(r"^```\n(.*?)^```$", section, flags=re.MULTILINE | re.DOTALL)
+    places = {
+        "/var/lib/unsorry": house.folder / "state",
+        "/var/backups/unsorry": house.folder / "backups",
+        "/etc/unsorry/config.toml": house.config,
+    }
+    for written, here in places.items():
+        blocks = [block.replace(written, str(here)) for block in blocks]
+    return blocks
+
+
+def run(block: str, environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        ["bash", "-e", "-c", block], capture_output=True, text=True, check=False, env=environment, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_commands_of_the_page_restore_a_backup_that_was_made_while_the_daemon_wrote(
+    house: House, remote: Remote, administrator: dict[str, str]
+) -> None:
+    backup, restore = commands(house)
+    copy = house.folder / "backups" / "events.db"
+    paths = load(house.config).paths
+    with house.daemon() as process:
+        house.wait_for(lambda: house.events("commit_observed"), what="the first commit")
+        for number in range(5):
+            remote.commit(f"before {number}", {"A.lean": f"theorem t{number} : 1 = 1 := rfl\n"})
+        run(backup, administrator)
+        assert process.poll() is None
+        assert check(copy).ok
+        with LogReader.open(copy) as log:
+            kept = list(log.read())
+        assert house.events()[: len(kept)] == kept
+        last = remote.commit("after the backup", {"A.lean": "theorem last : 1 = 1 := rfl\n"})
+        house.wait_for(
+            lambda: any(event.data["sha"] == last for event in house.events("commit_observed")),
+            what="the commit after the backup",
+        )
+        said = run(restore, administrator)
+        assert process.wait(timeout=30) == 0
+    assert f"from {len(kept)} events" in said
+    assert "the log is sound" in said
+    house.wait_for(
+        lambda: any(event.data["sha"] == last for event in house.events("commit_observed")),
+        what="the restored daemon to find the later commit again",
+    )
+    run("systemctl stop unsorry", administrator)
+    assert house.events()[: len(kept)] == kept
+    assert verify(paths.events_db, paths.database_db).differences == ()
+    aside = {path.name for path in (paths.state / "before-restore").iterdir()}
+    assert {"events.db", "database.db"} <= aside
+    status = json.loads(run(f"unsorry status --json --config {house.config}", administrator))
+    assert [problem["code"] for problem in status["problems"] if problem["severity"] == "error"] == [
+        "daemon_not_running"
+    ]

@@ -1,0 +1,603 @@
+"""Importing LeanDojo's files: what is kept, what is refused, and that nothing is lost or half done."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from store.errors import LogError
+from store.leandojo.importing import ImportReport, import_leandojo
+from store.leandojo.jsonstream import ImportFormatError
+from store.reader import LogReader
+from store.testing_leandojo import COMMIT, database, write_dataset, write_large
+from store.traced import Manifest, TracedFile
+
+URL = "https://github.com/demo/logic"
+SMALL: dict[str, Any] = {
+    "repositories": [
+        {
+            "url": URL,
+            "name": "demo/logic",
+            "commit": COMMIT,
+            "lean_version": "v4.9.0",
+            "lean_dojo_version": "4.20.0",
+            "metadata": {"date_processed": "2025-01-02T03:04:05"},
+            "proven_theorems": [
+                {
+                    "full_name": "Demo.two",
+                    "theorem_statement": "theorem two : 2 = 2",
+                    "file_path": "Demo.lean",
+                    "start": "(5, 1)",
+                    "end": "(6, 4)",
+                    "url": URL,
+                    "commit": COMMIT,
+                    "traced_tactics": [
+                        {
+                            "tactic": "rw [one]",
+                            "annotated_tactic": [
+                                "rw [<a>one</a>]",
+                                [
+                                    {
+                                        "full_name": "Demo.one",
+                                        "def_path": "Demo.lean",
+                                        "def_pos": "(1, 9)",
+                                        "def_end_pos": "(1, 12)",
+                                    }
+                                ],
+                            ],
+                            "state_before": "⊢ 2 = 2",
+                            "state_after": "no goals",
+                        }
+                    ],
+                    "difficulty_rating": math.e,
+                },
+            ],
+            "sorry_theorems_proved": [],
+            "sorry_theorems_unproved": [
+                {
+                    "full_name": "Demo.one",
+                    "theorem_statement": None,
+                    "file_path": "Demo.lean",
+                    "start": "(1, 1)",
+                    "end": "(2, 4)",
+                    "url": URL,
+                    "commit": COMMIT,
+                    "traced_tactics": [],
+                    "difficulty_rating": math.inf,
+                }
+            ],
+            "premise_files": [
+                {
+                    "path": "Demo.lean",
+                    "imports": ["Init.lean"],
+                    "premises": [
+                        {
+                            "full_name": "Demo.one",
+                            "code": "theorem one : 1 = 1",
+                            "start": "(1, 1)",
+                            "end": "(2, 4)",
+                            "kind": "commanddeclaration",
+                        }
+                    ],
+                }
+            ],
+            "files_traced": ["Demo.lean", "Empty.lean"],
+            "pr_url": None,
+        }
+    ]
+}
+
+
+class Store:
+    """A state folder that imports go into."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.events_db = root / "events.db"
+        self.database_db = root / "database.db"
+
+    def take(self, path: Path) -> ImportReport:
+        stage = self.root / "import"
+        report = import_leandojo(path, events_db=self.events_db, database_db=self.database_db, stage=stage)
+        assert not stage.exists()
+        return report
+
+    def take_data(self, data: Any) -> ImportReport:
+        return self.take(self.write(data))
+
+    def write(self, data: Any) -> Path:
+        path = self.root / "dynamic_database.json"
+        path.write_text(json.dumps(data, indent=2, ensure_ascii=False), encoding="utf-8")
+        return path
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(self.database_db)) as connection:
+            return connection.execute(sql).fetchall()
+
+    def events(self) -> list[tuple[str, dict[str, Any]]]:
+        with LogReader.open(self.events_db) as log:
+            return [(event.type, event.data) for event in log.read()]
+
+    def payload(self, sha256: str) -> Any:
+        with LogReader.open(self.events_db) as log:
+            return json.loads(log.blob(sha256))
+
+    def manifest(self, report: ImportReport, index: int = 0) -> Manifest:
+        trace = report.traces[index].recorded.trace
+        [(sha256,)] = self.rows(f"SELECT manifest_sha256 FROM traces WHERE trace = '{trace}'")
+        return Manifest.from_json(self.payload(sha256))
+
+    def file(self, path: str) -> TracedFile:
+        [(sha256,)] = self.rows(
+            f"SELECT sha256 FROM traced_files JOIN traced_contents USING (content) WHERE path = '{path}' "
+            "AND until_seq IS NULL"
+        )
+        return TracedFile.from_json(self.payload(sha256))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+def small() -> dict[str, Any]:
+    return copy.deepcopy(SMALL)
+
+
+def first_theorem(data: dict[str, Any]) -> dict[str, Any]:
+    theorem = data["repositories"][0]["proven_theorems"][0]
+    assert isinstance(theorem, dict)
+    return theorem
+
+
+# What an import keeps
+
+
+def test_a_database_becomes_a_trace_with_its_theorems_premises_and_tactics(store: Store) -> None:
+    report = store.take_data(SMALL)
+    [trace] = report.traces
+    assert (report.form, report.repeated, report.notes) == ("database", False, ())
+    assert (trace.head.repository, trace.head.tracer, trace.head.tracer_version) == (
+        "github.com/demo/logic",
+        "lean_dojo",
+        "4.20.0",
+    )
+    counts = trace.recorded
+    assert (counts.n_theorems, counts.n_tactics, counts.n_premises, counts.files_traced) == (2, 1, 1, 1)
+    assert store.rows("SELECT source, line, sha, lean_version, state FROM traces") == [
+        ("import", f"import:{counts.trace}", COMMIT, "v4.9.0", "current")
+    ]
+    assert store.rows("SELECT full_name, line, end_column, has_sorry FROM traced_theorems ORDER BY line") == [
+        ("Demo.one", 1, 4, 0),
+        ("Demo.two", 5, 4, 0),
+    ]
+    assert store.rows("SELECT full_name, def_line, def_end_column FROM tactic_premises") == [
+        ("Demo.one", 1, 12)
+    ]
+    assert store.rows("SELECT path FROM imports") == [("Init.lean",)]
+
+
+def test_the_order_of_every_list_is_in_the_manifest(store: Store) -> None:
+    manifest = store.manifest(store.take_data(SMALL))
+    assert manifest.files == ("Demo.lean",)
+    # The theorems of a file are numbered by their place in it, whatever the order of the lists.
+    assert manifest.lists == {
+        "proven_theorems": ((0, 1),),
+        "sorry_theorems_proved": (),
+        "sorry_theorems_unproved": ((0, 0),),
+    }
+    assert manifest.files_traced == ("Demo.lean", "Empty.lean")
+
+
+def test_the_difficulty_of_a_sorry_is_infinity_and_stays_so(store: Store) -> None:
+    path = store.write(SMALL)
+    assert '"difficulty_rating": Infinity' in path.read_text(encoding="utf-8")
+    store.take(path)
+    one, two = store.file("Demo.lean").theorems
+    assert (one.difficulty, two.difficulty) == (math.inf, math.e)
+
+
+def test_a_theorem_has_a_url_and_commit_only_where_they_are_not_the_repositorys(store: Store) -> None:
+    data = small()
+    first_theorem(data)["commit"] = "b" * 40
+    # LeanDojo writes a repository's own keys first, but JSON has no order.
+    data["repositories"][0] = dict(reversed(data["repositories"][0].items()))
+    store.take_data(data)
+    one, two = store.file("Demo.lean").theorems
+    assert (one.url, one.commit, two.url, two.commit) == (None, None, None, "b" * 40)
+
+
+def test_a_theorem_in_two_lists_is_stored_once_and_given_back_twice(store: Store) -> None:
+    data = small()
+    repository = data["repositories"][0]
+    repository["sorry_theorems_proved"] = repository["sorry_theorems_unproved"] * 2
+    report = store.take_data(data)
+    assert report.traces[0].recorded.n_theorems == 2
+    lists = store.manifest(report).lists
+    assert lists["sorry_theorems_proved"] == ((0, 0), (0, 0))
+    assert lists["sorry_theorems_unproved"] == ((0, 0),)
+
+
+def test_unknown_keys_are_kept_at_every_level(store: Store) -> None:
+    data = small()
+    theorem = first_theorem(data)
+    tactic = theorem["traced_tactics"][0]
+    places = {
+        "beside": data,
+        "repository": data["repositories"][0],
+        "theorem": theorem,
+        "tactic": tactic,
+        "use": tactic["annotated_tactic"][1][0],
+        "file": data["repositories"][0]["premise_files"][0],
+        "premise": data["repositories"][0]["premise_files"][0]["premises"][0],
+    }
+    for name, place in places.items():
+        place["mine"] = name
+    manifest = store.manifest(store.take_data(data))
+    file = store.file("Demo.lean")
+    kept = file.theorems[1]
+    assert [
+        manifest.beside,
+        manifest.extra,
+        kept.extra,
+        kept.tactics[0].extra,
+        kept.tactics[0].premises[0].extra,
+        file.extra,
+        file.premises[0].extra,
+    ] == [{"mine": name} for name in places]
+
+
+def test_a_count_that_contradicts_its_list_is_noted_and_ignored(store: Store) -> None:
+    data = small()
+    data["repositories"][0] |= {"total_theorems": 2, "num_premises": 7}
+    report = store.take_data(data)
+    assert report.notes == ("repositories[0].num_premises says 7, but the file has 1: the lists count",)
+    assert report.traces[0].recorded.n_premises == 1
+
+
+def test_a_database_without_repositories_is_nothing_to_import(store: Store) -> None:
+    report = store.take_data({"repositories": []})
+    assert (report.traces, report.repeated, report.position) == ((), False, 0)
+
+
+def test_a_dataset_folder_becomes_one_trace_with_its_splits_in_order(store: Store) -> None:
+    files = write_dataset(store.root / "dataset", Random(5), odd=False)
+    report = store.take(store.root / "dataset")
+    [trace] = report.traces
+    assert (trace.head.url, trace.head.sha) == (
+        "https://github.com/demo/r0",
+        f"{0:040x}",
+    )
+    assert (trace.head.lean_version, trace.head.tracer_version) == ("unknown", "4.20.0")
+    manifest = store.manifest(report)
+    assert manifest.metadata == files["metadata.json"]
+    assert manifest.files_traced == tuple(line["traced_file_path"] for line in files["traced_files.jsonl"])
+    for name in ("random/train", "random/val", "novel_premises/test"):
+        named = [
+            (manifest.files[file], store.file(manifest.files[file]).theorems[index].full_name)
+            for file, index in manifest.lists[name]
+        ]
+        assert named == [(item["file_path"], item["full_name"]) for item in files[f"{name}.json"]]
+
+
+def test_a_merged_dataset_is_a_trace_of_its_own_and_its_theorems_say_whose_they_are(store: Store) -> None:
+    folder = store.root / "dataset"
+    files = write_dataset(folder, Random(1), merged=3, odd=False)
+    first = store.take(folder).traces[0]
+    assert first.head.repository.startswith("leandojo.import/")
+    whose = {(item["url"], item["commit"]) for name in files for item in files[name] if "random/" in name}
+    assert whose == set(store.rows('SELECT DISTINCT url, "commit" FROM traced_theorems'))
+    # The same repositories merged again, with another result: the same trace, closed anew.
+    write_dataset(folder, Random(2), merged=3, odd=False)
+    second = store.take(folder).traces[0]
+    assert second.recorded.trace == first.recorded.trace
+    assert second.recorded.seq > first.recorded.seq
+    assert store.rows("SELECT count(*) FROM traces") == [(1,)]
+
+
+def test_a_merged_dataset_of_one_repository_is_that_repositorys(store: Store) -> None:
+    write_dataset(store.root / "dataset", Random(1), merged=1)
+    head = store.take(store.root / "dataset").traces[0].head
+    assert (head.repository, head.lean_version) == ("github.com/demo/r0", "v4.9.0")
+
+
+def test_a_dataset_does_not_take_the_place_of_the_same_repositorys_database(store: Store) -> None:
+    data = small()
+    data["repositories"][0] |= {"url": "https://github.com/demo/r0", "commit": f"{0:040x}"}
+    store.take_data(data)
+    write_dataset(store.root / "dataset", Random(1), merged=1)
+    store.take(store.root / "dataset")
+    assert store.rows("SELECT count(DISTINCT trace), count(DISTINCT line) FROM traces") == [(2, 2)]
+
+
+def test_of_a_folder_with_both_the_database_is_read_and_a_note_says_so(store: Store) -> None:
+    write_dataset(store.root, Random(1))
+    store.write(SMALL)
+    report = store.take(store.root)
+    assert (report.form, report.traces[0].head.url) == ("database", URL)
+    assert "more than the dataset beside it" in report.notes[0]
+
+
+# What an import refuses
+
+NO_TACTIC: dict[str, Any] = {
+    "tactic": "x",
+    "annotated_tactic": ["x", []],
+    "state_before": "a",
+    "state_after": "b",
+}
+
+
+def _set(*path: Any) -> Callable[[dict[str, Any]], None]:
+    """Put the last item of the path where the others lead; nothing takes the key away."""
+    *steps, key, value = path
+
+    def change(data: Any) -> None:
+        for step in steps:
+            data = data[step]
+        if value is ...:
+            del data[key]
+        else:
+            data[key] = value
+
+    return change
+
+
+REPO = ("repositories", 0)
+THEOREM = (*REPO, "proven_theorems", 0)
+STEP = (*THEOREM, "traced_tactics", 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "reason"),
+    [
+        (_set("repositories", ...), "repositories", "is missing"),
+        (_set("repositories", {}), "line 2", "a list should stand there"),
+        (_set("repositories", 0, 3), "line 3", "an object should stand there"),
+        (_set(*REPO, "url", ...), "repositories[0].url", "is missing"),
+        (_set(*REPO, "url", " "), "repositories[0].url", "is empty"),
+        (_set(*REPO, "url", "https://"), "repositories[0].url", "names no repository"),
+        (_set(*REPO, "commit", 7), "repositories[0].commit", "should be a string, not a number"),
+        (_set(*REPO, "metadata", ...), "repositories[0].metadata", "is missing"),
+        (_set(*REPO, "metadata", {}), "repositories[0].metadata.date_processed", "the time of the trace"),
+        (
+            _set(*REPO, "metadata", {"date_processed": "soon"}),
+            "metadata.date_processed",
+            "the time of the trace",
+        ),
+        (_set(*REPO, "pr_url", 1), "repositories[0].pr_url", "string or null"),
+        (_set(*REPO, "mine", {"a": [math.nan]}), "repositories[0].mine.a[0]", "no finite number"),
+        (_set(*REPO, "files_traced", [1]), "repositories[0].files_traced[0]", "should be a string"),
+        (_set(*REPO, "premise_files", None), "line ", "a list should stand there"),
+        (_set(*THEOREM, "start", ...), "repositories[0].proven_theorems[0].start", "is missing"),
+        (_set(*THEOREM, "end", "(5; 1)"), "repositories[0].proven_theorems[0].end", "is no position"),
+        (
+            _set(*THEOREM, "difficulty_rating", math.nan),
+            "[0].difficulty_rating",
+            "is no difficulty (got nan)",
+        ),
+        (_set(*THEOREM, "mine", math.inf), "proven_theorems[0].mine", "no finite number"),
+        (_set(*THEOREM, "full_name", None), "proven_theorems[0].full_name", "a string, not null"),
+        (_set(*THEOREM, "full_name", "\ud800"), "proven_theorems[0]", "no valid Unicode"),
+        (_set(*THEOREM, "file_path", "\udfff"), "proven_theorems[0]", "no valid Unicode"),
+        (_set(*THEOREM, "traced_tactics", [NO_TACTIC, 3]), "traced_tactics[1]", "an object, not a number"),
+        (
+            _set(*STEP, "annotated_tactic", ["x"]),
+            "traced_tactics[0].annotated_tactic",
+            "[text, list of premises]",
+        ),
+        (_set(*STEP, "state_after", ...), "[0].traced_tactics[0].state_after", "is missing"),
+        (
+            _set(*STEP, "annotated_tactic", 1, 0, "def_pos", "here"),
+            "repositories[0].proven_theorems[0].traced_tactics[0].annotated_tactic[1][0].def_pos",
+            "is no position",
+        ),
+        (_set(*REPO, "premise_files", 0, "imports", [1]), "premise_files[0].imports[0]", "a string"),
+        (_set(*REPO, "premise_files", 0, "premises", 0, "kind", ...), "premises[0].kind", "is missing"),
+    ],
+)
+def test_a_flaw_is_named_with_its_place_and_nothing_is_recorded(
+    store: Store, change: Callable[[dict[str, Any]], None], place: str, reason: str
+) -> None:
+    data = small()
+    change(data)
+    path = store.root / "dynamic_database.json"
+    path.write_text(json.dumps(data, indent=2))
+    with pytest.raises(ImportFormatError) as caught:
+        store.take(path)
+    message = str(caught.value)
+    assert str(path) in message
+    assert place in caught.value.place
+    assert reason in caught.value.reason
+    assert "Nothing was imported" in message
+    assert list(store.root.iterdir()) == [path]
+
+
+def test_a_flaw_in_the_last_repository_leaves_the_first_unrecorded_too(store: Store) -> None:
+    before = small()
+    store.take_data(before)
+    position = len(store.events())
+    data = small()
+    data["repositories"].append(copy.deepcopy(data["repositories"][0]) | {"commit": "b" * 40, "name": None})
+    first_theorem(data)["full_name"] = "Demo.changed"
+    with pytest.raises(ImportFormatError, match=r"repositories\[1\].name"):
+        store.take_data(data)
+    assert len(store.events()) == position
+
+
+def test_a_path_that_stands_twice_in_the_corpus_is_refused(store: Store) -> None:
+    data = small()
+    data["repositories"][0]["premise_files"] *= 2
+    with pytest.raises(ImportFormatError, match=r"premise_files\[1\]\.path .* number 0 of the files"):
+        store.take_data(data)
+    write_dataset(store.root / "dataset", Random(1))
+    line = '{"path": "Twice.lean", "imports": [], "premises": []}\n'
+    with (store.root / "dataset/corpus.jsonl").open("a") as corpus:
+        corpus.write(line * 2)
+    with pytest.raises(ImportFormatError, match=r"corpus\.jsonl: path \(line \d+, column 1\): stands there"):
+        store.take(store.root / "dataset")
+
+
+def test_the_same_repository_twice_in_one_file_is_refused(store: Store) -> None:
+    data = small()
+    data["repositories"] *= 2
+    with pytest.raises(ImportFormatError, match=r"repositories\[1\].*of repositories\[0\]"):
+        store.take_data(data)
+
+
+def test_a_merged_metadata_file_is_not_taken_for_a_database(store: Store) -> None:
+    write_dataset(store.root / "dataset", Random(1), merged=2)
+    with pytest.raises(ImportFormatError, match="name the folder"):
+        store.take(store.root / "dataset/metadata.json")
+
+
+def test_a_folder_that_is_no_dataset_is_refused(store: Store) -> None:
+    folder = store.root / "dataset"
+    folder.mkdir()
+    with pytest.raises(ImportFormatError, match=r"neither metadata\.json nor dynamic_database\.json"):
+        store.take(folder)
+    (folder / "metadata.json").write_text("{}")
+    with pytest.raises(ImportFormatError, match="neither random/ nor novel_premises/"):
+        store.take(folder)
+    (folder / "random").mkdir()
+    (folder / "random/train.json").write_text("[]")
+    with pytest.raises(ImportFormatError, match="neither from_repo nor repositories"):
+        store.take(folder)
+    (folder / "metadata.json").write_text('{"from_repo": {"url": "https://github.com/a/b"}}')
+    with pytest.raises(ImportFormatError, match=r"from_repo\.commit: is missing"):
+        store.take(folder)
+    assert not store.events_db.exists()
+
+
+def test_a_flaw_in_a_split_names_the_file_and_the_theorem(store: Store) -> None:
+    write_dataset(store.root / "dataset", Random(1))
+    (store.root / "dataset/random/val.json").write_text('[\n{"full_name": "a"}]')
+    with pytest.raises(
+        ImportFormatError, match=r"random/val\.json: \[0\]\.start \(line 2, column 1\): is missing"
+    ):
+        store.take(store.root / "dataset")
+
+
+def test_a_database_cut_short_anywhere_is_refused_with_the_place(store: Store) -> None:
+    whole = store.write(SMALL).read_bytes()
+    path = store.root / "cut.json"
+    for length in range(0, len(whole) - 1, 97):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ImportFormatError, match=r"line \d+, column \d+|near byte \d+"):
+            store.take(path)
+    assert not store.events_db.exists()
+
+
+def test_a_file_that_is_not_there_is_an_error_of_ours(store: Store) -> None:
+    with pytest.raises(LogError, match=r"nothing\.json"):
+        store.take(store.root / "nothing.json")
+
+
+# Again, and after a change, and after a kill
+
+
+def test_the_same_file_again_writes_nothing_and_says_so(store: Store) -> None:
+    first = store.take_data(SMALL)
+    second = store.take_data(SMALL)
+    assert (second.repeated, second.position) == (True, first.position)
+
+
+def test_another_order_of_the_lists_is_no_other_content(store: Store) -> None:
+    data = database(Random(3), repositories=1)
+    first = store.take_data(data)
+    for name in ("proven_theorems", "sorry_theorems_unproved"):
+        data["repositories"][0][name].reverse()
+    second = store.take_data(data)
+    assert second.traces[0].recorded.files_changed == 0
+    assert second.position <= first.position + 1
+
+
+def test_a_changed_record_is_the_same_trace_closed_anew_with_the_difference(store: Store) -> None:
+    data = small()
+    other = copy.deepcopy(data["repositories"][0]["premise_files"][0]) | {"path": "Other.lean"}
+    data["repositories"][0]["premise_files"].append(other)
+    first = store.take_data(data)
+    first_theorem(data)["full_name"] = "Demo.deux"
+    second = store.take_data(data)
+    [before], [after] = first.traces, second.traces
+    assert before.recorded.trace == after.recorded.trace
+    assert (after.recorded.files_changed, after.recorded.files_removed) == (1, 0)
+    assert store.rows("SELECT seq FROM traces") == [(after.recorded.seq,)]
+    data["repositories"][0]["premise_files"].pop()
+    assert store.take_data(data).traces[0].recorded.files_removed == 1
+    names = {theorem.full_name for theorem in store.file("Demo.lean").theorems}
+    assert names == {"Demo.one", "Demo.deux"}
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from store.leandojo.importing import import_leandojo
+root = Path(sys.argv[1])
+def die(what, done, total):
+    if what == "recording" and done == 400:
+        os.kill(os.getpid(), signal.SIGKILL)
+import_leandojo(
+    root / "large.json", events_db=root / "events.db", database_db=root / "database.db", stage=root / "import",
+    progress=die,
+)
+"""
+
+
+def test_a_killed_import_is_invisible_and_completed_by_the_next(store: Store, tmp_path: Path) -> None:
+    large = tmp_path / "large.json"
+    write_large(large, theorems=1000, files=500, tactics=1)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    types = {kind for kind, _ in store.events()}
+    assert types == {"file_traced"}, "the kill should fall between two batches"
+    half = len(store.events())
+    report = store.take(large)
+    assert report.traces[0].recorded.n_theorems == 1000
+    assert report.traces[0].recorded.files_changed == 500 - half
+    assert len(store.events()) == 501
+    assert store.rows("SELECT n_theorems, files_traced FROM traces") == [(1000, 500)]
+    undisturbed = Store(tmp_path / "other")
+    undisturbed.root.mkdir()
+    undisturbed.take(large)
+    assert [(kind, data) for kind, data in store.events()] == undisturbed.events()
+
+
+MEASURED = """
+import resource, sys
+from pathlib import Path
+from store.leandojo.importing import import_leandojo
+root = Path(sys.argv[1])
+import_leandojo(root / "large.json", events_db=root / "e.db", database_db=root / "d.db", stage=root / "import")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def test_memory_hardly_grows_with_the_file(tmp_path: Path) -> None:
+    peaks = []
+    for number, theorems in enumerate((1_000, 8_000)):
+        root = tmp_path / str(number)
+        root.mkdir()
+        write_large(root / "large.json", theorems=theorems, files=100)
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURED, str(root)], capture_output=True, text=True, check=True
+        )
+        peaks.append(int(done.stdout))
+    size_mb = (tmp_path / "1/large.json").stat().st_size >> 20
+    assert size_mb > 25
+    # SQLite's caches fill up first, then there is the order of the lists, some bytes a theorem. A whole-file
+    # `json.load` would take several times the file.
+    assert peaks[1] - peaks[0] < 2 * size_mb
+    assert peaks[1] < 250

@@ -1,0 +1,362 @@
+"""The semantics of what follows from the log: projections, rebuilds, restore points, the outbox, artifacts.
+
+`s06` to `s19` in the names are the numbers of the log's semantics (tests/store/test_numbers.py lists them all).
+More of s08 to s12 is in test_view.py, of s16 to s18 in tests/daemon, and what concerns a log alone in
+test_log_conformance.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from io import StringIO
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from pipeline.protocol import JobSpec, Reporter
+from store import queries
+from store.asof import Copies, find
+from store.backup import backup
+from store.catchup import catch_up
+from store.errors import BlobCorruptError
+from store.events import ConfigLoaded, JobSucceeded, RepositoryUnwatched
+from store.log import EventLog, Expect, LogReader, NewEvent
+from store.projector import rebuild, verify
+from store.schema import NOT_PROJECTED
+from store.testing_events import (
+    PATCH,
+    REPOSITORY,
+    Story,
+    attempt,
+    declaration,
+    job_started,
+    observed,
+    place,
+    proof_found,
+    proof_rejected,
+    proof_verified,
+    record,
+    samples,
+    scanned,
+    sha,
+    watched,
+)
+from store.view import View, open_view
+
+Answer = TypeVar("Answer")
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> tuple[Path, Path]:
+    return tmp_path / "events.db", tmp_path / "database.db"
+
+
+@pytest.fixture
+def log(paths: tuple[Path, Path]) -> Iterator[EventLog]:
+    with EventLog.open(paths[0]) as log:
+        yield log
+
+
+@pytest.fixture
+def reader(log: EventLog) -> Iterator[LogReader]:
+    with log.reader() as reader:
+        yield reader
+
+
+def tell(log: EventLog, folder: Path, *, seed: int = 0, batches: int = 20) -> None:
+    story = Story(seed)
+    for _ in range(batches):
+        bodies, payloads = story.tell()
+        record(log, bodies, folder=folder / "staging", payloads=payloads)
+
+
+def ask(path: Path, question: Callable[[sqlite3.Connection], Answer]) -> Answer:
+    with closing(queries.connect(path)) as connection:
+        return question(connection)
+
+
+def dump(connection: sqlite3.Connection) -> dict[str, list[str]]:
+    """Every row that a projection wrote, by table."""
+    names = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    return {
+        name: sorted(repr(tuple(row)) for row in connection.execute(f'SELECT * FROM "{name}"'))
+        for name in names
+        if name not in NOT_PROJECTED
+    }
+
+
+def test_s06_a_wrong_fact_is_taken_back_by_another_one_and_both_stay_recorded(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    scan = scanned("A.lean", [declaration("a")], with_sorry=["a"])
+    found = proof_found("5" * 16, place(scan, scan.sorries[0], blob=sha("b")), commit=sha(1))
+    record(log, [found, proof_verified(found)], folder=tmp_path, payloads=[PATCH])
+    with View.open(paths[1], reader) as view:
+        view.catch_up()
+        assert [row.state for row in ask(paths[1], queries.proofs)] == ["verified"]
+        record(log, [proof_rejected(found)], folder=tmp_path)
+        view.catch_up()
+    assert [row.state for row in ask(paths[1], queries.proofs)] == ["rejected"]
+    assert [event.type for event in reader.read()] == ["proof_found", "proof_verified", "proof_rejected"]
+
+
+def test_s09_at_every_moment_of_a_catch_up_rows_and_checkpoint_are_those_of_one_event(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    record(log, [watched()], folder=tmp_path)
+    for number in range(1, 40):
+        record(log, [observed(sha(number), parent=sha(number - 1))], folder=tmp_path)
+    moments: list[tuple[int, int]] = []
+    with closing(open_view(paths[1])) as writing, closing(queries.connect(paths[1])) as other:
+
+        def look(_statement: str) -> None:
+            # SQLite calls this before each statement of the writer; `other` sees what is committed.
+            commits = other.execute("SELECT count(*) FROM commits").fetchone()[0]
+            moments.append((queries.position(other), commits))
+
+        writing.set_trace_callback(look)
+        catch_up(writing, reader, batch=7)
+        writing.set_trace_callback(None)
+    assert {position for position, _ in moments} >= {0, 7, 14, 35}
+    assert {(position, max(position - 1, 0)) for position, _ in moments} == set(moments)
+
+
+def test_s11_a_cancelled_rebuild_leaves_the_old_view_and_no_file(
+    log: EventLog,
+    reader: LogReader,
+    paths: tuple[Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tell(log, tmp_path)
+    with View.open(paths[1], reader) as view:
+        view.catch_up()
+    before = paths[1].read_bytes()
+
+    def ctrl_c(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as while_it_builds:
+        while_it_builds.setattr("store.catchup.apply", ctrl_c)
+        with pytest.raises(KeyboardInterrupt):
+            rebuild(*paths)
+    assert paths[1].read_bytes() == before
+    assert list(tmp_path.glob("database.db.rebuild-*")) == []
+    assert rebuild(*paths).position == reader.position()
+
+
+def test_s12_the_hashes_of_a_verify_are_those_of_any_other_view_of_the_same_log(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    tell(log, tmp_path)
+    other = tmp_path / "other" / "database.db"
+    other.parent.mkdir()
+    rebuild(*paths)
+    with closing(open_view(other)) as connection:
+        catch_up(connection, reader, batch=3)
+    one, two = verify(*paths), verify(paths[0], other)
+    assert one.ok
+    assert two.ok
+    assert (one.hashes, one.rows, one.position) == (two.hashes, two.rows, reader.position())
+
+
+WATCHED = """
+import os, sys
+from pathlib import Path
+from store.log import LogReader
+from store.projector import rebuild, verify
+from store.view import View
+
+folder = Path(sys.argv[1])
+allowed = str(folder / "database.db")
+done = []
+
+def look(event, arguments):
+    if event.startswith(("subprocess.", "socket.", "urllib.", "http.", "smtplib.", "ftplib.", "webbrowser.")):
+        done.append((event, arguments))
+    elif event in ("os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "os.kill"):
+        done.append((event, arguments))
+    elif event in ("os.remove", "os.rename", "os.mkdir", "os.chmod", "os.link", "shutil.rmtree"):
+        named = [str(path) for path in arguments if isinstance(path, (str, os.PathLike))]
+        done.extend((event, path) for path in named if not path.startswith(allowed))
+    elif event == "open":
+        path, mode, flags = arguments
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) and not str(path).startswith(allowed):
+            done.append((event, arguments))
+
+def all_of_it():
+    with LogReader.open(folder / "events.db") as log, View.open(folder / "database.db", log) as view:
+        view.catch_up()
+    rebuild(folder / "events.db", folder / "database.db")
+    assert verify(folder / "events.db", folder / "database.db").ok
+
+all_of_it()  # everything is imported now
+for path in folder.glob("database.db*"):
+    path.unlink()
+sys.addaudithook(look)
+all_of_it()
+print(done)
+"""
+
+
+def test_s13_a_projection_and_a_rebuild_have_no_effect_but_on_the_view(
+    paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Of a log with jobs, candidates, proofs and patches: nothing is started, sent, or written elsewhere."""
+    with EventLog.open(paths[0]) as log:
+        tell(log, tmp_path)
+        tell(log, tmp_path, seed=1)
+    before = hashlib.sha256(paths[0].read_bytes()).hexdigest()
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, str(tmp_path)], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[]\n"
+    assert hashlib.sha256(paths[0].read_bytes()).hexdigest() == before
+
+
+def test_s14_a_backup_is_a_restore_point_the_view_of_its_position_and_the_log_has_no_snapshots(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    tell(log, tmp_path)
+    with View.open(paths[1], reader) as view:
+        view.catch_up()
+    then = ask(paths[1], dump)
+    restored = tmp_path / "restored"
+    restored.mkdir()
+    report = backup(paths[0], restored / "events.db")
+    assert report.position == reader.position()
+    tell(log, tmp_path, seed=1)
+    rebuild(restored / "events.db", restored / "database.db")
+    assert ask(restored / "database.db", dump) == then
+    with closing(sqlite3.connect(restored / "events.db")) as connection:
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    assert tables == {"events", "blobs", "sqlite_sequence"}
+
+
+def test_s15_the_view_as_of_an_event_is_what_it_was_when_that_event_was_the_last(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    story = Story(5)
+    lived: dict[int, dict[str, list[str]]] = {}
+    with View.open(paths[1], reader) as view:
+        for _ in range(8):
+            bodies, payloads = story.tell()
+            record(log, bodies, folder=tmp_path / "staging", payloads=payloads)
+            position = view.catch_up()
+            lived[position] = ask(paths[1], dump)
+    copies = Copies(tmp_path / "copies")
+    for position in reversed(lived):
+        with closing(copies.open(reader, find(reader, position))) as connection:
+            assert dump(connection) == lived[position]
+
+
+def test_s16_the_log_is_the_outbox_a_started_attempt_is_recorded_once_and_open_until_its_end_is(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    key = ("job_started", "scan-1", "1")
+    start = job_started("scan-1")
+    assert not record(log, [start], folder=tmp_path, stream="job:scan-1", keys=["-".join(key)]).repeated
+    # Whoever claims the same attempt again (a runner that was killed, or does not know) claims nothing new.
+    assert record(log, [start], folder=tmp_path, stream="job:scan-1", keys=["-".join(key)]).repeated
+    with View.open(paths[1], reader) as view:
+        view.catch_up()
+
+        def running(database: sqlite3.Connection) -> list[tuple[str, int]]:
+            return [(row.job, row.attempt) for row in queries.jobs(database, state="running")]
+
+        assert ask(paths[1], running) == [("scan-1", 1)]
+        record(log, [job_started("scan-1", attempt=2)], folder=tmp_path, stream="job:scan-1")
+        end = JobSucceeded(
+            job="scan-1", attempt=1, seconds=1.0, peak_rss_bytes=None, summary={}, simulated=False
+        )
+        record(log, [end], folder=tmp_path, stream="job:scan-1")
+        view.catch_up()
+        assert ask(paths[1], running) == [("scan-1", 2)]  # the late end of attempt 1 ends attempt 1 alone
+        record(log, [end.model_copy(update={"attempt": 2})], folder=tmp_path, stream="job:scan-1")
+        view.catch_up()
+        assert ask(paths[1], running) == []
+    assert [event.version for event in reader.read_stream("job:scan-1")] == [1, 2, 3, 4]
+
+
+def test_s16_what_an_attempt_learnt_is_recorded_once_however_often_it_is_asked_for(
+    log: EventLog, reader: LogReader, tmp_path: Path
+) -> None:
+    scan = scanned("A.lean", [declaration("a")], with_sorry=["a"])
+    learnt = attempt("5" * 16, place(scan, scan.sorries[0], blob=sha("b")), commit=sha(1))
+    for number in range(3):
+        again = record(log, [learnt], folder=tmp_path, keys=["job-1/attempt-1"])
+        assert (again.first_seq, again.repeated) == (1, number > 0)
+    assert reader.position() == 1
+
+
+def test_s17_an_artifact_has_its_hash_for_a_name_only_when_it_is_complete_and_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = JobSpec(job="train-1", kind="train", attempt=1, directory=tmp_path)
+    payload = b"weights" * 1000
+    name = hashlib.sha256(payload).hexdigest()
+    at_sync: list[tuple[list[str], int]] = []
+    fsync = os.fsync
+
+    def look(descriptor: int) -> None:
+        names = [path.name for path in spec.staging.iterdir()]
+        at_sync.append((names, os.fstat(descriptor).st_size))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", look)
+    reference = Reporter(spec, StringIO()).stage(payload)
+    ((names, size),) = at_sync
+    assert name not in names
+    assert size == len(payload)
+    assert (reference.sha256, reference.size_bytes) == (name, len(payload))
+    assert [path.name for path in spec.staging.iterdir()] == [name]
+
+
+def test_s17_an_artifact_cut_short_on_its_way_is_never_recorded(
+    log: EventLog, reader: LogReader, tmp_path: Path
+) -> None:
+    spec = JobSpec(job="train-1", kind="train", attempt=1, directory=tmp_path)
+    reference = Reporter(spec, StringIO()).stage(PATCH)
+    staged = spec.staging / reference.sha256
+    staged.write_bytes(PATCH[:-1])
+    citing = samples()["proof_verified"]
+    with pytest.raises(BlobCorruptError):
+        log.append([NewEvent("p", citing)], expect={"p": Expect.NO_STREAM}, blobs={reference.sha256: staged})
+    assert reader.position() == 0
+
+
+def test_s19_the_watchlist_and_the_configuration_in_force_are_known_as_of_any_event(
+    log: EventLog, reader: LogReader, tmp_path: Path
+) -> None:
+    def loaded(letter: str, settings: dict[str, Any]) -> ConfigLoaded:
+        return ConfigLoaded(path="config.toml", digest=letter * 64, settings=settings)
+
+    record(log, [loaded("a", {"poll": {"every_s": 60.0}})], folder=tmp_path, stream="config")
+    record(log, [watched(every_s=60.0)], folder=tmp_path)
+    record(log, [loaded("b", {"poll": {"every_s": 90.0}})], folder=tmp_path, stream="config")
+    record(log, [watched(every_s=90.0)], folder=tmp_path)
+    record(log, [RepositoryUnwatched(repository=REPOSITORY)], folder=tmp_path)
+    copies = Copies(tmp_path / "copies")
+
+    def as_of(position: int) -> tuple[str, list[tuple[float, bool]]]:
+        with closing(copies.open(reader, find(reader, position))) as view:
+            service = queries.service(view)
+            assert service is not None
+            entries = [(row.every_s, row.watched) for row in queries.repositories(view)]
+            return service.config_digest[0], entries
+
+    assert [as_of(position) for position in range(1, 6)] == [
+        ("a", []),
+        ("a", [(60.0, True)]),
+        ("b", [(60.0, True)]),
+        ("b", [(90.0, True)]),
+        ("b", [(90.0, False)]),
+    ]

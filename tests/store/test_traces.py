@@ -1,0 +1,412 @@
+"""What can be asked of traces and models, against plain Python over the files that were recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from store import model_queries, queries, splits
+from store import trace_queries as q
+from store.envelope import Expect, NewEvent
+from store.errors import MalformedEventError
+from store.event_body import EventBody
+from store.log import EventLog
+from store.recording import TraceHead, file_event, record_trace
+from store.testing import MemoryLog
+from store.testing_events import digest, record
+from store.testing_models import checkpoint_promoted, checkpoint_saved, evaluation_finished
+from store.testing_traces import STREAM, head, make_traced_repository
+from store.trace_rows import PremiseOfTrace
+from store.traced import Position, Premise, PremiseUse, TracedFile, TracedTactic, TracedTheorem
+from store.verify import verify
+from store.view import View
+
+FILES = tuple(make_traced_repository(seed=3, n_files=12, theorems_per_file=4))
+
+
+class Traced:
+    """A view of a log with one trace in it, and the files that the trace is of."""
+
+    def __init__(self, folder: Path, files: Sequence[TracedFile], trace: TraceHead) -> None:
+        self.folder = folder
+        self.files = {file.path: file for file in files}
+        self.log = EventLog.open(folder / "events.db")
+        self.reader = self.log.reader()
+        self.view = View.open(folder / "database.db", self.reader)
+        self.db = queries.connect(folder / "database.db")
+        self.trace = self.add(files, trace)
+
+    def add(self, files: Sequence[TracedFile], trace: TraceHead) -> str:
+        found = record_trace(self.log, trace=trace, files=files, stage=self.folder / "stage", view=self.db)
+        self.view.catch_up()
+        return found.trace
+
+    def tell(self, *bodies: EventBody) -> None:
+        self.log.append([NewEvent("s", body) for body in bodies], expect={"s": Expect.ANY})
+        self.view.catch_up()
+
+    def close(self) -> None:
+        self.db.close()
+        self.view.close()
+        self.reader.close()
+        self.log.close()
+
+
+Make = Callable[..., Traced]
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traced]:
+    """The trace of `FILES`; tests only ask."""
+    made = Traced(tmp_path_factory.mktemp("traced"), FILES, head())
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    """Make a trace of other files."""
+    made: list[Traced] = []
+
+    def trace(*files: TracedFile, of: TraceHead | None = None) -> Traced:
+        folder = tmp_path / str(len(made))
+        folder.mkdir()
+        made.append(Traced(folder, files, of or head()))
+        return made[-1]
+
+    yield trace
+    for one in made:
+        one.close()
+        report = verify(one.folder / "events.db", one.folder / "database.db")
+        assert report.ok, report.differences
+
+
+def theorem(name: str, *tactics: str, uses: Sequence[str] = (), line: int = 1) -> TracedTheorem:
+    premises = tuple(PremiseUse(use, "A.lean", (1, 9), (1, 12)) for use in uses)
+    steps = tuple(TracedTactic(text, text, premises, "⊢ p", "no goals") for text in tactics)
+    return TracedTheorem(name, f"theorem {name} : p :=", (line, 1), (line + 1, 8), steps)
+
+
+# --- what is asked ----------------------------------------------------------------------------------------
+
+
+def test_every_theorem_comes_back_with_its_steps_and_their_premises(traced: Traced) -> None:
+    found = list(q.theorems_of_trace(traced.db, traced.trace))
+    assert [(item.path, item.index) for item in found] == sorted(
+        (path, index) for path, file in traced.files.items() for index in range(len(file.theorems))
+    )
+    for item in found:
+        source = traced.files[item.path].theorems[item.index]
+        assert (item.full_name, item.statement) == (source.full_name, source.statement)
+        assert (item.start, item.end) == (source.start, source.end)
+        assert (item.n_tactics, item.url, item.commit) == (len(source.tactics), None, None)
+        assert tuple(q.tactics_of_theorem(traced.db, item.content, item.index)) == source.tactics
+
+
+def test_the_theorems_and_premises_of_one_file(traced: Traced) -> None:
+    file = FILES[7]
+    theorems = q.theorems_of_trace(traced.db, traced.trace, path=file.path)
+    assert [item.full_name for item in theorems] == [item.full_name for item in file.theorems]
+    premises = list(q.premises_of_trace(traced.db, traced.trace, path=file.path))
+    assert [as_premise(item) for item in premises] == list(file.premises)
+    assert {item.path for item in premises} == {file.path}
+
+
+def as_premise(row: PremiseOfTrace) -> Premise:
+    return Premise(row.full_name, row.code, row.start, row.end, row.kind)
+
+
+def test_all_premises_are_listed_also_those_without_a_name(traced: Traced) -> None:
+    found = [(item.path, as_premise(item)) for item in q.premises_of_trace(traced.db, traced.trace)]
+    assert found == [(path, item) for path, file in sorted(traced.files.items()) for item in file.premises]
+    assert None in {item.full_name for _, item in found}
+
+
+def test_users_of_a_premise_are_the_theorems_whose_tactics_name_it(traced: Traced) -> None:
+    wanted: dict[str, list[tuple[str, str, int]]] = {}
+    for path, file in traced.files.items():
+        for item in file.theorems:
+            uses = [use.full_name for step in item.tactics for use in step.premises]
+            for name in set(uses):
+                wanted.setdefault(name, []).append((item.full_name, path, uses.count(name)))
+    assert wanted
+    for name, users in wanted.items():
+        found = [(row.full_name, row.path, row.n_uses) for row in q.users_of_premise(traced.db, name)]
+        assert sorted(found) == sorted(users)
+        assert found == sorted(found, key=lambda user: user[0])
+    assert list(q.users_of_premise(traced.db, "nobody.uses_this")) == []
+
+
+def test_a_name_is_found_in_every_version_that_a_trace_has(make: Make) -> None:
+    first = TracedFile("A.lean", (), (), (theorem("t", "simp"),))
+    place = make(first)
+    newer = replace(first, theorems=(theorem("t", "simp", "rfl"),))
+    place.add([newer], head("2" * 40))
+    assert [item.n_tactics for item in q.theorems_named(place.db, "t")] == [2, 1]
+    assert q.theorems_named(place.db, "T") == []
+
+
+def test_imports_are_those_of_the_source_in_its_order(traced: Traced) -> None:
+    for item in q.files_of_trace(traced.db, traced.trace):
+        assert q.imports_of(traced.db, item.content) == list(traced.files[item.path].imports)
+
+
+def test_unknown_traces_and_paths_have_nothing(traced: Traced) -> None:
+    assert q.trace(traced.db, "0" * 16) is None
+    assert list(q.files_of_trace(traced.db, "0" * 16)) == []
+    assert q.transitive_imports(traced.db, traced.trace, "Nothing.lean") == []
+    assert list(q.accessible_premises(traced.db, traced.trace, "Nothing.lean", (1, 1))) == []
+    assert q.tactics_of_theorem(traced.db, 0, 0) == []
+
+
+def test_an_import_that_was_not_traced_is_named_and_leads_nowhere(make: Make) -> None:
+    place = make(
+        TracedFile("A.lean", ("B.lean", "Gone.lean"), (), ()), TracedFile("B.lean", ("A.lean",), (), ())
+    )
+    # Lean has no cycles; a broken import must not make the question run for ever.
+    assert q.transitive_imports(place.db, place.trace, "A.lean") == ["B.lean", "Gone.lean"]
+    assert q.transitive_imports(place.db, place.trace, "B.lean") == ["A.lean", "Gone.lean"]
+
+
+def test_the_newest_trace_of_each_repository_leaves_out_simulated_ones(make: Make) -> None:
+    place = make(FILES[0])
+    second = place.add(FILES[:2], head("2" * 40))
+    simulated = place.add(FILES[:1], replace(head("3" * 40, branch="sim"), simulated=True))
+    other = place.add(FILES[:1], head(repository="example.org/other/logic"))
+    assert [row.trace for row in q.newest_traces(place.db)] == [second, other]
+    assert [row.trace for row in q.newest_traces(place.db, simulated=True)] == [simulated, other]
+    assert len(q.traces(place.db)) == 4
+    assert [row.trace for row in q.traces(place.db, repository="example.org/other/logic")] == [other]
+
+
+# --- accessible premises against a model -----------------------------------------------------------------
+
+
+def reached(files: dict[str, TracedFile], path: str) -> set[str]:
+    """All that a file imports, by walking."""
+    found: set[str] = set()
+    waiting = [path]
+    while waiting:
+        file = files.get(waiting.pop())
+        for other in () if file is None else file.imports:
+            if other not in found:
+                found.add(other)
+                waiting.append(other)
+    return found - {path}
+
+
+def accessible(files: dict[str, TracedFile], path: str, position: Position) -> set[tuple[str, str]]:
+    imported = reached(files, path)
+    return {
+        (other, item.code)
+        for other, file in files.items()
+        for item in file.premises
+        if other in imported or (other == path and item.end <= position)
+    }
+
+
+positions = st.tuples(st.integers(1, 6), st.integers(1, 4))
+
+
+@st.composite
+def repositories(draw: st.DrawFn) -> list[TracedFile]:
+    """Files that import any earlier ones, with premises that end anywhere."""
+    made: list[TracedFile] = []
+    for number in range(draw(st.integers(1, 7))):
+        imports = draw(st.lists(st.sampled_from([file.path for file in made]), unique=True)) if made else []
+        premises = tuple(
+            Premise(f"p{number}_{index}", f"code {number} {index}", (1, 1), end, "definition")
+            for index, end in enumerate(draw(st.lists(positions, max_size=4)))
+        )
+        made.append(TracedFile(f"F{draw(st.integers(0, 99))}_{number}.lean", tuple(imports), premises, ()))
+    return made
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(files=repositories(), position=positions, data=st.data())
+def test_accessible_premises_are_those_that_a_walk_over_the_imports_finds(
+    tmp_path_factory: pytest.TempPathFactory, files: list[TracedFile], position: Position, data: st.DataObject
+) -> None:
+    place = Traced(tmp_path_factory.mktemp("walk"), files, head())
+    try:
+        path = data.draw(st.sampled_from(sorted(place.files)))
+        assert q.transitive_imports(place.db, place.trace, path) == sorted(reached(place.files, path))
+        rows = list(q.accessible_premises(place.db, place.trace, path, position))
+        assert {(row.path, row.code) for row in rows} == accessible(place.files, path, position)
+        assert [(row.path, row.index) for row in rows] == sorted({(row.path, row.index) for row in rows})
+    finally:
+        place.close()
+
+
+def test_the_premises_of_a_made_up_proof_are_all_accessible_to_it(traced: Traced) -> None:
+    for file in FILES:
+        for item in file.theorems:
+            names = {
+                row.full_name for row in q.accessible_premises(traced.db, traced.trace, file.path, item.start)
+            }
+            assert {use.full_name for step in item.tactics for use in step.premises} <= names
+
+
+# --- sorrys and training examples -----------------------------------------------------------------------
+
+
+def test_a_proof_with_a_sorry_is_marked_and_one_that_only_names_it_is_not(make: Make) -> None:
+    place = make(
+        TracedFile(
+            "A.lean",
+            (),
+            (),
+            (
+                theorem("whole", "simp", "exact sorry_free"),
+                theorem("hole", "intro h", "sorry"),
+                theorem("inner", "exact foo (by admit)"),
+                theorem("spoken", 'trace "sorry"', "simp -- sorry"),
+                theorem("by_term"),
+            ),
+        )
+    )
+    found = {item.full_name: item.has_sorry for item in q.theorems_of_trace(place.db, place.trace)}
+    assert found == {"whole": False, "hole": True, "inner": True, "spoken": False, "by_term": False}
+
+
+@pytest.mark.parametrize("split", splits.SPLITS)
+def test_training_examples_are_the_steps_of_the_theorems_on_that_side_without_sorrys(
+    make: Make, split: splits.Split
+) -> None:
+    place = make(*make_traced_repository(seed=5, n_files=30, theorems_per_file=6))
+    sides = dict(splits.exported(place.db, place.trace, (split,)))
+    seen = 0
+    for side in splits.SIDES:
+        wanted = [
+            (found.path, source.full_name, step.state_before, step.tactic)
+            for found, (stands,) in sides.items()
+            for source in [place.files[found.path].theorems[found.theorem]]
+            if stands == side and not any(step.tactic == "sorry" for step in source.tactics)
+            for step in source.tactics
+        ]
+        examples = list(q.training_examples(place.db, split, side))
+        got = [(item.path, item.theorem, item.state_before, item.tactic) for item in examples]
+        assert sorted(got) == sorted(wanted)
+        assert wanted
+        seen += len(wanted)
+    assert seen > 300
+    example = next(
+        item for item in q.training_examples(place.db, split, "train") if "simp only" in item.tactic
+    )
+    assert all(name in example.tactic for name in example.premises)
+
+
+def test_a_version_that_two_traces_share_is_learnt_from_once(make: Make) -> None:
+    place = make(*FILES)
+    alone = sum(1 for _ in q.training_examples(place.db, "random", "train"))
+    fork = place.add(FILES, head(repository="example.org/fork/logic"))
+    assert sum(1 for _ in q.training_examples(place.db, "random", "train")) == alone
+    assert sum(1 for _ in q.training_examples(place.db, "random", "train", traces=[fork])) == alone
+    assert list(q.training_examples(place.db, "random", "train", traces=[])) == []
+
+
+def test_simulated_traces_are_learnt_from_only_if_asked_for(make: Make) -> None:
+    place = make(*FILES, of=replace(head(), simulated=True))
+    assert list(q.training_examples(place.db, "random", "train")) == []
+    assert list(q.training_examples(place.db, "random", "train", traces=[place.trace])) == []
+    assert list(q.training_examples(place.db, "random", "train", simulated=True))
+
+
+# --- models ---------------------------------------------------------------------------------------------
+
+
+def test_a_promotion_puts_one_checkpoint_of_its_model_in_use_and_the_others_out(make: Make) -> None:
+    place = make()
+    place.tell(
+        checkpoint_saved("r1"),
+        checkpoint_saved("r2", parent="r1"),
+        checkpoint_saved("t1", model="tactics"),
+        checkpoint_promoted("t1", model="tactics"),
+    )
+    assert model_queries.checkpoint_in_use(place.db, "retriever") is None
+    for checkpoint in ("r1", "r2", "r1"):
+        place.tell(checkpoint_promoted(checkpoint))
+        in_use = model_queries.checkpoint_in_use(place.db, "retriever")
+        assert in_use is not None
+        assert in_use.checkpoint == checkpoint
+        promoted = [row.checkpoint for row in model_queries.checkpoints(place.db) if row.promoted]
+        assert promoted == [checkpoint, "t1"]
+    assert [row.parent for row in model_queries.checkpoints(place.db, "retriever")] == [None, "r1"]
+    last = model_queries.checkpoint_in_use(place.db, "retriever")
+    assert last is not None
+    assert last.reason == "recall@10 0.41 > 0.38"
+    assert (last.config, last.versions) == ({"epochs": 1, "learning_rate": 1e-3}, {"torch": "2.7.1"})
+
+
+def test_a_checkpoint_that_was_never_saved_takes_no_other_out_of_use(make: Make) -> None:
+    place = make()
+    place.tell(checkpoint_saved("r1"), checkpoint_promoted("r1"), checkpoint_saved("t1", model="tactics"))
+    place.tell(checkpoint_promoted("nothing"), checkpoint_promoted("t1", model="retriever"))
+    in_use = model_queries.checkpoint_in_use(place.db, "retriever")
+    assert in_use is not None
+    assert in_use.checkpoint == "r1"
+    assert model_queries.checkpoint_in_use(place.db, "tactics") is None
+
+
+def test_saving_a_checkpoint_again_leaves_it_in_use(make: Make) -> None:
+    place = make()
+    place.tell(checkpoint_saved("r1"), checkpoint_promoted("r1"), checkpoint_saved("r1"))
+    assert model_queries.checkpoint_in_use(place.db, "retriever") is not None
+
+
+def test_the_last_result_of_an_evaluation_counts(make: Make) -> None:
+    place = make()
+    place.tell(
+        evaluation_finished("r1", recall=0.25),
+        evaluation_finished("r2", recall=0.5),
+        evaluation_finished("r1", recall=0.75),
+    )
+    (row,) = model_queries.evaluations(place.db, "r1")
+    assert row.metrics == {"recall@1": 0.375, "recall@10": 0.75}
+    assert len(model_queries.evaluations(place.db)) == 2
+
+
+# --- payloads -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda trace: trace.pop("premises"),
+        lambda trace: trace["theorems"][0].update(start=[1]),
+        lambda trace: trace["theorems"][0].update(full_name=["a", "list"]),
+        lambda trace: trace["theorems"][0].update(full_name=None),
+        lambda trace: trace.update(imports=[None]),
+        lambda trace: trace.update(premises=[7]),
+    ],
+    ids=["no premises", "half a position", "list for a name", "no name", "no path", "number for a premise"],
+)
+def test_a_payload_that_is_no_trace_stops_the_view_by_name_and_leaves_none_of_its_rows(
+    tmp_path: Path, damage: Callable[[dict[str, object]], object]
+) -> None:
+    body, payload = file_event(head(), FILES[0])
+    data = json.loads(payload)
+    damage(data)
+    payload = json.dumps(data).encode()
+    with MemoryLog() as log:
+        record(
+            log,
+            [body.model_copy(update={"trace": digest(payload)})],
+            folder=tmp_path,
+            payloads=[payload],
+            stream=STREAM,
+        )
+        with View.open(tmp_path / "database.db", log.reader()) as view:
+            with pytest.raises(MalformedEventError, match="event 1: file_traced version 1"):
+                view.catch_up()
+            assert view.checkpoint().stopped_seq == 1
+            db = queries.connect(tmp_path / "database.db")
+            for table in ("traced_files", "traced_contents", "premises", "traced_theorems", "imports"):
+                assert db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] == 0
+            db.close()
