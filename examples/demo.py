@@ -2,8 +2,9 @@
 
 It builds a git repository out of `examples/demo-project`, starts the daemon on it, makes the project's later
 commits while the daemon runs, and ends when every sorry that can be filled is filled and checked, and its patch
-lies there. Everything stays in `demo-run/` until the next run. The daemon is the real one, started as systemd
-would start it; should it die on the way, it is started again, as systemd would.
+lies there. Then it shows a theorem's life, and takes a small LeanDojo database in and out. Everything stays in
+`demo-run/` until the next run. The daemon is the real one, started as systemd would start it; should it die on the
+way, it is started again, as systemd would.
 
 Lean is used where it is found. Where it is not, the simulator stands in and every line about it says so.
 """
@@ -32,6 +33,9 @@ from store.log import LogReader, StoredEvent
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = ROOT / "examples" / "demo-project"
+LEANDOJO = ROOT / "examples" / "leandojo" / "dynamic_database.json"
+RENAMED = "Demo.or_regroup_right"
+"""A theorem that a revision renames: its life is shown at the end."""
 MARKER = ".unsorry-demo"
 COMMIT_DEADLINE_S = 100.0
 QUIET_S = 1.0
@@ -327,6 +331,16 @@ def unsorry(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+def show(config: Path, *arguments: str | Path) -> None:
+    """Run a verb as a user would and print what it answers."""
+    words = [os.path.relpath(word) if isinstance(word, Path) else word for word in arguments]
+    say(f"$ unsorry {' '.join(words)}")
+    done = unsorry(config, *words)
+    if done.returncode:
+        raise DemoError(f"unsorry {' '.join(words)} failed: {done.stdout}{done.stderr}")
+    say(done.stdout)
+
+
 def check_patches(paths: Paths, repository: Path) -> int:
     """Let git judge that each patch applies to the commit that it names; return how many there are."""
     patches = sorted(paths.patches.rglob("*.patch"))
@@ -365,27 +379,29 @@ def run(directory: Path) -> None:
             say(f"\nAda commits: {message}")
             revise(repository, revision)
             work_off(daemon, teller, git(repository, "rev-parse", "HEAD"))
-        status = unsorry(config, "status")
-        if status.returncode:
-            raise DemoError(f"unsorry status failed: {status.stderr}")
-        say("\n$ unsorry status\n" + status.stdout)
+        say()
+        show(config, "status")
     finally:
         daemon.stop()
-    verify = unsorry(config, "db", "verify")
-    say("$ unsorry db verify\n" + verify.stdout)
-    if verify.returncode:
-        raise DemoError(f"unsorry db verify found differences: {verify.stdout}{verify.stderr}")
+    show(config, "db", "verify")
     count = check_patches(paths, repository)
     if count == 0:
         raise DemoError("no patch was written; that is not how the demo should end")
     note = "SIMULATED, and says so in its first line" if backend == "simulator" else "with its evidence"
     say(f"{count} patch files in {paths.patches}, each one {note}; git applies every one.\n")
+    say("A theorem keeps its identity, whatever it is called and wherever it stands:\n")
+    show(config, "theorems", "show", RENAMED)
+    say("What LeanDojo recorded comes in, is ordered by difficulty, and goes out again in its formats:\n")
+    show(config, "import", "leandojo", LEANDOJO)
+    show(config, "curriculum")
+    show(config, "export", "leandojo", directory / "leandojo")
     shown = os.path.relpath(config)
     say("The daemon has stopped; everything that it learnt is still there. Try next:")
     for line in (
         f"unsorry sorries --config {shown}",
         f"unsorry proofs list --config {shown}",
         f"unsorry events --type proof_found --config {shown}",
+        f"unsorry status --as-of 100 --config {shown}",
         f"unsorry scan {PROJECT.relative_to(ROOT)}",
         "and a watchlist of your own: config.toml, then `unsorry run`",
     ):
