@@ -18,27 +18,36 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import sqlite3
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
-from importlib import metadata
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
     # As a script this file's folder comes first on the path, where `store` is this file.
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
+    here = Path(__file__).resolve().parent
+    sys.path[:] = [str(here.parent), *(entry for entry in sys.path if Path(entry).resolve() != here)]
 
+from benchmarks.store_bench import (
+    Bench,
+    BenchmarkError,
+    Row,
+    Sizes,
+    fetch_peer,
+    machine,
+    run,
+    say,
+    table,
+    timed,
+)
 from benchmarks.store_history import record_history
-from benchmarks.store_library import STREAM, Library, make_library, write_for_leandojo
+from benchmarks.store_library import STREAM, Library
 from store import queries
 from store.envelope import Expect, NewEvent, now_text, prepare
 from store.identity import event_id
@@ -49,9 +58,7 @@ from store.sql import script
 from store.testing_events import attempt, declaration, place, scanned, sha
 from store.view import View
 
-PEER = "lean-dojo-v2==1.0.9"
 UNSORRY = Path(sys.executable).with_name("unsorry")
-PEER_PROGRAM = Path(__file__).with_name("store_peer.py")
 MIB = 1024 * 1024
 
 REBUILD_PROGRAM = """
@@ -67,89 +74,6 @@ with LogReader.open(log_path) as log:
 peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
 print(json.dumps({"stopped": stopped, "seconds": seconds, "peak_bytes": peak * 1024}))
 """
-
-
-class BenchmarkError(Exception):
-    """The benchmark cannot go on; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """How much of everything; `divided` is for a quick look at whether it runs."""
-
-    commit: tuple[int, ...] = (5_000, 50_000, 500_000)
-    commit_peer: int = 50_000
-    export: tuple[int, int] = (16_000, 160_000)
-    single_appends: int = 400
-    batches: int = 20
-    batch: int = 1_000
-    events: int = 1_000_000
-    status: int = 500_000
-    repeats: int = 9
-
-    def divided(self, by: int) -> Sizes:
-        return Sizes(
-            commit=tuple(max(250, size // by) for size in self.commit),
-            commit_peer=max(250, self.commit_peer // by),
-            export=(max(250, self.export[0] // by), max(250, self.export[1] // by)),
-            single_appends=20,
-            batches=2,
-            batch=50,
-            events=self.events // by,
-            status=max(250, self.status // by),
-            repeats=2,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One figure. `target` is what it is to reach, `reached` None where there is no target or no figure."""
-
-    of: str
-    what: str
-    value: float | None
-    unit: str
-    target: str = ""
-    reached: bool | None = None
-    note: str = ""
-    samples: tuple[float, ...] = ()
-
-
-@dataclass(slots=True)
-class Bench:
-    """What the measurements share: where, how much, the peer, and the libraries that were made already."""
-
-    folder: Path
-    sizes: Sizes
-    peer: Path | None
-    libraries: dict[int, Library] = field(default_factory=dict)
-
-    def library(self, n_theorems: int) -> Library:
-        if n_theorems not in self.libraries:
-            say(f"making a library of {n_theorems:,} theorems")
-            folder = self.folder / f"library-{n_theorems}" / "state"
-            self.libraries[n_theorems] = make_library(folder, n_theorems)
-        return self.libraries[n_theorems]
-
-    def ask_peer(self, what: str, n_theorems: int, *, times: int) -> tuple[float, ...] | None:
-        """Have the peer do its work in a process of its own; None where there is no peer."""
-        if self.peer is None:
-            return None
-        say(f"LeanDojo-v2: {what}, {n_theorems:,} theorems")
-        folder = self.folder / f"peer-{what}"
-        folder.mkdir()
-        source = folder / "given.json"
-        write_for_leandojo(n_theorems, source)
-        command = [
-            sys.executable,
-            str(PEER_PROGRAM),
-            str(self.peer),
-            what,
-            str(source),
-            str(folder),
-            str(times),
-        ]
-        return tuple(json.loads(run(command)))
 
 
 # --- the measurements ---------------------------------------------------------------------------------------
@@ -232,16 +156,16 @@ def measure_append(bench: Bench) -> Iterator[Row]:
         plain_rows = _Plain(plain)
         took: dict[str, list[float]] = {"ours": [], "raw": [], "ours in batches": [], "raw in batches": []}
         for event in singles:
-            took["ours"].append(_timed(_append, log, [event]))
-            took["raw"].append(_timed(plain_rows.put, plain_rows.of([event])))
+            took["ours"].append(timed(_append, log, [event]))
+            took["raw"].append(timed(plain_rows.put, plain_rows.of([event])))
         for batch in events:
-            took["ours in batches"].append(_timed(_append, log, batch))
-            took["raw in batches"].append(_timed(plain_rows.put, plain_rows.of(batch)))
+            took["ours in batches"].append(timed(_append, log, batch))
+            took["raw in batches"].append(timed(plain_rows.put, plain_rows.of(batch)))
         view.catch_up()
         seen = []
         for index in range(sizes.single_appends // 4):
             _append(log, [_event(-2, index)])
-            seen.append(_timed(view.catch_up))
+            seen.append(timed(view.catch_up))
     rates = {name: 1 / statistics.median(times) for name, times in took.items()}
     share = rates["ours"] / rates["raw"]
     yield Row("append", "one by one, ours", rates["ours"], "events/s")
@@ -302,13 +226,12 @@ class _Plain:
 def measure_rebuild(bench: Bench) -> Iterator[Row]:
     """Each rebuild as a process, for its peak memory: of the log's first tenth, then of all of it."""
     folder = bench.folder / "rebuild"
-    staging = folder / "staging"
-    staging.mkdir(parents=True)
+    folder.mkdir()
     n_events = bench.sizes.events
     say(f"recording {n_events:,} events")
     began = time.perf_counter()
     with EventLog.open(folder / "events.db") as log:
-        counts = record_history(log, staging, n_events=n_events)
+        counts = record_history(log, n_events=n_events)
     seconds = time.perf_counter() - began
     mix = ", ".join(f"{100 * count / n_events:.1f}% {name}" for name, count in counts.most_common())
     yield Row("rebuild", "recording the log", n_events / seconds, "events/s", note=mix)
@@ -350,7 +273,7 @@ def measure_status(bench: Bench) -> Iterator[Row]:
     document = json.loads(run(command, env=compiled))
     if document["theorems"] < bench.sizes.status:
         raise BenchmarkError(f"status counts {document['theorems']:,} theorems of {bench.sizes.status:,}")
-    took = tuple(_timed(run, command, env=compiled) for _ in range(bench.sizes.repeats))
+    took = tuple(timed(run, command, env=compiled) for _ in range(bench.sizes.repeats))
     value = 1000 * statistics.median(took)
     what = f"status over {document['theorems']:,} theorems, whole process"
     yield Row("status", what, value, "ms", "under 300", value < 300, samples=took)
@@ -376,75 +299,6 @@ MEASUREMENTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "export": measure_export,
     "status": measure_status,
 }
-
-
-# --- around them --------------------------------------------------------------------------------------------
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _timed(work: Callable[..., object], *given: Any, **named: Any) -> float:
-    began = time.perf_counter()
-    work(*given, **named)
-    return time.perf_counter() - began
-
-
-def run(command: Sequence[str], *, env: dict[str, str] | None = None) -> str:
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})}
-    )
-    if done.returncode:
-        raise BenchmarkError(
-            f"{' '.join(command[:3])} … ended with {done.returncode}: {done.stderr.strip()[-2000:]}"
-        )
-    return done.stdout
-
-
-def fetch_peer(folder: Path) -> Path | None:
-    """Install the peer without its dependencies; None where there is no way to it."""
-    target = folder / "peer"
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), PEER]
-    try:
-        run(command)
-    except BenchmarkError as error:
-        say(f"no peer, so nothing is measured against it: {error}")
-        return None
-    return target
-
-
-def machine() -> dict[str, Any]:
-    """Say what it is measured on."""
-    processor = platform.processor()
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            processor = line.partition(":")[2].strip()
-            break
-    return {
-        "processor": processor,
-        "cores": os.cpu_count(),
-        "load_before": round(os.getloadavg()[0], 2),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "sqlite": sqlite3.sqlite_version,
-        "packages": {name: metadata.version(name) for name in ("pydantic", "sqlmodel", "sqlalchemy")},
-        "peer": PEER,
-    }
-
-
-def table(rows: Sequence[Row]) -> str:
-    """Markdown, one row a figure."""
-    lines = ["| | what | measured | target | reached |", "|---|---|---|---|---|"]
-    for row in rows:
-        value = "not measured" if row.value is None else f"{_rounded(row.value)} {row.unit}"
-        reached = {True: "yes", False: "**no**", None: ""}[row.reached]
-        lines.append(f"| {row.of} | {row.what} | {value} | {row.target} | {reached} |")
-    return "\n".join(lines)
-
-
-def _rounded(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def main() -> int:

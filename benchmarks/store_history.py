@@ -22,65 +22,24 @@ import hashlib
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, cast
 
+from benchmarks.store_jobs import At, Event, prove, started, succeeded
+from benchmarks.store_source import FILES_A_COMMIT, SourceFile, edit, first_sorries, geometric, new_file, scan
 from store import events as ev
-from store.identity import proof_id, short_hash, sorry_id
+from store.identity import short_hash, sorry_id
 from store.log import EventLog, Expect, NewEvent
-from store.scanned import THEOREM_KINDS
-from store.testing_events import ALL_PASSED, CHECKS, PATCH, digest, sha
-from store.theoremlife import Step, TheoremAfter, TheoremBefore, TheoremStep
+from store.testing_events import PATCH, digest, sha
+from store.theoremlife import TheoremStep
 
-FILES_A_COMMIT = 4.3
-DECLARATIONS_A_FILE = 12.8
-SORRIES_A_FILE = 2.0
-MOST_SORRIES_A_FILE = 3
-OPENED_A_FILE = 1.7 / FILES_A_COMMIT
-RESTATED_A_FILE = 0.4
-REPROVED_A_FILE = 1.0
 IN_CONTEXT_ONLY = 4.5 / (3.8 + 4.5)
 REMOVED = 0.15
 SORRIES_A_JOB = 16
-FOUND = 0.05
-FAILED = 0.02
 EVENTS_A_BATCH = 2000
-
-Event = tuple[str, ev.EventBody]
-
-
-@dataclass(slots=True)
-class Decl:
-    """A declaration; `sorry` is the id of the one that it has, once that was opened."""
-
-    name: str
-    kind: str
-    statement: str
-    statement_hash: str
-    lines: int
-    proof: int = 0
-    sorry: str = ""
-    life: Literal["none", "new", "held", "gone"] = "none"
-    restated: bool = False
-
-    @property
-    def has_sorry(self) -> bool:
-        return self.life in ("new", "held")
-
-    @property
-    def text_hash(self) -> str:
-        return short_hash(self.statement, str(self.proof), str(self.has_sorry))
-
-
-@dataclass(slots=True)
-class SourceFile:
-    path: str
-    declarations: list[Decl]
-    blob: str = ""
-    shift: int = 0
 
 
 @dataclass(slots=True)
@@ -132,7 +91,7 @@ class _Repository:
         self._random = rng
         self._n = 0
         self._sha = ""
-        self._files = [self._new_file(number) for number in range(n_files)]
+        self._files = [new_file(number, rng) for number in range(n_files)]
 
     def watch(self) -> tuple[list[Event], list[bytes]]:
         body = ev.RepositoryWatched(
@@ -166,172 +125,33 @@ class _Repository:
             baseline=baseline,
         )
         made.events.append((self.stream, observed))
-        made.events.append((f"job:{job}", self._started(job, "scan")))
+        made.events.append((f"job:{job}", started(self._at(), job, "scan")))
         if baseline:
             changed = self._files
         else:
-            changed = rng.sample(self._files, min(len(self._files), _geometric(rng, FILES_A_COMMIT)))
+            changed = rng.sample(self._files, min(len(self._files), geometric(rng, FILES_A_COMMIT)))
         lives: list[Event] = []
         for file in changed:
-            self._edit(file, made, baseline=baseline)
-            places, payload = self._scan(file, made)
+            file.blob = sha(self.key, file.path, self._n)
+            if baseline:
+                first_sorries(file, rng)
+            else:
+                made.steps += edit(file, rng, number=self._n)
+            places, payload = scan(file)
+            made.events.append((self.stream, self._file_scanned(file, places, payload)))
             made.payloads.append(payload)
             lives += self._lives(file, places, made)
         made.events += [*lives, self._followed(made, baseline=baseline)]
         made.events.append((self.stream, self._scanned(base, len(changed))))
-        made.events.append((f"job:{job}", self._succeeded(job, 0.3, {"files": len(changed)})))
+        made.events.append((f"job:{job}", succeeded(job, 0.3, {"files": len(changed)})))
         return made
 
-    def prove(self, sorries: Sequence[tuple[str, ev.SorryPlace]]) -> list[Event]:
-        """One job for these sorrys; a proof that it finds is checked by a job of its own."""
-        rng = self._random
-        job = f"prove-{short_hash(self._sha, sorries[0][0], str(len(sorries)))}"
-        events: list[Event] = [(f"job:{job}", self._started(job, "prove"))]
-        checks: list[Event] = []
-        for sorry, place in sorries:
-            found = rng.random() < FOUND
-            if found:
-                checks += self._found(sorry, place, job, events)
-            attempt = ev.AttemptFinished(
-                repository=self.key,
-                branch="main",
-                sha=self._sha,
-                sorry=sorry,
-                blob=place.blob,
-                prover="tactics",
-                rung=0,
-                budget="60s/200n/10s/pantograph",
-                outcome="found" if found else rng.choice(["exhausted", "exhausted", "budget", "unsupported"]),
-                detail="",
-                nodes=rng.randrange(200),
-                repl_calls=rng.randrange(400),
-                seconds=round(rng.random() * 60, 3),
-                simulated=False,
-                job=job,
-            )
-            events.append((self.stream, attempt))
-        if rng.random() < FAILED:
-            end: ev.EventBody = ev.JobFailed(
-                job=job,
-                attempt=1,
-                reason="crashed",
-                message="the REPL ended with 137",
-                remedy="give the job more memory",
-                deterministic=False,
-                retry_at=datetime(2026, 1, 1, tzinfo=UTC),
-                seconds=12.5,
-                peak_rss_bytes=3 << 30,
-            )
-        else:
-            end = self._succeeded(job, 41.0, {"found": 0, "exhausted": len(sorries)})
-        return [*events, (f"job:{job}", end), *checks]
+    def prove(self, sorries: list[tuple[str, ev.SorryPlace]]) -> list[Event]:
+        """One job for these sorrys of the newest commit."""
+        return prove(self._at(), sorries, self._random)
 
-    def _found(self, sorry: str, place: ev.SorryPlace, job: str, events: list[Event]) -> list[Event]:
-        text = f"simpa using {place.declaration}_aux"
-        proof = proof_id(sorry, place.blob, text)
-        stream = f"proof:{proof}"
-        body = ev.ProofFound(
-            proof=proof,
-            sorry=sorry,
-            repository=self.key,
-            branch="main",
-            sha=self._sha,
-            path=place.path,
-            blob=place.blob,
-            byte_start=place.byte_start,
-            byte_end=place.byte_end,
-            declaration=place.declaration,
-            declaration_text_hash=short_hash(place.declaration, text),
-            replacement=text,
-            tactics=(text,),
-            prover="tactics",
-            rung=0,
-            toolchain="leanprover/lean4:v4.29.1",
-            simulated=False,
-            job=job,
-        )
-        events.append((stream, body))
-        check = f"check-{proof}"
-        common = {"proof": proof, "sorry": sorry, "job": check}
-        outcome = self._random.random()
-        verdict: ev.EventBody
-        if outcome < 0.7:
-            verdict = ev.ProofVerified(
-                **common, checks=ALL_PASSED, not_checked=("kernel",), axioms=("propext",), patch=digest(PATCH)
-            )
-        elif outcome < 0.9:
-            verdict = ev.ProofChecked(
-                **common, checks=CHECKS, not_checked=("axioms",), patch=digest(PATCH), simulated=False
-            )
-        else:
-            verdict = ev.ProofRejected(
-                **common,
-                step="axioms",
-                reason="it rests on sorryAx",
-                checks=CHECKS,
-                conditional_on=("0" * 16,),
-                simulated=False,
-            )
-        return [
-            (f"job:{check}", self._started(check, "check")),
-            (stream, verdict),
-            (f"job:{check}", self._succeeded(check, 8.0, {"verdict": verdict.type})),
-        ]
-
-    def _new_file(self, number: int) -> SourceFile:
-        count = _geometric(self._random, DECLARATIONS_A_FILE)
-        path = f"Library/Part{number % 12}/Section{number}.lean"
-        return SourceFile(path, [self._new_declaration(number, index) for index in range(count)])
-
-    def _new_declaration(self, file: int, index: int) -> Decl:
-        kind = self._random.choice(["theorem", "theorem", "theorem", "lemma", "lemma", "def", "instance"])
-        statement = _statement(file, index, 0)
-        return Decl(
-            name=f"Library.Part{file % 12}.Section{file}.statement_{index}",
-            kind=kind,
-            statement=statement,
-            statement_hash=short_hash(statement),
-            lines=self._random.randrange(2, 14),
-        )
-
-    def _edit(self, file: SourceFile, made: Commit, *, baseline: bool) -> None:
-        """Change the file: lines move; now and then a statement or a proof does; sorrys come and go."""
-        rng = self._random
-        file.blob = sha(self.key, file.path, self._n)
-        file.shift += rng.randrange(3)
-        declarations = file.declarations
-        if baseline:
-            for item in declarations:
-                if rng.random() < SORRIES_A_FILE / DECLARATIONS_A_FILE:
-                    item.life = "new"
-            return
-        touched: dict[int, list[Step]] = {}
-        before = [_before(file, item) for item in declarations]
-        for _ in range(_poisson(rng, OPENED_A_FILE)):
-            index = rng.randrange(len(declarations))
-            if declarations[index].life == "none":
-                declarations[index].life = "new"
-                touched[index] = ["reproved"]
-        holding = [index for index, item in enumerate(declarations) if item.life == "held"]
-        # What a file gains in sorrys it loses on the average, or it would have no room for more.
-        for index in rng.sample(holding, max(0, len(holding) - MOST_SORRIES_A_FILE)):
-            declarations[index].life = "gone"
-            touched[index] = ["reproved"]
-        for _ in range(_poisson(rng, REPROVED_A_FILE)):
-            index = rng.randrange(len(declarations))
-            declarations[index].proof += 1
-            touched[index] = ["reproved"]
-        for _ in range(_poisson(rng, RESTATED_A_FILE)):
-            index = rng.randrange(len(declarations))
-            item = declarations[index]
-            item.statement = _statement(index, item.lines, self._n)
-            item.statement_hash = short_hash(item.statement)
-            item.restated = True
-            touched[index] = ["restated"]
-        for index, steps in sorted(touched.items()):
-            item = declarations[index]
-            if item.kind in THEOREM_KINDS:
-                made.steps.append(TheoremStep(tuple(steps), before[index], _after(file, item)))
+    def _at(self) -> At:
+        return At(self.key, self._sha)
 
     def _followed(self, made: Commit, *, baseline: bool) -> Event:
         payload = json.dumps([step.as_json() for step in made.steps]).encode()
@@ -347,76 +167,20 @@ class _Repository:
         )
         return self.stream, body
 
-    def _scan(self, file: SourceFile, made: Commit) -> tuple[dict[str, ev.SorryPlace], bytes]:
-        """Record the scan of a file; return where its sorrys stand, by declaration, and the payload."""
-        line = 20 + file.shift
-        declarations: list[dict[str, Any]] = []
-        sorries: list[dict[str, Any]] = []
-        places: dict[str, ev.SorryPlace] = {}
-        for index, item in enumerate(file.declarations):
-            byte = 40 * line
-            declarations.append(
-                {
-                    "name": item.name,
-                    "kind": item.kind,
-                    "line": line,
-                    "column": 0,
-                    "end_line": line + item.lines,
-                    "end_column": 7,
-                    "byte_start": byte,
-                    "byte_end": byte + 40 * item.lines,
-                    "statement": item.statement,
-                    "statement_hash": item.statement_hash,
-                    "text_hash": item.text_hash,
-                }
-            )
-            if item.has_sorry:
-                sorry = {
-                    "declaration": item.name,
-                    "index": index,
-                    "ordinal": 0,
-                    "token": "sorry",
-                    "mode": "tactic",
-                    "line": line + item.lines,
-                    "column": 2,
-                    "byte_start": byte + 40 * item.lines - 5,
-                    "byte_end": byte + 40 * item.lines,
-                    "context_hash": short_hash("context", item.name, str(file.shift)),
-                }
-                sorries.append(sorry)
-                place = {name: value for name, value in sorry.items() if name != "index"}
-                places[item.name] = ev.SorryPlace(
-                    **place,
-                    path=file.path,
-                    blob=file.blob,
-                    kind=item.kind,
-                    statement=item.statement,
-                    statement_hash=item.statement_hash,
-                )
-            line += item.lines + 2
-        payload = json.dumps(
-            {
-                "path": file.path,
-                "error": None,
-                "imports": ["Mathlib.Analysis.Basic", "Library.Prelude"],
-                "declarations": declarations,
-                "sorries": sorries,
-            },
-            sort_keys=True,
-        ).encode()
-        body = ev.FileScanned(
+    def _file_scanned(
+        self, file: SourceFile, places: dict[str, ev.SorryPlace], payload: bytes
+    ) -> ev.FileScanned:
+        return ev.FileScanned(
             repository=self.key,
             branch="main",
             sha=self._sha,
             path=file.path,
             blob=file.blob,
             error=None,
-            n_declarations=len(declarations),
-            n_sorries=len(sorries),
+            n_declarations=len(file.declarations),
+            n_sorries=len(places),
             scan=digest(payload),
         )
-        made.events.append((self.stream, body))
-        return places, payload
 
     def _lives(self, file: SourceFile, places: dict[str, ev.SorryPlace], made: Commit) -> Iterator[Event]:
         rng = self._random
@@ -465,25 +229,8 @@ class _Repository:
             seconds=0.25,
         )
 
-    def _started(self, job: str, kind: str) -> ev.JobStarted:
-        return ev.JobStarted(
-            job=job,
-            kind=kind,
-            attempt=1,
-            repository=self.key,
-            branch="main",
-            sha=self._sha,
-            describes=f"{kind} of main at {self._sha[:9]}",
-            simulated=False,
-        )
 
-    def _succeeded(self, job: str, seconds: float, summary: dict[str, Any]) -> ev.JobSucceeded:
-        return ev.JobSucceeded(
-            job=job, attempt=1, seconds=seconds, peak_rss_bytes=96 << 20, summary=summary, simulated=False
-        )
-
-
-def record_history(log: EventLog, folder: Path, *, n_events: int, seed: int = 1) -> Counter[str]:
+def record_history(log: EventLog, *, n_events: int, seed: int = 1) -> Counter[str]:
     """Append a history of exactly `n_events`, in large batches; return how many there are of each type."""
     counts: Counter[str] = Counter()
     events: list[NewEvent] = []
@@ -491,58 +238,29 @@ def record_history(log: EventLog, folder: Path, *, n_events: int, seed: int = 1)
     for bodies, payloads in History(seed).batches():
         events += [NewEvent(stream, body) for stream, body in bodies]
         for payload in payloads:
-            reference = hashlib.sha256(payload).hexdigest()
-            path = folder / reference
-            path.write_bytes(payload)
-            blobs[reference] = path
+            blobs |= held(payload)
         full = sum(counts.values()) + len(events) >= n_events
         if len(events) >= EVENTS_A_BATCH or full:
             events = events[: n_events - sum(counts.values())]
             log.append(events, expect={event.stream: Expect.ANY for event in events}, blobs=blobs)
             counts.update(event.body.type for event in events)
-            for path in blobs.values():
-                path.unlink()
             events, blobs = [], {}
         if full:
             break
     return counts
 
 
-def _statement(file: int, index: int, version: int) -> str:
-    return (
-        f"{{α : Type*}} [NormedField α] (f : ℕ → α) (n : ℕ) (hf : ∀ k, ‖f k‖ ≤ {file + 1}) : "
-        f"‖∑ k ∈ Finset.range n, f k‖ ≤ {index + 1} * n + {version}"
-    )
+@dataclass(frozen=True, slots=True)
+class _Held:
+    payload: bytes
+
+    def read_bytes(self) -> bytes:
+        return self.payload
 
 
-def _before(file: SourceFile, item: Decl) -> TheoremBefore:
-    return TheoremBefore(item.name, item.kind, file.path, item.statement_hash, item.text_hash)
+def held(payload: bytes) -> dict[str, Path]:
+    """Return what `append` takes for a payload, without the file that a job would leave.
 
-
-def _after(file: SourceFile, item: Decl) -> TheoremAfter:
-    return TheoremAfter(
-        item.name,
-        item.kind,
-        file.path,
-        item.statement,
-        item.statement_hash,
-        item.text_hash,
-        n_sorries=int(item.has_sorry),
-    )
-
-
-def _geometric(rng: random.Random, mean: float) -> int:
-    """A number from 1, small ones more often, with this mean."""
-    number = 1
-    while rng.random() > 1 / mean:
-        number += 1
-    return number
-
-
-def _poisson(rng: random.Random, mean: float) -> int:
-    """A number from 0 with this mean."""
-    number, left = 0, rng.expovariate(1.0)
-    while left < mean:
-        number += 1
-        left += rng.expovariate(1.0)
-    return number
+    A hundred thousand small files are most of the time that a long log takes, and no part of what is measured.
+    """
+    return {hashlib.sha256(payload).hexdigest(): cast("Path", _Held(payload))}

@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from benchmarks.store_history import held
 from store import events as ev
 from store.envelope import Expect, NewEvent
 from store.identity import short_hash, trace_id
@@ -118,17 +119,17 @@ def make_library(folder: Path, n_theorems: int) -> Library:
     step = max(1, n_files // 2 // CHANGED_FILES)
     wanted = set(range(n_files // 2, n_files, step)[:CHANGED_FILES])
     with EventLog.open(made.events_db) as log:
-        _record(log, [_watched(), _created(commit), _observed(commit, None)], _Staged(made.staging))
+        _record(log, [_watched(), _created(commit), _observed(commit, None)], _Staged())
         files = files_of(n_theorems)
         number = 0
         while chunk := list(islice(files, FILES_A_BATCH)):
-            staged = _Staged(made.staging)
+            staged = _Staged()
             _record(log, [_file_scanned(file, commit, staged) for file in chunk], staged)
-            staged = _Staged(made.staging)
+            staged = _Staged()
             _record(log, [_file_traced(file, commit, staged) for file in chunk], staged)
             made.to_change += [file for index, file in enumerate(chunk, start=number) if index in wanted]
             number += len(chunk)
-        staged = _Staged(made.staging)
+        staged = _Staged()
         end = [
             ev.TheoremsFollowed(
                 repository=REPOSITORY,
@@ -178,25 +179,25 @@ def write_for_leandojo(n_theorems: int, target: Path) -> None:
 
 
 class _Staged:
-    """Payloads in a folder, as jobs leave them for the daemon."""
+    """Payloads in a folder, as jobs leave them for the daemon; without a folder, in memory."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
         self.files: dict[str, Path] = {}
 
     def put(self, payload: bytes) -> ev.BlobRef:
         reference = digest(payload)
-        path = self.folder / reference.sha256
-        path.write_bytes(payload)
-        self.files[reference.sha256] = path
+        if self.folder is None:
+            self.files |= held(payload)
+        else:
+            self.files[reference.sha256] = self.folder / reference.sha256
+            self.files[reference.sha256].write_bytes(payload)
         return reference
 
 
 def _record(log: EventLog, bodies: Sequence[ev.EventBody], staged: _Staged) -> None:
     events = [NewEvent(STREAM, body) for body in bodies]
     log.append(events, expect={STREAM: Expect.ANY}, blobs=staged.files)
-    for path in staged.files.values():
-        path.unlink()
 
 
 def _watched() -> ev.RepositoryWatched:

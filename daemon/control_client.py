@@ -52,7 +52,8 @@ def request(
                 connection.connect(address)
             connection.sendall(head.encode("ascii") + payload)
             answer = b"".join(iter(lambda: connection.recv(65536), b""))
-    except (FileNotFoundError, ConnectionRefusedError) as error:
+    except (FileNotFoundError, ConnectionRefusedError, ConnectionResetError, BrokenPipeError) as error:
+        # Reset: it went away while it was asked, or a child of a killed one still held the socket for a moment.
         raise DaemonNotRunningError(
             f"{paths.socket}: no daemon listens there; start it with `unsorry run`"
         ) from error

@@ -53,6 +53,11 @@ def _identity(path: Path) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
+def _size(path: Path) -> int:
+    """A file's size in bytes; none where there is no file."""
+    return path.stat().st_size if path.exists() else 0
+
+
 def _name_now(identity: tuple[int, int]) -> Path | None:
     """Return the name of a file that this process has open, wherever it was moved; None if it has none left."""
     for descriptor in Path("/proc/self/fd").iterdir():
@@ -204,12 +209,12 @@ class Ledger:
             self.failure = first
 
     def _open(self) -> None:
-        if self._paths.database_db.exists() and not self._paths.events_db.exists():
+        if self._paths.database_db.exists() and _size(self._paths.events_db) == 0:
             # To go on would empty the view, the last that there is of a lost log.
             raise DatabaseMissingError(
-                f"{self._paths.events_db}: missing, while {self._paths.database_db.name} is there, which is made of"
-                " it; restore the last backup (`unsorry db backup`; first move what is left of events.db-* aside), or"
-                " move the database away to begin anew"
+                f"{self._paths.events_db}: missing or empty, while {self._paths.database_db.name} is there, which is"
+                " made of it; restore the last backup (`unsorry db backup`; first move what is left of events.db-*"
+                " aside), or move the database away to begin anew"
             )
         self._log = EventLog.open(self._paths.events_db)
         self._reader = self._log.reader()

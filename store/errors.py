@@ -153,7 +153,7 @@ _KINDS: dict[int, tuple[type[LogError], str]] = {
     ),
     sqlite3.SQLITE_CANTOPEN: (
         DatabaseIOError,
-        "it cannot be opened: the folder must exist, and be writable while a -wal file lies beside it",
+        "it cannot be opened: this user must be allowed to read it, the folder to be written while a -wal lies there",
     ),
     sqlite3.SQLITE_PERM: (DatabaseReadOnlyError, "access was denied: check the owner of the file"),
     sqlite3.SQLITE_NOTADB: (

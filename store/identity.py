@@ -61,30 +61,25 @@ def split_key(full_name: str, statement: str | None) -> str:
     name, attributes or modifiers that LeanDojo's statements begin with (`@[simp] theorem foo (n : Nat) : … :=`): a
     renamed theorem states the same.
     """
-    if statement is not None and (text := _bare_statement(full_name, normalise(statement))):
+    if statement is not None and (text := _bare_statement(normalise(statement))):
         return short_hash("statement of a theorem", text)
     return short_hash("name of a theorem", full_name)
 
 
 _HEAD = re.compile(
-    r"(?:@\[[^\]]*\] )*"
+    r"(?:@\[(?:[^\[\]]|\[[^\[\]]*\])*\] )*"
     r"(?:(?:private|protected|public|noncomputable|nonrec|unsafe|partial|scoped|local|meta) )*"
     r"(?:theorem|lemma) "
+    r"(?:«[^»]*»|[^\s:({\[⦃.«])*(?:\.(?:«[^»]*»|[^\s:({\[⦃.«])+)*"
 )
 _TAIL = re.compile(r" ?:=(?: by)?$")
 
 
-def _bare_statement(full_name: str, text: str) -> str:
-    """Cut a normalised statement down to binders and type, if it begins with a declaration's head."""
+def _bare_statement(text: str) -> str:
+    """Cut a normalised statement down to binders and type, if it begins with a declaration's head.
+
+    Whatever name it has there, which need not be the theorem's: `to_additive` makes two of one text.
+    """
     text = _TAIL.sub("", text)
     head = _HEAD.match(text)
-    if head is None:
-        return text
-    rest = text[head.end() :].removeprefix("_root_.")
-    parts = full_name.split(".")
-    for start in range(len(parts)):
-        # Inside its namespaces a theorem is written with the end of its name only.
-        written = ".".join(parts[start:])
-        if rest.startswith(written) and (len(rest) == len(written) or rest[len(written)] in " :({[⦃."):
-            return rest[len(written) :].strip()
-    return text
+    return text if head is None else text[head.end() :].strip()

@@ -4,19 +4,26 @@ Pure: it compares the declarations of the files that differ between two scanned 
 a file that moved, a renamed declaration and a reworded statement do not make another declaration of it:
 
 1. same path, name and statement;  2. same name and statement in another file;
-3. same path and name (the statement changed);  4. same name in another file;
-5. same statement under another name (renamed): same last part of the name, same file, elsewhere;
+3. same path and name (the statement changed);
+4. same statement under another name (renamed): same last part of the name, then same file;
+5. same name in another file (moved, and the statement changed); then same statement anywhere;
 6. same file and last part of the name, one on either side: the namespace was renamed, and words of the statement;
-7. anonymous ones (`example`, `instance`) whose statement changed, by where they stand between matched ones.
+7. theorems of another name and nearly the same statement, each more like the other than like any third: people who
+   rename a definition rename it in the names and in the statements of its lemmas at once;
+8. anonymous ones (`example`, `instance`) whose statement changed, by where they stand between matched ones.
 
-An earlier rule goes before a later one, and of those alike the first meets the first.
+An earlier rule goes before a later one; by one rule a theorem rather meets a theorem than a definition, and of those
+alike the first meets the first. An alias is another name for something and nothing's later self: who renames a
+theorem leaves one under the old name, and that must not hide where the theorem went.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 
 from store.events import SorryPlace
 from store.identity import short_hash
@@ -24,6 +31,12 @@ from store.scanned import THEOREM_KINDS, ReadFile, ScannedFile, Sorry
 
 _NO_STATEMENT = short_hash("statement", "")
 _ANONYMOUS_PREFIX = "_"
+_ALIAS = "alias"
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+|\S")
+_ALIKE = 0.8  # on real histories all pairs above were one theorem, and below 0.75 some were two
+_NAME_SHARE = 0.25
+_MOST_WORDS = 1000  # of a statement that is compared word by word: that is quadratic
+_MOST_WORK = 50_000_000  # words that went times words that came; of more nothing is compared word by word
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +52,7 @@ class Decl:
     """What is compared of a declaration: `living` are the sorrys it had, `places` those it has.
 
     `proof_hash` covers what stands after the statement; it and `text_hash` are empty where the text is not known.
-    `statement` is empty where nobody will ask for it.
+    `statement` is empty where it is not known, and of what is no theorem.
     """
 
     path: str
@@ -121,7 +134,7 @@ def declarations_now(read: ReadFile, *, path: str, blob: str) -> list[Decl]:
 
 
 def declarations_known(living: Sequence[LivingSorry], read: ReadFile, *, path: str) -> list[Decl] | None:
-    """The declarations of a file as it was, with the sorrys that lived in it; their statements are left out.
+    """The declarations of a file as it was, with the sorrys that lived in it. Only a theorem's statement is kept.
 
     With them even those without a sorry are known, and cannot be taken for new ones. None where the file does not
     have these sorrys: another version of the scanner recorded them.
@@ -139,7 +152,7 @@ def declarations_known(living: Sequence[LivingSorry], read: ReadFile, *, path: s
             index=index,
             name=item.name,
             kind=item.kind,
-            statement="",
+            statement=item.statement if item.kind in THEOREM_KINDS else "",
             statement_hash=item.statement_hash,
             text_hash=item.text_hash,
             proof_hash=proof_hash,
@@ -205,7 +218,11 @@ class _Matching:
     pairs: list[tuple[Decl, Decl]] = field(default_factory=list)
 
     def by(self, key: Callable[[Decl], Hashable], *, only: Callable[[Decl], bool] = lambda _: True) -> None:
-        """Pair those with the same key, in order of appearance."""
+        """Pair those with the same key, in order of appearance; theorems first with theorems."""
+        self._by(lambda item: (_theorem(item), key(item)), only)
+        self._by(key, only)
+
+    def _by(self, key: Callable[[Decl], Hashable], only: Callable[[Decl], bool]) -> None:
         waiting: dict[Hashable, list[Decl]] = defaultdict(list)
         for item in self.before:
             if only(item):
@@ -234,6 +251,32 @@ class _Matching:
         sure = once[0] & once[1]
         self.by(_last_part, only=lambda item: not item.anonymous and _last_part(item) in sure)
 
+    def by_likeness(self) -> None:
+        """Pair theorems whose statements and names are nearly the same, where each is the other's only best."""
+        old, new = _worded(self.before), _worded(self.now)
+        work = sum(len(item.statement) for item in old) * sum(len(item.statement) for item in new)
+        if work > _MOST_WORK:
+            return
+        likeness: dict[tuple[int, int], tuple[float, float]] = {}
+        best: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
+        for row, one in enumerate(old):
+            for column, other in enumerate(new):
+                alike = _likeness(one, other)
+                if alike >= _ALIKE:
+                    # Of a statement that stands there under two names: the one with the name that is more alike.
+                    score = alike, _ratio(_words(one.item.name), _words(other.item.name))
+                    likeness[row, column] = score
+                    best["old", row].append(score)
+                    best["new", column].append(score)
+        partners: dict[int, int] = {}
+        for (row, column), score in likeness.items():
+            if all(
+                max(found) == score and found.count(score) == 1
+                for found in (best["old", row], best["new", column])
+            ):
+                partners[id(old[row].item)] = partners[id(new[column].item)] = len(partners)
+        self._by(lambda item: partners[id(item)], lambda item: id(item) in partners)
+
     def by_neighbours(self) -> None:
         """Pair anonymous declarations of one name and file that follow the same matched declaration."""
         partners = {(old.path, old.index): new.index for old, new in self.pairs if old.path == new.path}
@@ -261,6 +304,50 @@ def _gaps(left: Iterable[Decl], matched: Mapping[tuple[str, int], int]) -> dict[
     return gaps
 
 
+@dataclass(frozen=True, slots=True)
+class _Worded:
+    """A theorem in words, and the numbers of its statement."""
+
+    item: Decl
+    name: list[str]
+    statement: list[str]
+    numbers: Counter[str]
+
+
+def _worded(left: Iterable[Decl]) -> list[_Worded]:
+    """The theorems whose statements are known and not too long, in words: `rTensor_id'` is r tensor _ id '."""
+    found = []
+    for item in left:
+        statement = _words(item.statement) if _theorem(item) else []
+        if 0 < len(statement) <= _MOST_WORDS:
+            numbers = Counter(word for word in statement if word.isdecimal())
+            found.append(_Worded(item, _words(item.name.rpartition(".")[2]), statement, numbers))
+    return found
+
+
+def _words(text: str) -> list[str]:
+    return [word.casefold() for word in _WORD.findall(text)]
+
+
+def _likeness(one: _Worded, other: _Worded) -> float:
+    """From 0 to 1. Other numbers make another theorem: tables of bounds differ in nothing else."""
+    if one.numbers != other.numbers:
+        return 0.0
+    least = (_ALIKE - _NAME_SHARE) / (1 - _NAME_SHARE)  # with less the same name does not help either
+    matcher = SequenceMatcher(None, one.statement, other.statement, autojunk=False)
+    if matcher.real_quick_ratio() < least or matcher.quick_ratio() < least:
+        return 0.0
+    return (1 - _NAME_SHARE) * matcher.ratio() + _NAME_SHARE * _ratio(one.name, other.name)
+
+
+def _ratio(one: list[str], other: list[str]) -> float:
+    return SequenceMatcher(None, one, other, autojunk=False).ratio()
+
+
+def _theorem(item: Decl) -> bool:
+    return item.kind in THEOREM_KINDS
+
+
 def _last_part(item: Decl) -> tuple[str, str]:
     return item.path, item.name.rpartition(".")[2]
 
@@ -269,20 +356,25 @@ def _named(item: Decl) -> bool:
     return not item.anonymous
 
 
+def _real(side: Iterable[Decl]) -> list[Decl]:
+    return [item for item in side if item.kind != _ALIAS]
+
+
 def _stated(item: Decl) -> bool:
     return item.statement_hash != _NO_STATEMENT
 
 
 def match_declarations(before: Sequence[Decl], now: Sequence[Decl]) -> list[tuple[Decl, Decl]]:
     """Find each earlier declaration among the present ones; see the module for the order of the rules."""
-    matching = _Matching(list(before), list(now))
+    matching = _Matching(_real(before), _real(now))
     matching.by(lambda item: (item.path, item.name, item.statement_hash))
     matching.by(lambda item: (item.name, item.statement_hash, item.kind))
     matching.by(lambda item: (item.path, item.name), only=_named)
-    matching.by(lambda item: item.name, only=_named)
     matching.by(lambda item: (item.name.rpartition(".")[2], item.statement_hash), only=_stated)
     matching.by(lambda item: (item.path, item.statement_hash), only=_stated)
+    matching.by(lambda item: item.name, only=_named)
     matching.by(lambda item: item.statement_hash, only=_stated)
     matching.by_last_part()
+    matching.by_likeness()
     matching.by_neighbours()
     return matching.pairs

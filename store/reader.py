@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,7 @@ def select_stream(
     )
 
 
-def stored(row: sqlite3.Row | tuple[Any, ...]) -> StoredEvent:
+def stored(row: Iterable[Any]) -> StoredEvent:
     """Make a `StoredEvent` of a row of `select_events`."""
     return StoredEvent._make(row)
 
@@ -192,6 +192,15 @@ class LogReader:
         return int(
             self._one("SELECT coalesce(max(seq), 0) FROM events WHERE recorded_at <= :at", {"at": moment})[0]
         )
+
+    def position_before(self, moment: str) -> int:
+        """Return the seq before the first event recorded after a `utc_text`, the last one where there is none.
+
+        The same as `position_at` unless the clock stepped back; then what is behind this holds all that came later.
+        """
+        last = "(SELECT max(seq) FROM events)"
+        statement = f"SELECT coalesce(min(seq) - 1, {last}, 0) FROM events WHERE recorded_at > :at"
+        return int(self._one(statement, {"at": moment})[0])
 
     def stream_version(self, stream: str) -> int:
         """Return how many events a stream has."""

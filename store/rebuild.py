@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from store import schema
-from store.catchup import STATEMENTS, catch_up, read_checkpoint
+from store.catchup import STATEMENTS, catch_up, check_log, read_checkpoint
 from store.errors import LogError, translated
 from store.lock import WriterLock
 from store.reader import LogReader
 from store.readonly import BUSY_TIMEOUT_S, connect_readonly, uri
+from store.view import check_schema
 
 PollRow = tuple[str, str, str, str, str | None]
 
@@ -39,7 +40,6 @@ DEFERRED_INDEXES = frozenset(
         "sorries_by_branch",
         "sorries_by_path",
         "traced_theorems_by_name",
-        "traces_by_repository",
     }
 )
 """The indexes that only questions use and no projection: a rebuild makes them at its end, from sorted rows."""
@@ -60,7 +60,8 @@ def rebuild(log_path: Path, database_path: Path) -> RebuildReport:
 
     Raises:
         DatabaseLockedError: a daemon has the view open; stop it first.
-        LogError: the log cannot be read or the disk refused; the old view is untouched.
+        LogError: the log cannot be read, or not as far as the old view goes, or the disk refused; the old view is
+            untouched.
     """
     started = time.monotonic()
     lock = WriterLock.take(database_path)
@@ -71,6 +72,12 @@ def rebuild(log_path: Path, database_path: Path) -> RebuildReport:
             polls = _poll_states(database_path)
             stopped = build(temporary, log, upto=log.position(), polls=polls)
             position = _position(temporary)
+            if stopped is not None and (reached := _reached(database_path, log)) > position:
+                # Of a damaged log the old view may be the best that there is.
+                raise LogError(
+                    f"{database_path}: left as it is, up to event {reached}; a new one would end at event {position}: "
+                    f"{stopped}. To make that one all the same, move the old one away first"
+                )
             _install(temporary, database_path)
     finally:
         remove(temporary)
@@ -185,6 +192,22 @@ def _position(path: Path) -> int:
     try:
         with translated(path):
             return read_checkpoint(connection).seq
+    finally:
+        connection.close()
+
+
+def _reached(database_path: Path, log: LogReader) -> int:
+    """Return how far the old view goes, 0 where there is none of this version and this log."""
+    try:
+        connection = connect_readonly(database_path)
+    except LogError:
+        return 0
+    try:
+        check_schema(connection, database_path)
+        check_log(connection, log)
+        return read_checkpoint(connection).seq
+    except (LogError, sqlite3.Error):
+        return 0
     finally:
         connection.close()
 

@@ -19,6 +19,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from pydantic_core import from_json
+
 from store import queries
 from store.envelope import Appended, Expect, NewEvent
 from store.errors import InvalidAppendError, translated
@@ -374,13 +376,17 @@ def _stream(repository: str) -> str:
 
 def _encode(value: Any, *, what: str) -> bytes:
     try:
-        return json.dumps(
+        data = json.dumps(
             value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
         ).encode()
-    except (ValueError, TypeError) as error:
+        # With the view's own parser: what it cannot read would stop the view for good.
+        from_json(data)
+    except (ValueError, TypeError, RecursionError) as error:
         raise InvalidAppendError(
-            f"{what} cannot be written as JSON: {error}. Numbers must be finite and text valid Unicode"
+            f"{what} cannot be written as JSON: {error}. Numbers must be finite, text valid Unicode, and nothing "
+            "nested very deep"
         ) from error
+    return data
 
 
 def _reference(payload: bytes) -> BlobRef:

@@ -44,7 +44,8 @@ def statements() -> tuple[str, ...]:
     dialect = sqlite.dialect()
     made = []
     for table in table_list():
-        made.append(str(CreateTable(table).compile(dialect=dialect)).strip() + " STRICT")
+        statement = str(CreateTable(table).compile(dialect=dialect)).strip()
+        made.append(f"{statement}, STRICT" if statement.endswith("WITHOUT ROWID") else f"{statement} STRICT")
         indices = sorted(table.indexes, key=lambda index: index.name or "")
         made.extend(str(CreateIndex(index).compile(dialect=dialect)).strip() for index in indices)
     return tuple(made)

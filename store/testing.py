@@ -195,6 +195,12 @@ class MemoryReader(LogReader):
         """Return the last seq recorded at or before a moment."""
         return max((event.seq for event in self.read() if event.recorded_at <= moment), default=0)
 
+    def position_before(self, moment: str) -> int:
+        """Return the seq before the first event recorded after a moment: see `LogReader.position_before`."""
+        return min(
+            (event.seq - 1 for event in self.read() if event.recorded_at > moment), default=self.position()
+        )
+
     def stream_version(self, stream: str) -> int:
         """Return how many events a stream has."""
         return sum(1 for _ in self.read(stream=stream))

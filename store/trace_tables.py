@@ -52,7 +52,7 @@ class TracedFileRow(SQLModel, table=True):
 
     __tablename__: ClassVar[str] = "traced_files"
     __table_args__ = (
-        Index("traced_files_now", "repository", "line", "until_seq"),
+        Index("traced_files_now", "repository", "line", "until_seq", "from_seq"),
         Index("traced_files_by_content", "content"),
     )
     repository: str = Field(primary_key=True, sa_type=Text)
@@ -166,6 +166,8 @@ class SplitMember(SQLModel, table=True):
     """
 
     __tablename__: ClassVar[str] = "split_members"
+    # Asked by its whole key and nothing else: its index can be all of it.
+    __table_args__ = ({"sqlite_with_rowid": False},)
     split: str = Field(primary_key=True, sa_type=Text)
     of: str = Field(primary_key=True, sa_type=Text)
     key: str = Field(primary_key=True, sa_type=Text)

@@ -61,7 +61,7 @@ def curriculum(
 def _simulated(database: sqlite3.Connection) -> int:
     from store import trace_queries
 
-    return len(trace_queries.newest_traces(database, simulated=True))
+    return sum(row.simulated for row in trace_queries.newest_traces(database, simulated=True))
 
 
 def _only(found: Curriculum, name: str | None) -> list[CurriculumRepository]:

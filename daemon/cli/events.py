@@ -78,7 +78,7 @@ def events(
     repository = _repository(place, repo)
     with LogReader.open(place.paths.events_db) as log:
         wanted = _Wanted(
-            after=after if isinstance(after, int) else log.position_at(utc_text(after)),
+            after=after if isinstance(after, int) else log.position_before(utc_text(after)),
             # Taken before the first read: with --follow, what is appended meanwhile is read after it.
             upto=_end(log, place, upto),
             types=tuple(types or ()),

@@ -98,6 +98,7 @@ def _document(report: ExportReport) -> dict[str, Any]:
         "corpus_files": report.corpus_files,
         "files_renamed": report.files_renamed,
         "imports_left_out": report.imports_left_out,
+        "files_untraced": report.files_untraced,
         "seconds": round(report.seconds, 3),
     }
 
@@ -116,5 +117,10 @@ def _show(report: ExportReport) -> None:
         )
     if report.imports_left_out:
         note(f"unsorry: {counted(report.imports_left_out, 'import')} left out, of files that were not traced")
+    if report.files_untraced:
+        note(
+            f"unsorry: {counted(report.files_untraced, 'file')} of the corpus without premises: proofs name them and "
+            "they were not traced"
+        )
     what = counted(len(report.repositories), "repository", "repositories")
     say(f"{report.path}: {what} as of event {report.position}, in {span(report.seconds)}")

@@ -41,9 +41,17 @@ def leandojo(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
+    from daemon.cli.config import refuse
+    from daemon.settings import ConfigError, load
     from store.leandojo.importing import import_leandojo
 
     place = locate(merged_config(context, config))
+    try:
+        # Folders are read leniently, and a mistyped state_dir must not send the data to another log.
+        load(place.config)
+    except ConfigError as error:
+        refuse(error)
+        raise typer.Exit(ExitCode.BAD_CONFIG) from error
     if not source.exists():
         raise CliError(f"{source}: there is no such file or folder; name what LeanDojo wrote")
     try:

@@ -284,7 +284,8 @@ def _show_one(row: TheoremRow, spot: DeclarationRow | None, versions: list[Theor
     say(f"{styled(row.theorem, 'bold')}  {row.state}")
     fields(
         (
-            ("name", clean(f"{row.kind} {row.name}")),
+            # Where it stands it may be a lemma since its newest version: that is no step.
+            ("name", clean(f"{(spot or row).kind} {row.name}")),
             ("place", clean(f"{spot.path}:{spot.line}:{spot.column}" if spot else f"was in {row.path}")),
             ("repository", f"{row.repository} ({row.branch})"),
             ("statement", clean(row.statement)),
@@ -307,13 +308,11 @@ def _changes(before: TheoremVersionRow | None, version: TheoremVersionRow) -> li
         return [f"{version.name} in {version.path}", version.statement]
     changes = [
         f"{old} -> {new}"
-        for old, new in (
-            (before.name, version.name),
-            (before.path, version.path),
-            (before.statement, version.statement),
-        )
+        for old, new in ((before.name, version.name), (before.path, version.path))
         if old != new
     ]
+    if before.statement != version.statement:  # a line each: arrows are what statements are made of
+        changes += [f"- {before.statement}", f"+ {version.statement}"]
     if before.n_sorries != version.n_sorries and version.steps != "deleted":
         changes.append(f"sorrys: {before.n_sorries} -> {version.n_sorries}")
     return changes

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from store.leandojo.choosing import Chosen, choose
 from store.leandojo.exporting import one_moment, write_database
 from store.leandojo.heads import TRACER
 from store.leandojo.importing import import_leandojo
+from store.leandojo.jsonstream import ImportFormatError
 from store.leandojo.models import AnnotatedTactic, Theorem
 from store.leandojo.repository import Repository
 from store.log import EventLog
@@ -35,6 +37,9 @@ from store.trace_events import TraceWithdrawn
 from store.trace_queries import trace as find_trace
 from store.trace_rows import TraceRow
 from store.view import View
+
+_GIVEN = "the repositories given"
+_CORRECT = "correct that and try again"
 
 Identity = tuple[str, str, str, str, str]
 
@@ -140,14 +145,28 @@ class Backing:
         return [Chosen(row, in_dataset=True) for row in rows if row is not None]
 
     def take_in_json(self, data: Mapping[str, Any]) -> None:
-        """Import a database that is in memory."""
+        """Import a database that is in memory.
+
+        Raises:
+            ImportFormatError: it is none.
+        """
         with (
             translated(self.state),
             tempfile.NamedTemporaryFile("w", dir=self.state, suffix=".json", encoding="utf-8") as file,
         ):
-            json.dump(data, file)
+            try:
+                json.dump(data, file)
+            except (TypeError, ValueError) as error:
+                raise ImportFormatError(
+                    _GIVEN, "", f"cannot be written as JSON ({error})", remedy=_CORRECT
+                ) from error
             file.flush()
-            self.take_in(Path(file.name))
+            try:
+                self.take_in(Path(file.name))
+            except ImportFormatError as error:
+                # Of the temporary file, and lines of it, nobody but us knows.
+                place = re.sub(r" ?\(?line \d+, column \d+\)?$", "", error.place)
+                raise ImportFormatError(_GIVEN, place, error.reason, remedy=_CORRECT) from None
 
     def take_in(self, path: Path) -> None:
         """Import a file."""

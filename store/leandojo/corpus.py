@@ -5,16 +5,17 @@ mathlib, the second one's premises vanish. Here a file is its path and its *clos
 the closures of what it imports. The first file of a path keeps the path; another one of that path is called
 `<host/owner/name>@<commit, 12 digits>/<path>`, and the theorems and imports of its repository name it so.
 
-The order is that of ReProver's loader: no path twice, imports before their users, no cycle. LeanDojo's own merge,
-for comparison, is `PathOnly`.
+The order is that of ReProver's loader: no path twice, imports before their users, no cycle. It also wants a line for
+every file that a theorem stands in or a proof names; one that was not traced has a line without premises. LeanDojo's
+own merge, for comparison, is `PathOnly`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 from store.errors import LogError
 
@@ -33,16 +34,22 @@ class ImportCycleError(LogError):
 
 
 class Names(dict[str, str]):
-    """What the files of one trace are called in the export, by their paths in the repository."""
+    """What the files of one trace are called in the export, by their paths in the repository.
 
-    def __init__(self, merge: Merge, repository: str, sha: str) -> None:
+    `look_ahead` is asked to claim a path that was not claimed yet, if the trace has it: where imports were not recorded
+    whole, a proof may name a file that comes later.
+    """
+
+    def __init__(self, merge: Merge, repository: str, sha: str, look_ahead: Callable[[str], None]) -> None:
         super().__init__()
         self._merge = merge
         self._prefix = f"{repository}@{sha[:12]}"
+        self._look_ahead = look_ahead
 
     def __missing__(self, path: str) -> str:
+        self._look_ahead(path)
         # A premise's file that the trace does not have must not be taken for another repository's file.
-        return self.claim(path, _NOBODYS)
+        return self[path] if path in self else self.claim(path, _NOBODYS)
 
     def claim(self, path: str, closure: str) -> str:
         """Give a path's file its name."""
@@ -52,7 +59,9 @@ class Names(dict[str, str]):
 
 
 class Merge(Protocol):
-    """How files of several repositories come together."""
+    """How files of several repositories come together. `by_closure`: closures count, else nobody need compute them."""
+
+    by_closure: ClassVar[bool]
 
     def claim(self, path: str, closure: str, prefix: str, /) -> str:
         """Return what the file is called."""
@@ -60,14 +69,23 @@ class Merge(Protocol):
     def line(self, data: Mapping[str, Any], names: Names, closures: Mapping[str, str], /) -> str | None:
         """Return the file's line of corpus.jsonl, None where it has one already."""
 
+    def untraced(self, names: Names, /) -> Iterator[str]:
+        """Yield the lines of files that a trace names and the corpus does not have."""
+
 
 class ByClosure:
-    """The merge described above. `imports_left_out` counts imports of files that the trace does not have."""
+    """The merge described above.
+
+    `imports_left_out` counts imports of files that the trace does not have, `files_untraced` lines without premises.
+    """
+
+    by_closure: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._owners: dict[str, str] = {}  # the closure that has a name
         self._written: set[str] = set()
         self.imports_left_out = 0
+        self.files_untraced = 0
         self.renamed = 0
 
     def claim(self, path: str, closure: str, prefix: str) -> str:
@@ -92,9 +110,19 @@ class ByClosure:
         self.imports_left_out += len(data["imports"]) - len(imports)
         return corpus_line(data, name, imports)
 
+    def untraced(self, names: Names) -> Iterator[str]:
+        """Yield a line without premises for each file that has none."""
+        for name in names.values():
+            if name not in self._written:
+                self._written.add(name)
+                self.files_untraced += 1
+                yield corpus_line({"premises": ()}, name, ())
+
 
 class PathOnly:
     """Every path is its own name and the first file of a path is the one: LeanDojo-v2's merge."""
+
+    by_closure: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self._written: set[str] = set()
@@ -110,6 +138,10 @@ class PathOnly:
             return None
         self._written.add(path)
         return corpus_line(data, path, data["imports"])
+
+    def untraced(self, _names: Names, /) -> Iterator[str]:
+        """Yield nothing."""
+        return iter(())
 
 
 def corpus_line(data: Mapping[str, Any], path: str, imports: Sequence[str]) -> str:

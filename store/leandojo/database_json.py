@@ -17,6 +17,20 @@ RECORD = Frame(margin=8, ascii_only=False, text_positions=True)
 _REPOSITORY = Frame(margin=4, ascii_only=False, text_positions=True)
 _FILE = Frame(margin=0, ascii_only=False, text_positions=True)
 
+_THEOREM = RECORD.layout(
+    "full_name",
+    "theorem_statement",
+    "file_path",
+    "start",
+    "end",
+    "url",
+    "commit",
+    "traced_tactics",
+    "difficulty_rating",
+)
+_PREMISE = RECORD.layout("full_name", "code", "start", "end", "kind", depth=4)
+_PREMISE_FILE = RECORD.layout("path", "imports", "premises")
+
 
 class _AsTheyAre(dict[str, str]):
     def __missing__(self, path: str) -> str:
@@ -31,48 +45,40 @@ def theorem_record(data: Mapping[str, Any], *, url: str, commit: str, path: str,
     difficulty = data.get("difficulty")
     unbounded = "Infinity" if infinity else "null"
     statement = data["theorem_statement"]
-    return RECORD.object(
-        [
-            ("full_name", RECORD.text(data["full_name"])),
-            ("theorem_statement", "null" if statement is None else RECORD.text(statement)),
-            ("file_path", RECORD.text(path)),
-            ("start", RECORD.position(data["start"])),
-            ("end", RECORD.position(data["end"])),
-            ("url", RECORD.text(data.get("url", url))),
-            ("commit", RECORD.text(data.get("commit", commit))),
-            (
-                "traced_tactics",
-                RECORD.array([RECORD.tactic(item, _PATHS) for item in data["traced_tactics"]]),
-            ),
-            ("difficulty_rating", unbounded if difficulty == "Infinity" else RECORD.value(difficulty)),
-            *RECORD.unknown(data),
-        ]
+    write = RECORD.text
+    return _THEOREM % (
+        write(data["full_name"]),
+        "null" if statement is None else write(statement),
+        write(path),
+        RECORD.position(data["start"]),
+        RECORD.position(data["end"]),
+        write(data.get("url", url)),
+        write(data.get("commit", commit)),
+        RECORD.array([RECORD.tactic(item, _PATHS) for item in data["traced_tactics"]]),
+        unbounded if difficulty == "Infinity" else RECORD.value(difficulty),
+        RECORD.more(data),
     )
 
 
 def premise_file_record(data: Mapping[str, Any]) -> str:
     """Return a `file_traced` payload's corpus side as an item of `premise_files`."""
     premises = [
-        RECORD.object(
-            [
-                ("full_name", RECORD.value(item["full_name"])),
-                ("code", RECORD.text(item["code"])),
-                ("start", RECORD.position(item["start"], depth=6)),
-                ("end", RECORD.position(item["end"], depth=6)),
-                ("kind", RECORD.text(item["kind"])),
-                *RECORD.unknown(item, depth=6),
-            ],
-            depth=4,
+        _PREMISE
+        % (
+            RECORD.value(item["full_name"]),
+            RECORD.text(item["code"]),
+            RECORD.position(item["start"], depth=6),
+            RECORD.position(item["end"], depth=6),
+            RECORD.text(item["kind"]),
+            RECORD.more(item, depth=6),
         )
         for item in data["premises"]
     ]
-    return RECORD.object(
-        [
-            ("path", RECORD.text(data["path"])),
-            ("imports", RECORD.strings(data["imports"])),
-            ("premises", RECORD.array(premises)),
-            *RECORD.unknown(data),
-        ]
+    return _PREMISE_FILE % (
+        RECORD.text(data["path"]),
+        RECORD.strings(data["imports"]),
+        RECORD.array(premises),
+        RECORD.more(data),
     )
 
 

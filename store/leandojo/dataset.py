@@ -6,7 +6,7 @@ The lists are as LeanDojo's merged export has them: indented by two, ASCII only,
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from store.leandojo.corpus import Merge, Names, closure_of
@@ -18,6 +18,10 @@ from store.leandojo.spool import Spool
 
 FRAME = Frame(margin=2, ascii_only=True, text_positions=False)
 BULLET = "·"
+
+_THEOREM = FRAME.layout(
+    "url", "commit", "file_path", "full_name", "theorem_statement", "start", "end", "traced_tactics"
+)
 
 
 def theorem_record(
@@ -40,18 +44,17 @@ def theorem_record(
         if every_tactic or (item["state_before"] != "no goals" and BULLET not in item["tactic"])
     ]
     statement = data["theorem_statement"]
-    return FRAME.object(
-        [
-            ("url", FRAME.text(data.get("url", url))),
-            ("commit", FRAME.text(data.get("commit", commit))),
-            ("file_path", FRAME.text(path)),
-            ("full_name", FRAME.text(data["full_name"])),
-            ("theorem_statement", "null" if statement is None else FRAME.text(statement)),
-            ("start", FRAME.position(data["start"])),
-            ("end", FRAME.position(data["end"])),
-            ("traced_tactics", FRAME.array(tactics)),
-            *FRAME.unknown(data),
-        ]
+    write = FRAME.text
+    return _THEOREM % (
+        write(data.get("url", url)),
+        write(data.get("commit", commit)),
+        write(path),
+        write(data["full_name"]),
+        "null" if statement is None else write(statement),
+        FRAME.position(data["start"]),
+        FRAME.position(data["end"]),
+        FRAME.array(tactics),
+        FRAME.more(data),
     )
 
 
@@ -94,22 +97,28 @@ class DatasetWriter:
         self._merger = merger
         self._first = 0  # the number of the trace's first theorem
         self._closures: dict[str, str] = {}
+        self._unclaimed: Iterator[str] = iter(())  # of the corpus, in its order
 
     def begin(self, trace: OpenTrace) -> Names:
         """Begin a trace; return what `add` is to be given with its files."""
-        names = Names(self._merge, trace.chosen.row.repository, trace.chosen.row.sha)
+        names = Names(
+            self._merge,
+            trace.chosen.row.repository,
+            trace.chosen.row.sha,
+            lambda path: self._look_ahead(trace, names, path),
+        )
         for path, digest in trace.outside_corpus.items():
             names.claim(path, digest)
         self._first = len(self._records)
         self._closures = {}
+        self._unclaimed = iter([path for path in trace.paths if path not in trace.outside_corpus])
         return names
 
     def add(self, trace: OpenTrace, file: ReadFile, names: Names) -> None:
         """Take a file of the trace."""
         row = trace.chosen.row
         if file.in_corpus:
-            closure = self._closures[file.path] = closure_of(file.data, self._closures)
-            names.claim(file.path, closure)
+            self._claim(names, file.path, file.data)
             line = self._merge.line(file.data, names, self._closures)
             if line is not None:
                 self._corpus.write(line.encode())
@@ -130,11 +139,30 @@ class DatasetWriter:
                 self._merger.add(trace.chosen, path, data, facts, number)
 
     def end_of_trace(self, trace: OpenTrace, names: Names) -> None:
-        """Tell the merger the trace's lists."""
+        """Write what its proofs name and nobody traced; tell the merger the trace's lists."""
+        for line in self._merge.untraced(names):
+            self._corpus.write(line.encode())
+            self.corpus_files += 1
         self.traced |= dict.fromkeys(names.get(path, path) for path in trace.files_traced)
         if self._merger is not None:
             lists = [[self._first + number for number in trace.in_list(name)] for name in THEOREM_LISTS]
             self._merger.end_of_trace(lists)
+
+    def _claim(self, names: Names, path: str, data: Mapping[str, Any]) -> None:
+        if path in self._closures:
+            return  # it was looked at ahead
+        closure = self._closures[path] = closure_of(data, self._closures) if self._merge.by_closure else ""
+        names.claim(path, closure)
+
+    def _look_ahead(self, trace: OpenTrace, names: Names, wanted: str) -> None:
+        """Claim the files of the corpus up to one that comes later, in their order; nothing if it has no such file."""
+        if not self._merge.by_closure or not trace.has_in_corpus(wanted):
+            return
+        for path in self._unclaimed:
+            if path not in self._closures:
+                self._claim(names, path, trace.data(path))
+            if path == wanted:
+                return
 
 
 def write_traced_files(out: BinaryIO, paths: Iterable[str]) -> None:

@@ -36,6 +36,8 @@ from store.leandojo.reading import DATABASE_FILE
 from store.leandojo.spool import Spool
 from store.reader import LogReader
 
+_CACHE_KIB = 32 << 10
+
 
 class Mode(enum.Enum):
     """How repositories come together: our way, LeanDojo-v2's, or not at all (an import given back)."""
@@ -67,6 +69,7 @@ class ExportReport:
     corpus_files: int = 0
     files_renamed: int = 0
     imports_left_out: int = 0
+    files_untraced: int = 0
     seconds: float = 0.0
 
 
@@ -144,6 +147,8 @@ def write_database(
 def one_moment(view: sqlite3.Connection) -> Iterator[None]:
     """Show one moment's state through `view`, however long it takes and whatever is recorded meanwhile."""
     with translated("the view"):
+        # Sides are looked up by hashes, all over the table: what fits here is not read again and again.
+        view.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         view.execute("BEGIN")
     try:
         yield
@@ -218,6 +223,7 @@ def _merge(source: _Source, chosen: Sequence[Chosen], report: ExportReport, *, w
         report.withheld = merger.withheld()
     if isinstance(merge, ByClosure):
         report.files_renamed, report.imports_left_out = merge.renamed, merge.imports_left_out
+        report.files_untraced = merge.files_untraced
     dataset.write_traced_files(source.create("traced_files.jsonl"), files.traced)
     ours = {
         "position": report.position,
@@ -225,6 +231,7 @@ def _merge(source: _Source, chosen: Sequence[Chosen], report: ExportReport, *, w
         "withheld": report.withheld,
         "files_renamed": report.files_renamed,
         "imports_left_out": report.imports_left_out,
+        "files_untraced": report.files_untraced,
         "simulated": report.simulated,
     }
     source.write_json("metadata.json", dataset.metadata(repositories, ours))

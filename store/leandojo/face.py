@@ -23,7 +23,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from store.curriculum import curriculum, difficulty, rating
 from store.errors import LogError, translated
@@ -82,6 +82,15 @@ class DynamicDatabase:
         if self._repositories is None:
             self._repositories = self._backing.load()
         return self._repositories
+
+    @repositories.setter
+    def repositories(self, repositories: Sequence[Repository]) -> None:
+        """Give the database other repositories, as changes to the list would."""
+        if self._repositories is None:
+            self._repositories = (
+                self._backing.load()
+            )  # what is there and not among the new ones is to be taken out
+        self._repositories = list(repositories)
 
     def add_repository(self, repo: Repository) -> None:
         """Record a repository; one that is there already is left as it is."""
@@ -195,6 +204,18 @@ class DynamicDatabase:
         if repo is not None:
             (self.update_repository if repo in self.repositories else self.add_repository)(repo)
         return repo
+
+    def discover_repositories(self, *_given: object, **_named: object) -> NoReturn:
+        """Refuse: people choose what is traced, no web search does.
+
+        Raises:
+            TracerMissingError: always; it says what to do.
+        """
+        raise TracerMissingError(
+            "nothing here searches GitHub for repositories; name the ones that you want: in the config.toml of a "
+            "daemon that watches them, or with trace_repository(url, commit). Their order is then that of "
+            "sort_repositories_by_difficulty()"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return {"repositories": [repo.to_dict() for repo in self.repositories]}

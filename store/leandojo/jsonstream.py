@@ -25,10 +25,13 @@ _CUT = 16
 _CUT_NUMBER = 3
 
 
-class ImportFormatError(LogError):
-    """A file is not what an import takes; it names the file, the place in it, the reason and the remedy."""
+class ImportFormatError(LogError, ValueError):
+    """A file is not what an import takes; it names the file, the place in it, the reason and the remedy.
 
-    def __init__(self, file: Path, place: str, reason: str, *, remedy: str) -> None:
+    `file` is a text where it is no file but what was given in memory.
+    """
+
+    def __init__(self, file: Path | str, place: str, reason: str, *, remedy: str) -> None:
         where = f"{file}: {place}" if place else str(file)
         super().__init__(f"{where}: {reason}; {remedy}. Nothing was imported")
         self.file = file

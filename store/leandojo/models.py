@@ -62,7 +62,7 @@ class Annotation:
     def to_dict(self) -> dict[str, Any]:
         return {
             "full_name": self.full_name,
-            "def_path": self.def_path,
+            "def_path": str(self.def_path),
             "def_pos": repr(self.def_pos),
             "def_end_pos": repr(self.def_end_pos),
         }
@@ -206,7 +206,7 @@ class PremiseFile:
     def to_dict(self) -> dict[str, Any]:
         return {
             "path": str(self.path),
-            "imports": self.imports,
+            "imports": [str(item) for item in self.imports],
             "premises": [item.to_dict() for item in self.premises],
         }
 

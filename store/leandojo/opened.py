@@ -9,7 +9,10 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from pydantic_core import from_json
 
 from store.leandojo.choosing import Chosen
 from store.leandojo.corpus import imports_first
@@ -42,8 +45,7 @@ class RepositoryCounts:
         return self.proven + self.sorries
 
 
-@dataclass(frozen=True, slots=True)
-class TheoremFacts:
+class TheoremFacts(NamedTuple):
     """What the view says of a theorem; a side (of each of `store.splits.SPLITS`) is None where it is withheld.
 
     `sides` is empty where nobody asked for them.
@@ -120,7 +122,7 @@ class OpenTrace:
             number += self._files[path].n_theorems
         self._lists: dict[str, list[int]] = {name: [] for name in THEOREM_LISTS}
 
-    @property
+    @cached_property
     def outside_corpus(self) -> Mapping[str, str]:
         """The files that are not in the corpus, with the hashes of their payloads."""
         return {path: file.digest for path, file in self._files.items() if not file.in_corpus}
@@ -140,12 +142,20 @@ class OpenTrace:
         """Read the files from the log, one after the other."""
         for path in self.paths:
             file = self._files[path]
-            data = json.loads(self._log.blob(file.digest))
+            data = self.data(path)
             facts = self._facts(file.content)
             for index, (theorem, fact) in enumerate(zip(data["theorems"], facts, strict=True)):
                 name = SORRY_UNPROVED if self._is_unproved(theorem, fact) else PROVEN
                 self._lists[name].append(self._first[path] + index)
             yield ReadFile(path, file.digest, file.in_corpus, self._first[path], data, facts)
+
+    def has_in_corpus(self, path: str) -> bool:
+        """Say whether the trace has this file in its corpus."""
+        return path in self._files and self._files[path].in_corpus
+
+    def data(self, path: str) -> Any:
+        """Read the payload of a file of the trace from the log."""
+        return from_json(self._log.blob(self._files[path].digest))
 
     def in_list(self, name: str) -> list[int]:
         """Return the numbers of a list's theorems: the import's list, or what `read` has found."""

@@ -18,6 +18,7 @@ from store.leandojo.records import (
     Form,
     encoded,
     premise_file,
+    refuse_deep,
     refuse_unusual,
     theorem,
     traced_path,
@@ -267,6 +268,7 @@ def _plain_value(stream: JsonStream, place: str) -> Any:
     try:
         if stream.unusual:
             refuse_unusual(value)
+        refuse_deep(value)
         encoded(value)
     except Flaw as flaw:
         _refuse(stream, place, flaw)

@@ -17,6 +17,9 @@ from store.traced import Position, Premise, PremiseUse, TracedFile, TracedTactic
 Form = Literal["database", "dataset"]
 """dynamic_database.json, or the folder of splits and corpus; only the first has difficulties."""
 
+MAX_NESTING = 64
+"""How deep a value may be nested whose meaning is not known here; JSON parsers give up at some hundred."""
+
 _USE = frozenset({"full_name", "def_path", "def_pos", "def_end_pos"})
 _TACTIC = frozenset({"tactic", "annotated_tactic", "state_before", "state_after"})
 _THEOREM = frozenset(
@@ -110,6 +113,25 @@ def refuse_unusual(data: Any, *, but: str | None = None) -> None:
             _within(refuse_unusual, value, f"[{index}]")
     elif isinstance(data, float) and not math.isfinite(data):
         raise Flaw("is no finite number, and only a theorem's difficulty_rating may be Infinity")
+
+
+def refuse_deep(value: Any) -> None:
+    """Refuse a value of somebody else's key that is nested deeper than what reads the log can follow.
+
+    Raises:
+        Flaw: it is.
+    """
+    layer = [value]
+    for _ in range(MAX_NESTING):
+        layer = [
+            item
+            for outer in layer
+            if isinstance(outer, dict | list)
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not layer:
+            return
+    raise Flaw(f"is nested more than {MAX_NESTING} deep")
 
 
 def encoded(value: Any) -> bytes:
@@ -243,7 +265,12 @@ def _object(data: Any) -> dict[str, Any]:
 
 def _unknown(record: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any]:
     # Nearly every record has the format's keys only.
-    return {} if record.keys() <= known else {key: record[key] for key in record if key not in known}
+    if record.keys() <= known:
+        return {}
+    found = {key: record[key] for key in record if key not in known}
+    for key, value in found.items():
+        _within(refuse_deep, value, f".{key}")
+    return found
 
 
 def _kind(value: Any) -> str:

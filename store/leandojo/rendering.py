@@ -29,15 +29,17 @@ class Frame:
             for depth, pad in self._pads.items()
         }
         at = self._pads
-        self._tactic = (
-            f'{at[4]}{{\n{at[6]}"tactic": %s,\n{at[6]}"annotated_tactic": [\n{at[8]}%s,\n{at[8]}%s\n{at[6]}],\n'
-            f'{at[6]}"state_before": %s,\n{at[6]}"state_after": %s%s\n{at[4]}}}'
-        )
-        where = self._positions[12]
-        self._use = (
-            f'{at[10]}{{\n{at[12]}"full_name": %s,\n{at[12]}"def_path": %s,\n{at[12]}"def_pos": {where},\n'
-            f'{at[12]}"def_end_pos": {where}%s\n{at[10]}}}'
-        )
+        steps = f"[\n{at[8]}%s,\n{at[8]}%s\n{at[6]}]"
+        keys = self.layout("tactic", "annotated_tactic", "state_before", "state_after", depth=4)
+        self._tactic = keys % ("%s", steps, "%s", "%s", "%s")
+        keys = self.layout("full_name", "def_path", "def_pos", "def_end_pos", depth=10)
+        self._use = keys % ("%s", "%s", self._positions[12], self._positions[12], "%s")
+
+    def layout(self, *keys: str, depth: int = 0) -> str:
+        """Return a %-format of an object whose braces stand at `depth`: a %s for each key's value, one for `more`."""
+        pad, inner = self._pads[depth], self._pads[depth + 2]
+        members = ",\n".join(f"{inner}{self.text(key)}: %s" for key in keys)
+        return f"{pad}{{\n{members}%s\n{pad}}}"
 
     def position(self, value: Iterable[int], *, depth: int = 2) -> str:
         """Write a position that is the value of a key at `depth` inside the record."""
@@ -53,11 +55,6 @@ class Frame:
         pad = self._pads[depth]
         return ",\n".join(f"{pad}{self.text(key)}: {value}" for key, value in pairs)
 
-    def object(self, pairs: Iterable[tuple[str, str]], *, depth: int = 0) -> str:
-        """Write an object whose braces stand at `depth`; the record itself is one at depth 0."""
-        pad = self._pads[depth]
-        return f"{pad}{{\n{self.members(pairs, depth=depth + 2)}\n{pad}}}"
-
     def array(self, items: Iterable[str], *, depth: int = 2) -> str:
         """Write the array of a key at `depth`; the items bring their indentation."""
         text = ",\n".join(items)
@@ -68,9 +65,15 @@ class Frame:
         pad = self._pads[depth + 2]
         return self.array((pad + self.text(item) for item in items), depth=depth)
 
-    def unknown(self, data: Mapping[str, Any], *, depth: int = 2) -> list[tuple[str, str]]:
-        """Return the keys of an imported record that have no name here (`extra`), as members for `depth`."""
-        return [(key, self.value(value, depth=depth)) for key, value in data.get("extra", {}).items()]
+    def more(self, data: Mapping[str, Any], *, depth: int = 2) -> str:
+        """Write the keys of an imported record that have no name here (`extra`), as last members at `depth`."""
+        if "extra" not in data:
+            return ""
+        pad = self._pads[depth]
+        return "".join(
+            f",\n{pad}{self.text(key)}: {self.value(value, depth=depth)}"
+            for key, value in data["extra"].items()
+        )
 
     def tactic(self, data: Mapping[str, Any], paths: Mapping[str, str]) -> str:
         """Write a traced tactic, an item of the record's own list; `paths` gives each path its name in the export."""
@@ -82,7 +85,7 @@ class Frame:
             self.array([self._premise_use(use, paths) for use in uses], depth=8),
             write(data["state_before"]),
             write(data["state_after"]),
-            self._more(data, depth=6) if "extra" in data else "",
+            self.more(data, depth=6),
         )
 
     def _premise_use(self, data: Mapping[str, Any], paths: Mapping[str, str]) -> str:
@@ -91,12 +94,5 @@ class Frame:
             self.text(paths[data["def_path"]]),
             *data["def_pos"],
             *data["def_end_pos"],
-            self._more(data, depth=12) if "extra" in data else "",
-        )
-
-    def _more(self, data: Mapping[str, Any], *, depth: int) -> str:
-        pad = self._pads[depth]
-        return "".join(
-            f",\n{pad}{self.text(key)}: {self.value(value, depth=depth)}"
-            for key, value in data["extra"].items()
+            self.more(data, depth=12),
         )

@@ -30,7 +30,7 @@ def file_traced(db: sqlite3.Connection, event: StoredEvent, body: FileTraced, lo
     where = (body.repository, body.line, body.path)
     standing = db.execute(
         "SELECT from_seq, content, error FROM traced_files "
-        "WHERE repository = ? AND line = ? AND path = ? AND until_seq IS NULL",
+        "WHERE repository = ? AND line = ? AND path = ? AND +until_seq IS NULL",  # by its key, see _close
         where,
     ).fetchone()
     if standing is not None:
@@ -88,8 +88,9 @@ def trace_withdrawn(db: sqlite3.Connection, _event: StoredEvent, body: TraceWith
 
 
 def _close(db: sqlite3.Connection, where: tuple[str, str, str], seq: int) -> None:
+    # With the plus by its key: SQLite would take `traced_files_now`, and read every file that stands on the line.
     db.execute(
-        "UPDATE traced_files SET until_seq = ? WHERE repository = ? AND line = ? AND path = ? AND until_seq IS NULL",
+        "UPDATE traced_files SET until_seq = ? WHERE repository = ? AND line = ? AND path = ? AND +until_seq IS NULL",
         (seq, *where),
     )
 

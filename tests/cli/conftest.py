@@ -243,11 +243,11 @@ def sorry_place(name: str, *, line: int) -> ev.SorryPlace:
     )  # fmt: skip
 
 
-def scan(folder: StateFolder, names: list[str], *, path: str = "Demo.lean") -> None:
+def scan(folder: StateFolder, names: list[str], *, path: str = "Demo.lean", kind: str = "theorem") -> None:
     """Record one file with a theorem of each name."""
     declarations = tuple(
         Declaration(
-            name=f"Demo.{name}", kind="theorem", line=index + 1, column=0, end_line=index + 1, end_column=30,
+            name=f"Demo.{name}", kind=kind, line=index + 1, column=0, end_line=index + 1, end_column=30,
             byte_start=index * 30, byte_end=index * 30 + 29, statement=f": {name} = {name}",
             statement_hash=f"{index:016x}", text_hash=f"{index:016x}",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sqlite3
 import stat
 import subprocess
@@ -272,6 +273,22 @@ def test_a_killed_build_leaves_a_temporary_name_that_the_next_one_removes(told: 
     told.document("repos", "--as-of", "10")
     assert not left.exists()
     assert sorted(path.name for path in told.copies.glob("*making*")) == [alive.name]
+
+
+def test_killed_before_a_finished_copy_gets_its_name_there_is_none_under_it(told: Told) -> None:
+    code = """
+import os, signal, sys
+from pathlib import Path
+from store.asof import Copies, find
+from store.log import LogReader
+Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+with LogReader.open(Path(sys.argv[1])) as log:
+    Copies(Path(sys.argv[2])).make(log, find(log, 20))
+"""
+    done = subprocess.run([sys.executable, "-c", code, told.events_db, told.copies], check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    assert list(told.copies.glob("*.db")) == []
+    assert told.document("repos", "--as-of", "20")["as_of"]["seq"] == 20
 
 
 def test_a_damaged_copy_is_made_again(told: Told) -> None:

@@ -129,6 +129,16 @@ def test_without_a_trace_it_says_what_to_do(filled: Folder) -> None:
     assert filled.unsorry("curriculum", "--json").json["repositories"] == []
 
 
+def test_a_trace_without_theorems_is_not_taken_for_the_simulator_s(folder: Folder) -> None:
+    folder.state.mkdir()
+    with EventLog.open(folder.state / "events.db") as log:
+        record_trace(log, trace=head(), files=[], stage=folder.root)
+    folder.write()
+    # LeanDojo's order leaves such a repository out.
+    assert folder.unsorry("curriculum", "--compat").out.startswith("no repository is traced yet")
+    assert "example.org/demo/logic" in folder.unsorry("curriculum").out
+
+
 def test_what_the_simulator_traced_is_shown_only_if_asked_for_and_marked(folder: Folder) -> None:
     trace(folder, "example.org/demo/one", simulated=True)
     assert folder.unsorry("curriculum").out.startswith("only the simulator has traced anything")

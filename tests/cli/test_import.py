@@ -50,6 +50,17 @@ def test_a_database_can_be_imported_before_the_daemon_ever_ran(folder: Folder) -
     assert folder.unsorry("db", "check").code == 0
 
 
+def test_with_a_mistake_in_the_configuration_nothing_is_imported_anywhere(folder: Folder) -> None:
+    written(folder, database(Random(4)))
+    # Reading verbs would take this for a configuration without a state folder, and look in the user's own.
+    folder.config.write_text('[daemon]\nstate = "state"\n', encoding="utf-8")
+    before = set(folder.root.rglob("*"))
+    answer = folder.unsorry("import", "leandojo", "dynamic_database.json")
+    assert answer.code == 78
+    assert "config.toml:2: daemon.state: " in answer.err
+    assert set(folder.root.rglob("*")) == before
+
+
 def test_the_same_import_again_says_that_nothing_was_written(filled: Folder) -> None:
     write_dataset(filled.root / "dataset", Random(2))
     first = filled.unsorry("import", "leandojo", "dataset")

@@ -89,7 +89,9 @@ def test_the_whole_history_is_told_under_every_name_that_the_theorem_had(grown: 
         NEXT[:10],
     ):
         assert line in said
-    assert ": omega = omega -> : True\ufffd[31m" in said, "control characters never reach the terminal"
+    assert "- : omega = omega\n    + : True\ufffd[31m\n" in said, (
+        "control characters never reach the terminal"
+    )
 
 
 def test_a_deleted_theorem_is_shown_with_where_it_was(grown: Any) -> None:
@@ -97,6 +99,15 @@ def test_a_deleted_theorem_is_shown_with_where_it_was(grown: Any) -> None:
     (branch,) = document["branches"]
     assert (branch["state"], branch["place"], branch["statement"]) == ("deleted", None, ": beta = beta")
     assert "was in Demo.lean" in grown.unsorry("theorems", "show", "Demo.beta").out
+
+
+def test_a_theorem_that_is_a_lemma_now_is_shown_as_one(filled: Any, scan: Any) -> None:
+    assert "theorem Demo.alpha" in filled.unsorry("theorems", "show", "Demo.alpha").out
+    scan(filled, ["alpha", "beta"], kind="lemma")
+    filled.write()
+    said = filled.unsorry("theorems", "show", "Demo.alpha").out
+    assert "lemma Demo.alpha" in said
+    assert said.count("appeared") == 1, "it is no step of its life"
 
 
 def test_lives_are_listed_by_state_and_name(grown: Any) -> None:

@@ -212,6 +212,24 @@ def test_a_renamed_theorem_keeps_its_id(history: History) -> None:
     assert [version.name for version in history.versions("add_zero'")] == ["one", "add_zero'"]
 
 
+def test_a_renamed_theorem_keeps_its_id_when_it_leaves_a_deprecated_alias(history: History) -> None:
+    history.commit({"A.lean": ONE + TWO})
+    before = history.named("one")
+    alias = '@[deprecated (since := "2026-05-01")] alias one := uno\n'
+    history.commit({"A.lean": ONE.replace("one", "uno") + alias + TWO})
+    assert history.steps("uno") == ["appeared", "renamed"]
+    assert history.named("uno").theorem == before.theorem
+
+
+def test_a_lemma_keeps_its_id_when_the_definition_that_it_is_about_is_renamed(history: History) -> None:
+    lemma = "def {0} (n : Nat) := n\ntheorem {0}_zero (n : Nat) : {0} n + {0} 0 = {0} n := by simp [{0}]\n"
+    history.commit({"A.lean": lemma.format("lcm_upto")})
+    before = history.named("lcm_upto_zero")
+    history.commit({"A.lean": lemma.format("lcmUpto")})
+    assert history.steps("lcmUpto_zero") == ["appeared", "renamed,restated"]
+    assert history.named("lcmUpto_zero").theorem == before.theorem
+
+
 def test_a_theorem_keeps_its_id_when_its_namespace_is_renamed(history: History) -> None:
     inside = "namespace {0}\n" + ONE + TWO + "end {0}\n"
     history.commit({"A.lean": inside.format("Old")})

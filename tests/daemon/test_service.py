@@ -421,6 +421,22 @@ def test_a_changed_choice_of_branches_is_polled_at_once(house: House, remote: Re
         stop(process)
 
 
+def test_a_log_that_lost_all_its_bytes_is_not_begun_anew_over_the_view_that_is_left(
+    house: House, remote: Remote
+) -> None:
+    settings = house.write(repos=[remote.path], every="1s")
+    with house.daemon() as process:
+        ready(house, settings)
+        assert stop(process) == 0
+    view = settings.paths.database_db.read_bytes()
+    os.truncate(settings.paths.events_db, 0)
+    with house.daemon() as process:
+        assert process.wait(timeout=20) == 1
+    assert "missing or empty" in house.log()
+    assert settings.paths.events_db.stat().st_size == 0
+    assert settings.paths.database_db.read_bytes() == view
+
+
 def test_a_log_that_is_removed_under_the_daemon_is_saved_and_the_daemon_ends(
     house: House, remote: Remote
 ) -> None:

@@ -99,7 +99,10 @@ def test_s06_the_sqlite_shell_cannot_change_what_is_recorded(path: Path, attack:
 def test_s06_the_next_event_can_still_be_added_by_the_rules(path: Path) -> None:
     connection = sqlite3.connect(path)
     try:
-        connection.execute(f"INSERT INTO events VALUES (NULL, {EVENT.format(version=3)})")
+        connection.execute(
+            "INSERT INTO events SELECT NULL, 'x', stream, 3, type, 1, data, recorded_at, NULL, NULL, NULL, 'me' "
+            "FROM events WHERE seq = 1"
+        )
         connection.commit()
     finally:
         connection.close()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from store.backup import backup, check
-from store.errors import DatabaseMissingError, LogError, NotALogError
+from store.errors import DatabaseCorruptError, DatabaseMissingError, LogError, NotALogError
 from store.events import DaemonStopped
 from store.log import EventLog, Expect, LogReader, NewEvent
 from store.projector import rebuild, verify
@@ -79,6 +82,68 @@ def test_a_backup_never_overwrites_and_leaves_nothing_behind_when_it_fails(tmp_p
     assert not (tmp_path / "new.db").exists()
 
 
+def test_a_file_that_somebody_makes_while_the_backup_is_written_is_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    EventLog.open(tmp_path / "events.db").close()
+    target = tmp_path / "backup.db"
+
+    class Racing(sqlite3.Connection):
+        def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
+            if statement.startswith("VACUUM"):
+                target.write_text("precious")
+            return super().execute(statement, *parameters)
+
+    monkeypatch.setattr("store.readonly.sqlite3.connect", partial(sqlite3.connect, factory=Racing))
+    with pytest.raises(LogError, match="exists already"):
+        backup(tmp_path / "events.db", target)
+    assert target.read_text() == "precious"
+    assert [path.name for path in tmp_path.glob(".backup*")] == []
+
+
+def test_a_copy_that_the_disk_damaged_gets_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with EventLog.open(tmp_path / "events.db") as log:
+        log.append(
+            [NewEvent("d", DaemonStopped(reason="x" * 200, pid=n)) for n in range(200)], expect={"d": 0}
+        )
+
+    class Damaging(sqlite3.Connection):
+        def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
+            cursor = super().execute(statement, *parameters)
+            if statement.startswith("VACUUM"):
+                (copy,) = tmp_path.glob(".backup*")
+                content = bytearray(copy.read_bytes())
+                content[4096 * 8 : 4096 * 9] = b"\xff" * 4096
+                copy.write_bytes(content)
+            return cursor
+
+    monkeypatch.setattr("store.readonly.sqlite3.connect", partial(sqlite3.connect, factory=Damaging))
+    with pytest.raises(DatabaseCorruptError, match=r"damaged|malformed"):
+        backup(tmp_path / "events.db", tmp_path / "backup.db")
+    assert list(tmp_path.glob("*backup*")) == []
+
+
+@pytest.mark.parametrize("what", ["a backup", "a rebuilt view"])
+def test_content_and_then_name_are_on_the_disk_when_it_returns(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told(tmp_path / "events.db", tmp_path / "staging")
+    synced: list[tuple[int, bool]] = []
+    target = tmp_path / ("backup.db" if what == "a backup" else "database.db")
+    fsync = os.fsync
+
+    def look(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, target.exists()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", look)
+    if what == "a backup":
+        backup(tmp_path / "events.db", target)
+    else:
+        rebuild(tmp_path / "events.db", target)
+    assert synced == [(target.stat().st_ino, False), (tmp_path.stat().st_ino, True)]
+
+
 def test_what_is_no_log_is_not_backed_up(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "other.db")) as other:
         other.execute("CREATE TABLE t (a)")
@@ -144,6 +209,21 @@ VANDALS = {
         "but the last row is",
     ),
     "a payload that events cite": ("blobs_no_delete", "DELETE FROM blobs WHERE id = 1", "is not in the log"),
+    "a letter of a field's name": (
+        "events_no_update",
+        "UPDATE events SET data = replace(data, '\"repository\"', '\"repositorz\"') WHERE seq = 1",
+        "event 1: repository_watched version 1 has not the shape of its type",
+    ),
+    "a letter of a time": (
+        "events_no_update",
+        "UPDATE events SET recorded_at = replace(recorded_at, 'T', 'U') WHERE seq = 2",
+        "event 2: its text is damaged",
+    ),
+    "a byte that is no text": (
+        "events_no_update",
+        "UPDATE events SET actor = CAST(x'ff64' AS TEXT) WHERE seq = 3",
+        "event 3: its text is damaged",
+    ),
     "a trigger": ("events_append_only", "SELECT 1", "trigger events_append_only is gone"),
     "an index": ("events_no_update", "DROP INDEX events_by_type", "index events_by_type is gone"),
 }

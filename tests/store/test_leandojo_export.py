@@ -363,6 +363,43 @@ def test_a_path_that_only_proofs_name_is_not_taken_for_another_repository_s_file
     assert found["traced_tactics"][0]["annotated_tactic"][1][0]["def_path"] == f"{RENAMED}/Basic.lean"
 
 
+def test_a_file_that_theorems_name_and_nobody_traced_has_a_line_without_premises(store: Store) -> None:
+    store.record(
+        [
+            replace(one_file("Basic.lean", "a", uses="Gone.lean"), in_corpus=False, premises=()),
+            one_file("B.lean", "b", uses="Gone.lean"),
+        ]
+    )
+    report = store.export()
+    lines = {line["path"]: line["premises"] for line in store.lines("corpus.jsonl")}
+    assert lines.keys() == {"B.lean", "Basic.lean", "Gone.lean"}
+    assert lines["Basic.lean"] == lines["Gone.lean"] == []
+    assert report.files_untraced == store.json("metadata.json")["unsorry"]["files_untraced"] == 2
+    assert report.corpus_files == 3
+
+
+def test_a_proof_finds_its_premise_in_a_file_that_comes_later_for_an_import_is_missing(store: Store) -> None:
+    lib = "Z.lean"
+    store.record([one_file(lib, "other"), one_file("Basic.lean", "a")], ONE)
+    # A.lean reached Z.lean through a file that could not be traced.
+    store.record(
+        [
+            one_file("A.lean", "b", "Gone.lean", uses=lib),
+            one_file(lib, "z", "Y.lean"),
+            one_file("Y.lean", "y"),
+        ],
+        TWO,
+    )
+    store.export()
+    lines = {line["path"]: line for line in store.lines("corpus.jsonl")}
+    check_as_reprover_loads(list(lines.values()))
+    (found,) = [item for item in store.theorems() if item["full_name"] == "b"]
+    named = found["traced_tactics"][0]["annotated_tactic"][1][0]["def_path"]
+    assert named == f"{RENAMED}/{lib}"
+    assert [item["full_name"] for item in lines[named]["premises"]] == ["z"]
+    assert store.export().files_untraced == 0
+
+
 def test_names_do_not_change_when_the_first_repository_is_traced_again(store: Store) -> None:
     store.record([one_file("Basic.lean", "a")], ONE)
     store.record([one_file("Basic.lean", "c")], TWO)

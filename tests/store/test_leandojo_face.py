@@ -316,6 +316,52 @@ def test_without_a_tracer_the_error_says_how_to_give_one(path: Path) -> None:
         DynamicDatabase(path).trace_repository(URL, "1" * 40)
 
 
+def test_searching_the_web_for_repositories_is_refused_with_what_to_do_instead(path: Path) -> None:
+    with pytest.raises(TracerMissingError, match=r"config\.toml"):
+        DynamicDatabase(path).discover_repositories(num_repos=1, curriculum_learning=True)
+
+
+def test_the_list_of_repositories_can_be_given_anew(path: Path) -> None:
+    one, two = repository(theorem("a")), repository(theorem("b"), url=f"{URL}2")
+    first = DynamicDatabase(path)
+    first.repositories = [one, two]
+    first.to_json()
+    assert [item["url"] for item in written(path)["repositories"]] == [URL, f"{URL}2"]
+    again = DynamicDatabase(path)
+    again.repositories = [two]
+    again.to_json()
+    assert [item["url"] for item in written(path)["repositories"]] == [f"{URL}2"]
+    assert [repo.url for repo in DynamicDatabase(path).repositories] == [f"{URL}2"]
+
+
+def test_an_error_in_what_was_given_names_it_and_no_temporary_file(path: Path) -> None:
+    database = DynamicDatabase(path)
+    undated = repository(theorem("a"))
+    undated.metadata = {}
+    with pytest.raises(
+        ValueError, match=r"^the repositories given: repositories\[0\]\.metadata\.date_processed: "
+    ):
+        database.add_repository(undated)
+    unwritable = repository(theorem("a"))
+    unwritable.metadata["at"] = object()
+    with pytest.raises(ValueError, match=r"^the repositories given: cannot be written as JSON"):
+        database.add_repository(unwritable)
+    with pytest.raises(ValueError, match=r"^the repositories given: repositories: is missing"):
+        DynamicDatabase.from_dict({})
+    assert database.repositories == []
+
+
+def test_paths_are_taken_where_leandojo_has_texts(path: Path) -> None:
+    given = repository(theorem("a", "simp", uses="b"))
+    (step,) = given.proven_theorems[0].traced_tactics or []
+    step.annotated_tactic[1][0].def_path = Path("Logic.lean")  # type: ignore[assignment]
+    given.premise_files[0].imports = [Path("Other.lean")]  # type: ignore[list-item]
+    DynamicDatabase(path).add_repository(given)
+    (found,) = DynamicDatabase(path).repositories
+    assert found.premise_files[0].imports == ["Other.lean"]
+    assert found.proven_theorems[0].to_dict() == given.proven_theorems[0].to_dict()
+
+
 def test_the_contents_can_be_printed(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     database = DynamicDatabase(path)
     database.add_repository(repository())

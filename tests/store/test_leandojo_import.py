@@ -332,6 +332,7 @@ def test_of_a_folder_with_both_the_database_is_read_and_a_note_says_so(store: St
 
 # What an import refuses
 
+DEEP = json.loads("[" * 70 + "]" * 70)
 NO_TACTIC: dict[str, Any] = {
     "tactic": "x",
     "annotated_tactic": ["x", []],
@@ -406,6 +407,10 @@ STEP = (*THEOREM, "traced_tactics", 0)
         ),
         (_set(*REPO, "premise_files", 0, "imports", [1]), "premise_files[0].imports[0]", "a string"),
         (_set(*REPO, "premise_files", 0, "premises", 0, "kind", ...), "premises[0].kind", "is missing"),
+        (_set(*STEP, "own", DEEP), "[0].traced_tactics[0].own", "is nested more than 64 deep"),
+        (_set(*REPO, "own", DEEP), "repositories[0].own", "is nested more than 64 deep"),
+        (_set(*REPO, "metadata", "own", DEEP), "repositories[0].metadata", "is nested more than 64 deep"),
+        (_set("own", {"a": DEEP}), "own", "is nested more than 64 deep"),
     ],
 )
 def test_a_flaw_is_named_with_its_place_and_nothing_is_recorded(

@@ -576,6 +576,11 @@ class LogConformance(ABC):
             for minute in ("04", "05", "15", "20")
         }
         assert at == {"04": 1, "05": 3, "15": 3, "20": 4}
+        before = {
+            minute: log.reader().position_before(f"2026-01-01T12:{minute}:00.000000Z")
+            for minute in ("00", "05", "10", "20")
+        }
+        assert before == {"00": 1, "05": 1, "10": 3, "20": 4}
 
     def test_s19_the_configuration_in_force_at_a_position_is_the_last_one_loaded_by_then(
         self, log: Log

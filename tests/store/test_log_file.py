@@ -39,6 +39,42 @@ def test_the_writer_uses_wal_and_waits_for_the_disk(tmp_path: Path) -> None:
             assert pragma(log, "synchronous") == 2  # FULL
 
 
+def test_the_name_of_a_new_log_is_made_durable_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    fsync = os.fsync
+
+    def look(descriptor: int) -> None:
+        synced.append(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", look)
+    EventLog.open(tmp_path / "events.db").close()
+    assert synced == [tmp_path.stat().st_ino]
+
+
+def test_no_other_writer_can_come_between_what_an_append_reads_and_what_it_writes(tmp_path: Path) -> None:
+    path = tmp_path / "events.db"
+    with EventLog.open(path) as log:
+        other = sqlite3.connect(path, isolation_level=None, timeout=0)
+        refused: list[str] = []
+
+        def look(statement: str) -> None:
+            # SQLite calls this before each statement of the append.
+            if statement.startswith("SELECT coalesce(max(version)"):
+                try:
+                    other.execute("BEGIN IMMEDIATE")
+                except sqlite3.OperationalError as error:
+                    refused.append(str(error))
+
+        log._connection.set_trace_callback(look)
+        try:
+            log.append(stopped(1), expect={"daemon": 0})
+        finally:
+            log._connection.set_trace_callback(None)
+            other.close()
+    assert refused == ["database is locked"]
+
+
 def test_the_table_is_strict_and_its_sequence_is_never_used_again(tmp_path: Path) -> None:
     with EventLog.open(tmp_path / "events.db") as log:
         sql = log._connection.execute("SELECT sql FROM sqlite_schema WHERE name = 'events'").fetchone()[0]

@@ -258,6 +258,28 @@ def test_s15_the_view_as_of_an_event_is_what_it_was_when_that_event_was_the_last
             assert dump(connection) == lived[position]
 
 
+def test_s15_a_log_that_was_restored_and_went_another_way_is_not_answered_from_the_copies_of_before(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    copies = Copies(tmp_path / "copies")
+    tell(log, tmp_path, batches=6)
+    common = backup(paths[0], tmp_path / "restored.db").position
+    tell(log, tmp_path, seed=1)
+    moment = find(reader, common + 5)
+    copies.make(reader, find(reader, common))
+    copies.make(reader, moment)
+    with EventLog.open(tmp_path / "restored.db") as restored, restored.reader() as other:
+        tell(restored, tmp_path, seed=2)
+        assert copies.ready(other, find(other, common)) is not None  # so far they are one log
+        assert copies.ready(other, find(other, moment.seq)) is None
+        assert copies.start(other, find(other, moment.seq + 1)) == common
+        with (
+            closing(copies.open(other, find(other, moment.seq))) as as_of,
+            closing(Copies(tmp_path / "own").open(other, find(other, moment.seq))) as built,
+        ):
+            assert dump(as_of) == dump(built)
+
+
 def test_s16_the_log_is_the_outbox_a_started_attempt_is_recorded_once_and_open_until_its_end_is(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:

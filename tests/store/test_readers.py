@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from store import queries
-from store.errors import DatabaseReadOnlyError
+from store.backup import backup
+from store.errors import DatabaseIOError, DatabaseReadOnlyError
 from store.events import DaemonStopped
 from store.log import EventLog, Expect, LogReader, NewEvent
 from store.view import View
@@ -124,6 +125,32 @@ def test_readers_work_after_a_clean_stop_in_a_folder_that_they_cannot_write(
     def work() -> None:
         assert read_both(folder) == (20, 20)
 
+    without_write_access(folder, work)
+
+
+def test_who_may_only_read_can_take_a_backup_elsewhere_after_a_clean_stop(
+    folder: Path, writer: subprocess.Popen[str]
+) -> None:
+    writer.communicate("")
+
+    def work() -> None:
+        with tempfile.TemporaryDirectory() as elsewhere:
+            assert backup(folder / "events.db", Path(elsewhere, "backup.db")).position == 20
+
+    without_write_access(folder, work)
+
+
+def test_of_a_file_that_may_not_be_read_it_is_said(folder: Path) -> None:
+    EventLog.open(folder / "events.db").close()
+
+    def work() -> None:
+        (folder / "events.db").chmod(0)
+        with pytest.raises(DatabaseIOError, match="this user must be allowed to read it"):
+            LogReader.open(folder / "events.db")
+
+    if os.getuid() == 0:
+        for path in (folder, *folder.iterdir()):
+            os.chown(path, 65534, 65534)
     without_write_access(folder, work)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from store.catchup import catch_up
 from store.log import EventLog
+from store.projections import splits
 from store.rebuild import DEFERRED_INDEXES, _defer_indexes, build
 from store.testing_events import Story, record
 from store.testing_traces import record_made_up
@@ -70,6 +71,8 @@ def test_no_projection_would_use_an_index_that_is_missing_then(log_path: Path, t
         view.set_trace_callback(lambda text: statements.setdefault(_VALUE.sub("?", text), text))
         catch_up(view, reader)
         view.set_trace_callback(None)
+        for name, columns in splits._TABLES.items():
+            view.execute(f"CREATE TEMP TABLE {name} ({columns})")  # it had these, for one commit's news
         asked = [text for text in statements.values() if _looks_up(text)]
         without = [_plan(view, text) for text in asked]
         for statement in deferred:
@@ -80,8 +83,7 @@ def test_no_projection_would_use_an_index_that_is_missing_then(log_path: Path, t
 
 
 def _looks_up(statement: str) -> bool:
-    # The splits' own tables are gone by now; they hold what one commit brought.
-    return statement.lstrip().startswith(("SELECT", "UPDATE", "DELETE")) and "temp." not in statement
+    return re.search(r"\b(SELECT|UPDATE|DELETE)\b", statement) is not None
 
 
 def _plan(view: sqlite3.Connection, statement: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -349,6 +350,14 @@ def test_what_is_no_json_is_refused_by_name(store: Store, files: list[TracedFile
         store.record(files, replace(head(), metadata={"n": float("nan")}))
     with pytest.raises(InvalidAppendError, match=r"the trace of 'Odd\.lean' cannot be written"):
         store.record([TracedFile("Odd.lean", ("\ud800",), (), ())])
+    # The view's parser stops at 200: in the log it would stop the view for good.
+    deep = json.loads("[" * 300 + "]" * 300)
+    with pytest.raises(
+        InvalidAppendError, match=r"the trace of 'Odd\.lean' cannot be written.* nested very deep"
+    ):
+        store.record([TracedFile("Odd.lean", (), (), (), extra={"own": deep})])
+    with pytest.raises(InvalidAppendError, match=r"the metadata of .* cannot be written"):
+        store.record(files, replace(head(), metadata={"own": deep}))
     assert store.types() == {}
 
 

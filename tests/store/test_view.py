@@ -15,6 +15,7 @@ from store.errors import (
     DatabaseLockedError,
     DatabaseMissingError,
     LogClosedError,
+    LogError,
     MalformedEventError,
     UnknownEventError,
     ViewError,
@@ -363,6 +364,27 @@ def test_s11_a_rebuild_that_fails_leaves_the_old_view(
     with pytest.raises(DatabaseMissingError):
         rebuild(tmp_path / "nothing.db", paths[1])
     assert dump(paths[1]) == before
+
+
+def test_s11_a_rebuild_of_a_damaged_log_leaves_the_old_view_that_goes_further(
+    log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    tell(log, tmp_path)
+    rebuild(*paths)
+    before = dump(paths[1])
+    with closing(sqlite3.connect(paths[0])) as vandal, vandal:
+        vandal.execute("DROP TRIGGER blobs_no_update")
+        vandal.execute("UPDATE blobs SET content = x'00'")
+    with pytest.raises(
+        LogError, match=f"left as it is, up to event {reader.position()}.*was changed or cut short"
+    ):
+        rebuild(*paths)
+    assert dump(paths[1]) == before
+    assert list(tmp_path.glob("database.db.rebuild-*")) == []
+    paths[1].rename(tmp_path / "aside.db")  # as the message says, for whoever wants the shorter one
+    report = rebuild(*paths)
+    assert report.stopped is not None
+    assert 0 < report.position < reader.position()
 
 
 def test_a_large_scan_is_projected_and_counted(

@@ -30,6 +30,23 @@ def test_where_nobody_listens_the_remedy_is_to_start_the_daemon(tmp_path: Path) 
         request(paths(tmp_path), "GET", "/status")
 
 
+def test_a_daemon_that_goes_away_while_it_is_asked_does_not_run(tmp_path: Path) -> None:
+    with socket(AF_UNIX) as listener:
+        listener.bind(str(paths(tmp_path).socket))
+        listener.listen()
+
+        def go_away() -> None:
+            connection, _ = listener.accept()
+            connection.recv(1)
+            connection.close()  # with the rest unread: the other end is reset
+
+        thread = threading.Thread(target=go_away)
+        thread.start()
+        with pytest.raises(DaemonNotRunningError, match="unsorry run"):
+            request(paths(tmp_path), "GET", "/health")
+        thread.join()
+
+
 def test_a_socket_below_a_very_long_path_is_reached(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 100) / ("y" * 100)
     folder.mkdir(parents=True)

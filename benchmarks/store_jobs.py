@@ -1,0 +1,147 @@
+"""What jobs record of their work, for `benchmarks/store_history.py`: attempts, proofs and their verdicts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from store import events as ev
+from store.identity import proof_id, short_hash
+from store.testing_events import ALL_PASSED, CHECKS, PATCH, digest
+
+FOUND = 0.05
+FAILED = 0.02
+
+Event = tuple[str, ev.EventBody]
+"""A stream, and what is recorded in it."""
+
+
+class At(NamedTuple):
+    """The commit that a job works on."""
+
+    repository: str
+    sha: str
+
+    @property
+    def stream(self) -> str:
+        return f"repository:{self.repository}"
+
+
+def prove(at: At, sorries: Sequence[tuple[str, ev.SorryPlace]], rng: random.Random) -> list[Event]:
+    """One job for these sorrys; a proof that it finds is checked by a job of its own."""
+    job = f"prove-{short_hash(at.sha, sorries[0][0], str(len(sorries)))}"
+    events: list[Event] = [(f"job:{job}", started(at, job, "prove"))]
+    checks: list[Event] = []
+    for sorry, place in sorries:
+        found = rng.random() < FOUND
+        if found:
+            checks += _found(at, sorry, place, job, events, rng)
+        attempt = ev.AttemptFinished(
+            repository=at.repository,
+            branch="main",
+            sha=at.sha,
+            sorry=sorry,
+            blob=place.blob,
+            prover="tactics",
+            rung=0,
+            budget="60s/200n/10s/pantograph",
+            outcome="found" if found else rng.choice(["exhausted", "exhausted", "budget", "unsupported"]),
+            detail="",
+            nodes=rng.randrange(200),
+            repl_calls=rng.randrange(400),
+            seconds=round(rng.random() * 60, 3),
+            simulated=False,
+            job=job,
+        )
+        events.append((at.stream, attempt))
+    if rng.random() < FAILED:
+        end: ev.EventBody = ev.JobFailed(
+            job=job,
+            attempt=1,
+            reason="crashed",
+            message="the REPL ended with 137",
+            remedy="give the job more memory",
+            deterministic=False,
+            retry_at=datetime(2026, 1, 1, tzinfo=UTC),
+            seconds=12.5,
+            peak_rss_bytes=3 << 30,
+        )
+    else:
+        end = succeeded(job, 41.0, {"found": 0, "exhausted": len(sorries)})
+    return [*events, (f"job:{job}", end), *checks]
+
+
+def _found(
+    at: At, sorry: str, place: ev.SorryPlace, job: str, events: list[Event], rng: random.Random
+) -> list[Event]:
+    text = f"simpa using {place.declaration}_aux"
+    proof = proof_id(sorry, place.blob, text)
+    stream = f"proof:{proof}"
+    body = ev.ProofFound(
+        proof=proof,
+        sorry=sorry,
+        repository=at.repository,
+        branch="main",
+        sha=at.sha,
+        path=place.path,
+        blob=place.blob,
+        byte_start=place.byte_start,
+        byte_end=place.byte_end,
+        declaration=place.declaration,
+        declaration_text_hash=short_hash(place.declaration, text),
+        replacement=text,
+        tactics=(text,),
+        prover="tactics",
+        rung=0,
+        toolchain="leanprover/lean4:v4.29.1",
+        simulated=False,
+        job=job,
+    )
+    events.append((stream, body))
+    check = f"check-{proof}"
+    common = {"proof": proof, "sorry": sorry, "job": check}
+    outcome = rng.random()
+    verdict: ev.EventBody
+    if outcome < 0.7:
+        verdict = ev.ProofVerified(
+            **common, checks=ALL_PASSED, not_checked=("kernel",), axioms=("propext",), patch=digest(PATCH)
+        )
+    elif outcome < 0.9:
+        verdict = ev.ProofChecked(
+            **common, checks=CHECKS, not_checked=("axioms",), patch=digest(PATCH), simulated=False
+        )
+    else:
+        verdict = ev.ProofRejected(
+            **common,
+            step="axioms",
+            reason="it rests on sorryAx",
+            checks=CHECKS,
+            conditional_on=("0" * 16,),
+            simulated=False,
+        )
+    return [
+        (f"job:{check}", started(at, check, "check")),
+        (stream, verdict),
+        (f"job:{check}", succeeded(check, 8.0, {"verdict": verdict.type})),
+    ]
+
+
+def started(at: At, job: str, kind: str) -> ev.JobStarted:
+    return ev.JobStarted(
+        job=job,
+        kind=kind,
+        attempt=1,
+        repository=at.repository,
+        branch="main",
+        sha=at.sha,
+        describes=f"{kind} of main at {at.sha[:9]}",
+        simulated=False,
+    )
+
+
+def succeeded(job: str, seconds: float, summary: dict[str, Any]) -> ev.JobSucceeded:
+    return ev.JobSucceeded(
+        job=job, attempt=1, seconds=seconds, peak_rss_bytes=96 << 20, summary=summary, simulated=False
+    )
