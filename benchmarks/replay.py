@@ -1,6 +1,6 @@
 """Replay the last real commits of git repositories through the real daemon, one by one, and measure it.
 
-    python benchmarks/replay.py --commits 20 [--folder DIR] [--json FILE] [NAME=]REPOSITORY ...
+    python -m benchmarks.replay --commits 20 [--folder DIR] [--json FILE] [NAME=]REPOSITORY ...
 
 REPOSITORY is any git directory; it is only read. Each gets a bare remote in the folder (objects shared with the
 source) whose default branch is set N first-parent commits back. A daemon watches them all (no Lean), imports the

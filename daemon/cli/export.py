@@ -54,8 +54,6 @@ def leandojo(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    if compat and as_imported:
-        raise typer.BadParameter("give one of --compat and --as-imported", param_hint="--as-imported")
     if every_commit and (compat or as_imported):
         raise typer.BadParameter(
             "--compat and --as-imported have every commit already", param_hint="--every-commit"
@@ -66,7 +64,10 @@ def leandojo(
     from store.leandojo.exporting import Mode, export_leandojo
     from store.reader import LogReader
 
-    mode = Mode.COMPAT if compat else Mode.AS_IMPORTED if as_imported else Mode.FOR_LIFE
+    if as_imported:
+        mode = Mode.AS_IMPORTED_COMPAT if compat else Mode.AS_IMPORTED
+    else:
+        mode = Mode.COMPAT if compat else Mode.FOR_LIFE
     with view(place) as database, LogReader.open(place.paths.events_db) as log:
         report = export_leandojo(
             out.absolute(),

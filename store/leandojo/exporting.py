@@ -45,6 +45,7 @@ class Mode(enum.Enum):
     FOR_LIFE = "for life"
     COMPAT = "compat"
     AS_IMPORTED = "as imported"
+    AS_IMPORTED_COMPAT = "as imported, compat"
 
 
 class NotAnImportError(LogError):
@@ -93,7 +94,7 @@ def export_leandojo(
 
     Raises:
         NothingToExportError: no such trace is known.
-        NotAnImportError: `Mode.AS_IMPORTED`, and a trace is no import, or several do not make one.
+        NotAnImportError: an import is to be given back, and a trace is no import, or several do not make one.
         NotReplaceableError: something lies at `out` that no export made.
         LogError: the disk refused, or a payload is damaged; `out` is as it was.
     """
@@ -126,7 +127,7 @@ def export_chosen(
     with replaced(out, marker) as folder:
         with ExitStack() as held:
             source = _Source(log, view, mode, folder, held)
-            if mode is Mode.AS_IMPORTED:
+            if mode in (Mode.AS_IMPORTED, Mode.AS_IMPORTED_COMPAT):
                 _give_back(source, chosen, report)
             else:
                 _merge(source, chosen, report, with_database=with_database)
@@ -252,7 +253,8 @@ def _give_back(source: _Source, chosen: Sequence[Chosen], report: ExportReport) 
     traces = [source.open(item) for item in chosen]
     forms = Counter("none" if trace.manifest is None else trace.manifest.form for trace in traces)
     if forms.keys() == {"database"}:
-        _write_database(source, traces, source.create(DATABASE_FILE), infinity=True)
+        infinity = source.mode is Mode.AS_IMPORTED_COMPAT
+        _write_database(source, traces, source.create(DATABASE_FILE), infinity=infinity)
     elif forms == {"dataset": 1}:
         _give_back_folder(source, traces[0], report)
     else:

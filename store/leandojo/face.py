@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 from store.curriculum import curriculum, difficulty, rating
 from store.errors import LogError, translated
 from store.leandojo import compat as leandojo
-from store.leandojo.backing import Backing, identity, written_whole
+from store.leandojo.backing import Backing, identity, uncollected, written_whole
 from store.leandojo.choosing import in_order
 from store.leandojo.exporting import Mode, export_chosen, write_database
 from store.leandojo.models import Theorem
@@ -146,6 +146,10 @@ class DynamicDatabase:
         """
         if not repositories:
             raise ValueError("no repository to export; give some of `repositories`")
+        with uncollected():
+            self._export(repositories, Path(output_path).absolute(), compat=compat)
+
+    def _export(self, repositories: Sequence[Repository], out: Path, *, compat: bool) -> None:
         self._backing.record_changes(self.repositories)
         absent = [repo for repo in repositories if identity(repo) not in self._backing.recorded]
         if absent:
@@ -153,7 +157,6 @@ class DynamicDatabase:
                 f"Repository '{absent[0].url}' with commit '{absent[0].commit}' is not in the database; add it first "
                 "(`add_repository`)"
             )
-        out = Path(output_path).absolute()
         with translated(out):
             out.parent.mkdir(parents=True, exist_ok=True)
         with self._backing.reading() as (log, view):
@@ -248,8 +251,8 @@ class DynamicDatabase:
         if file_path is None and self.json_path is None:
             raise ValueError("this database was not opened from a file: give to_json a path")
         path = Path(file_path if file_path is not None else str(self.json_path))
-        self._backing.record_changes(self.repositories)
-        with translated(path):
+        with uncollected(), translated(path):
+            self._backing.record_changes(self.repositories)
             path.parent.mkdir(parents=True, exist_ok=True)
             with self._backing.reading() as (log, view), written_whole(path) as out:
                 chosen = self._backing.chosen(view, self.repositories)

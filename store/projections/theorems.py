@@ -182,7 +182,7 @@ class _Branch:
     def change(self, lineage: _Lineage | None, step: TheoremStep, after: TheoremAfter) -> None:
         """Take over what a step tells of one that stays. One that was not known is adopted with it."""
         if lineage is not None:
-            self._renew(lineage.theorem, ",".join(step.steps), after)
+            self._renew(lineage, ",".join(step.steps), after)
         elif step.before is not None:
             identity = self._free(
                 theorem_id(self.body.repository, step.before.name, step.before.statement_hash)
@@ -221,12 +221,12 @@ class _Branch:
             if leaving.get(identity):
                 lineage = leaving[identity].pop()
                 if lineage.path != sight.after.path:
-                    self._renew(lineage.theorem, "file_moved", sight.after)
+                    self._renew(lineage, "file_moved", sight.after)
                 continue
             returned = self._returned(identity, sight.after.path) if some_deleted else None
             if returned is not None:
                 moved = ",file_moved" if returned.path != sight.after.path else ""
-                self._renew(returned.theorem, f"returned{moved}", sight.after)
+                self._renew(returned, f"returned{moved}", sight.after)
                 continue
             theorem = self._free(identity, ids)
             ids.add(theorem)
@@ -263,25 +263,26 @@ class _Branch:
 
     # --- rows -----------------------------------------------------------------------------------------------
 
-    def _renew(self, theorem: str, steps: str, after: TheoremAfter) -> None:
+    def _renew(self, lineage: _Lineage, steps: str, after: TheoremAfter) -> None:
+        changed = {
+            "state": "present",
+            "kind": after.kind,
+            "statement": after.statement,
+            "statement_hash": after.statement_hash,
+            "text_hash": after.text_hash,
+            "path": after.path,
+            "last_sha": self.body.sha,
+        }
+        # Most have another proof and nothing else: SQLite writes the indexes of every column that is named here.
+        identity = self.identity(after)
+        if (identity, after.name) != (lineage.identity, lineage.name):
+            changed |= {"identity": identity, "name": after.name}
         self.db.execute(
-            "UPDATE theorems SET identity = ?, state = 'present', name = ?, kind = ?, statement = ?, "
-            "statement_hash = ?, text_hash = ?, path = ?, last_sha = ?, versions = versions + 1 "
+            f"UPDATE theorems SET {', '.join(f'{name} = ?' for name in changed)}, versions = versions + 1 "
             f"WHERE {_BRANCH} AND theorem = ?",
-            (
-                self.identity(after),
-                after.name,
-                after.kind,
-                after.statement,
-                after.statement_hash,
-                after.text_hash,
-                after.path,
-                self.body.sha,
-                *self.where,
-                theorem,
-            ),
+            (*changed.values(), *self.where, lineage.theorem),
         )
-        self._versions([(theorem, steps, _Sight(after, self.body.sha))])
+        self._versions([(lineage.theorem, steps, _Sight(after, self.body.sha))])
 
     def _insert(self, rows: Sequence[tuple[str, str, _Sight]], *, state: str = "present") -> None:
         self.db.executemany(

@@ -28,6 +28,9 @@ class Folder(Protocol):
     def unsorry(self, *arguments: str, **options: Any) -> Any: ...
 
 
+ROOT = Path(__file__).resolve().parents[2]
+
+
 def trace(
     folder: Folder, *, seed: int = 0, sha: str = "1" * 40, name: str = "one", simulated: bool = False
 ) -> int:
@@ -117,9 +120,18 @@ def test_an_import_comes_back_as_it_was(folder: Folder) -> None:
     data = database(Random(7), repositories=2, odd=False)
     (folder.root / "in.json").write_text(json.dumps(data), encoding="utf-8")
     assert folder.unsorry("import", "leandojo", "in.json").code == 0
-    answer = folder.unsorry("export", "leandojo", "out", "--as-imported")
+    answer = folder.unsorry("export", "leandojo", "out", "--as-imported", "--compat")
     assert answer.code == 0, answer.err
     assert json.loads((folder.root / "out" / "dynamic_database.json").read_text(encoding="utf-8")) == data
+
+
+def test_an_import_comes_back_as_json_that_every_parser_reads(folder: Folder) -> None:
+    source = ROOT / "examples" / "leandojo" / "dynamic_database.json"
+    assert "Infinity" in source.read_text(encoding="utf-8")
+    assert folder.unsorry("import", "leandojo", str(source)).code == 0
+    assert folder.unsorry("export", "leandojo", "out", "--as-imported").code == 0
+    text = (folder.root / "out" / "dynamic_database.json").read_text(encoding="utf-8")
+    assert text == source.read_text(encoding="utf-8").replace("Infinity", "null").rstrip("\n")
 
 
 def test_compat_is_leandojo_s_own_split(folder: Folder) -> None:
@@ -129,7 +141,7 @@ def test_compat_is_leandojo_s_own_split(folder: Folder) -> None:
     assert [document["theorems"][f"random/{side}"] for side in ("train", "val", "test")] == [16, 4, 4]
 
 
-@pytest.mark.parametrize("options", [["--compat", "--as-imported"], ["--compat", "--every-commit"]])
+@pytest.mark.parametrize("options", [["--as-imported", "--every-commit"], ["--compat", "--every-commit"]])
 def test_options_that_exclude_each_other_are_refused(folder: Folder, options: list[str]) -> None:
     trace(folder)
     assert folder.unsorry("export", "leandojo", "out", *options).code == 2

@@ -48,7 +48,7 @@ class Store:
         )
 
     def give_back(self, *repositories: str) -> Path:
-        self.export(self.root / "back", Mode.AS_IMPORTED, *repositories)
+        self.export(self.root / "back", Mode.AS_IMPORTED_COMPAT, *repositories)
         return self.root / "back"
 
     def export(self, out: Path, mode: Mode, *repositories: str) -> ExportReport:
@@ -144,7 +144,7 @@ def test_of_two_imports_each_comes_back_alone(tmp_path: Path) -> None:
     files = write_dataset(tmp_path / "dataset", Random(7), merged=2)
     merged = store.take(tmp_path / "dataset").traces[0].head.repository
     assert read(store.give_back("github.com/Demo/r0") / "dynamic_database.json") == as_written(data)
-    store.export(tmp_path / "folder", Mode.AS_IMPORTED, merged)
+    store.export(tmp_path / "folder", Mode.AS_IMPORTED_COMPAT, merged)
     assert read(tmp_path / "folder/random/train.json") == files["random/train.json"]
 
 
