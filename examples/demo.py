@@ -29,6 +29,7 @@ from daemon.lock import holder
 from daemon.paths import Paths, paths_from_config
 from pipeline.lean.backend import find_lean
 from store import queries
+from store.errors import DatabaseMissingError
 from store.log import LogReader, StoredEvent
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -150,7 +151,10 @@ class Teller:
     def tell(self) -> None:
         if not self.paths.events_db.exists():
             return
-        reader = LogReader.open(self.paths.events_db)
+        try:
+            reader = LogReader.open(self.paths.events_db)
+        except DatabaseMissingError:
+            return  # the daemon is just beginning it
         try:
             for event in reader.read(after=self.position):
                 self.position = event.seq

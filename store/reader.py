@@ -14,7 +14,7 @@ from typing import Any
 
 from store import blobs
 from store.envelope import COLUMNS, StoredEvent
-from store.errors import LogClosedError, LogVersionError, NotALogError, translated
+from store.errors import DatabaseMissingError, LogClosedError, LogVersionError, NotALogError, translated
 from store.readonly import connect_readonly
 
 APPLICATION_ID = 0x756E_7372  # "unsr", which `file` and SQLite tools can show
@@ -28,10 +28,13 @@ def check_identity(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse a file that is not an event log of ours, or a newer one.
 
     Raises:
+        DatabaseMissingError: the file is empty: a daemon is just beginning it, or was killed as it did.
         NotALogError: it is some other database.
         LogVersionError: a newer version of this program wrote it.
     """
     application = connection.execute("PRAGMA application_id").fetchone()[0]
+    if application == 0 and not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+        raise DatabaseMissingError(f"{path}: empty, no log was begun in it yet; start the daemon (`unsorry run`)")
     if application != APPLICATION_ID:
         raise NotALogError(
             f"{path}: not an unsorry event log (application id {application:#x}); check the state folder"
