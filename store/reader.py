@@ -34,7 +34,9 @@ def check_identity(connection: sqlite3.Connection, path: Path) -> None:
     """
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application == 0 and not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-        raise DatabaseMissingError(f"{path}: empty, no log was begun in it yet; start the daemon (`unsorry run`)")
+        raise DatabaseMissingError(
+            f"{path}: empty, no log was begun in it yet; start the daemon (`unsorry run`)"
+        )
     if application != APPLICATION_ID:
         raise NotALogError(
             f"{path}: not an unsorry event log (application id {application:#x}); check the state folder"

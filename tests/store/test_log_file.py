@@ -234,7 +234,9 @@ def test_reading_does_not_hold_a_transaction_between_batches(tmp_path: Path) -> 
         assert busy == 0
 
 
-def test_a_file_in_which_no_log_was_begun_yet_is_called_so_and_the_next_start_begins_it(tmp_path: Path) -> None:
+def test_a_file_in_which_no_log_was_begun_yet_is_called_so_and_the_next_start_begins_it(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "events.db"
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode = WAL")  # what a daemon leaves that is killed here
