@@ -214,7 +214,7 @@ def test_time_grows_in_step_with_a_line_of_any_shape(shape: bytes) -> None:
         return time.process_time() - started
 
     small = min(seconds(10_000) for _ in range(3))
-    # Eight times the size: a quadratic reader takes 64 times as long. The best of three, for a busy machine adds to any.
+    # Eight times the size: a quadratic reader takes 64 times as long. Best of three: a busy machine adds to any.
     assert min(seconds(80_000) for _ in range(3)) < 24 * small + 0.05
 
 
