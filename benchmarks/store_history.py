@@ -223,6 +223,8 @@ class _Repository:
             base=base,
             include=("**/*.lean",),
             exclude=(),
+            toolchain="",
+            manifest="",
             files_scanned=n_files,
             files_removed=0,
             files_failed=0,

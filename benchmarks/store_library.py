@@ -294,6 +294,8 @@ def _commit_scanned(commit: str, base: str | None, n_files: int) -> ev.CommitSca
         base=base,
         include=("**/*.lean",),
         exclude=(),
+        toolchain="",
+        manifest="",
         files_scanned=n_files,
         files_removed=0,
         files_failed=0,

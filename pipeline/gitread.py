@@ -89,6 +89,15 @@ class Mirror:
             if mode in _REGULAR:
                 yield _tree_file(path, blob)
 
+    def at_root(self, sha: str, name: str) -> TreeFile | None:
+        """The regular file of this name at a commit's root, if there is one."""
+        for entry in _fields(self._git("ls-tree", "-z", "--full-tree", sha, "--", name)):
+            about, _, path = entry.partition(b"\t")
+            mode, _, blob = about.decode("ascii").split(" ")
+            if mode in _REGULAR:
+                return _tree_file(path, blob)
+        return None
+
     def changes(self, base: str, sha: str) -> Changes:
         """What changed from `base` to `sha`; a rename is one file gone and one present."""
         output = self._git("diff-tree", "-r", "-z", "--no-renames", "--no-ext-diff", base, sha)

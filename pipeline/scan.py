@@ -52,6 +52,7 @@ from store.theoremlife import TheoremStep, counted, follow
 
 MOST_BYTES = 16 * 1024 * 1024
 """A larger file is reported and not read: no source that people write is so long."""
+MOST_TOOLCHAIN_BYTES = 1024
 _PROGRESS_EVERY_S = 0.5
 
 
@@ -99,8 +100,13 @@ def _living(raw: dict[str, Any]) -> LivingSorry:
 
 @dataclass(slots=True)
 class _Work:
-    """What is to be read and what is gone; `earlier` are the blobs of what stood in these files before, by path."""
+    """What is to be read and what is gone; `earlier` are the blobs of what stood in these files before, by path.
 
+    `toolchain` and `manifest` are as in `commit_scanned`.
+    """
+
+    toolchain: str
+    manifest: str
     present: list[TreeFile] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     earlier: dict[str, str] = field(default_factory=dict)
@@ -205,7 +211,22 @@ def _work(mirror: Mirror, parameters: Parameters) -> _Work:
     # What the sorrys say goes before all: it is the version that they were recorded in.
     before = before | {item.place.path: item.place.blob for item in parameters.living}
     earlier = {path: blob for path, blob in sorted(before.items()) if path in affected}
-    return _Work(sorted(present, key=lambda item: item.path), sorted(gone), earlier)
+    manifest = mirror.at_root(sha, "lake-manifest.json")
+    return _Work(
+        toolchain=_toolchain(mirror, sha),
+        manifest="" if manifest is None else manifest.blob,
+        present=sorted(present, key=lambda item: item.path),
+        gone=sorted(gone),
+        earlier=earlier,
+    )
+
+
+def _toolchain(mirror: Mirror, sha: str) -> str:
+    """The text of the commit's `lean-toolchain`. What is no line of text names no toolchain that anybody has."""
+    file = mirror.at_root(sha, "lean-toolchain")
+    data = b"" if file is None else mirror.read(file.blob, most_bytes=MOST_TOOLCHAIN_BYTES)
+    text = "" if isinstance(data, int) else data.decode("utf-8", "replace").strip()
+    return text if text.isprintable() else ""
 
 
 class _Progress:
@@ -338,6 +359,8 @@ def _commit_event(parameters: Parameters, work: _Work, *, failed: int, seconds: 
         base=parameters.base,
         include=parameters.include,
         exclude=parameters.exclude,
+        toolchain=work.toolchain,
+        manifest=work.manifest,
         files_scanned=len(work.present),
         files_removed=len(work.gone),
         files_failed=failed,

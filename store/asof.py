@@ -142,7 +142,7 @@ class Copies:
         Raises:
             LogError: as `open`.
         """
-        from store.rebuild import remove
+        from store.building import remove
 
         target = self._path(log, moment.seq)
         temporary = target.with_name(f"{target.name}.making-{os.getpid()}-{threading.get_ident()}")
@@ -213,7 +213,7 @@ def _event(log: LogReader, seq: int) -> StoredEvent:
 
 
 def _built(target: Path, log: LogReader, *, upto: int) -> None:
-    from store.rebuild import build
+    from store.building import build
 
     stopped = build(target, log, upto=upto, polls=[])
     if stopped is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from store import schema
@@ -67,9 +67,16 @@ def check_log(connection: sqlite3.Connection, log: LogReader) -> None:
 
 
 def catch_up(
-    connection: sqlite3.Connection, log: LogReader, *, upto: int | None = None, batch: int = 1000
+    connection: sqlite3.Connection,
+    log: LogReader,
+    *,
+    upto: int | None = None,
+    batch: int = 1000,
+    concerns: Callable[[str], bool] | None = None,
 ) -> int:
     """Apply everything after the checkpoint (as far as `upto`); return the new position.
+
+    With `concerns` only events whose type it holds for: the others are another's to apply.
 
     Raises:
         UnknownEventError, MalformedEventError, BlobMissingError, BlobCorruptError: an event cannot be
@@ -78,18 +85,22 @@ def catch_up(
     position = read_checkpoint(connection).seq
     events = log.read(after=position, upto=upto)
     while chunk := tuple(itertools.islice(events, batch)):
-        position = _apply_all(connection, log, chunk)
+        ours = chunk if concerns is None else [event for event in chunk if concerns(event.type)]
+        _apply_all(connection, log, ours, last=chunk[-1])
+        position = chunk[-1].seq
     return position
 
 
-def _apply_all(connection: sqlite3.Connection, log: LogReader, events: Sequence[StoredEvent]) -> int:
+def _apply_all(
+    connection: sqlite3.Connection, log: LogReader, events: Sequence[StoredEvent], *, last: StoredEvent
+) -> None:
     applied = 0
     connection.execute("BEGIN IMMEDIATE")
     try:
         for event in events:
             apply(connection, event, read_body(event), log)
             applied += 1
-        _move(connection, events[-1])
+        _move(connection, last)
         connection.execute("COMMIT")
     except LogError as stop:
         # The event may have left half of its rows: begin again, and end before it.
@@ -100,7 +111,6 @@ def _apply_all(connection: sqlite3.Connection, log: LogReader, events: Sequence[
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-    return events[-1].seq
 
 
 def _stop(

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import AwareDatetime
 
+from store.build_events import ProjectBuilt
 from store.event_body import BlobRef, Digest, EventBody, Part, Sha
 from store.model_events import CheckpointPromoted, CheckpointSaved, EvaluationFinished
 from store.trace_events import CommitTraced, FileTraced, TracedFileRemoved, TraceWithdrawn
@@ -210,16 +211,20 @@ class CommitScanned(EventBody):
     """All Lean files of a commit are accounted for; the sorry events of the commit stand before this one.
 
     `include` and `exclude` are the path patterns that it was scanned with: with others it is scanned again.
+    `toolchain` is the text of the `lean-toolchain` at the root ("" without one), `manifest` the git blob of
+    `lake-manifest.json` ("" without one); None where an older version did not look.
     """
 
     type: ClassVar[str] = "commit_scanned"
-    schema_version: ClassVar[int] = 2
+    schema_version: ClassVar[int] = 3
     repository: str
     branch: str
     sha: Sha
     base: Sha | None
     include: tuple[str, ...]
     exclude: tuple[str, ...]
+    toolchain: str | None
+    manifest: str | None
     files_scanned: int
     files_removed: int
     files_failed: int
@@ -362,6 +367,13 @@ class JobInterrupted(EventBody):
     job: str
     attempt: int
     reason: str
+
+
+class JobReleased(EventBody):
+    """Somebody asked that a job which failed for good, or waits for its next attempt, is tried again now."""
+
+    type: ClassVar[str] = "job_released"
+    job: str
 
 
 # --- proving ----------------------------------------------------------------------------------------------
@@ -510,6 +522,8 @@ AnyEvent = (
     | JobSucceeded
     | JobFailed
     | JobInterrupted
+    | JobReleased
+    | ProjectBuilt
     | AttemptFinished
     | ProofFound
     | ProofChecked

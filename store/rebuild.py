@@ -12,40 +12,19 @@ was not finished is never used. Then it takes the old one's place:
 
 from __future__ import annotations
 
-import gc
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from store import schema
-from store.catchup import STATEMENTS, catch_up, check_log, read_checkpoint
+from store.building import PollRow, build, remove
+from store.catchup import check_log, read_checkpoint
 from store.errors import LogError, translated
 from store.lock import WriterLock
 from store.reader import LogReader
 from store.readonly import BUSY_TIMEOUT_S, connect_readonly, uri
 from store.view import check_schema
-
-PollRow = tuple[str, str, str, str, str | None]
-
-DEFERRED_INDEXES = frozenset(
-    {
-        "commits_by_state",
-        "ix_declarations_name",
-        "ix_jobs_state",
-        "ix_proofs_state",
-        "ix_sorries_state",
-        "jobs_by_start",
-        "premises_by_name",
-        "sorries_by_branch",
-        "sorries_by_path",
-        "traced_theorems_by_name",
-    }
-)
-"""The indexes that only questions use and no projection: a rebuild makes them at its end, from sorted rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,66 +67,6 @@ def rebuild(log_path: Path, database_path: Path) -> RebuildReport:
     return RebuildReport(position, time.monotonic() - started, len(polls), stopped)
 
 
-def build(target: Path, log: LogReader, *, upto: int, polls: list[PollRow]) -> str | None:
-    """Build a view as of event `upto` in a new file; return what stopped it before, if anything.
-
-    The file is complete and fsynced when this returns, and has no -wal.
-    """
-    with translated(target):
-        connection = sqlite3.connect(
-            uri(target, mode="rwc"), uri=True, isolation_level=None, cached_statements=STATEMENTS
-        )
-        try:
-            # Nobody else knows the file and an unfinished one is thrown away. The journal is still needed, in
-            # memory, because an event that cannot be applied rolls its batch back.
-            connection.execute("PRAGMA journal_mode = MEMORY")
-            connection.execute("PRAGMA synchronous = OFF")
-            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            connection.execute("PRAGMA cache_size = -65536")
-            schema.create(connection)
-            deferred = _defer_indexes(connection)
-            connection.executemany("INSERT INTO poll_states VALUES (?, ?, ?, ?, ?)", polls)
-            stopped = None
-            try:
-                with _no_garbage_collection():
-                    catch_up(connection, log, upto=upto, batch=20000)
-            except LogError as stop:
-                if read_checkpoint(connection).stopped_seq is None:
-                    raise  # not an event that cannot be projected: the log itself, or the disk
-                stopped = str(stop)
-            for statement in deferred:
-                connection.execute(statement)
-        finally:
-            connection.close()
-    descriptor = os.open(target, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    return stopped
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Do not look for cycles: a projection makes none, and looking is a twentieth of a rebuild."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-def _defer_indexes(connection: sqlite3.Connection) -> list[str]:
-    """Drop the indexes that the projections do not read; return the statements that make them again."""
-    found = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL")
-    deferred = {name: sql for name, sql in found if name in DEFERRED_INDEXES}
-    for name in deferred:
-        connection.execute(f'DROP INDEX "{name}"')
-    return list(deferred.values())
-
-
 def beside(database_path: Path, purpose: str) -> Path:
     """Return the name of this process's temporary file in the view's folder."""
     return database_path.with_name(f"{database_path.name}.{purpose}-{os.getpid()}")
@@ -157,15 +76,9 @@ def sweep(database_path: Path) -> None:
     """Remove what killed rebuilds and verifications left; files of processes that live are theirs."""
     for purpose in ("rebuild", "verify"):
         for path in database_path.parent.glob(f"{database_path.name}.{purpose}-*"):
-            owner = path.name.partition(f".{purpose}-")[2]
+            owner = path.name.partition(f".{purpose}-")[2].partition(".")[0]
             if owner.isdigit() and not Path("/proc", owner).exists():
                 remove(path)
-
-
-def remove(temporary: Path) -> None:
-    """Remove a temporary database and what SQLite may have put beside it."""
-    for suffix in ("", "-journal", "-wal", "-shm"):
-        temporary.with_name(temporary.name + suffix).unlink(missing_ok=True)
 
 
 def _install(temporary: Path, database_path: Path) -> None:

@@ -72,6 +72,8 @@ class BranchRow:
     scanned_seq: int | None
     scanned_include: list[str]
     scanned_exclude: list[str]
+    toolchain: str | None
+    manifest: str | None
     rewrites: int
 
 

@@ -41,7 +41,8 @@ class Branch(SQLModel, table=True):
 
     `state`: live, deleted, or unwatched (it is there and the watchlist does not ask for it). `rewrites` counts
     force-pushes. `scanned_seq` is the log position of the newest scan, `scanned_include_json` and
-    `scanned_exclude_json` the path patterns that it had.
+    `scanned_exclude_json` the path patterns that it had, `toolchain` the text of its `lean-toolchain` ("" without one)
+    and `manifest` the blob of its `lake-manifest.json`; None where nothing was scanned or the scan did not look.
     """
 
     __tablename__: ClassVar[str] = "branches"
@@ -53,6 +54,8 @@ class Branch(SQLModel, table=True):
     scanned_seq: int | None = Field(default=None, sa_type=Integer)
     scanned_include_json: str = Field(default="[]", sa_type=Text)
     scanned_exclude_json: str = Field(default="[]", sa_type=Text)
+    toolchain: str | None = Field(default=None, sa_type=Text)
+    manifest: str | None = Field(default=None, sa_type=Text)
     rewrites: int = Field(default=0, sa_type=Integer)
 
 
@@ -78,6 +81,25 @@ class Commit(SQLModel, table=True):
     files_scanned: int | None = Field(default=None, sa_type=Integer)
     files_failed: int | None = Field(default=None, sa_type=Integer)
     seconds: float | None = Field(default=None, sa_type=REAL)
+
+
+class Build(SQLModel, table=True):
+    """A commit that lake has built, as of its newest build. The compiled files themselves are cache and may be gone.
+
+    `dependencies` is the key of the packages that it was built with, `modules_failed_json` what did not build.
+    """
+
+    __tablename__: ClassVar[str] = "builds"
+    repository: str = Field(primary_key=True, sa_type=Text)
+    sha: str = Field(primary_key=True, sa_type=Text)
+    seq: int = Field(sa_type=Integer)
+    branch: str = Field(sa_type=Text)
+    toolchain: str = Field(sa_type=Text)
+    dependencies: str = Field(sa_type=Text)
+    modules_failed_json: str = Field(sa_type=Text)
+    size_bytes: int = Field(sa_type=Integer)
+    seconds: float = Field(sa_type=REAL)
+    built_at: str = Field(sa_type=Text)
 
 
 class File(SQLModel, table=True):

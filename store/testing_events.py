@@ -167,6 +167,8 @@ def commit_scanned(commit: str, *, base: str | None = None, branch: str = BRANCH
         base=base,
         include=("**/*.lean",),
         exclude=(),
+        toolchain="",
+        manifest="",
         files_scanned=1,
         files_removed=0,
         files_failed=0,

@@ -29,7 +29,14 @@ def _commit_scanned_1(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "include": ["**/*.lean"], "exclude": []}
 
 
-UPCASTS: Mapping[tuple[str, int], Upcast] = MappingProxyType({("commit_scanned", 1): _commit_scanned_1})
+def _commit_scanned_2(data: dict[str, Any]) -> dict[str, Any]:
+    # Version 2 did not look which Lean the commit is for; the tip is scanned once more and says it.
+    return {**data, "toolchain": None, "manifest": None}
+
+
+UPCASTS: Mapping[tuple[str, int], Upcast] = MappingProxyType(
+    {("commit_scanned", 1): _commit_scanned_1, ("commit_scanned", 2): _commit_scanned_2}
+)
 """All steps that this version knows."""
 
 

@@ -20,11 +20,12 @@ from typing import Any
 from sqlalchemy import Table
 
 from store import schema
+from store.building import build, remove
 from store.catchup import check_log, read_checkpoint
 from store.errors import ViewError, translated
 from store.reader import LogReader
 from store.readonly import connect_readonly
-from store.rebuild import beside, build, remove, sweep
+from store.rebuild import beside, sweep
 from store.view import check_schema
 
 SHOWN_PER_TABLE = 20

@@ -115,6 +115,8 @@ def _batch(spec: JobSpec, reporter: Reporter, *, repository: str | None) -> list
         base=None,
         include=tuple(spec.parameters["include"]),
         exclude=tuple(spec.parameters["exclude"]),
+        toolchain="",
+        manifest="",
         files_scanned=1,
         files_removed=0,
         files_failed=0,

@@ -12,10 +12,12 @@ from types import MappingProxyType
 from typing import Any
 
 from store import events as ev
+from store.build_events import ProjectBuilt
 from store.envelope import StoredEvent
 from store.errors import MalformedEventError
 from store.model_events import CheckpointPromoted, CheckpointSaved, EvaluationFinished
 from store.projections import (
+    builds,
     jobs,
     models,
     proofs,
@@ -81,6 +83,8 @@ HANDLERS: Mapping[type[ev.EventBody], Handler] = MappingProxyType(
         ev.JobSucceeded: jobs.job_succeeded,
         ev.JobFailed: jobs.job_failed,
         ev.JobInterrupted: jobs.job_interrupted,
+        ev.JobReleased: jobs.job_released,
+        ProjectBuilt: builds.project_built,
         ev.AttemptFinished: proofs.attempt_finished,
         ev.ProofFound: proofs.proof_found,
         ev.ProofChecked: proofs.proof_checked,

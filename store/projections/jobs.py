@@ -82,3 +82,12 @@ def job_interrupted(db: sqlite3.Connection, event: StoredEvent, body: ev.JobInte
         "UPDATE jobs SET state = 'interrupted', ended_at = ?, reason = ? WHERE job = ? AND attempt = ?",
         (event.recorded_at, body.reason, body.job, body.attempt),
     )
+
+
+def job_released(db: sqlite3.Connection, _event: StoredEvent, body: ev.JobReleased) -> None:
+    """Let the plan decide anew; a job that runs or ended well is not touched."""
+    db.execute(
+        "UPDATE jobs SET state = 'released', deterministic = 0, retry_at = NULL "
+        "WHERE job = ? AND state IN ('failed', 'interrupted')",
+        (body.job,),
+    )

@@ -84,9 +84,18 @@ def commit_scanned(db: sqlite3.Connection, event: StoredEvent, body: ev.CommitSc
         (body.files_scanned, body.files_failed, body.seconds, body.repository, body.branch, body.sha),
     )
     db.execute(
-        "UPDATE branches SET scanned = ?, scanned_seq = ?, scanned_include_json = ?, scanned_exclude_json = ? "
-        "WHERE repository = ? AND branch = ?",
-        (body.sha, event.seq, as_json(body.include), as_json(body.exclude), body.repository, body.branch),
+        "UPDATE branches SET scanned = ?, scanned_seq = ?, scanned_include_json = ?, scanned_exclude_json = ?, "
+        "toolchain = ?, manifest = ? WHERE repository = ? AND branch = ?",
+        (
+            body.sha,
+            event.seq,
+            as_json(body.include),
+            as_json(body.exclude),
+            body.toolchain,
+            body.manifest,
+            body.repository,
+            body.branch,
+        ),
     )
 
 

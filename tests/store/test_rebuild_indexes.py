@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from store.building import DEFERRED_INDEXES, _defer_indexes, build
 from store.catchup import catch_up
 from store.log import EventLog
 from store.projections import splits
-from store.rebuild import DEFERRED_INDEXES, _defer_indexes, build
 from store.testing_events import Story, record
 from store.testing_traces import record_made_up
 from store.view import View, open_view
