@@ -187,8 +187,8 @@ def fill(folder: StateFolder) -> None:
         steps=folder.blob(b"[]"),
     ))  # fmt: skip
     folder.add(stream, ev.CommitScanned(
-        repository=REPOSITORY, branch="main", sha=TIP, base=None, include=("**/*.lean",), exclude=(), toolchain="", manifest="",
-        files_scanned=1, files_removed=0, files_failed=0, seconds=0.1,
+        repository=REPOSITORY, branch="main", sha=TIP, base=None, include=("**/*.lean",), exclude=(),
+        toolchain="", manifest="", files_scanned=1, files_removed=0, files_failed=0, seconds=0.1,
     ))  # fmt: skip
     for job, simulated in (("prove-1111", False), ("prove-2222", True)):
         start_job(folder, job, simulated=simulated)
