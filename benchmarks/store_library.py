@@ -283,6 +283,7 @@ def _file_traced(file: TracedFile, commit: str, staged: _Staged) -> FileTraced:
         n_tactics=sum(len(theorem.tactics) for theorem in file.theorems),
         trace=staged.put(json.dumps(file.as_json(), ensure_ascii=False).encode()),
         simulated=False,
+        key="",
     )
 
 

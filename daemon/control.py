@@ -6,6 +6,7 @@ is mode 0660, and its folder is the daemon's own. `daemon.control_client` is the
     GET  /health   200 or 503: {"healthy", "problems"}
     GET  /status   200: what only the living daemon knows
     POST /poll     202: {"polling": [...]}; body {"repository": key or null}; 404 for one that is not watched
+    POST /retry    202: {"job"}; body {"job": id}; 404 for one that no row has, 409 for one that did not fail
     POST /reload   202: {"reloading": true}; what came of it is in /status and in the log
 """
 
@@ -30,6 +31,7 @@ from daemon.control_client import short_address
 
 _MODE = 0o660
 _MOST_BODY_BYTES = 65536
+_NAME_A_REPOSITORY = 'send {"repository": "host/owner/name"}, or null for all'
 
 
 class Controlled(Protocol):
@@ -43,7 +45,15 @@ class Controlled(Protocol):
         """Begin polls; KeyError for a repository that is not watched."""
         ...
 
+    async def retry(self, job: str) -> None:
+        """Make a failed job due again; KeyError for one that is not known, JobStateError for one that did not fail."""
+        ...
+
     def reload_soon(self) -> None: ...
+
+
+class JobStateError(Exception):
+    """What is asked of a job does not fit its state; the message says why."""
 
 
 class SocketInUseError(Exception):
@@ -162,7 +172,7 @@ def _application(service: Controlled) -> Starlette:
 
     async def poll(request: Request) -> JSONResponse:
         try:
-            repository = await _repository(request)
+            repository = await _text(request, "repository", remedy=_NAME_A_REPOSITORY)
         except ValueError as error:
             return JSONResponse({"error": str(error)}, status_code=400)
         try:
@@ -171,6 +181,21 @@ def _application(service: Controlled) -> Starlette:
             message = f"{repository}: not watched, or not enabled; `unsorry repos` lists what is"
             return JSONResponse({"error": message}, status_code=404)
         return JSONResponse({"polling": list(polling)}, status_code=202)
+
+    async def retry(request: Request) -> JSONResponse:
+        try:
+            job = await _text(request, "job", remedy='send {"job": id}')
+            if job is None:
+                return JSONResponse({"error": 'no job in the body; send {"job": id}'}, status_code=400)
+            await service.retry(job)
+        except KeyError:
+            message = f"{job}: no such job; `unsorry jobs` lists them"
+            return JSONResponse({"error": message}, status_code=404)
+        except JobStateError as error:
+            return JSONResponse({"error": str(error)}, status_code=409)
+        except ValueError as error:
+            return JSONResponse({"error": str(error)}, status_code=400)
+        return JSONResponse({"job": job}, status_code=202)
 
     async def reload(_request: Request) -> JSONResponse:
         service.reload_soon()
@@ -181,13 +206,14 @@ def _application(service: Controlled) -> Starlette:
             Route("/health", health, methods=["GET"]),
             Route("/status", status, methods=["GET"]),
             Route("/poll", poll, methods=["POST"]),
+            Route("/retry", retry, methods=["POST"]),
             Route("/reload", reload, methods=["POST"]),
         ]
     )
 
 
-async def _repository(request: Request) -> str | None:
-    remedy = 'send {"repository": "host/owner/name"}, or null for all'
+async def _text(request: Request, name: str, *, remedy: str) -> str | None:
+    """Return one string of the body's JSON object; None where there is no body or it is null."""
     size = request.headers.get("content-length", "0")
     if not size.isdecimal() or int(size) > _MOST_BODY_BYTES:
         raise ValueError(f"the body is too long; {remedy}")
@@ -197,7 +223,7 @@ async def _repository(request: Request) -> str | None:
         content = await request.json()
     except ValueError as error:
         raise ValueError(f"the body is no JSON; {remedy}") from error
-    repository = content.get("repository") if isinstance(content, dict) else 0
-    if repository is not None and not isinstance(repository, str):
-        raise ValueError(f"no repository in the body; {remedy}")
-    return repository
+    value = content.get(name) if isinstance(content, dict) else 0
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"no {name} in the body; {remedy}")
+    return value

@@ -16,12 +16,16 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from daemon.paths import ConfigNotFoundError, Paths, find_config, paths_from_config
 from daemon.settings import ConfigError, Settings, load
+
+if TYPE_CHECKING:
+    from pipeline.lean.backend import Leans
 
 Verdict = Literal["ok", "warning", "missing"]
 VERSION_TIMEOUT_S = 10.0
@@ -54,7 +58,7 @@ def examine(config: Path | None) -> list[Finding]:
         *_folders(paths),
         _bubblewrap(settings),
         *_lean_tools(),
-        _pantograph(settings),
+        *_lean_backend(settings, paths),
         _gpu(),
     ]
 
@@ -205,10 +209,14 @@ def _bubblewrap(settings: Settings | None) -> Finding:
 
 
 def _lean_tools() -> Iterator[Finding]:
+    from pipeline.lean.toolchains import find_elan
+
     remedy = "install elan, which brings lake and lean: https://github.com/leanprover/elan"
     for name in ("elan", "lake", "lean"):
         program = shutil.which(name)
-        if program is None:
+        if program is None and name == "elan" and (home := find_elan()) is not None:
+            yield Finding(name, "ok", f"{_version_of(str(home), '--version') or home} at {home}, not on PATH")
+        elif program is None:
             detail = "not on PATH; sorrys are found without it, proofs are not checked"
             yield Finding(name, "missing", detail, remedy)
         elif name == "elan":
@@ -218,25 +226,75 @@ def _lean_tools() -> Iterator[Finding]:
             yield Finding(name, "ok", program)
 
 
-def _pantograph(settings: Settings | None) -> Finding:
-    from pipeline.lean.backend import find_lean
+def _lean_backend(settings: Settings | None, paths: Paths | None) -> Iterator[Finding]:
+    """What runs Lean, each cached build with its files read whole, and what the watched branches lack."""
+    from pipeline.lean.backend import find_leans
 
     lean = settings.lean if settings is not None else None
     if lean is not None and lean.backend == "simulator":
-        return Finding(
+        yield Finding(
             "lean backend",
             "warning",
             "the simulator stands in for Lean, as [lean] backend says: nothing it accepts is a proof",
-            'write backend = "auto" once Pantograph is installed',
+            'write backend = "auto" once a toolchain is installed (unsorry toolchain install)',
         )
-    found = find_lean(
+        return
+    found = find_leans(
         backend="auto" if lean is None else lean.backend,
         repl="" if lean is None else lean.repl,
         sandbox="bubblewrap" if lean is None else lean.sandbox,
+        toolchains=Path("/nonexistent") if paths is None else paths.toolchains,
     )
-    if found.kind == "none":
-        return Finding("lean backend", "missing", found.detail, "see the line itself, and docs/install.md")
-    return Finding("lean backend", "ok", found.detail)
+    summary = found.summary
+    if summary.kind == "none":
+        yield Finding("lean backend", "missing", summary.detail, "see the line itself, and docs/install.md")
+    else:
+        yield Finding("lean backend", "ok", summary.detail)
+    if paths is not None:
+        yield from _toolchains(paths)
+        yield from _needs(paths, found)
+
+
+def _toolchains(paths: Paths) -> Iterator[Finding]:
+    from pipeline.lean.toolchains import Toolchains
+
+    cache = Toolchains(paths.toolchains)
+    for item in cache.installed():
+        name = f"toolchain {item.version}"
+        problem = cache.check(item)
+        if problem:
+            remedy = f"unsorry toolchain install {item.version}"
+            yield Finding(name, "missing", f"damaged, so it is not used: {problem}", remedy)
+        else:
+            yield Finding(
+                name, "ok", f"Pantograph {item.says} ({item.revision[:12]}), every file as it was built"
+            )
+
+
+def _needs(paths: Paths, leans: Leans) -> Iterator[Finding]:
+    """The Lean versions that the scanned branches need and nothing here runs."""
+    from daemon.lean_needs import needs
+    from store import queries
+    from store.errors import LogError, translated
+
+    if not paths.database_db.exists():
+        return
+    try:
+        with translated(paths.database_db), closing(queries.connect(paths.database_db)) as database:
+            lacking = [need for need in needs(database, leans) if not need.met]
+    except LogError as error:
+        yield Finding("lean versions", "warning", f"what the repositories need cannot be read: {error}")
+        return
+    for need in lacking:
+        places = ", ".join(f"{repository} ({branch})" for repository, branch in need.branches[:3])
+        more = f" and {len(need.branches) - 3} more" if len(need.branches) > 3 else ""
+        remedy = f"unsorry toolchain install {need.version}" if need.version else ""
+        yield Finding(
+            f"lean {need.version or 'version'}",
+            "missing",
+            f"needed by {places}{more}: {need.backend.detail}",
+            remedy,
+        )
 
 
 def _gpu() -> Finding:

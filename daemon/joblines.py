@@ -14,7 +14,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ValidationError
 
-from daemon.plan import DueJob, Kind
+from daemon.due import DueJob, Kind
 from store.events import EVENT_TYPES, BlobRef, EventBody, ProofFound, ProofVerified
 from store.identity import event_id, proof_id
 from store.log import NewEvent
@@ -33,6 +33,10 @@ MAY_RECORD: Mapping[Kind, frozenset[str]] = {
             "theorems_followed",
             "commit_scanned",
         }
+    ),
+    "build": frozenset({"project_built"}),
+    "trace": frozenset(
+        {"file_traced", "traced_file_removed", "commit_traced", "trace_measured", "sorry_stated"}
     ),
     "prove": frozenset({"proof_found", "attempt_finished"}),
     "check": frozenset({"proof_checked", "proof_verified", "proof_rejected"}),
@@ -168,13 +172,18 @@ def _check_body(body: EventBody, *, job: DueJob) -> None:
     ):
         if getattr(body, name, ours) != ours:
             raise ValueError(f"{body.type}: {name} is {getattr(body, name)!r} and not {ours!r}")
-    if job.kind == "scan":
+    if job.kind in ("scan", "build"):
         return
+    if getattr(body, "line", (line := f"branch:{job.branch}")) != line:
+        raise ValueError(f"{body.type}: line is {body.line!r} and not {line!r}")  # type: ignore[attr-defined]
+    if body.type == "traced_file_removed":
+        return  # it says nothing of Lean
     # An event without the field (proof_verified) says by its type that it is not simulated.
     if getattr(body, "simulated", False) != job.simulated:
         who, what = ("the simulator", "not marked simulated") if job.simulated else ("Lean", "simulated")
         raise ValueError(f"{body.type}: a job with {who} may record nothing that is {what}")
-    _check_proof(body, job=job)
+    if job.kind != "trace":
+        _check_proof(body, job=job)
 
 
 def _check_proof(body: EventBody, *, job: DueJob) -> None:

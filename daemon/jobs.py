@@ -22,23 +22,31 @@ from typing import Any
 
 import structlog
 
+from daemon.due import DueJob, Kind
 from daemon.git import Git
 from daemon.git_errors import GitError
 from daemon.joblines import BadLineError, Batch, Failure, Line, Progress, Result, parse_line
 from daemon.ledger import CALLERS_MISTAKES, Ledger, StoreFailedError
 from daemon.paths import Paths, slug
-from daemon.plan import DueJob, Kind, scan_parameters
+from daemon.plan import parameters_now
 from daemon.process import Exit, JobProcess, LineTooLongError
 from daemon.recovery import drop_old_job_folders
 from daemon.redact import redact
 from daemon.settings_models import Jobs
+from pipeline.lean.builds import Attached, BuildMissingError, attach
 from pipeline.protocol import JobSpec
 from store.events import EventBody, JobFailed, JobInterrupted, JobStarted, JobSucceeded
 from store.identity import event_id
 from store.log import NewEvent
 from store.reader import LogReader
 
-MODULES: Mapping[Kind, str] = {"scan": "pipeline.scan", "prove": "pipeline.prove", "check": "pipeline.check"}
+MODULES: Mapping[Kind, str] = {
+    "scan": "pipeline.scan",
+    "build": "pipeline.build",
+    "trace": "pipeline.trace",
+    "prove": "pipeline.prove",
+    "check": "pipeline.check",
+}
 _LONGEST_BACKOFF_S = 3600.0
 _GRACE_S = 5.0
 _SMALL_LINE_BYTES = 16 * 2**10
@@ -190,14 +198,17 @@ class JobRunner:
         spec = self._spec(due)
         worktree = self._paths.worktrees / f"{due.job}-{due.attempt}"
         mirror = self._paths.mirrors / f"{slug(due.repository)}.git"
+        attached: Attached | None = None
         try:
-            parameters = dict(due.parameters)
+            parameters = await self._ledger.ask(partial(parameters_now, job=due))
             if due.kind == "scan":
-                parameters = await self._ledger.ask(partial(scan_parameters, job=due))
                 parameters["mirror"] = str(mirror)
             if due.needs_worktree:
                 await self.git.worktree_add(mirror, worktree, due.sha)
                 parameters["worktree"] = str(worktree)
+            if due.built:
+                cache = self._paths.cache
+                attached = await asyncio.to_thread(attach, worktree, cache, due.repository, due.sha)
             spec = JobSpec(
                 job=due.job,
                 kind=due.kind,
@@ -208,6 +219,10 @@ class JobRunner:
             await asyncio.to_thread(_write_spec, spec)
             await self._listen(due, spec, heard)
             body = await self._verdict(due, heard, started, spec)
+        except BuildMissingError as error:
+            # It was swept away since the plan was made; the next plan has it built again first.
+            failure = Failure("build_missing", str(error), "nothing: it is built again", deterministic=False)
+            body = await self._failed(due, failure, started, heard)
         except GitError as error:
             failure = Failure("worktree", str(error), error.remedy, deterministic=False)
             body = await self._failed(due, failure, started, heard)
@@ -226,6 +241,8 @@ class JobRunner:
             body = await self._failed(due, failure, started, heard)
         finally:
             await asyncio.to_thread(shutil.rmtree, spec.staging, ignore_errors=True)
+            if attached is not None:
+                attached.close()
             if due.needs_worktree:
                 await self._remove_worktree(mirror, worktree)
         await self._record(due, body)
@@ -243,13 +260,12 @@ class JobRunner:
 
     async def _listen(self, due: DueJob, spec: JobSpec, heard: _Heard) -> None:
         """Run the process to its end, whoever brings that about; `heard` has the story afterwards."""
-        limits = self.limits
         process = await JobProcess.start(
             self._modules[due.kind],
             spec=spec.directory / "spec.json",
             directory=spec.directory,
             stderr=spec.directory / "stderr.log",
-            memory_bytes=limits.memory_bytes,
+            memory_bytes=due.memory_bytes,
         )
         self._live[due.job].pid = process.pid
         reading = asyncio.create_task(self._read(process, due, spec, heard))
@@ -257,11 +273,11 @@ class JobRunner:
         whole = asyncio.ensure_future(_both(reading, process))
         try:
             done, _ = await asyncio.wait(
-                {whole, stopping}, timeout=limits.timeout_s, return_when=asyncio.FIRST_COMPLETED
+                {whole, stopping}, timeout=due.timeout_s, return_when=asyncio.FIRST_COMPLETED
             )
             if whole not in done:
                 heard.stopped = "shutdown" if stopping in done else "deadline"
-                heard.fault = "" if stopping in done else f"no end after {limits.timeout_s:g} s"
+                heard.fault = "" if stopping in done else f"no end after {due.timeout_s:g} s"
                 heard.exit = await process.stop(grace_s=_GRACE_S)
                 await reading
             elif isinstance(fault := whole.exception(), BadLineError | LineTooLongError):

@@ -65,6 +65,11 @@ class Paths:
         return self.cache / "worktrees"
 
     @property
+    def toolchains(self) -> Path:
+        """One REPL build a Lean version (`pipeline.lean.toolchains`)."""
+        return self.cache / "toolchains"
+
+    @property
     def copies(self) -> Path:
         """Views as of earlier events, made when somebody asks for one (`store.asof`)."""
         return self.cache / "as-of"

@@ -29,7 +29,7 @@ from typing import Any
 import structlog
 
 from daemon import memory
-from daemon.control import ControlServer, SocketInUseError
+from daemon.control import ControlServer, JobStateError, SocketInUseError
 from daemon.git import Git
 from daemon.github import GitHub
 from daemon.jobs import JobRunner
@@ -45,10 +45,11 @@ from daemon.settings import ConfigError, Repo, Settings, load
 from daemon.systemd import Notifier
 from daemon.ticker import Ticker
 from daemon.watchlist import watchlist_events
-from pipeline.lean.backend import LeanBackend, find_lean
+from pipeline.lean.backend import LeanBackend, Leans, find_leans
+from pipeline.lean.builds import present, sweep
 from store import queries
 from store.errors import LogError
-from store.events import ConfigLoaded, ConfigRejected, DaemonStarted, DaemonStopped
+from store.events import ConfigLoaded, ConfigRejected, DaemonStarted, DaemonStopped, JobReleased
 from store.log import NewEvent
 
 _PLAN_EVERY_S = 15.0
@@ -78,7 +79,7 @@ class Service:
         self._started_at = datetime.now(UTC)
         self._token: str | None = None
         self._to_patch: set[str] = set()
-        self._lean = self._find_lean(settings)
+        self._leans = _find_leans(settings)
 
     # --- start --------------------------------------------------------------------------------------------
 
@@ -117,6 +118,7 @@ class Service:
         self._ticker = Ticker(poll=self._tick, plan=self._plan_tick, plan_every_s=_PLAN_EVERY_S)
         self._ticker.start(settings)
         self._spawn(self._await_failure(), name="store-watch")
+        self._spawn(self._sweep(), name="sweep")
         self._wake.set()  # work that was due while nobody ran begins in the first turn
         self.notifier.ready(self._sentence())
         log.info(
@@ -185,18 +187,20 @@ class Service:
 
     async def _start_due_jobs(self) -> None:
         try:
+            builds = await asyncio.to_thread(present, self.settings.paths.cache)
             self._plan = await self._ledger.ask(
                 partial(
                     make_plan,
                     settings=self.settings,
-                    lean=self._lean,
+                    leans=self._leans,
+                    builds=builds,
                     now=datetime.now(UTC),
                     running=self._runner.lanes,
                     last_started=dict(self._runner.last_started),
                 )
             )
-        except (LogError, sqlite3.Error) as error:
-            self._problems["plan"] = f"the database cannot be read: {error}"
+        except (LogError, sqlite3.Error, OSError) as error:
+            self._problems["plan"] = f"what is due cannot be found out: {error}"
             log.exception("plan_failed")
             return
         self._problems.pop("plan", None)
@@ -242,6 +246,22 @@ class Service:
             self._poller.forget(repo.key)
             self._begin_poll(repo)
         return [repo.key for repo in repos]
+
+    async def retry(self, job: str) -> None:
+        """Make a job that failed, or waits for its next attempt, due again now.
+
+        Raises:
+            KeyError: no such job.
+            JobStateError: it did not fail.
+        """
+        rows = await self._ledger.ask(partial(queries.jobs_by_prefix, prefix=job))
+        row = next((row for row in rows if row.job == job), None)
+        if row is None:
+            raise KeyError(job)
+        if row.state != "failed":
+            raise JobStateError(f"{job}: is {row.state}; only a failed job can be tried again")
+        await self._ledger.append([NewEvent(f"job:{job}", JobReleased(job=job), actor="control")])
+        log.info("job_released", job=job)
 
     def _begin_poll(self, repo: Repo) -> None:
         if repo.key not in self._polling and not self.stop_reason:
@@ -297,7 +317,7 @@ class Service:
         self.settings = new
         self._config_errors, self._rejected_digest = (), ""
         _configure_logs(new, self)
-        self._lean = self._find_lean(new)
+        self._leans = _find_leans(new)
         self._git.timeout_s = new.poll.timeout_s
         self._runner.limits = new.jobs
         self._read_token_and_connect(new)
@@ -414,6 +434,8 @@ class Service:
     # --- small things -------------------------------------------------------------------------------------
 
     def _on_append(self, events: Sequence[NewEvent]) -> None:
+        if any(event.body.type == "project_built" for event in events):
+            self._spawn(self._sweep(), name="sweep")
         self._to_patch.update(
             str(getattr(event.body, "proof", "")) for event in events if event.body.type in _WITH_PATCH
         )
@@ -423,7 +445,25 @@ class Service:
         self._plan_wanted = True
         self._wake.set()
 
+    async def _sweep(self) -> None:
+        """Keep the builds and dependencies within their bound, but for what a job has or is about to get."""
+        about_to_start = {(due.repository, due.sha) for due in self._plan.due}
+        limit = self.settings.cache.size_bytes
+        try:
+            swept = await asyncio.to_thread(sweep, self.settings.paths.cache, limit, about_to_start)
+        except OSError as error:
+            self._problems["cache"] = f"the cache of builds cannot be swept: {error}"
+            log.exception("sweep_failed")
+            return
+        self._problems.pop("cache", None)
+        if swept.removed_builds or swept.removed_dependencies:
+            log.info("cache_swept", builds=len(swept.removed_builds), freed_bytes=swept.freed_bytes)
+        if swept.left_bytes > limit:
+            log.warning("cache_over_limit", left_bytes=swept.left_bytes, limit_bytes=limit)
+
     async def _plan_tick(self) -> None:
+        # A toolchain may have been installed since.
+        self._leans = await asyncio.to_thread(_find_leans, self.settings)
         self._plan_soon()
 
     async def _await_failure(self) -> None:
@@ -435,9 +475,16 @@ class Service:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _find_lean(self, settings: Settings) -> LeanBackend:
-        lean = settings.lean
-        return find_lean(backend=lean.backend, repl=lean.repl, sandbox=lean.sandbox)
+    @property
+    def _lean(self) -> LeanBackend:
+        return self._leans.summary
+
+
+def _find_leans(settings: Settings) -> Leans:
+    lean = settings.lean
+    return find_leans(
+        backend=lean.backend, repl=lean.repl, sandbox=lean.sandbox, toolchains=settings.paths.toolchains
+    )
 
 
 def run(config_path: Path) -> int:

@@ -17,7 +17,19 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 from daemon.paths import Paths, resolve_paths
 from daemon.settings_errors import ConfigError, Mistake, mistakes, setting_name, syntax_error
 from daemon.settings_lines import Location, line_index, line_of
-from daemon.settings_models import ConfigFile, Daemon, GitHub, Jobs, Lean, Poll, Prove, RepoEntry
+from daemon.settings_models import (
+    Build,
+    Cache,
+    ConfigFile,
+    Daemon,
+    GitHub,
+    Jobs,
+    Lean,
+    Poll,
+    Prove,
+    RepoEntry,
+    Trace,
+)
 from daemon.settings_types import repository_key, resolve_url
 
 __all__ = ["ConfigError", "Repo", "Settings", "load", "parse", "repository_key"]
@@ -48,8 +60,11 @@ class Settings(BaseModel):
     poll: Poll
     github: GitHub
     lean: Lean
+    build: Build
+    trace: Trace
     jobs: Jobs
     prove: Prove
+    cache: Cache
     repos: tuple[Repo, ...]
     _lines: dict[Location, int] = PrivateAttr(default_factory=dict)
 
@@ -108,7 +123,7 @@ def parse(data: bytes, *, path: Path) -> Settings:
         digest=digest,
         paths=paths,
         repos=tuple(_settled(entry, poll=file.poll) for entry in file.repos),
-        **{name: getattr(file, name) for name in ("daemon", "poll", "github", "lean", "jobs", "prove")},
+        **{name: getattr(file, name) for name in ConfigFile.model_fields if name != "repos"},
     )
     settings._lines.update(lines)
     return settings

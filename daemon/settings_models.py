@@ -15,7 +15,14 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
 
-from daemon.settings_types import check_branch, check_glob, parse_duration, parse_size, resolve_url
+from daemon.settings_types import (
+    check_branch,
+    check_glob,
+    check_host,
+    parse_duration,
+    parse_size,
+    resolve_url,
+)
 
 TOKEN_CREDENTIAL = "github-token"  # noqa: S105 - the name of a systemd credential, not a secret
 TOKEN_VARIABLE = "UNSORRY_GITHUB_TOKEN"  # noqa: S105 - the name of an environment variable
@@ -119,6 +126,7 @@ _POLL_EVERY = _duration(minimum_s=1, maximum_s=30 * 86400, example="5m")
 Text = Annotated[str, Strict()]
 Flag = Annotated[bool, Strict()]
 Globs = Annotated[tuple[Annotated[Text, AfterValidator(check_glob)], ...], BeforeValidator(_table_list)]
+Hosts = Annotated[tuple[Annotated[Text, AfterValidator(check_host)], ...], BeforeValidator(_table_list)]
 Branches = Annotated[tuple[Annotated[Text, AfterValidator(check_branch)], ...], BeforeValidator(_table_list)]
 
 
@@ -177,6 +185,56 @@ class Lean(_Section):
     backend: Literal["auto", "pantograph", "simulator", "none"] = Field("auto", examples=["auto"])
     repl: Annotated[Text, AfterValidator(_program)] = Field("", examples=["/opt/pantograph/repl"])
     sandbox: Literal["bubblewrap", "none"] = Field("bubblewrap", examples=["bubblewrap"])
+    repls: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
+    repl_memory_bytes: Annotated[int, BeforeValidator(_size(minimum_bytes=2**28, example="8G"))] = Field(
+        2**33, alias="repl_memory", examples=["8G"]
+    )
+    repl_calls: Annotated[int, Strict()] = Field(20_000, ge=1, examples=[20_000])
+
+
+class Build(_Section):
+    """[build]: fetching dependencies and `lake build`, where Lean is real."""
+
+    enabled: Flag = Field(True, examples=[True])
+    timeout_s: Annotated[
+        float, BeforeValidator(_duration(minimum_s=1, maximum_s=7 * 86400, example="2h"))
+    ] = Field(7200.0, alias="timeout", examples=["2h"])
+    memory_bytes: Annotated[int, BeforeValidator(_size(minimum_bytes=2**28, example="16G"))] = Field(
+        2**34, alias="memory", examples=["16G"]
+    )
+    disk_bytes: Annotated[int, BeforeValidator(_size(minimum_bytes=2**20, example="30G"))] = Field(
+        30 * 2**30, alias="disk", examples=["30G"]
+    )
+    hosts: Hosts = Field(
+        (
+            "github.com",
+            "*.github.com",
+            "*.githubusercontent.com",
+            "lakecache.blob.core.windows.net",
+            "mathlib4.lean-cache.cloud",
+            "reservoir.lean-lang.org",
+            "releases.lean-lang.org",
+        ),
+        examples=[["github.com", "*.githubusercontent.com"]],
+    )
+
+
+class Trace(_Section):
+    """[trace]: what Lean says of every theorem of a commit."""
+
+    enabled: Flag = Field(True, examples=[True])
+    file_timeout_s: Annotated[
+        float, BeforeValidator(_duration(minimum_s=1, maximum_s=86400, example="10m"))
+    ] = Field(600.0, alias="file_timeout", examples=["10m"])
+    parallel: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
+
+
+class Cache(_Section):
+    """[cache]: how much builds, dependencies and worktrees may take on disk."""
+
+    size_bytes: Annotated[int, BeforeValidator(_size(minimum_bytes=2**20, example="200G"))] = Field(
+        200 * 2**30, alias="size", examples=["200G"]
+    )
 
 
 class Jobs(_Section):
@@ -232,6 +290,9 @@ class ConfigFile(_Section):
     poll: Poll = Field(default_factory=Poll)
     github: GitHub = Field(default_factory=GitHub)
     lean: Lean = Field(default_factory=Lean)
+    build: Build = Field(default_factory=Build)
+    trace: Trace = Field(default_factory=Trace)
     jobs: Jobs = Field(default_factory=Jobs)
     prove: Prove = Field(default_factory=Prove)
+    cache: Cache = Field(default_factory=Cache)
     repos: Annotated[tuple[RepoEntry, ...], BeforeValidator(_table_list)] = Field(())

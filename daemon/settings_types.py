@@ -16,6 +16,7 @@ from store.repository_key import repository_key as repository_key
 _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT])(?:i?B)?")
+_HOST_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _SIZE_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -86,6 +87,17 @@ def check_glob(pattern: str) -> str:
     else:
         return pattern
     raise ValueError(f"{reason}; {remedy}")
+
+
+def check_host(pattern: str) -> str:
+    """Return the host name, or glob of one such as "*.example.org", if it can name a host by name."""
+    remedy = 'write a host name such as "github.com", or "*.githubusercontent.com" for all below one'
+    labels = pattern.removeprefix("*.").split(".")
+    if len(pattern) > 253 or len(labels) < 2 or not all(_HOST_LABEL.fullmatch(label) for label in labels):
+        raise ValueError(f'is no host name (got "{pattern}"); {remedy}')
+    if labels[-1].isdecimal():
+        raise ValueError(f'is an address and no name (got "{pattern}"); {remedy}')
+    return pattern.lower()
 
 
 def check_branch(name: str) -> str:

@@ -18,6 +18,7 @@ from pipeline.gate.patch import PatchHeader, build_patch
 from pipeline.gate.verdict import Gate, Verdict
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.repl import ReplError
+from pipeline.lean.sandbox import SandboxError
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.prove.file import git_blob
 from store.events import BlobRef, EventBody, ProofChecked, ProofFound, ProofRejected, ProofVerified
@@ -31,7 +32,7 @@ def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
     reporter.progress(0, 1, proof.declaration)
     try:
         verdict = asyncio.run(gate.run())
-    except ReplError as error:
+    except (ReplError, SandboxError) as error:
         raise JobError(
             "lean_failed", f"proof {proof.proof} could not be judged: {error}", remedy="see `unsorry doctor`"
         ) from error

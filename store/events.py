@@ -17,7 +17,14 @@ from pydantic import AwareDatetime
 from store.build_events import ProjectBuilt
 from store.event_body import BlobRef, Digest, EventBody, Part, Sha
 from store.model_events import CheckpointPromoted, CheckpointSaved, EvaluationFinished
-from store.trace_events import CommitTraced, FileTraced, TracedFileRemoved, TraceWithdrawn
+from store.trace_events import (
+    CommitTraced,
+    FileTraced,
+    SorryStated,
+    TracedFileRemoved,
+    TraceMeasured,
+    TraceWithdrawn,
+)
 
 __all__ = ["BlobRef", "Digest", "EventBody", "Part", "Sha"]
 
@@ -509,6 +516,8 @@ AnyEvent = (
     | FileTraced
     | TracedFileRemoved
     | CommitTraced
+    | TraceMeasured
+    | SorryStated
     | TraceWithdrawn
     | CheckpointSaved
     | CheckpointPromoted

@@ -190,8 +190,10 @@ def record_trace(
     )
 
 
-def file_event(trace: TraceHead, file: TracedFile, *, error: str | None = None) -> tuple[FileTraced, bytes]:
-    """Return the event that says a file's trace, and the payload that it cites.
+def file_event(
+    trace: TraceHead, file: TracedFile, *, error: str | None = None, key: str = ""
+) -> tuple[FileTraced, bytes]:
+    """Return the event that says a file's trace, and the payload that it cites; `key` as in `FileTraced`.
 
     Raises:
         InvalidAppendError: a value in it is no JSON.
@@ -208,6 +210,7 @@ def file_event(trace: TraceHead, file: TracedFile, *, error: str | None = None) 
         n_tactics=_n_tactics(file),
         trace=_reference(payload),
         simulated=trace.simulated,
+        key=key,
     )
     return body, payload
 

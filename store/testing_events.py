@@ -395,7 +395,7 @@ def sample_payloads() -> list[bytes]:
     """Return the payloads that the bodies of `samples` cite."""
     scan = scanned("A.lean", [declaration("a")], with_sorry=["a"])
     _, steps = theorems_followed(sample_steps(), commit=sha(1))
-    return [json.dumps(scan.as_json(), sort_keys=True).encode(), PATCH, sample_events()[1], steps]
+    return [json.dumps(scan.as_json(), sort_keys=True).encode(), PATCH, *sample_events()[1], steps]
 
 
 def _decl(path: str, index: int, item: Declaration, *, proof: str = "sorry") -> Decl:

@@ -8,15 +8,23 @@ arguments make the same files.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from store.event_body import EventBody
+from store.event_body import BlobRef, EventBody
 from store.recording import Log, RecordedTrace, TraceHead, branch_line, file_event, record_trace
 from store.testing_models import checkpoint_promoted, checkpoint_saved, evaluation_finished
-from store.trace_events import CommitTraced, FileTraced, TracedFileRemoved, TraceWithdrawn
+from store.trace_events import (
+    CommitTraced,
+    SorryStated,
+    TracedFileRemoved,
+    TraceMeasured,
+    TraceWithdrawn,
+)
 from store.traced import Premise, PremiseUse, TracedFile, TracedTactic, TracedTheorem
 
 REPOSITORY = "example.org/demo/logic"
@@ -158,18 +166,61 @@ def closing(trace: TraceHead, files: Sequence[TracedFile]) -> CommitTraced:
     )
 
 
-def sample_events() -> tuple[list[FileTraced | TracedFileRemoved | CommitTraced | TraceWithdrawn], bytes]:
-    """Return one valid body of every event type of traces, and the payload that they cite."""
+def measured(trace: TraceHead, files: Sequence[TracedFile]) -> tuple[TraceMeasured, bytes]:
+    """Return the event that says how complete a trace of these files is, with one gap, and its payload."""
+    payload = json.dumps([[files[0].path, "tactics", "Nat.foo", "Lean reported no step"]]).encode()
+    n_theorems = sum(len(file.theorems) for file in files)
+    n_tactics = sum(len(theorem.tactics) for file in files for theorem in file.theorems)
+    body = TraceMeasured(
+        trace=trace.trace,
+        repository=trace.repository,
+        line=trace.on,
+        sha=trace.sha,
+        files_seen=len(files),
+        files_traced=len(files),
+        theorems_seen=n_theorems + 1,
+        theorems_traced=n_theorems,
+        tactics_seen=n_tactics,
+        tactics_traced=n_tactics,
+        n_dependencies=0,
+        gaps={"tactics": 1},
+        details=BlobRef(sha256=hashlib.sha256(payload).hexdigest(), size_bytes=len(payload)),
+        simulated=trace.simulated,
+    )
+    return body, payload
+
+
+def sorry_stated(goal: str = "⊢ True", *, before: str | None = None, sha: str = "1" * 40) -> SorryStated:
+    """Return the event that says the goal of a sorry of the made-up repository."""
+    return SorryStated(
+        repository=REPOSITORY,
+        branch="main",
+        sha=sha,
+        sorry="0123456789abcdef",
+        statement_hash="1" * 16,
+        context_hash="2" * 16,
+        goal=goal,
+        before=before,
+        same_text=before is not None,
+        simulated=False,
+    )
+
+
+def sample_events() -> tuple[list[EventBody], list[bytes]]:
+    """Return one valid body of every event type of traces, and the payloads that they cite."""
     (file,) = make_traced_repository(n_files=1, theorems_per_file=1)
     trace = head()
-    traced, payload = file_event(trace, file)
+    traced, payload = file_event(trace, file, key="0123456789abcdef")
+    measure, details = measured(trace, [file])
     where = {"repository": trace.repository, "line": trace.on, "sha": trace.sha}
     return [
         traced,
         TracedFileRemoved(**where, path="Logic/Gone.lean"),
         closing(trace, [file]),
+        measure,
+        sorry_stated("p : Prop\n⊢ p", before="⊢ True"),
         TraceWithdrawn(trace=trace.trace, repository=trace.repository, reason="the toolchain was another"),
-    ], payload
+    ], [payload, details]
 
 
 def record_made_up(
@@ -210,14 +261,18 @@ class TraceStory:
             if rng.random() < 0.4:
                 self.files[index] = grown(self.files[index], name=f"new_{rng.randrange(100)}")
             error = rng.choice([None, None, "Lean ran out of memory"])
-            body, payload = file_event(trace, self.files[index], error=error)
+            body, payload = file_event(trace, self.files[index], error=error, key=f"key{rng.randrange(2)}")
             bodies.append(body)
             payloads.append(payload)
         path = rng.choice(self.files).path
+        measure, details = measured(trace, self.files)
+        payloads.append(details)
         checkpoint = f"retriever-{rng.randrange(3)}"
         rest: list[tuple[float, EventBody]] = [
             (0.2, TracedFileRemoved(repository=trace.repository, line=trace.on, sha=trace.sha, path=path)),
             (0.7, closing(trace, self.files)),
+            (0.5, measure),
+            (0.3, sorry_stated(rng.choice(["⊢ True", "p : Prop\n⊢ p"]), before=rng.choice([None, "⊢ True"]))),
             (0.1, TraceWithdrawn(trace=trace.trace, repository=trace.repository, reason="it was a test")),
             (0.4, checkpoint_saved(checkpoint, parent=rng.choice([None, "retriever-0"]))),
             (0.4, checkpoint_promoted(checkpoint)),

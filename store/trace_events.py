@@ -17,10 +17,13 @@ class FileTraced(EventBody):
 
     `path` is relative to the repository's root; a dependency's file begins with `.lake/packages/<package>/`.
     `error` says what could not be extracted; what could is still in `trace`. `sha` is the commit as the tracer
-    or the dataset names it.
+    or the dataset names it. `key` names all that the trace depends on (the file, its toolchain, the manifest, the
+    tracer, what it imports): under the same key it is not traced again. "" for an import, and where an older version
+    wrote it.
     """
 
     type: ClassVar[str] = "file_traced"
+    schema_version: ClassVar[int] = 2
     repository: str
     line: str
     sha: str
@@ -31,6 +34,7 @@ class FileTraced(EventBody):
     n_tactics: int
     trace: BlobRef
     simulated: bool
+    key: str
 
 
 class TracedFileRemoved(EventBody):
@@ -72,6 +76,53 @@ class CommitTraced(EventBody):
     manifest: BlobRef | None
     simulated: bool
     seconds: float
+
+
+class TraceMeasured(EventBody):
+    """How complete a commit's trace is, measured against what the scanner reads in the project's own files.
+
+    `trace` names the `commit_traced` that stands right before. Files, theorems and tactic steps: how many there are,
+    and how many of them the trace has whole. `gaps` counts what is missing by its kind (`store.traced.GapKind`);
+    `details` is a JSON list of [path, kind, declaration, reason], one for each. `n_dependencies` files of the trace are
+    dependencies', which have premises only.
+    """
+
+    type: ClassVar[str] = "trace_measured"
+    trace: str
+    repository: str
+    line: str
+    sha: str
+    files_seen: int
+    files_traced: int
+    theorems_seen: int
+    theorems_traced: int
+    tactics_seen: int
+    tactics_traced: int
+    n_dependencies: int
+    gaps: dict[str, int]
+    details: BlobRef
+    simulated: bool
+
+
+class SorryStated(EventBody):
+    """What Lean says is to be proved at an open sorry, said when it is first known and when it became another.
+
+    `goal` is Lean's text of the goals at that place. `before` is what was said last, None where nothing was;
+    `same_text`: the declaration's statement and the text around the sorry are those of then, so that the goal changed
+    by something else (a definition in an imported file).
+    """
+
+    type: ClassVar[str] = "sorry_stated"
+    repository: str
+    branch: str
+    sha: str
+    sorry: str
+    statement_hash: str
+    context_hash: str
+    goal: str
+    before: str | None
+    same_text: bool
+    simulated: bool
 
 
 class TraceWithdrawn(EventBody):

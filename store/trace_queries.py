@@ -10,20 +10,26 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from itertools import groupby
 from typing import Any, TypeVar
 
+from store.queries import sorries
 from store.rows import columns, make_all
 from store.splits import Side, Split, exported_side, files_of
 from store.trace_rows import (
     FileOfTrace,
+    GapRow,
+    LineFile,
+    MeasureRow,
     PremiseOfTrace,
     PremiseUser,
+    SorryGoalRow,
     TheoremOfTrace,
     TraceRow,
     TrainingExample,
 )
-from store.traced import Position, PremiseUse, TracedTactic
+from store.traced import ConstantUse, Position, PremiseUse, TracedTactic
 
 Row = TypeVar("Row")
 
@@ -70,6 +76,136 @@ def newest_traces(db: sqlite3.Connection, *, simulated: bool = False) -> list[Tr
             (int(simulated),),
         ),
     )
+
+
+def line_trace(db: sqlite3.Connection, repository: str, line: str) -> TraceRow | None:
+    """Return the trace that was closed last on a line, withdrawn or not; None where none was."""
+    rows = db.execute(
+        f"SELECT {_names(TraceRow, 'traces')} FROM traces WHERE repository = ? AND line = ? "
+        "ORDER BY seq DESC LIMIT 1",
+        (repository, line),
+    )
+    return next(iter(make_all(TraceRow, rows)), None)
+
+
+def newest_measures(db: sqlite3.Connection) -> list[MeasureRow]:
+    """Return how complete the newest trace of each branch is, by repository and line; simulated ones among them."""
+    return make_all(
+        MeasureRow,
+        db.execute(
+            f"SELECT {_names(MeasureRow, 'trace_measures')} FROM trace_measures WHERE seq IN "
+            "(SELECT max(seq) FROM trace_measures GROUP BY repository, line) ORDER BY repository, line"
+        ),
+    )
+
+
+def gaps_of_trace(db: sqlite3.Connection, trace: str) -> list[GapRow]:
+    """Return what a trace lacks, each thing with its reason, by path."""
+    rows = db.execute(
+        "SELECT traced_files.path, json_extract(gap.value, '$[0]'), json_extract(gap.value, '$[1]'), "
+        f"json_extract(gap.value, '$[2]') FROM {_FILES_OF_TRACE} "
+        "CROSS JOIN traced_contents ON traced_contents.content = traced_files.content "
+        "CROSS JOIN json_each(traced_contents.gaps_json) AS gap ORDER BY traced_files.path, gap.key",
+        (trace,),
+    )
+    return make_all(GapRow, rows)
+
+
+def line_files(db: sqlite3.Connection, repository: str, line: str) -> list[LineFile]:
+    """Return the files that a line has now, by path: also those of a commit whose trace was not closed yet."""
+    names = {
+        "path": "f.path",
+        "key": "f.key",
+        "sha": "f.sha",
+        "error": "f.error",
+        "seen": "coalesce(c.seen_json, 'null')",
+        "gaps": "c.gaps_json",
+    }
+    return make_all(
+        LineFile,
+        db.execute(
+            f"SELECT {', '.join(names.get(f.name, f'c.{f.name}') for f in fields(LineFile))} "
+            "FROM traced_files AS f JOIN traced_contents AS c ON c.content = f.content "
+            "WHERE f.repository = ? AND f.line = ? AND f.until_seq IS NULL ORDER BY f.path",
+            (repository, line),
+        ),
+    )
+
+
+def line_position(db: sqlite3.Connection, repository: str, line: str) -> int:
+    """Return the log position of the last event that changed a line or closed a commit on it; 0 for none."""
+    where = (repository, line)
+    files = db.execute(
+        "SELECT max(max(from_seq), coalesce(max(until_seq), 0)) FROM traced_files WHERE repository = ? AND line = ?",
+        where,
+    ).fetchone()[0]
+    closed = db.execute("SELECT max(seq) FROM traces WHERE repository = ? AND line = ?", where).fetchone()[0]
+    return max(files or 0, closed or 0)
+
+
+def sorry_goals(
+    db: sqlite3.Connection,
+    *,
+    repository: str | None = None,
+    branch: str | None = None,
+    sorry: str | None = None,
+) -> list[SorryGoalRow]:
+    """Return what Lean last said of sorrys, by repository, branch and sorry; of those where it said something."""
+    return make_all(
+        SorryGoalRow,
+        db.execute(
+            f"SELECT {_names(SorryGoalRow, 'sorry_goals')} FROM sorry_goals WHERE (?1 IS NULL OR repository = ?1) "
+            "AND (?2 IS NULL OR branch = ?2) AND (?3 IS NULL OR sorry = ?3) ORDER BY repository, branch, sorry",
+            (repository, branch, sorry),
+        ),
+    )
+
+
+def trace_parameters(db: sqlite3.Connection, *, repository: str, branch: str, sha: str) -> dict[str, Any]:
+    """Return what a trace job needs of the view at the moment that it starts.
+
+    `known` maps each path of the line to what it was traced under and what it holds. A file that failed at another
+    commit is left out, so that it is tried again; one that failed at this one has had its turn.
+    """
+    line = f"branch:{branch}"
+    files = line_files(db, repository, line)
+    goals = {row.sorry: row for row in sorry_goals(db, repository=repository, branch=branch)}
+    rows = sorries(db, repository=repository, branch=branch)
+    return {
+        "line": line,
+        "after": line_position(db, repository, line),
+        "known": {
+            file.path: {
+                "key": file.key if file.error is None or file.sha == sha else "",
+                "theorems": file.n_theorems,
+                "premises": file.n_premises,
+                "tactics": file.n_tactics,
+                "failed": file.error is not None,
+                "seen": file.seen,
+                "gaps": file.gaps,
+            }
+            for file in files
+        },
+        "sorries": [
+            {
+                **{name: getattr(row, name) for name in _STATED},
+                "stated": None if row.sorry not in goals else _stated(goals[row.sorry]),
+            }
+            for row in rows
+            if row.state in ("open", "verified")
+        ],
+    }
+
+
+_STATED = (
+    "sorry", "path", "blob", "declaration", "ordinal", "mode", "byte_start", "byte_end", "statement_hash",
+    "context_hash",
+)  # fmt: skip
+
+
+def _stated(row: SorryGoalRow) -> dict[str, Any]:
+    names = ("goal", "statement_hash", "context_hash", "simulated")
+    return {name: getattr(row, name) for name in names}
 
 
 def files_of_trace(db: sqlite3.Connection, trace: str) -> Iterator[FileOfTrace]:
@@ -168,15 +304,34 @@ def tactics_of_theorem(db: sqlite3.Connection, content: int, index: int) -> list
     ]
 
 
+def premises_of_theorem(db: sqlite3.Connection, content: int, index: int) -> list[ConstantUse]:
+    """Return the constants that a proof uses as a whole, by tactics or by a term; empty where an import says none."""
+    rows = db.execute(
+        "SELECT full_name, def_path, def_line, def_column, def_end_line, def_end_column FROM theorem_premises "
+        "WHERE content = ? AND theorem = ? ORDER BY position",
+        (content, index),
+    )
+    return [
+        ConstantUse(name, None if path is None else (path, (a, b), (c, d))) for name, path, a, b, c, d in rows
+    ]
+
+
 def users_of_premise(db: sqlite3.Connection, full_name: str) -> Iterator[PremiseUser]:
-    """Yield the theorems whose proofs use a premise, in every version that a trace has, by name."""
+    """Yield the theorems whose proofs use a premise, in every version that a trace has, by name.
+
+    A proof by a term counts once, however often it names it.
+    """
     return _stream(
         db,
         PremiseUser,
-        f"SELECT {_path('used')}, used.content, used.theorem, owner.full_name, count(*) "
-        "FROM tactic_premises AS used CROSS JOIN traced_theorems AS owner "
+        f"SELECT {_path('used')}, used.content, used.theorem, owner.full_name, count(*) FROM ("
+        "SELECT content, theorem FROM tactic_premises WHERE full_name = ?1 UNION ALL "
+        "SELECT content, theorem FROM theorem_premises WHERE full_name = ?1 AND NOT EXISTS "
+        "(SELECT 1 FROM traced_tactics AS t WHERE t.content = theorem_premises.content "
+        "AND t.theorem = theorem_premises.theorem)"
+        ") AS used CROSS JOIN traced_theorems AS owner "
         'ON owner.content = used.content AND owner."index" = used.theorem '
-        f"WHERE used.full_name = ? AND {_stands('used')} GROUP BY used.content, used.theorem "
+        f"WHERE {_stands('used')} GROUP BY used.content, used.theorem "
         "ORDER BY owner.full_name, used.content, used.theorem",
         full_name,
     )

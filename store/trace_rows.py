@@ -56,6 +56,68 @@ class FileOfTrace:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasureRow:
+    """How complete a trace is: what there was, and how much of it the trace has. `gaps` maps kinds to counts."""
+
+    trace: str
+    repository: str
+    line: str
+    sha: str
+    seq: int
+    files_seen: int
+    files_traced: int
+    theorems_seen: int
+    theorems_traced: int
+    tactics_seen: int
+    tactics_traced: int
+    n_dependencies: int
+    gaps: dict[str, int]
+    simulated: bool
+    measured_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class GapRow:
+    """Something that a trace lacks (`store.traced.TraceGap`), and the file that it lacks it of."""
+
+    path: str
+    kind: str
+    declaration: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SorryGoalRow:
+    """What Lean last said is to be proved at a sorry, and at which commit it said so."""
+
+    repository: str
+    branch: str
+    sorry: str
+    goal: str
+    sha: str
+    statement_hash: str
+    context_hash: str
+    simulated: bool
+    stated_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class LineFile:
+    """A file that a line has now, its commit's trace closed or not. `seen` is `store.traced.Seen` as a list, None for
+    an import; `gaps` are lists of kind, declaration, reason. `sha` is the commit that brought this version."""
+
+    path: str
+    key: str
+    sha: str
+    error: str | None
+    n_theorems: int
+    n_premises: int
+    n_tactics: int
+    seen: list[int] | None
+    gaps: list[list[str]]
+
+
+@dataclass(frozen=True, slots=True)
 class TheoremOfTrace:
     """A theorem. `statement` is None where the tracer gave none; `url` and `commit` where they are the trace's own."""
 

@@ -48,7 +48,10 @@ class Trace(SQLModel, table=True):
 
 
 class TracedFileRow(SQLModel, table=True):
-    """Which content a path had on a line, from event `from_seq` until just before `until_seq` (NULL: still)."""
+    """Which content a path had on a line, from event `from_seq` until just before `until_seq` (NULL: still).
+
+    `key` is the one that it was traced under last (`store.trace_events.FileTraced`).
+    """
 
     __tablename__: ClassVar[str] = "traced_files"
     __table_args__ = (
@@ -63,10 +66,14 @@ class TracedFileRow(SQLModel, table=True):
     content: int = Field(sa_type=Integer)
     sha: str = Field(sa_type=Text)
     error: str | None = Field(default=None, sa_type=Text)
+    key: str = Field(sa_type=Text)
 
 
 class TracedContent(SQLModel, table=True):
-    """One file's trace, whichever commits have it. `sha256` is its payload in the log."""
+    """One file's trace, whichever commits have it. `sha256` is its payload in the log.
+
+    `seen_json` is `store.traced.Seen` as a list, NULL for an import; `gaps_json` a list of [kind, declaration, reason].
+    """
 
     __tablename__: ClassVar[str] = "traced_contents"
     content: int = Field(primary_key=True, sa_type=Integer)
@@ -75,6 +82,8 @@ class TracedContent(SQLModel, table=True):
     n_theorems: int = Field(sa_type=Integer)
     n_premises: int = Field(sa_type=Integer)
     n_tactics: int = Field(sa_type=Integer)
+    seen_json: str | None = Field(default=None, sa_type=Text)
+    gaps_json: str = Field(sa_type=Text)
 
 
 class TracedImport(SQLModel, table=True):
@@ -156,6 +165,58 @@ class TacticPremise(SQLModel, table=True):
     def_column: int = Field(sa_type=Integer)
     def_end_line: int = Field(sa_type=Integer)
     def_end_column: int = Field(sa_type=Integer)
+
+
+class TheoremPremise(SQLModel, table=True):
+    """A constant that a traced theorem's whole proof uses; the columns of its site are NULL where nobody knows it."""
+
+    __tablename__: ClassVar[str] = "theorem_premises"
+    __table_args__ = (Index("theorem_premises_by_name", "full_name"),)
+    content: int = Field(primary_key=True, sa_type=Integer)
+    theorem: int = Field(primary_key=True, sa_type=Integer)
+    position: int = Field(primary_key=True, sa_type=Integer)
+    full_name: str = Field(sa_type=Text)
+    def_path: str | None = Field(default=None, sa_type=Text)
+    def_line: int | None = Field(default=None, sa_type=Integer)
+    def_column: int | None = Field(default=None, sa_type=Integer)
+    def_end_line: int | None = Field(default=None, sa_type=Integer)
+    def_end_column: int | None = Field(default=None, sa_type=Integer)
+
+
+class TraceMeasure(SQLModel, table=True):
+    """How complete a trace is; see `store.trace_events.TraceMeasured`. `gaps_json` maps kinds to counts."""
+
+    __tablename__: ClassVar[str] = "trace_measures"
+    trace: str = Field(primary_key=True, sa_type=Text)
+    repository: str = Field(sa_type=Text)
+    line: str = Field(sa_type=Text)
+    sha: str = Field(sa_type=Text)
+    seq: int = Field(sa_type=Integer)
+    files_seen: int = Field(sa_type=Integer)
+    files_traced: int = Field(sa_type=Integer)
+    theorems_seen: int = Field(sa_type=Integer)
+    theorems_traced: int = Field(sa_type=Integer)
+    tactics_seen: int = Field(sa_type=Integer)
+    tactics_traced: int = Field(sa_type=Integer)
+    n_dependencies: int = Field(sa_type=Integer)
+    gaps_json: str = Field(sa_type=Text)
+    simulated: int = Field(sa_type=Integer)
+    measured_at: str = Field(sa_type=Text)
+
+
+class SorryGoal(SQLModel, table=True):
+    """What Lean last said is to be proved at a sorry; see `store.trace_events.SorryStated`."""
+
+    __tablename__: ClassVar[str] = "sorry_goals"
+    repository: str = Field(primary_key=True, sa_type=Text)
+    branch: str = Field(primary_key=True, sa_type=Text)
+    sorry: str = Field(primary_key=True, sa_type=Text)
+    goal: str = Field(sa_type=Text)
+    sha: str = Field(sa_type=Text)
+    statement_hash: str = Field(sa_type=Text)
+    context_hash: str = Field(sa_type=Text)
+    simulated: int = Field(sa_type=Integer)
+    stated_at: str = Field(sa_type=Text)
 
 
 class SplitMember(SQLModel, table=True):

@@ -1,15 +1,17 @@
 """What a trace says of one file: the payload of `file_traced`, and the order that an import is given back in.
 
 Positions are (line, column), both from 1, as LeanDojo's datasets have them. `extra` keeps keys of an imported record
-that this version has no name for, so that an export gives them back. Standard library only.
+that this version has no name for, so that an export gives them back. What LeanDojo's formats have no key for (the
+constants of a step, the premises of a whole proof, gaps) is written only where there is some, and is in no export.
+Standard library only.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 Position = tuple[int, int]
 
@@ -45,8 +47,76 @@ class PremiseUse:
 
 
 @dataclass(frozen=True, slots=True)
+class ConstantUse:
+    """A constant that a proof uses, and where its name stands in its definition; `site` is None where nobody knows.
+
+    `site` is (path, start, end) as in `PremiseUse`.
+    """
+
+    full_name: str
+    site: tuple[str, Position, Position] | None = None
+
+    def as_json(self) -> list[Any]:
+        if self.site is None:
+            return [self.full_name]
+        path, start, end = self.site
+        return [self.full_name, path, list(start), list(end)]
+
+    @classmethod
+    def from_json(cls, data: Sequence[Any]) -> ConstantUse:
+        if len(data) == 1:
+            return cls(data[0])
+        name, path, start, end = data
+        return cls(name, (path, _position(start), _position(end)))
+
+
+GapKind = Literal[
+    "file", "elaboration", "theorem", "tactics", "tactic_position", "premise_site", "sorry_goal"
+]
+"""What a trace lacks: a whole file; what Lean refused; a theorem that it did not make; a tactic proof without records;
+steps whose text was not found in the source; constants without a definition site; the goal of a sorry."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceGap:
+    """Something that a trace of a file lacks, and why. `declaration` is "" where it is of the file as a whole."""
+
+    kind: GapKind
+    declaration: str
+    reason: str
+
+    def as_json(self) -> list[str]:
+        return [self.kind, self.declaration, self.reason]
+
+    @classmethod
+    def from_json(cls, data: Sequence[str]) -> TraceGap:
+        kind, declaration, reason = data
+        if kind not in get_args(GapKind):
+            raise ValueError(f"{kind!r} is no kind of gap")
+        return cls(kind, declaration, reason)  # type: ignore[arg-type] # checked above
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What there was to trace in a file: theorems in its source, tactic steps that Lean reported; and how many of each
+    the trace has (a step: with its own source text)."""
+
+    theorems: int
+    theorems_traced: int
+    tactics: int
+    tactics_traced: int
+
+    def as_json(self) -> list[int]:
+        return [self.theorems, self.theorems_traced, self.tactics, self.tactics_traced]
+
+
+@dataclass(frozen=True, slots=True)
 class TracedTactic:
-    """One tactic step: `annotated` is its text with each premise between `<a>` and `</a>`, one of `premises` a mark."""
+    """One tactic step: `annotated` is its text with each premise between `<a>` and `</a>`, one of `premises` a mark.
+
+    `constants` are all that Lean says the step uses, full names in Lean's order: also those that its text does not
+    name. Where they are defined is in the theorem's `premises`.
+    """
 
     tactic: str
     annotated: str
@@ -54,6 +124,7 @@ class TracedTactic:
     state_before: str
     state_after: str
     extra: Mapping[str, Any] = field(default_factory=dict)
+    constants: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -61,6 +132,7 @@ class TracedTactic:
             "annotated_tactic": [self.annotated, [item.as_json() for item in self.premises]],
             "state_before": self.state_before,
             "state_after": self.state_after,
+            **({"constants": list(self.constants)} if self.constants else {}),
             **_extra(self.extra),
         }
 
@@ -74,6 +146,7 @@ class TracedTactic:
             state_before=data["state_before"],
             state_after=data["state_after"],
             extra=data.get("extra", {}),
+            constants=tuple(data.get("constants", ())),
         )
 
 
@@ -83,6 +156,9 @@ class TracedTheorem:
 
     `url` and `commit` are None where they are the trace's own (a merged dataset has theorems of several). `difficulty`
     is what an import said: None for nothing, infinity for a proof that holds a sorry; written as "Infinity".
+
+    `premises` are the constants of the whole proof, also of one by a term. `sorry`: Lean said that it rests on a sorry
+    of its own, which a proof by a term has no step to show.
     """
 
     full_name: str
@@ -94,6 +170,8 @@ class TracedTheorem:
     url: str | None = None
     commit: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    premises: tuple[ConstantUse, ...] = ()
+    sorry: bool = False
 
     def as_json(self) -> dict[str, Any]:
         optional = {"url": self.url, "commit": self.commit}
@@ -106,6 +184,8 @@ class TracedTheorem:
             "end": list(self.end),
             "traced_tactics": [item.as_json() for item in self.tactics],
             **{name: value for name, value in optional.items() if value is not None},
+            **({"premises": [item.as_json() for item in self.premises]} if self.premises else {}),
+            **({"sorry": True} if self.sorry else {}),
             **_extra(self.extra),
         }
 
@@ -122,6 +202,8 @@ class TracedTheorem:
             url=data.get("url"),
             commit=data.get("commit"),
             extra=data.get("extra", {}),
+            premises=tuple(ConstantUse.from_json(item) for item in data.get("premises", ())),
+            sorry=data.get("sorry", False),
         )
 
 
@@ -160,7 +242,10 @@ class Premise:
 
 @dataclass(frozen=True, slots=True)
 class TracedFile:
-    """The trace of one file. `in_corpus` is false for a file that only its theorems name."""
+    """The trace of one file. `in_corpus` is false for a file that only its theorems name.
+
+    `seen` and `gaps` say how complete it is; an import says neither.
+    """
 
     path: str
     imports: tuple[str, ...]
@@ -168,6 +253,8 @@ class TracedFile:
     theorems: tuple[TracedTheorem, ...]
     in_corpus: bool = True
     extra: Mapping[str, Any] = field(default_factory=dict)
+    gaps: tuple[TraceGap, ...] = ()
+    seen: Seen | None = None
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -176,6 +263,8 @@ class TracedFile:
             "in_corpus": self.in_corpus,
             "premises": [item.as_json() for item in self.premises],
             "theorems": [item.as_json() for item in self.theorems],
+            **({"gaps": [item.as_json() for item in self.gaps]} if self.gaps else {}),
+            **({} if self.seen is None else {"seen": self.seen.as_json()}),
             **_extra(self.extra),
         }
 
@@ -188,6 +277,8 @@ class TracedFile:
             theorems=tuple(TracedTheorem.from_json(item) for item in data["theorems"]),
             in_corpus=data["in_corpus"],
             extra=data.get("extra", {}),
+            gaps=tuple(TraceGap.from_json(item) for item in data.get("gaps", ())),
+            seen=Seen(*data["seen"]) if "seen" in data else None,
         )
 
 

@@ -34,8 +34,17 @@ def _commit_scanned_2(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "toolchain": None, "manifest": None}
 
 
+def _file_traced_1(data: dict[str, Any]) -> dict[str, Any]:
+    # Version 1 knew no key: such a file is traced again.
+    return {**data, "key": ""}
+
+
 UPCASTS: Mapping[tuple[str, int], Upcast] = MappingProxyType(
-    {("commit_scanned", 1): _commit_scanned_1, ("commit_scanned", 2): _commit_scanned_2}
+    {
+        ("commit_scanned", 1): _commit_scanned_1,
+        ("commit_scanned", 2): _commit_scanned_2,
+        ("file_traced", 1): _file_traced_1,
+    }
 )
 """All steps that this version knows."""
 

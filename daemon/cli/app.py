@@ -28,6 +28,7 @@ VERBS = (
     "curriculum",
     "db",
     "config",
+    "toolchain",
     "doctor",
     "poll",
     "version",

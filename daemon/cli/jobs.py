@@ -22,7 +22,7 @@ from daemon.cli.context import (
     view,
 )
 from daemon.cli.exits import CliError
-from daemon.cli.live import Live, ask
+from daemon.cli.live import Live, ask, command
 from daemon.cli.render import (
     ago,
     clean,
@@ -42,10 +42,12 @@ if TYPE_CHECKING:
 
     from store.rows import JobRow
 
-STATES = ("running", "succeeded", "failed", "interrupted")
+STATES = ("running", "succeeded", "failed", "interrupted", "released")
 SHOWN_TO_PEOPLE = 50
 State = Annotated[str | None, typer.Option("--state", metavar="S", help=f"Only: {', '.join(STATES)}.")]
-Kind = Annotated[str | None, typer.Option("--kind", metavar="K", help="Only: scan, prove, check.")]
+Kind = Annotated[
+    str | None, typer.Option("--kind", metavar="K", help="Only: scan, build, trace, prove, check.")
+]
 Limit = Annotated[
     int | None,
     typer.Option(
@@ -56,10 +58,13 @@ JobId = Annotated[str, typer.Argument(metavar="ID", help="A job's id, or its beg
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="List jobs, show one, or print what it wrote.", rich_markup_mode=None)
+    group = typer.Typer(
+        help="List jobs, show one, print what it wrote, or try it again.", rich_markup_mode=None
+    )
     group.callback(invoke_without_command=True)(jobs)
     group.command("list", help="List jobs, newest first (the same as no verb).")(list_verb)
     group.command("show", help="Show one job.")(show)
+    group.command("retry", help="Try a failed job again now, also one that failed for good.")(retry)
     group.command("logs", help="Print what a job wrote on standard error.")(logs)
     app.add_typer(group, name="jobs")
 
@@ -208,6 +213,16 @@ def logs(
         emit_json({**place.head(), **document})
         return
     sys.stdout.write(clean_block(text))
+
+
+def retry(context: typer.Context, job: JobId, config: Config = None, as_json: Json = False) -> None:
+    place = locate(merged_config(context, config))
+    row = _find(place, job)
+    answer = command(place, "/retry", {"job": row.job})
+    if merged_json(context, as_json):
+        emit_json({"daemon": place.daemon_json(), "job": str(answer["job"])})
+        return
+    say(f"{row.job} is due again: {clean(row.describes)}")
 
 
 def described(row: JobRow, live: Live, place: Place) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What only the running daemon knows, asked through its control socket: progress of jobs, what waits.
+"""What only the running daemon knows or does, through its control socket: progress of jobs, what waits, commands.
 
 The answer is an addition. Where the daemon does not answer, a reading verb still answers from the database, and
 `Live.error` says what was wrong.
@@ -11,6 +11,7 @@ from typing import Any
 
 from daemon import control_client
 from daemon.cli.context import Place
+from daemon.cli.exits import CliError, ExitCode
 
 TIMEOUT_S = 2.0
 
@@ -54,3 +55,20 @@ def ask(place: Place) -> Live:
     if status != 200:
         return Live(error=f"{place.paths.socket}: GET /status answered {status}; see the daemon's log")
     return Live(status=answer)
+
+
+def command(place: Place, route: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Have the daemon do something; return its answer.
+
+    Raises:
+        CliError: nobody listens, or it refused and says why.
+    """
+    try:
+        status, answer = control_client.request(place.paths, "POST", route, body, timeout_s=10)
+    except control_client.DaemonNotRunningError as error:
+        raise CliError(str(error), code=ExitCode.NOT_RUNNING) from error
+    except control_client.ControlError as error:
+        raise CliError(str(error)) from error
+    if status >= 400:
+        raise CliError(str(answer.get("error") or answer.get("message") or f"the daemon answered {status}"))
+    return answer

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from daemon import control_client
 from daemon.cli.context import Config, Json, Place, locate, view
-from daemon.cli.exits import CliError, ExitCode
+from daemon.cli.live import command
 from daemon.cli.render import emit_json, say
 from daemon.cli.repos import resolve
 
@@ -27,16 +26,7 @@ def poll(
 ) -> None:
     place = locate(config)
     repository = _key(place, repository) if place.running else repository
-    try:
-        status, answer = control_client.request(
-            place.paths, "POST", "/poll", {"repository": repository}, timeout_s=10
-        )
-    except control_client.DaemonNotRunningError as error:
-        raise CliError(str(error), code=ExitCode.NOT_RUNNING) from error
-    except control_client.ControlError as error:
-        raise CliError(str(error)) from error
-    if status >= 400:
-        raise CliError(str(answer.get("error") or answer.get("message") or f"the daemon answered {status}"))
+    answer = command(place, "/poll", {"repository": repository})
     polling = [str(key) for key in answer.get("polling", ())]
     if as_json:
         emit_json({"daemon": place.daemon_json(), "polling": polling})

@@ -1,4 +1,4 @@
-"""`unsorry repos`: the watched repositories, their tips and when they were last asked."""
+"""`unsorry repos`: the watched repositories, their tips, when they were last asked, how complete their traces are."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ from daemon.cli.context import AsOf, Config, Json, locate, view
 from daemon.cli.exits import CliError
 from daemon.cli.render import ago, clean, emit_json, row_json, say, table
 
+_WHAT = ("files", "theorems", "tactics")
+_MEASURED = tuple(f"{what}_{how}" for what in _WHAT for how in ("seen", "traced"))
 HEALTHY_STATES = frozenset({"new", "ok"})
 
 
 def register(app: typer.Typer) -> None:
-    app.command("repos", help="List repositories: state, tips, polls.")(repos)
+    app.command("repos", help="List repositories: state, tips, polls, traces.")(repos)
 
 
 def repos(
     every: Annotated[
         bool, typer.Option("--all", help="Also those that have left the watchlist; --json always has them.")
+    ] = False,
+    gaps: Annotated[
+        bool, typer.Option("--gaps", help="Also everything that the traces lack, each thing with its reason.")
     ] = False,
     as_of: AsOf = None,
     config: Config = None,
@@ -28,7 +33,7 @@ def repos(
 ) -> None:
     place = locate(config, as_of)
     with view(place) as database:
-        found = described(database)
+        found = described(database, gaps=gaps)
     if as_json:
         emit_json({**place.head(), "repositories": found})
         return
@@ -39,18 +44,41 @@ def repos(
     show(shown, polls=place.moment is None)
 
 
-def described(database: sqlite3.Connection) -> list[dict[str, Any]]:
-    """Return every repository with its branches and its sorrys by state, as `--json` shows it."""
+def described(database: sqlite3.Connection, *, gaps: bool = False) -> list[dict[str, Any]]:
+    """Return every repository with its branches and how complete their traces are, as `--json` shows it."""
     from store import queries
 
+    traces = _traces(database, gaps=gaps)
     branches: dict[str, list[dict[str, Any]]] = {}
     for branch in queries.branches(database):
         branches.setdefault(branch.repository, []).append(
             row_json(branch, "branch", "state", "tip", "scanned", "rewrites")
         )
     return [
-        {**row_json(row), "heads": branches.get(row.repository, [])} for row in queries.repositories(database)
+        {
+            **row_json(row),
+            "heads": branches.get(row.repository, []),
+            "traces": traces.get(row.repository, []),
+        }
+        for row in queries.repositories(database)
     ]
+
+
+def _traces(database: sqlite3.Connection, *, gaps: bool) -> dict[str, list[dict[str, Any]]]:
+    """How complete the newest trace of each branch is, by repository; with `gaps` each thing that it lacks."""
+    from store import trace_queries
+
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in trace_queries.newest_measures(database):
+        item = {
+            "branch": row.line.removeprefix("branch:"),
+            **row_json(row, "trace", "sha", *_MEASURED, "n_dependencies", "simulated", "measured_at"),
+            "lacking": row.gaps,
+        }
+        if gaps:
+            item["gaps"] = [row_json(gap) for gap in trace_queries.gaps_of_trace(database, row.trace)]
+        found.setdefault(row.repository, []).append(item)
+    return found
 
 
 def show(found: list[dict[str, Any]], *, polls: bool = True) -> None:
@@ -72,6 +100,22 @@ def show(found: list[dict[str, Any]], *, polls: bool = True) -> None:
     for item in found:
         if item["state"] not in HEALTHY_STATES:
             say(f"  {clean(because(item))}; {clean(item['remedy'])}")
+    for item in found:
+        for trace in item["traces"]:
+            say(clean(_completeness(item["repository"], trace)))
+            for gap in trace.get("gaps", ()):
+                where = f"{gap['path']} {gap['declaration']}".strip()
+                say(f"  {clean(gap['kind'])}: {clean(where)}: {clean(gap['reason'])}")
+
+
+def _completeness(repository: str, trace: dict[str, Any]) -> str:
+    """How much of a commit its trace has, in a sentence."""
+    shares = ", ".join(f"{trace[f'{what}_traced']} of {trace[f'{what}_seen']} {what}" for what in _WHAT)
+    lacking = ", ".join(f"{number} {kind}" for kind, number in trace["lacking"].items())
+    mark = "SIMULATED " if trace["simulated"] else ""
+    return f"{repository} {trace['branch']} {trace['sha'][:10]}: {mark}trace of {shares}" + (
+        f"; gaps: {lacking} (--gaps lists them)" if lacking and "gaps" not in trace else ""
+    )
 
 
 def because(item: dict[str, Any]) -> str:

@@ -36,9 +36,13 @@ from daemon.cli.render import (
 from daemon.cli.repos import resolve
 
 if TYPE_CHECKING:
+    import sqlite3
     from pathlib import Path
 
     from store.rows import SorryRow, SorryStepRow
+    from store.trace_rows import SorryGoalRow
+
+    Goals = dict[tuple[str, str, str], SorryGoalRow]
 
 STATES = ("open", "verified", "filled", "removed")
 State = Annotated[str | None, typer.Option("--state", metavar="S", help=f"Only: {', '.join(STATES)}.")]
@@ -113,7 +117,10 @@ def _list(
         )
         steps = queries.sorry_steps(database, repository=repository, branch=branch) if rows else []
         lives = histories(steps)
-        found = [{**described(row), "history": lives[row.repository, row.branch, row.sorry]} for row in rows]
+        goals = goals_said(database)
+        found = [
+            {**described(row, goals), "history": lives[row.repository, row.branch, row.sorry]} for row in rows
+        ]
     if as_json:
         emit_json({**place.head(), "sorries": found})
         return
@@ -157,7 +164,10 @@ def show(
         attempts = queries.attempts(database, sorry=chosen)
         proofs = queries.proofs(database, sorry=chosen)
         lives = histories(queries.sorry_steps(database, chosen))
-        found = [{**described(row), "history": lives[row.repository, row.branch, row.sorry]} for row in rows]
+        goals = goals_said(database, chosen)
+        found = [
+            {**described(row, goals), "history": lives[row.repository, row.branch, row.sorry]} for row in rows
+        ]
     if merged_json(context, as_json):
         emit_json(
             {
@@ -202,9 +212,19 @@ def show(
         )
 
 
-def described(row: SorryRow) -> dict[str, Any]:
+def goals_said(database: sqlite3.Connection, sorry: str | None = None) -> Goals:
+    """Return what Lean last said is to be proved, by repository, branch and sorry."""
+    from store import trace_queries
+
+    rows = trace_queries.sorry_goals(database, sorry=sorry)
+    return {(row.repository, row.branch, row.sorry): row for row in rows}
+
+
+def described(row: SorryRow, goals: Goals) -> dict[str, Any]:
     """Return a sorry as `--json` shows it."""
-    return row_json(row)
+    goal = goals.get((row.repository, row.branch, row.sorry))
+    said = None if goal is None else row_json(goal, "goal", "sha", "simulated", "stated_at")
+    return {**row_json(row), "goal": said}
 
 
 def histories(steps: Iterable[SorryStepRow]) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
@@ -214,6 +234,14 @@ def histories(steps: Iterable[SorryStepRow]) -> dict[tuple[str, str, str], list[
         life = lives[step.repository, step.branch, step.sorry]
         life.append(row_json(step, "seq", "step", "sha", "recorded_at", "detail"))
     return lives
+
+
+def _goal(said: dict[str, Any] | None) -> str:
+    """Lean's text of what is to be proved, below one another; nothing where no trace said it yet."""
+    if said is None:
+        return ""
+    by = f"{'SIMULATED, ' if said['simulated'] else ''}at {said['sha'][:10]}"
+    return clean_block(f"{said['goal']}\n({by})").replace("\n", "\n" + 15 * " ")
 
 
 def _show_one(item: dict[str, Any]) -> None:
@@ -226,6 +254,7 @@ def _show_one(item: dict[str, Any]) -> None:
             ("declaration", clean(f"{item['kind']} {item['declaration']}")),
             ("statement", clean(item["statement"])),
             ("word", f"{item['token']}, {item['mode']} mode"),
+            ("goal", _goal(item["goal"])),
             ("proof", item["verified_proof"] or ""),
         )
     )

@@ -1,100 +1,69 @@
-"""Checks 3 to 6 by the project's own toolchain: `lake build` of the patched module, `#print axioms`,
-the constant's type, replay.
+"""Ask the project's own toolchain: build a module, name a constant's axioms, write its statement out, replay it.
 
-The patched file is put into the worktree copy that the job was given (nobody else uses it) and taken out again.
-Everything runs in bubblewrap with the worktree as the only place to write, or without it where the settings say
-so. Where there is no lake the caller records "not checked"; nothing here guesses.
+`lake build` is what applies the project's own options; it evaluates the lakefile, which is code, so it writes into
+`.lake` of the job's own worktree and nowhere else. The questions are asked by `lean` alone, of what was built, in a
+process that can write into one new folder with a random name: nothing of the project runs beside the module's own
+initializers, and in `Questions.lean` not even those. Where there is no lake the caller records "not checked";
+nothing here guesses. What the answers mean is read in `answers.py`.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
-import subprocess
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.lean.backend import LeanBackend
-from pipeline.lean.sandbox import bubblewrap
+from pipeline.gate.answers import (
+    Answer,
+    TypeText,
+    end_of,
+    one_message,
+    read_answer,
+    read_axioms,
+    read_type,
+)
+from pipeline.lean.lake import Bounds, LakeRunner, Outcome
+from pipeline.lean.launch import lean_path
 
-ALLOWED_AXIOMS = frozenset({"propext", "Classical.choice", "Quot.sound"})
-BUILD_TIMEOUT_S = 1500.0
-PRIVATE_TMP = "/tmp"  # noqa: S108 - the sandbox's own, empty
-_PRINTED = re.compile(r"'(?P<name>[^']+(?:'[^' ]*)*)' depends on axioms: \[(?P<axioms>[^\]]*)\]")
-_PRINTED_NONE = re.compile(r"'(?P<name>[^']+(?:'[^' ]*)*)' does not depend on any axioms")
-_KEPT_OUTPUT = 2000
+BUILD_BOUNDS = Bounds(timeout_s=1500.0)
+ASK_BOUNDS = Bounds(timeout_s=600.0)
+QUESTIONS = Path(__file__).with_name("Questions.lean")
 _WHOLE = ("pp.all true", "pp.deepTerms true", "pp.maxSteps 10000000", "pp.proofs true")
-_ELIDED = "⋯"
+_MAX_ANSWER_BYTES = 256 * 1024 * 1024
+# What a build leaves of one module: its files in the folder of its library, and those of its native code.
+_OUTPUTS = re.compile(r"\.(?:olean|ilean|ir|trace|hash|setup|c|bc|o)\b.*")
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """A finished program: its exit status (None: it ran out of time) and the end of what it printed."""
+class Checker:
+    """A kernel replay: how it is called in evidence, and its program."""
 
-    returncode: int | None
-    output: str
-
-
-@dataclass(frozen=True, slots=True)
-class Lake:
-    """A lake to call: where it is and what it may see."""
-
+    name: str
     program: Path
-    backend: LeanBackend
-    project: Path
 
-    @classmethod
-    def find(cls, backend: LeanBackend, *, project: Path) -> Lake | str:
-        """Return the lake of the backend's toolchain, or one sentence on why there is none to use."""
-        if backend.kind != "pantograph":
-            return "no Lean here: the backend is " + backend.kind
-        if not any((project / name).is_file() for name in ("lakefile.toml", "lakefile.lean")):
-            return "the project has no lakefile"
-        own = Path(backend.sysroot) / "bin" / "lake" if backend.sysroot else None
-        if own is not None and own.is_file():
-            return cls(own, backend, project)
-        found = shutil.which("lake")
-        if found is None:
-            return "lake is not installed"
-        return cls(Path(found), backend, project)
 
-    def run(self, *arguments: str, timeout_s: float = BUILD_TIMEOUT_S) -> Ran:
-        """Run lake in the worktree."""
-        environment = {
-            "LANG": "C.UTF-8",
-            "PATH": f"{self.program.parent}:/usr/local/bin:/usr/bin:/bin",
-            "HOME": PRIVATE_TMP,
-        }
-        command: Sequence[str] = (str(self.program), *arguments)
-        if self.backend.sandbox == "bubblewrap":
-            toolchain = [self.program.parent.parent] if self.backend.sysroot else [self.program]
-            argv = list(
-                bubblewrap(command, project=self.project, readable=toolchain, environment=environment)
-            )
-            # The build writes into the worktree, and nowhere else.
-            place = argv.index("--chdir")
-            argv[place:place] = ["--bind", str(self.project.absolute()), str(self.project.absolute())]
-            command, environment = argv, {}
-        else:
-            environment["HOME"] = os.environ.get("HOME", PRIVATE_TMP)
-        try:
-            done = subprocess.run(
-                command,
-                cwd=self.project,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=timeout_s,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return Ran(None, f"no end after {timeout_s:g} s")
-        return Ran(done.returncode, done.stdout.decode("utf-8", errors="replace"))
+def leads_outside(runner: LakeRunner) -> str | None:
+    """Say why the worktree may not be built in, None where it may: what is built must be the worktree's own."""
+    project = runner.project.resolve()
+    for folder in (runner.project / ".lake", runner.project / ".lake" / "build"):
+        if not folder.resolve().is_relative_to(project):
+            return f"{folder} leads out of the worktree, and a build of a candidate must not reach what others use"
+    return None
+
+
+def build(runner: LakeRunner, *modules: str) -> Outcome:
+    """Have lake build modules of the worktree, with the project's own options."""
+    place = runner.project / ".lake"
+    place.mkdir(exist_ok=True)
+    # `+`: a module, not the library or package of that name.
+    return runner.with_(writable=(place,)).run(
+        "build", *(f"+{name}" for name in modules), bounds=BUILD_BOUNDS
+    )
 
 
 def module_of(path: str) -> str:
@@ -104,70 +73,145 @@ def module_of(path: str) -> str:
 
 
 @contextmanager
-def patched_in_place(file: Path, patched: bytes) -> Iterator[None]:
-    """Have the patched bytes in the worktree for the length of the block."""
+def patched_in_place(project: Path, path: str, patched: bytes) -> Iterator[None]:
+    """Have the patched bytes in the worktree, and nothing built of the old ones, for the length of the block.
+
+    What the build has of the file is put aside, so that lake has to build the patched bytes, and put back afterwards:
+    nothing that was built from a candidate stays.
+    """
+    file = project / path
     before = file.read_bytes()
+    with _outputs_aside(project, path):
+        try:
+            _write(file, patched)
+            yield
+        finally:
+            _write(file, before)
+
+
+@contextmanager
+def _outputs_aside(project: Path, path: str) -> Iterator[None]:
+    aside = _new_folder(project)
     try:
-        _write(file, patched)
-        yield
+        kept = {output: aside / str(number) for number, output in enumerate(_outputs(project, path))}
+        for output, place in kept.items():
+            output.replace(place)
+        try:
+            yield
+        finally:
+            for output in _outputs(project, path):
+                output.unlink()
+            for output, place in kept.items():
+                place.replace(output)
     finally:
-        _write(file, before)
+        shutil.rmtree(aside)
 
 
-def axioms_of(lake: Lake, *, module: str, declaration: str) -> tuple[str, ...] | str:
+def _outputs(project: Path, path: str) -> list[Path]:
+    """Return the files that a build has made of one file, in each place that lakes put them."""
+    stem = Path(path).with_suffix("")
+    found: list[Path] = []
+    for place in ("lib/lean", "lib", "ir"):
+        folder = project.joinpath(".lake", "build", place, stem.parent)
+        if folder.is_dir():
+            names = (one for one in sorted(folder.iterdir()) if one.is_file() and not one.is_symlink())
+            found += [
+                one
+                for one in names
+                if one.name.startswith(f"{stem.name}.") and _OUTPUTS.fullmatch(one.name[len(stem.name) :])
+            ]
+    return found
+
+
+def ask_exactly(runner: LakeRunner, *, module: str, declaration: str) -> Answer | str:
+    """Run `Questions.lean` on the built module; a text says why there is no answer.
+
+    The answer is a file in a folder that is made for the question and that only its process can write to.
+    """
+    folder = _new_folder(runner.project)
+    try:
+        script, answer, nonce = folder / QUESTIONS.name, folder / "answer", secrets.token_hex(16)
+        script.write_bytes(QUESTIONS.read_bytes())
+        ran = _lean(runner, folder, "--run", str(script), str(answer), nonce, module, declaration)
+        if not ran.ok:
+            return f"{QUESTIONS.name}: {ran.explain(ASK_BOUNDS)}: {end_of(ran.output)}"
+        if answer.is_symlink() or not answer.is_file():
+            return f"{QUESTIONS.name} wrote no answer: {end_of(ran.output)}"
+        if answer.stat().st_size > _MAX_ANSWER_BYTES:
+            return f"{QUESTIONS.name}: an answer of {answer.stat().st_size} bytes"
+        try:
+            text = answer.read_bytes().decode()
+        except UnicodeDecodeError as error:
+            return f"{QUESTIONS.name}: the answer is no UTF-8: {error}"
+        return read_answer(text, nonce=nonce, constant=declaration)
+    finally:
+        shutil.rmtree(folder)
+
+
+def axioms_of(runner: LakeRunner, *, module: str, declaration: str) -> tuple[str, ...] | str:
     """Ask another process, which imports the built module, for the constant's axioms; a text says why not.
 
     The candidate's own file could redefine `#print`; the asking file holds nothing of it.
     """
-    ran = _ask(lake, f"import {module}\n#print axioms {declaration}\n")
-    return read_axioms(ran.output, declaration) if ran.returncode == 0 else _end(ran.output)
+    said = _message(runner, module=module, commands=(f"#print axioms {declaration}",))
+    return read_axioms(said.text, declaration) if isinstance(said, TypeText) else said
 
 
-@dataclass(frozen=True, slots=True)
-class TypeText:
-    """A constant's type with everything printed, universe parameters included: equal texts, equal types."""
-
-    text: str
-
-
-def type_of(lake: Lake, *, module: str, declaration: str) -> TypeText | str:
-    """Ask for the constant's type in the same way; a text says why there is none."""
-    options = "".join(f"set_option {option} in\n" for option in _WHOLE)
-    ran = _ask(lake, f"import {module}\n{options}#check @{declaration}\n")
-    if ran.returncode != 0:
-        return _end(ran.output)
-    text = " ".join(ran.output.split())
-    if not text.removeprefix("@").startswith(declaration):
-        return f"`#check @{declaration}` answered: {_end(ran.output)}"
-    if _ELIDED in text:
-        return f"`#check @{declaration}` left something out: the type is too large to print"
-    return TypeText(text)
+def type_of(runner: LakeRunner, *, module: str, declaration: str) -> TypeText | str:
+    """Ask for the constant's type, printed whole, in the same way; a text says why there is none."""
+    options = tuple(f"set_option {option} in" for option in _WHOLE)
+    said = _message(runner, module=module, commands=(*options, f"#check @{declaration}"))
+    return read_type(said.text, declaration) if isinstance(said, TypeText) else said
 
 
-def _ask(lake: Lake, question: str) -> Ran:
-    folder = lake.project / ".lake" / "unsorry"
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", suffix=".lean", dir=folder, encoding="utf-8") as file:
-        file.write(question)
-        file.flush()
-        return lake.run("env", "lean", file.name)
+def _message(runner: LakeRunner, *, module: str, commands: tuple[str, ...]) -> TypeText | str:
+    """Return the one message that the last of these commands makes."""
+    folder = _new_folder(runner.project)
+    try:
+        file = folder / f"Q{secrets.token_hex(16)}.lean"
+        file.write_text("\n".join((f"import {module}", *commands, "")), encoding="utf-8")
+        ran = _lean(runner, folder, "--json", str(file))
+        if not ran.ok:
+            return f"lean: {ran.explain(ASK_BOUNDS)}: {end_of(ran.output)}"
+        # `set_option … in` is one command with what follows; its message may be placed at either.
+        data = one_message(ran.output, file_name=file.name, lines=range(2, len(commands) + 2))
+        return f"lean answered: {end_of(ran.output)}" if data is None else TypeText(data)
+    finally:
+        shutil.rmtree(folder)
 
 
-def read_axioms(output: str, declaration: str) -> tuple[str, ...] | str:
-    """Read the answer of `#print axioms`; a text says why it could not be read. Nothing is read into silence."""
-    text = " ".join(output.split())  # Lean wraps long lists
-    found = list(_PRINTED.finditer(text)) + list(_PRINTED_NONE.finditer(text))
-    if len(found) == 1 and found[0]["name"] == declaration:
-        axioms = found[0].groupdict().get("axioms") or ""
-        return tuple(name.strip() for name in axioms.split(",") if name.strip())
-    return f"`#print axioms` answered: {_end(output)}"
+def find_checker(runner: LakeRunner) -> Checker | str:
+    """Return the kernel replay that is here: the toolchain's own, or the one that the project has built."""
+    own = runner.program.parent / "leanchecker"
+    if own.is_file():
+        return Checker("leanchecker", own)
+    built = (
+        runner.project / ".lake" / "packages" / "lean4checker" / ".lake" / "build" / "bin" / "lean4checker"
+    )
+    if built.is_file():
+        return Checker("lean4checker", built)
+    return f"{own.parent} has no leanchecker, and the project no lean4checker among its packages"
+
+
+def replay(runner: LakeRunner, checker: Checker, *, module: str) -> Outcome:
+    """Have the kernel check every declaration of the built module again, in a fresh process."""
+    asking = runner.with_(writable=(), environment={"LEAN_PATH": lean_path(runner.project)})
+    return asking.execute((str(checker.program), module), bounds=ASK_BOUNDS)
+
+
+def _lean(runner: LakeRunner, folder: Path, *arguments: str) -> Outcome:
+    """Run lean by itself on what is built, with one folder to write into."""
+    asking = runner.with_(writable=(folder,), environment={"LEAN_PATH": lean_path(runner.project)})
+    return asking.execute((str(runner.program.with_name("lean")), *arguments), bounds=ASK_BOUNDS)
+
+
+def _new_folder(project: Path) -> Path:
+    folder = project / ".lake" / "unsorry" / secrets.token_hex(16)
+    folder.mkdir(parents=True)
+    return folder
 
 
 def _write(file: Path, data: bytes) -> None:
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     temporary.write_bytes(data)
     temporary.replace(file)
-
-
-def _end(output: str) -> str:
-    return " ".join(output[-_KEPT_OUTPUT:].split()) or "nothing"

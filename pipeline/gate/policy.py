@@ -6,6 +6,7 @@ with a namespace before them, in look-alike letters, with invisible characters i
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
 
@@ -21,9 +22,23 @@ def _words(text: str) -> frozenset[str]:
 FORBIDDEN_NAMES = _words(
     """sorry admit sorryAx native_decide bv_decide bv_check ofReduceBool ofReduceNat reduceBool reduceNat
     trustCompiler implemented_by extern csimp run_tac run_tacq run_cmd run_elab run_meta by_elab by_elabq
-    skipKernelTC addDeclWithoutChecking lcProof lcAny lcUnreachable unsafeCast native"""
+    skipKernelTC addDeclWithoutChecking lcProof lcAny lcUnreachable unsafeCast native
+    dbg_trace dbgTrace dbgTraceVal dbgTraceIfShared dbgSleep dbgStackTrace logInfo logWarning logError logAt println
+    trace_state trace_message"""
 )
-"""Refused as a name or as a part of a dotted name."""
+"""Refused as a name or as a part of a dotted name: a sorry, an axiom or unchecked code by another word, or what prints,
+since a proof's output could pass for the compiler's."""
+
+SEARCHES = _words(
+    """exact? apply? rw? rw?? hint have? simp? simp_all? dsimp? simpa? aesop? grind? decide? omega? show_term says
+    try? plausible slim_check polyrith observe? refine? linarith? positivity? ring? norm_num?
+    library_search squeeze_simp"""
+)
+"""Refused as a word: what looks for a proof, or reports one, is none. Some of them close the goal with a sorry when
+they find nothing (`apply?`, `hint`), and what they find changes with the library: the proof is what they suggest."""
+
+_OPTIONS = frozenset({"debug", "warn", "warningAsError", "compiler", "internal", "bootstrap", "Elab"})
+"""Roots of options that no proof needs: they skip the kernel, hide a warning, or change how Lean itself works."""
 
 _WITH_IN = _words("open set_option")
 """Allowed where an `in` makes them part of the proof; without it they are commands."""
@@ -58,10 +73,14 @@ _CLOSERS = frozenset(_BRACKETS.values())
 _NUMBER_IN_WORD = re.compile(
     rf"(?<![{ID_REST}])(?>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)[{ID_FIRST}]|[0-9]\.[eE][0-9]+[{ID_FIRST}]"
 )
+_QUOTED_NAME = re.compile(r"«[^«»\n]*»")
 _NAME = re.compile(rf"[{ID_FIRST}][{ID_REST}]*")
 _CHARACTER = re.compile(r"'(?:[^'\\]|\\[^'\n]{1,10})'|[»\"]'|'[«\"]|«[^»]*'[^»]*»|'\\")
 _STRING_OPENS_AFTER = frozenset(" \n([{⟨,=")
 _STRING_CLOSES_BEFORE = frozenset(" \r\n)]}⟩,;.")
+
+_UNSEEN = frozenset("\u034f\u2800\u3164\uffa0")
+"""Characters that show as nothing though they are no format characters; variation selectors are others."""
 
 # Letters of other scripts that look like Latin ones; NFKC does not fold them.
 _LOOKALIKES = str.maketrans(
@@ -75,10 +94,15 @@ def complaints(replacement: str) -> tuple[str, ...]:
     found: list[str] = []
     for character in sorted(set(replacement)):
         category = unicodedata.category(character)
-        if category in ("Cf", "Cc", "Co", "Cs") and character not in "\n\r":
+        unseen = character in _UNSEEN or "\ufe00" <= character <= "\ufe0f" or character >= "\U000e0100"
+        if unseen or (category in ("Cf", "Cc", "Co", "Cs") and character not in "\n\r"):
             found.append(f"the invisible character U+{ord(character):04X}")
         elif category in ("Zs", "Zl", "Zp") and character != " ":
             found.append(f"the white space U+{ord(character):04X}, which is none to Lean")
+    if any(
+        unicodedata.category(b) in ("Mn", "Me") for a, b in itertools.pairwise(replacement) if a.isascii()
+    ):
+        found.append("an accent that is put on a letter, which makes a name look like another")
     found += _ambiguous(replacement)
     lexed = lex(replacement)
     bare = lexed.bare
@@ -126,9 +150,13 @@ def _word(word: str, following: str) -> str | None:
     shown = word if plain == word else f"{word} (a spelling of {plain})"
     if plain in FORBIDDEN_WORDS or any(part in FORBIDDEN_NAMES for part in parts):
         return f"the word {shown}"
+    if plain in SEARCHES:
+        return f"{shown}, which looks for a proof and is none"
     if parts[0] == "debug" and len(parts) > 1:
         return f"the option {shown}"
-    if plain == "set_option" and skeleton(following).split(".")[0] == "debug":
+    if plain == "trace" and following.startswith('"'):
+        return "trace, which prints"
+    if plain == "set_option" and skeleton(following).split(".")[0] in _OPTIONS:
         return f"the option {following}"
     return None
 
@@ -137,11 +165,20 @@ def _ambiguous(text: str) -> list[str]:
     """Return what could be read in two ways: as a string, a character, a number, or as what begins inside one.
 
     Lean cuts `0'"'` into a number and a character, and `⁻¹'"` may be a token of some library with a string after
-    it: the lexer cannot know. So strings are taken only where white space or a bracket stands around them.
+    it: the lexer cannot know. So strings are taken only where white space or a bracket stands around them. In the
+    same way `{x //-1 < x}` begins a comment to the lexer and none to Lean, and a quoted name may hold a line end.
     """
     found: list[str] = []
     if re.search(r"\r(?!\n)", text):
         found.append("a carriage return that ends no line")
+    if set("«»") & set(_QUOTED_NAME.sub("", text)):
+        found.append("a quoted name that does not end on its line, or a stray « or »")
+    code = lex(text).code
+    if any(
+        code[at] != text[at] and code[at - 1] == text[at - 1] and not text[at - 1].isspace()
+        for at in range(1, len(text))
+    ):
+        found.append("a comment right behind a symbol, which could be a part of it")
     if _NUMBER_IN_WORD.search(text):
         found.append("a number that runs into a word")
     if _CHARACTER.search(text) or _CHARACTER.search(_NAME.sub("x", text)):

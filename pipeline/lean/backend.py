@@ -1,9 +1,10 @@
 """Find out what can run Lean here: `pantograph-repl`, the simulator, or nothing. Starts no process.
 
-Looked at in order: the configured path, the REPL inside an installed PyPantograph (found through its files, not
-by importing it), `pantograph-repl` on PATH. The package index's `pantograph` is a library for HTML5 canvases;
-it is recognised and named. "auto" never chooses the simulator. A REPL that must be sandboxed on a machine
-without bubblewrap is no REPL.
+A REPL serves exactly the Lean version that it was built with, so the choice is made for each project by its
+`lean-toolchain`: `find_leans(…).for_toolchain(text)`. Looked at in order: the configured path, the REPL inside an
+installed PyPantograph (found through its files, not by importing it), the cache of toolchains,
+`pantograph-repl` on PATH. The package index's `pantograph` is a library for HTML5 canvases; it is recognised and
+named. "auto" never chooses the simulator. A REPL that must be sandboxed on a machine without bubblewrap is no REPL.
 """
 
 from __future__ import annotations
@@ -13,17 +14,25 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from pipeline.lean.revisions import LeanVersion, VersionError, parse_version
 from pipeline.lean.sandbox import bubblewrap_path
+from pipeline.lean.toolchains import Toolchains, elan_home
 
 Kind = Literal["pantograph", "simulator", "none"]
 Sandbox = Literal["bubblewrap", "none"]
 
 INSTALL_PYPANTOGRAPH = "pip install git+https://github.com/stanford-centaur/PyPantograph"
+NO_BUBBLEWRAP = (
+    "repositories' code may only run in a sandbox and bwrap is not on PATH;"
+    ' install bubblewrap, or write sandbox = "none" under [lean]'
+)
+REPL_NAME = "pantograph-repl"
 CHOICES = ("auto", "pantograph", "simulator", "none")
 
 
@@ -32,7 +41,8 @@ class LeanBackend:
     """What runs Lean. `detail` is one sentence for people; for kind "none" it is the reason and the remedy.
 
     `toolchain` is the content of the REPL's `lean-toolchain` ("" when unknown), `sysroot` the folder of that
-    toolchain where elan has it ("" when not found).
+    toolchain where elan has it ("" when not found), `build` the folder of the cached build that the REPL is part of
+    ("" where it is not from the cache); `in_use` keeps that from being removed.
     """
 
     kind: Kind
@@ -42,6 +52,7 @@ class LeanBackend:
     simulated: bool
     sandbox: Sandbox
     sysroot: str = ""
+    build: str = ""
 
     def as_json(self) -> dict[str, object]:
         return {**asdict(self), "argv": list(self.argv)}
@@ -65,7 +76,182 @@ class LeanBackend:
             simulated=simulated,
             sandbox="bubblewrap" if sandbox == "bubblewrap" else "none",
             sysroot=str(raw.get("sysroot", "")),
+            build=str(raw.get("build", "")),
         )
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Hold the build for the length of the block, so that `unsorry toolchain remove` leaves it there.
+
+        Raises:
+            pipeline.lean.toolchains.ToolchainError: it was removed or damaged since it was found.
+        """
+        if not self.build:
+            yield
+            return
+        folder = Path(self.build)
+        with Toolchains(folder.parent).in_use(parse_version(folder.name)):
+            yield
+
+
+@dataclass(frozen=True, slots=True)
+class Leans:
+    """What can run Lean on this machine: one thing for every project (`fixed`), or builds for single versions.
+
+    `builds` are in the order of preference; of a REPL whose version is not known `toolchain` is "". `problems` says of
+    what was found but cannot be used why, `missing` why there is no REPL outside the cache.
+    """
+
+    fixed: LeanBackend | None
+    builds: tuple[LeanBackend, ...] = ()
+    configured: str = ""
+    problems: tuple[tuple[str, str], ...] = ()
+    missing: str = ""
+    sandbox: Sandbox = "bubblewrap"
+
+    def for_toolchain(self, toolchain: str) -> LeanBackend:
+        """Return what runs Lean for a project whose `lean-toolchain` holds this text ("": it has none).
+
+        Kind "none" carries the reason and the remedy.
+        """
+        if self.fixed is not None:
+            return self.fixed
+        named = next((build for build in self.builds if build.argv[0] == self.configured), None)
+        if not toolchain.strip():
+            # Which Lean that means is elan's default of the day; only somebody who named a REPL has decided it.
+            if named is not None:
+                return _because_configured(named, "the project has no lean-toolchain file")
+            return self._none(
+                "the project has no lean-toolchain file, so the Lean version that it needs is not known; the"
+                " repository has to add one, or set lean.repl"
+            )
+        try:
+            version = parse_version(toolchain)
+        except VersionError as error:
+            return self._none(f"lean-toolchain: {error}")
+        for build in self.builds:
+            if build.toolchain == version.toolchain:
+                return build
+        if named is not None and not named.toolchain:
+            return _because_configured(named, f"the project needs {version.toolchain}")
+        return self._none(self._not_installed(version))
+
+    @property
+    def summary(self) -> LeanBackend:
+        """One backend that stands for all of them in a status line: its `toolchain` is "" where there are several."""
+        if self.fixed is not None:
+            return self.fixed
+        if not self.builds:
+            problems = "; ".join(problem for _, problem in self.problems)
+            return self._none(problems or self.missing)
+        first = self.builds[0]
+        if len(self.builds) == 1:
+            return first
+        versions = [
+            _short(build.toolchain) or f"an unknown version ({build.argv[0]})" for build in self.builds
+        ]
+        return replace(
+            first, toolchain="", sysroot="", build="", detail=f"pantograph-repl for {', '.join(versions)}"
+        )
+
+    def _not_installed(self, version: LeanVersion) -> str:
+        for release, problem in self.problems:
+            if release == version.release:
+                return f"toolchain {version.toolchain}: {problem}"
+        remedy = f"run `unsorry toolchain install {version}`"
+        others = ", ".join(filter(None, (_short(build.toolchain) for build in self.builds)))
+        there = f" (there is {others})" if others else ""
+        return f"toolchain {version.toolchain} is not installed{there}; {remedy}"
+
+    def _none(self, reason: str) -> LeanBackend:
+        return _nothing(reason, self.sandbox)
+
+
+def find_leans(*, backend: str, repl: str, sandbox: str, toolchains: Path) -> Leans:
+    """Return everything that can run Lean for the settings `[lean] backend, repl, sandbox` and a cache of toolchains.
+
+    Raises:
+        ValueError: a setting has none of its words.
+    """
+    box = _box(backend, sandbox)
+    fixed = _fixed(backend, box)
+    if fixed is not None:
+        return Leans(fixed, sandbox=box)
+    if box == "bubblewrap" and bubblewrap_path() is None:
+        return Leans(_nothing(f"no sandbox for Lean: {NO_BUBBLEWRAP}", box), sandbox=box)
+    builds: list[LeanBackend] = []
+    problems: list[tuple[str, str]] = []
+    if repl:
+        configured, reason = _find_repl(repl)
+        if configured is None:
+            # What somebody asked for is not silently replaced by something else.
+            return Leans(_nothing(reason, box), sandbox=box)
+        builds.append(_backend_of(configured, box))
+    bundled, missing = _bundled_repl()
+    if bundled is not None:
+        builds.append(_backend_of(bundled, box))
+    for found in Toolchains(toolchains).installed():
+        if found.problem:
+            remedy = f"damaged, so it is not used: {found.problem}; run `unsorry toolchain install {found.version}`"
+            problems.append((found.version.release, remedy))
+        else:
+            builds.append(
+                LeanBackend(
+                    kind="pantograph",
+                    argv=(str(found.repl),),
+                    detail=f"pantograph-repl for {found.toolchain} at {found.repl}",
+                    toolchain=found.toolchain,
+                    simulated=False,
+                    sandbox=box,
+                    sysroot=found.sysroot,
+                    build=str(found.folder),
+                )
+            )
+    on_path = shutil.which(REPL_NAME)
+    if on_path is not None and all(build.argv[0] != on_path for build in builds):
+        other = _backend_of(Path(on_path).absolute(), box)
+        if other.toolchain:
+            builds.append(other)
+        else:
+            problems.append(
+                ("", f"{on_path}: no lean-toolchain beside it says its Lean version; name it as lean.repl")
+            )
+    return Leans(
+        None,
+        tuple(builds),
+        configured=builds[0].argv[0] if repl else "",
+        problems=tuple(problems),
+        missing=f"{missing}; or run `unsorry toolchain install VERSION`" if missing else "",
+        sandbox=box,
+    )
+
+
+def _because_configured(build: LeanBackend, why: str) -> LeanBackend:
+    """Say in the detail that nothing but the setting says that this REPL fits."""
+    known = build.toolchain or "an unknown Lean version (no lean-toolchain beside it)"
+    return replace(build, detail=f"{build.argv[0]} for {known}, because lean.repl names it; {why}")
+
+
+def _short(toolchain: str) -> str:
+    return toolchain.rpartition(":")[2]
+
+
+def _backend_of(repl: Path, sandbox: Sandbox) -> LeanBackend:
+    """Describe a REPL that somebody else built; its toolchain's name is completed where it is one of Lean's own."""
+    toolchain = _toolchain_of(repl)
+    with suppress(VersionError):
+        toolchain = parse_version(toolchain).toolchain
+    sysroot = _sysroot_of(toolchain)
+    named = f" for {toolchain}" if toolchain else ""
+    return LeanBackend(
+        kind="pantograph",
+        argv=(str(repl),),
+        detail=f"pantograph-repl{named} at {repl}",
+        toolchain=toolchain,
+        simulated=False,
+        sandbox=sandbox,
+        sysroot=str(sysroot) if sysroot else "",
+    )
 
 
 def find_lean(*, backend: str, repl: str, sandbox: str) -> LeanBackend:
@@ -76,44 +262,44 @@ def find_lean(*, backend: str, repl: str, sandbox: str) -> LeanBackend:
     Raises:
         ValueError: a setting has none of its words.
     """
-    if backend not in CHOICES:
-        raise ValueError(f"lean.backend: {backend!r} is none of {', '.join(CHOICES)}")
-    if sandbox not in ("bubblewrap", "none"):
-        raise ValueError(f"lean.sandbox: {sandbox!r} is neither bubblewrap nor none")
-    box: Sandbox = "bubblewrap" if sandbox == "bubblewrap" else "none"
-    if backend == "none":
-        return _nothing("Lean is switched off by the settings (lean.backend = none)", box)
-    if backend == "simulator":
-        return LeanBackend(
-            kind="simulator",
-            # -I: the working directory is somebody's repository; nothing in it may be imported.
-            argv=(sys.executable, "-I", "-m", "pipeline.lean.simulator"),
-            detail="the simulator: a small logic that speaks Lean's protocol; nothing it accepts is checked by Lean",
-            toolchain="",
-            simulated=True,
-            sandbox="none",
-        )
+    box = _box(backend, sandbox)
+    fixed = _fixed(backend, box)
+    if fixed is not None:
+        return fixed
     found, reason = _find_repl(repl)
     if found is None:
         return _nothing(reason, box)
     if box == "bubblewrap" and bubblewrap_path() is None:
-        return _nothing(
-            f"{found}: found, but repositories' code may only run in a sandbox and bwrap is not on PATH;"
-            ' install bubblewrap, or write sandbox = "none" under [lean]',
-            box,
-        )
-    toolchain = _toolchain_of(found)
-    sysroot = _sysroot_of(toolchain)
-    named = f" for {toolchain}" if toolchain else ""
+        return _nothing(f"{found}: found, but {NO_BUBBLEWRAP}", box)
+    return _backend_of(found, box)
+
+
+def simulator() -> LeanBackend:
+    """Return the simulator, which serves every toolchain and proves nothing."""
     return LeanBackend(
-        kind="pantograph",
-        argv=(str(found),),
-        detail=f"pantograph-repl{named} at {found}",
-        toolchain=toolchain,
-        simulated=False,
-        sandbox=box,
-        sysroot=str(sysroot) if sysroot else "",
+        kind="simulator",
+        # -I: the working directory is somebody's repository; nothing in it may be imported.
+        argv=(sys.executable, "-I", "-m", "pipeline.lean.simulator"),
+        detail="the simulator: a small logic that speaks Lean's protocol; nothing it accepts is checked by Lean",
+        toolchain="",
+        simulated=True,
+        sandbox="none",
     )
+
+
+def _box(backend: str, sandbox: str) -> Sandbox:
+    if backend not in CHOICES:
+        raise ValueError(f"lean.backend: {backend!r} is none of {', '.join(CHOICES)}")
+    if sandbox not in ("bubblewrap", "none"):
+        raise ValueError(f"lean.sandbox: {sandbox!r} is neither bubblewrap nor none")
+    return "bubblewrap" if sandbox == "bubblewrap" else "none"
+
+
+def _fixed(backend: str, sandbox: Sandbox) -> LeanBackend | None:
+    """What the setting alone decides."""
+    if backend == "none":
+        return _nothing("Lean is switched off by the settings (lean.backend = none)", sandbox)
+    return simulator() if backend == "simulator" else None
 
 
 def _nothing(reason: str, sandbox: Sandbox) -> LeanBackend:
@@ -135,7 +321,7 @@ def _find_repl(configured: str) -> tuple[Path | None, str]:
     bundled, reason = _bundled_repl()
     if bundled is not None:
         return bundled, ""
-    on_path = shutil.which("pantograph-repl")
+    on_path = shutil.which(REPL_NAME)
     if on_path is not None:
         return Path(on_path).absolute(), ""
     return None, reason
@@ -147,7 +333,7 @@ def _bundled_repl() -> tuple[Path | None, str]:
     if spec is None:
         return None, missing
     for folder in map(Path, spec.submodule_search_locations or ()):
-        candidate = folder / "pantograph-repl"
+        candidate = folder / REPL_NAME
         if candidate.is_file() and os.access(candidate, os.X_OK):
             return candidate.absolute(), ""
         if (folder / "server.py").is_file() and (folder / "expr.py").is_file():
@@ -181,6 +367,5 @@ def _toolchain_of(repl: Path) -> str:
 def _sysroot_of(toolchain: str) -> Path | None:
     if not toolchain:
         return None
-    home = Path(os.environ.get("ELAN_HOME") or Path.home() / ".elan")
-    folder = home / "toolchains" / toolchain.replace("/", "--").replace(":", "---")
+    folder = elan_home() / "toolchains" / toolchain.replace("/", "--").replace(":", "---")
     return folder if (folder / "bin" / "lean").exists() else None

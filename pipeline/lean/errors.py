@@ -1,7 +1,23 @@
 """What can go wrong between us and a Lean REPL, as one small tree.
 
-`ReplRefused` is the only one that leaves the process usable: the REPL answered, with an error object. After
-any other the process is gone (killed by us if it had not died by itself) and a new one has to be started.
+    ReplError
+    ├── ReplStartError          never became ready
+    ├── ReplDied                the process is gone; start another
+    │   ├── ReplTimeout         no answer, not even to its own interrupt
+    │   └── ReplProtocolError   it wrote something that is no answer
+    ├── ReplRefused             it answered with an error object and is still usable
+    │   ├── BadRequest          our bug: ill-formed request, unknown command, unknown id or name
+    │   ├── InputRejected       the given text does not parse, elaborate or compile
+    │   ├── RequestFailed       well-formed, but cannot be done (no goals, wrong fragment, file error, …)
+    │   ├── LimitReached        time, heartbeat or recursion limit inside Lean
+    │   └── ReplSuspect         an error that escaped Lean's own handling; the client takes no further call
+    ├── HeaderNotLoaded         imports of a file are not there, which the REPL itself does not say
+    ├── UnsupportedByDialect    this version of the REPL does not have that
+    └── StaleState              a state of another process, or of before a reset
+
+The REPL's words for error kinds differ between versions (`dialect.py`); `refusal` knows both.
+After a `ReplDied` the process is gone (killed by us if it had not died by itself). After a `ReplSuspect` it
+still runs but `Repl.alive` is False, so that it is recycled.
 """
 
 from __future__ import annotations
@@ -36,9 +52,10 @@ class ReplProtocolError(ReplDied):
 
 
 class ReplRefused(ReplError):  # noqa: N818 - named by what happened
-    """The REPL answered with an error object; it is still usable.
+    """The REPL answered with an error object.
 
-    `kind` is the protocol's word (`command`, `index`, `parse`, `elab`, `io`, …) and `desc` its text.
+    `kind` is the protocol's word (`command`, `index`, `parse`, `elab`, `io`, …), `desc` its text and `command`
+    what was asked. What is raised is always one of the subclasses below; see `refusal`.
     """
 
     def __init__(self, kind: str, desc: str, *, command: str = "") -> None:
@@ -48,9 +65,94 @@ class ReplRefused(ReplError):  # noqa: N818 - named by what happened
         self.command = command
 
 
+class BadRequest(ReplRefused):
+    """The request was wrong in itself: a bug of this program, or an id or name that does not exist (`index`)."""
+
+
+class InputRejected(ReplRefused):
+    """The text that was given (a term, a type, a file to distil or refactor) is not valid Lean here."""
+
+
+class RequestFailed(ReplRefused):
+    """The request was understood and could not be done; the state that it named is unchanged."""
+
+
+class LimitReached(ReplRefused):
+    """Lean's own limit on time, heartbeats or recursion ended the work; for a tactic: it failed."""
+
+
+class ReplSuspect(ReplRefused):
+    """An error that escaped the handler it should have met, or of a kind nobody knows: recycle the process."""
+
+
+class UnsupportedByDialect(ReplError):  # noqa: N818 - named by what happened
+    """This REPL's version does not have the command or the field; the text names both and the remedy."""
+
+
+class HeaderNotLoaded(ReplError):  # noqa: N818 - named by what happened
+    """Modules that a header imports are not in the environment; `missing` names them.
+
+    The REPL drops the messages of header processing, so nothing else would say it.
+    """
+
+    def __init__(self, missing: tuple[str, ...]) -> None:
+        super().__init__(
+            f"import {', '.join(missing)}: not loaded; build the project first, or correct the import"
+        )
+        self.missing = missing
+
+
 class StaleState(ReplError):  # noqa: N818 - named by what happened
     """A state belongs to another process, or to this one before a reset; it must be built again here."""
 
 
 class MalformedReply(ReplError):  # noqa: N818 - named by what happened
     """A reply does not have the shape that the protocol promises; the client turns it into ReplProtocolError."""
+
+
+# The older line's words (up to about 0.3.7) and the newer ones; no word means different things in the two.
+_CLASSES: dict[str, type[ReplRefused]] = {
+    "command": BadRequest,
+    "arguments": BadRequest,  # older; newer: command
+    "operation": BadRequest,  # older; newer: command
+    "index": BadRequest,
+    "parse": InputRejected,
+    "parsing": InputRejected,  # older; newer: parse
+    "expr": InputRejected,  # older; newer: parse
+    "elab": InputRejected,
+    "typing": InputRejected,
+    "frontend": InputRejected,
+    "exception": RequestFailed,
+    "invalid": RequestFailed,
+    "structure": RequestFailed,
+    "io": RequestFailed,  # newer: files, and what was core and internal
+    "core": LimitReached,  # older; newer: io
+    "internal": LimitReached,  # older; newer: io
+    "main": ReplSuspect,
+}
+_ESCAPED = "unexpected internal error"
+_LIMITS = ("interrupt", "deterministic) timeout", "heartbeats", "maximum recursion depth", "deep recursion")
+# These compile whole files and answer `io` with the compiler's messages.
+_COMPILING = frozenset({"frontend.distil", "frontend.refactor"})
+# Inside the tactic sandbox nothing touches a file: what escapes from it is a limit or another runtime exception.
+_RUNTIME = frozenset({"io", "core", "internal"})
+
+
+def refusal(kind: str, desc: str, *, command: str) -> ReplRefused:
+    """Return the exception for an error object `{"error": kind, "desc": desc}` in answer to `command`."""
+    found = _CLASSES.get(kind, ReplSuspect)
+    if kind in _RUNTIME:
+        first = desc.partition("\n")[0]
+        if desc.startswith(_ESCAPED):
+            found = ReplSuspect
+        elif command in _COMPILING and desc != "interrupt":
+            # The compiler's messages may well speak of heartbeats; the text is what was refused.
+            found = InputRejected
+        elif any(mark in first for mark in _LIMITS):
+            found = LimitReached
+    return found(kind, desc, command=command)
+
+
+def is_failed_tactic(error: ReplRefused) -> bool:
+    """Say whether an error object in answer to `goal.tactic` means that the tactic failed, no more."""
+    return error.kind in _RUNTIME and not isinstance(error, ReplSuspect)

@@ -1,209 +1,139 @@
-"""The replies of `pantograph-repl` as typed frozen values, decoded strictly.
+"""The replies about goal states, tactics and files, as typed frozen values, decoded strictly.
 
-Field names follow Python's style and say what the wire's mean: `hasSorry` is `has_sorry`, `boundary` is
-`byte_start`/`byte_end`. Unknown keys are ignored (newer versions add some); a missing or mistyped promised key
-raises `MalformedReply` with its path. What the wire leaves out when it is the usual value has that value here.
-Not here: how requests are sent (`repl.py`) and what a reply is worth as evidence (`pipeline.gate`).
+`goals.py` has what they are made of and says how decoding works; `replies.py` has the other commands' replies.
+`to_json` gives the wire's object back. Not here: what a reply is worth as evidence (`pipeline.gate`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeVar
 
+from pipeline.lean import wire
 from pipeline.lean.errors import MalformedReply
+from pipeline.lean.goals import (
+    SORRY_KIND,
+    Expression,
+    Goal,
+    Message,
+    Position,
+    Severity,
+    StateRef,
+    Variable,
+    render_goals,
+)
+from pipeline.lean.wire import Json
 
-Severity = Literal["information", "warning", "error"]
-Json = Mapping[str, object]
-T = TypeVar("T")
-
-_SEVERITIES: dict[str, Severity] = {"information": "information", "warning": "warning", "error": "error"}
-SORRY_KIND = "hasSorry"
+__all__ = [
+    "SORRY_KIND",
+    "Expression",
+    "Goal",
+    "Invocation",
+    "Message",
+    "Position",
+    "Severity",
+    "StatePrint",
+    "StateRef",
+    "TacticFailed",
+    "TacticOk",
+    "TacticParseError",
+    "TacticResult",
+    "Target",
+    "Unit",
+    "Variable",
+    "invocations",
+    "render_goals",
+    "tactic_result",
+    "targets",
+    "units",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class StateRef:
-    """A goal state inside one REPL process. `generation` names the process, so a restart cannot confuse ids."""
+class Invocation:
+    """One tactic as it ran while a file was compiled: goals before and after, as Lean prints them.
 
-    id: int
-    generation: int
+    Records have no positions and nest: a structured tactic comes before the ones inside it. `tactic` is printed
+    anew from the syntax tree (no comments), so it is no excerpt of the source. `used_constants` are those in the
+    term that the step itself assigned. `goal_after` is "" when nothing was left.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Lines count from 1 (0 inside a tactic string), columns from 0 in code points."""
-
-    line: int
-    column: int
+    goal_before: str
+    goal_after: str
+    tactic: str
+    used_constants: tuple[str, ...]
 
     @classmethod
-    def from_json(cls, raw: object, where: str = "position") -> Position:
-        table = _object(raw, where)
-        return cls(_int(table, "line", where), _int(table, "column", where))
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One message of Lean's log. `kind` is `[anonymous]` when untagged, `hasSorry` for the sorry warning."""
-
-    severity: Severity
-    data: str
-    kind: str = "[anonymous]"
-    pos: Position = Position(0, 0)
-    end_pos: Position | None = None
-    file_name: str = ""
-    keep_full_range: bool = False
-    is_silent: bool = False
-    caption: str = ""
-
-    @classmethod
-    def from_json(cls, raw: object, where: str = "message") -> Message:
-        table = _object(raw, where)
-        severity = _SEVERITIES.get(_text(table, "severity", where))
-        if severity is None:
-            raise MalformedReply(f"{where}.severity: unknown severity {table['severity']!r}")
-        end = table.get("endPos")
+    def from_json(cls, raw: object, where: str = "invocation") -> Invocation:
+        table = wire.object_(raw, where)
         return cls(
-            severity=severity,
-            data=_text(table, "data", where),
-            kind=_text(table, "kind", where, default="[anonymous]"),
-            pos=Position.from_json(table.get("pos"), f"{where}.pos"),
-            end_pos=None if end is None else Position.from_json(end, f"{where}.endPos"),
-            file_name=_text(table, "fileName", where, default=""),
-            keep_full_range=_bool(table, "keepFullRange", where, default=False),
-            is_silent=_bool(table, "isSilent", where, default=False),
-            caption=_text(table, "caption", where, default=""),
+            goal_before=wire.text(table, "goalBefore", where),
+            goal_after=wire.text(table, "goalAfter", where),
+            tactic=wire.text(table, "tactic", where),
+            used_constants=wire.texts(table, "usedConstants", where),
         )
 
-    @property
-    def is_error(self) -> bool:
-        return self.severity == "error"
-
-    @property
-    def is_sorry_warning(self) -> bool:
-        """Lean says "declaration uses 'sorry'"; its text changed over the versions, its kind did not."""
-        return self.kind == SORRY_KIND or self.data.startswith("declaration uses ")
-
-    def render(self) -> str:
-        """Return `line:column[-line:column]: [severity: ]data`."""
-        end = "" if self.end_pos is None else f"-{self.end_pos.line}:{self.end_pos.column}"
-        severity = "" if self.severity == "information" else f"{self.severity}: "
-        return f"{self.pos.line}:{self.pos.column}{end}: {severity}{self.data}"
-
-
-@dataclass(frozen=True, slots=True)
-class Expression:
-    """An expression as far as the REPL's options made it print one; `pp` is Lean's pretty-printed text."""
-
-    pp: str | None = None
-    sexp: str | None = None
-    dependent_mvars: tuple[str, ...] | None = None
-
-    @classmethod
-    def from_json(cls, raw: object, where: str = "expression") -> Expression:
-        table = _object(raw, where)
-        mvars = table.get("dependentMVars")
-        return cls(
-            pp=_optional_text(table, "pp", where),
-            sexp=_optional_text(table, "sexp", where),
-            dependent_mvars=None if mvars is None else _texts(mvars, f"{where}.dependentMVars"),
-        )
-
-    def render(self) -> str:
-        return self.pp if self.pp is not None else self.sexp or ""
-
-
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """One hypothesis. `name` is Lean's internal name, `user_name` what people and tactics call it."""
-
-    name: str
-    user_name: str
-    inaccessible: bool
-    type: Expression | None = None
-    value: Expression | None = None
-
-    @classmethod
-    def from_json(cls, raw: object, where: str = "variable") -> Variable:
-        table = _object(raw, where)
-        user_name = _text(table, "userName", where)
-        return cls(
-            name=_text(table, "name", where, default=""),
-            user_name=user_name,
-            inaccessible=_bool(table, "isInaccessible", where, default="✝" in user_name),
-            type=_optional(table, "type", where, Expression.from_json),
-            value=_optional(table, "value", where, Expression.from_json),
-        )
-
-    def render(self) -> str:
-        text = self.user_name or "_"
-        if self.type is not None:
-            text += f" : {self.type.render()}"
-        if self.value is not None:
-            text += f" := {self.value.render()}"
-        return text
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """One goal of a state: hypotheses and target. `user_name` is its case tag, None when it has none."""
-
-    name: str
-    target: Expression
-    vars: tuple[Variable, ...] = ()
-    user_name: str | None = None
-    fragment: str = "tactic"
-
-    @classmethod
-    def from_json(cls, raw: object, where: str = "goal") -> Goal:
-        table = _object(raw, where)
-        return cls(
-            name=_text(table, "name", where, default=""),
-            target=Expression.from_json(table.get("target"), f"{where}.target"),
-            vars=_list(table.get("vars"), f"{where}.vars", Variable.from_json),
-            user_name=_optional_text(table, "userName", where),
-            fragment=_text(table, "fragment", where, default="tactic"),
-        )
-
-    def render(self) -> str:
-        """Return the goal as text: optional `case tag`, one hypothesis per line, then `⊢ target`.
-
-        With no hypotheses the text starts with an empty line, as PyPantograph's does.
-        """
-        head = "" if self.user_name is None else f"case {self.user_name}\n"
-        mark = "|" if self.fragment == "conv" else "⊢"
-        hypotheses = "\n".join(variable.render() for variable in self.vars)
-        return f"{head}{hypotheses}\n{mark} {self.target.render()}"
-
-
-def render_goals(goals: tuple[Goal, ...]) -> str:
-    """Return all goals of a state as one text; states that render the same are the same to a search."""
-    return "\n".join(goal.render() for goal in goals)
+    def to_json(self) -> dict[str, object]:
+        return {
+            "goalBefore": self.goal_before,
+            "goalAfter": self.goal_after,
+            "tactic": self.tactic,
+            "usedConstants": list(self.used_constants),
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One top-level command of a processed file; the byte range reaches to the start of the next one."""
+    """One top-level command of a processed file; the byte range reaches to the start of the next one.
+
+    `new_constants` is None unless asked for. `n_invocations` comes with the reply, `invocations` from the side
+    file, which only `Repl.process(…, invocations=True)` reads; both None otherwise. The last three fields are
+    filled by the older dialect alone, for `sorrys=True`: one state of all sorrys of the unit, its goals, and for
+    each goal the byte range of its `sorry` (a tactic `sorry` may stand for several goals).
+    """
 
     byte_start: int
     byte_end: int
     messages: tuple[Message, ...] = ()
     new_constants: tuple[str, ...] | None = None
     n_invocations: int | None = None
+    invocations: tuple[Invocation, ...] | None = None
+    goal_state: StateRef | None = None
+    goals: tuple[Goal, ...] | None = None
+    goal_ranges: tuple[tuple[int, int], ...] | None = None
 
     @classmethod
-    def from_json(cls, raw: object, where: str = "unit") -> Unit:
-        table = _object(raw, where)
-        start, end = _range(table.get("boundary"), f"{where}.boundary")
-        constants = table.get("newConstants")
-        count = table.get("nInvocations")
+    def from_json(cls, raw: object, where: str = "unit", *, generation: int) -> Unit:
+        table = wire.object_(raw, where)
+        start, end = wire.byte_range(table.get("boundary"), f"{where}.boundary")
+        state = wire.optional_natural(table, "goalStateId", where)
+        ranges = table.get("goalSrcBoundaries")
+        goals = table.get("goals")
         return cls(
             byte_start=start,
             byte_end=end,
-            messages=_list(table.get("messages"), f"{where}.messages", Message.from_json),
-            new_constants=None if constants is None else _texts(constants, f"{where}.newConstants"),
-            n_invocations=None if count is None else _int(table, "nInvocations", where),
+            messages=wire.list_(table.get("messages"), f"{where}.messages", Message.from_json),
+            new_constants=wire.optional_texts(table, "newConstants", where),
+            n_invocations=wire.optional_natural(table, "nInvocations", where),
+            goal_state=None if state is None else StateRef(state, generation),
+            goals=None if goals is None else wire.list_(goals, f"{where}.goals", Goal.from_json),
+            goal_ranges=None
+            if ranges is None
+            else wire.list_(ranges, f"{where}.goalSrcBoundaries", wire.byte_range),
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """Return the wire's object; the invocations are in another file and not in it."""
+        ranges = None if self.goal_ranges is None else [list(pair) for pair in self.goal_ranges]
+        return wire.without_none(
+            {
+                "boundary": [self.byte_start, self.byte_end],
+                "messages": [message.to_json() for message in self.messages],
+                "newConstants": None if self.new_constants is None else list(self.new_constants),
+                "nInvocations": self.n_invocations,
+                "goalStateId": None if self.goal_state is None else self.goal_state.id,
+                "goals": None if self.goals is None else [goal.to_json() for goal in self.goals],
+                "goalSrcBoundaries": ranges,
+            }
         )
 
     @property
@@ -224,14 +154,21 @@ class Target:
 
     @classmethod
     def from_json(cls, raw: object, *, generation: int, where: str = "target") -> Target:
-        table = _object(raw, where)
-        state = StateRef(_int(table, "stateId", where), generation)
-        return cls(state, _list(table.get("goals"), f"{where}.goals", Goal.from_json))
+        table = wire.object_(raw, where)
+        state = StateRef(wire.natural(table, "stateId", where), generation)
+        return cls(state, wire.list_(table.get("goals"), f"{where}.goals", Goal.from_json))
+
+    def to_json(self) -> dict[str, object]:
+        return {"stateId": self.state.id, "goals": [goal.to_json() for goal in self.goals]}
 
 
 @dataclass(frozen=True, slots=True)
 class TacticOk:
-    """The tactic ran. No goals left is a hint that the statement may be proved, never a proof."""
+    """The tactic ran. No goals left is a hint that the statement may be proved, never a proof.
+
+    `has_sorry` and `has_unsafe` are about the terms of this step alone: a sorried lemma that it cites does not
+    show in them.
+    """
 
     state: StateRef
     goals: tuple[Goal, ...]
@@ -239,10 +176,27 @@ class TacticOk:
     has_sorry: bool
     has_unsafe: bool
 
+    @property
+    def finished(self) -> bool:
+        """Say whether nothing seems left: no goals, no sorry in this step, no doubt about the path to it."""
+        return not (self.goals or self.has_sorry or self.has_unsafe or self.state.doubt)
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "nextStateId": self.state.id,
+            "goals": [goal.to_json() for goal in self.goals],
+            "messages": [message.to_json() for message in self.messages],
+            "hasSorry": self.has_sorry,
+            "hasUnsafe": self.has_unsafe,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class TacticFailed:
-    """The tactic failed; no state was made. `interrupted`: it ran into the time, heartbeat or recursion limit."""
+    """The tactic failed; no state was made. `interrupted`: it ran into the time, heartbeat or recursion limit.
+
+    Limits come as error objects; then `messages` has one of our making whose `kind` is the error's.
+    """
 
     messages: tuple[Message, ...]
     interrupted: bool = False
@@ -251,6 +205,14 @@ class TacticFailed:
     def reason(self) -> str:
         return self.messages[0].data if self.messages else ""
 
+    def to_json(self) -> dict[str, object]:
+        """Return the wire's object; the two flags are always false in it, because nothing was assigned."""
+        return {
+            "messages": [message.to_json() for message in self.messages],
+            "hasSorry": False,
+            "hasUnsafe": False,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class TacticParseError:
@@ -258,26 +220,29 @@ class TacticParseError:
 
     text: str
 
+    def to_json(self) -> dict[str, object]:
+        return {"parseError": self.text, "hasSorry": False, "hasUnsafe": False}
+
 
 TacticResult = TacticOk | TacticFailed | TacticParseError
 
 
-def tactic_result(raw: Json, *, generation: int) -> TacticResult:
-    """Decode a reply of `goal.tactic` that is not an error object."""
+def tactic_result(raw: Json, *, generation: int, doubt: str = "") -> TacticResult:
+    """Decode a reply of `goal.tactic` that is not an error object; `doubt` goes into the new state."""
     where = "goal.tactic"
     if "parseError" in raw:
-        return TacticParseError(_text(raw, "parseError", where))
-    messages = _list(raw.get("messages", []), f"{where}.messages", Message.from_json)
+        return TacticParseError(wire.text(raw, "parseError", where))
+    messages = wire.list_(raw.get("messages", []), f"{where}.messages", Message.from_json)
     if raw.get("nextStateId") is None:
         if not messages:
             raise MalformedReply(f"{where}: neither nextStateId, messages nor parseError")
         return TacticFailed(messages)
     return TacticOk(
-        state=StateRef(_int(raw, "nextStateId", where), generation),
-        goals=_list(raw.get("goals"), f"{where}.goals", Goal.from_json),
+        state=StateRef(wire.natural(raw, "nextStateId", where), generation, doubt),
+        goals=wire.list_(raw.get("goals"), f"{where}.goals", Goal.from_json),
         messages=messages,
-        has_sorry=_bool(raw, "hasSorry", where, default=False),
-        has_unsafe=_bool(raw, "hasUnsafe", where, default=False),
+        has_sorry=wire.boolean(raw, "hasSorry", where),
+        has_unsafe=wire.boolean(raw, "hasUnsafe", where),
     )
 
 
@@ -286,67 +251,69 @@ class StatePrint:
     """`goal.print`: the state's goals and, where asked for, the root's term.
 
     The three root flags are the REPL's own; a root that was never touched has `root` None and
-    `root_has_mvar` False, which is why `closed` asks for both.
+    `root_has_mvar` False, which is why `closed` asks for both. `parent_exprs` is None when not asked for.
+    `doubt` is the printed state's.
     """
 
     goals: tuple[Goal, ...]
     root: Expression | None
-    parent_exprs: tuple[Expression | None, ...]
+    parent_exprs: tuple[Expression | None, ...] | None
     extra_mvars: tuple[Expression | None, ...]
     root_has_sorry: bool
     root_has_unsafe: bool
     root_has_mvar: bool
+    doubt: str = ""
 
     @classmethod
-    def from_json(cls, raw: object) -> StatePrint:
+    def from_json(cls, raw: object, *, doubt: str = "") -> StatePrint:
         where = "goal.print"
-        table = _object(raw, where)
+        table = wire.object_(raw, where)
+        parents = table.get("parentExprs")
         return cls(
-            goals=_list(table.get("goals"), f"{where}.goals", Goal.from_json),
-            root=_optional(table, "root", where, Expression.from_json),
-            parent_exprs=_list(table.get("parentExprs") or [], f"{where}.parentExprs", _maybe_expression),
-            extra_mvars=_list(table.get("extraMVars") or [], f"{where}.extraMVars", _maybe_expression),
-            root_has_sorry=_bool(table, "rootHasSorry", where, default=False),
-            root_has_unsafe=_bool(table, "rootHasUnsafe", where, default=False),
-            root_has_mvar=_bool(table, "rootHasMVar", where, default=False),
+            goals=wire.list_(table.get("goals"), f"{where}.goals", Goal.from_json),
+            root=wire.optional(table, "root", where, Expression.from_json),
+            parent_exprs=None
+            if parents is None
+            else wire.list_(parents, f"{where}.parentExprs", _maybe_expression),
+            extra_mvars=wire.list_(table.get("extraMVars"), f"{where}.extraMVars", _maybe_expression),
+            root_has_sorry=wire.boolean(table, "rootHasSorry", where),
+            root_has_unsafe=wire.boolean(table, "rootHasUnsafe", where),
+            root_has_mvar=wire.boolean(table, "rootHasMVar", where),
+            doubt=doubt,
         )
+
+    def to_json(self) -> dict[str, object]:
+        table: dict[str, object] = {
+            "goals": [goal.to_json() for goal in self.goals],
+            "extraMVars": [_expression_or_null(mvar) for mvar in self.extra_mvars],
+            "rootHasSorry": self.root_has_sorry,
+            "rootHasUnsafe": self.root_has_unsafe,
+            "rootHasMVar": self.root_has_mvar,
+        }
+        if self.root is not None:
+            table["root"] = self.root.to_json()
+        if self.parent_exprs is not None:
+            table["parentExprs"] = [_expression_or_null(parent) for parent in self.parent_exprs]
+        return table
 
     @property
     def closed(self) -> bool:
-        """Say whether the REPL holds a whole term for the root: still only a hint."""
+        """Say whether the REPL holds a whole term for the root, reached by steps without doubt.
+
+        Still only a hint: Pantograph does not have the kernel check that term. Needs `goals` and `root` to have
+        been asked for.
+        """
         whole = self.root is not None and not self.root_has_mvar
-        return whole and not (self.goals or self.root_has_sorry or self.root_has_unsafe)
+        return whole and not (self.goals or self.root_has_sorry or self.root_has_unsafe or self.doubt)
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """`env.inspect`, as far as this program uses it."""
-
-    type: Expression
-    is_unsafe: bool
-    module: str | None
-    value: Expression | None
-    type_dependency: tuple[str, ...] | None
-    value_dependency: tuple[str, ...] | None
-
-    @classmethod
-    def from_json(cls, raw: object) -> Constant:
-        where = "env.inspect"
-        table = _object(raw, where)
-        of_type, of_value = table.get("typeDependency"), table.get("valueDependency")
-        return cls(
-            type=Expression.from_json(table.get("type"), f"{where}.type"),
-            is_unsafe=_bool(table, "isUnsafe", where, default=False),
-            module=_optional_text(table, "module", where),
-            value=_optional(table, "value", where, Expression.from_json),
-            type_dependency=None if of_type is None else _texts(of_type, f"{where}.typeDependency"),
-            value_dependency=None if of_value is None else _texts(of_value, f"{where}.valueDependency"),
-        )
-
-
-def units(raw: Json) -> tuple[Unit, ...]:
+def units(raw: Json, *, generation: int) -> tuple[Unit, ...]:
     """Decode a reply of `frontend.process`."""
-    return _list(raw.get("units"), "frontend.process.units", Unit.from_json)
+
+    def one(item: object, where: str) -> Unit:
+        return Unit.from_json(item, where, generation=generation)
+
+    return wire.list_(raw.get("units"), "frontend.process.units", one)
 
 
 def targets(raw: Json, *, generation: int) -> tuple[Target, ...]:
@@ -355,76 +322,23 @@ def targets(raw: Json, *, generation: int) -> tuple[Target, ...]:
     def one(item: object, where: str) -> Target:
         return Target.from_json(item, generation=generation, where=where)
 
-    return _list(raw.get("targets"), "frontend.distil.targets", one)
+    return wire.list_(raw.get("targets"), "frontend.distil.targets", one)
 
 
-def number(raw: Json, key: str, *, command: str) -> int:
-    """Return an integer that a reply promises."""
-    return _int(raw, key, command)
+def invocations(raw: object, *, where: str) -> tuple[tuple[Invocation, ...], ...]:
+    """Decode the side file of `frontend.process`: for each unit its records."""
 
+    def one(item: object, at: str) -> tuple[Invocation, ...]:
+        return wire.list_(
+            wire.object_(item, at).get("invocations"), f"{at}.invocations", Invocation.from_json
+        )
 
-def _object(raw: object, where: str) -> Json:
-    if not isinstance(raw, Mapping):
-        raise MalformedReply(f"{where}: expected an object, got {_shown(raw)}")
-    return raw
-
-
-def _shown(raw: object) -> str:
-    text = repr(raw)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _text(table: Json, key: str, where: str, *, default: str | None = None) -> str:
-    value = table.get(key, default)
-    if not isinstance(value, str):
-        raise MalformedReply(f"{where}.{key}: expected a string, got {_shown(value)}")
-    return value
-
-
-def _optional_text(table: Json, key: str, where: str) -> str | None:
-    return None if table.get(key) is None else _text(table, key, where)
-
-
-def _bool(table: Json, key: str, where: str, *, default: bool) -> bool:
-    value = table.get(key, default)
-    if not isinstance(value, bool):
-        raise MalformedReply(f"{where}.{key}: expected a Bool, got {_shown(value)}")
-    return value
-
-
-def _int(table: Json, key: str, where: str) -> int:
-    value = table.get(key)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise MalformedReply(f"{where}.{key}: expected a whole number, got {_shown(value)}")
-    return value
-
-
-def _list(raw: object, where: str, one: Callable[[object, str], T]) -> tuple[T, ...]:
-    if not isinstance(raw, list):
-        raise MalformedReply(f"{where}: expected a list, got {_shown(raw)}")
-    return tuple(one(item, f"{where}[{index}]") for index, item in enumerate(raw))
-
-
-def _texts(raw: object, where: str) -> tuple[str, ...]:
-    def one(item: object, at: str) -> str:
-        if not isinstance(item, str):
-            raise MalformedReply(f"{at}: expected a string, got {_shown(item)}")
-        return item
-
-    return _list(raw, where, one)
-
-
-def _optional(table: Json, key: str, where: str, one: Callable[[object, str], T]) -> T | None:
-    value = table.get(key)
-    return None if value is None else one(value, f"{where}.{key}")
+    return wire.list_(wire.object_(raw, where).get("units"), f"{where}.units", one)
 
 
 def _maybe_expression(raw: object, where: str) -> Expression | None:
     return None if raw is None else Expression.from_json(raw, where)
 
 
-def _range(raw: object, where: str) -> tuple[int, int]:
-    match raw:
-        case [int() as start, int() as end] if 0 <= start <= end:
-            return start, end
-    raise MalformedReply(f"{where}: expected [start, end], got {_shown(raw)}")
+def _expression_or_null(expression: Expression | None) -> object:
+    return None if expression is None else expression.to_json()

@@ -1,8 +1,9 @@
 """Read Lean 4 source without Lean: declarations, statements, imports, and sorrys with their exact bytes.
 
-`scan_source` gives the record that the log keeps; `parse` gives the commands as well, for the prover and the gate,
-and `read_file` what tells a new proof from an old one. None raises on any input: what cannot be read as it stands is
-named in `error` and the rest is still read. Bytes that are no UTF-8 count as one column each and show as U+FFFD, and
+`scan_source` gives the record that the log keeps; `parse` gives the commands as well, for the prover and the gate;
+`read_file` what tells a new proof from an old one, and `locate` the borders of statements, for the tracer. None raises
+on any input: what cannot be read as it stands is named in `error` and the rest is still read. Bytes that are no
+UTF-8 count as one column each and show as U+FFFD, and
 byte offsets are into the file as it is. All are linear in the size of the file. Carriage returns and a byte order
 mark are white space and no error.
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from pipeline.lean.lexer import Lexed, Positions, decode, lex, printable
 from pipeline.lean.source_commands import RawCommand, Split, split
@@ -90,6 +92,24 @@ class SourceFile:
         return {item.name: item for item in reversed(self.scanned.declarations)}
 
 
+class Located(NamedTuple):
+    """A declaration with its borders in the text: offsets in code points. Its statement ends at `stated`."""
+
+    start: int
+    stated: int
+    end: int
+    record: Declaration
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedFile:
+    """A file in code points: `code` is its text with comments blanked, at the same offsets."""
+
+    code: str
+    positions: Positions
+    declarations: tuple[Located, ...]
+
+
 def scan_source(data: bytes, *, path: str) -> ScannedFile:
     """Read one file's declarations and sorrys. Never raises."""
     return _Reader(data).scan(path)
@@ -111,6 +131,14 @@ def parse(data: bytes, *, path: str = "") -> SourceFile:
         commands=reader.commands(),
         scanned=scanned,
     )
+
+
+def locate(data: bytes) -> LocatedFile:
+    """Read where the declarations of one file and their statements begin and end. Never raises."""
+    reader = _Reader(data)
+    found = reader._declarations()
+    declarations = tuple(Located(item.start, item.stated, item.end, item.record) for item in found)
+    return LocatedFile(printable(reader.lexed.code), reader.positions, declarations)
 
 
 @dataclass(slots=True)

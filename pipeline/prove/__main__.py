@@ -3,7 +3,9 @@
 `python -m pipeline.prove --spec spec.json`; parameters: repository, branch, sha, worktree, lean
 (`LeanBackend.as_json`), prover ("tactics"), rung (0), budget {seconds_per_sorry, nodes_per_sorry,
 tactic_timeout_s}, budget_key, parallel, sorries [{sorry, path, blob, byte_start, byte_end, declaration, kind,
-ordinal, mode}]. Emits, as each sorry ends, one batch: `proof_found` where there is one, and `attempt_finished`.
+ordinal, mode}]; and, where the defaults of `PoolLimits` do not suit: repls (how many REPL processes at once, else
+`parallel`), repl_memory_bytes (of one), repl_calls (after which one is replaced). Emits, as each sorry ends, one
+batch: `proof_found` where there is one, and `attempt_finished`.
 """
 
 from __future__ import annotations
@@ -15,10 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.gate.lake import Lake
+from pipeline.gate.lake import BUILD_BOUNDS, build
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.repl import Repl, ReplStartError
+from pipeline.lean.lake import LakeRunner
+from pipeline.lean.pool import CALLS, MEMORY_BYTES, PoolLimits, ReplKey, ReplPool
+from pipeline.lean.repl import ReplStartError
 from pipeline.lean.scanner import parse
+from pipeline.lean.session import Session
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.prove.file import Attempt, FileProver, Wanted, short
 from pipeline.prove.imports import local_file
@@ -44,12 +49,14 @@ class Order:
     budget: Budget
     budget_key: str
     parallel: int
+    limits: PoolLimits
     sorries: tuple[Wanted, ...]
 
     @classmethod
     def read(cls, parameters: dict[str, Any]) -> Order:
         try:
             budget = parameters["budget"]
+            parallel = max(1, int(parameters["parallel"]))
             order = cls(
                 repository=parameters["repository"],
                 branch=parameters["branch"],
@@ -64,7 +71,12 @@ class Order:
                     tactic_timeout_s=float(budget["tactic_timeout_s"]),
                 ),
                 budget_key=parameters["budget_key"],
-                parallel=max(1, int(parameters["parallel"])),
+                parallel=parallel,
+                limits=PoolLimits(
+                    processes=int(parameters.get("repls", parallel)),
+                    memory_bytes=int(parameters.get("repl_memory_bytes", MEMORY_BYTES)),
+                    calls=int(parameters.get("repl_calls", CALLS)),
+                ),
                 sorries=tuple(Wanted.from_json(item) for item in parameters["sorries"]),
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -86,7 +98,7 @@ class Order:
 
 
 class Run:
-    """One run of the job: the files side by side, each on its own REPL."""
+    """One run of the job: the files side by side, on the REPLs of one pool."""
 
     def __init__(self, order: Order, spec: JobSpec, reporter: Reporter) -> None:
         self._order = order
@@ -103,9 +115,9 @@ class Run:
         slots = asyncio.Semaphore(order.parallel)
         await self._build(files)
         self._reporter.progress(0, len(order.sorries))
-        async with asyncio.TaskGroup() as tasks:
+        async with ReplPool(order.limits) as pool, asyncio.TaskGroup() as tasks:
             for path in sorted(files):
-                tasks.create_task(self._file(path, files[path], slots))
+                tasks.create_task(self._file(path, files[path], slots, pool))
         return {"sorries": len(order.sorries), **self._outcomes, "simulated": order.lean.simulated}
 
     async def _build(self, files: Iterable[str]) -> None:
@@ -113,7 +125,7 @@ class Run:
 
         A build that fails is not the end: a file whose imports are then missing says so itself.
         """
-        lake = Lake.find(self._order.lean, project=self._order.worktree)
+        lake = LakeRunner.find(self._order.lean, project=self._order.worktree)
         if isinstance(lake, str):
             return
         project = self._order.worktree
@@ -122,11 +134,11 @@ class Run:
         modules = sorted(name for name in imports if local_file(project, name) is not None)
         if modules:
             self._reporter.progress(0, len(self._order.sorries), f"lake build of {len(modules)} modules")
-            built = await asyncio.to_thread(lake.run, "build", *modules)
-            if built.returncode != 0:
-                print(f"lake build: exit status {built.returncode}: {built.output}", file=sys.stderr)  # noqa: T201
+            built = await asyncio.to_thread(build, lake, *modules)
+            if not built.ok:
+                print(f"lake build: {built.explain(BUILD_BOUNDS)}: {built.output}", file=sys.stderr)  # noqa: T201
 
-    async def _file(self, path: str, wanted: list[Wanted], slots: asyncio.Semaphore) -> None:
+    async def _file(self, path: str, wanted: list[Wanted], slots: asyncio.Semaphore, pool: ReplPool) -> None:
         order = self._order
         finished: set[str] = set()
 
@@ -135,16 +147,18 @@ class Run:
             self._record(attempt)
 
         async with slots:
-            prover = FileProver(order.lean, project=order.worktree, path=path, budget=order.budget, done=done)
+            prover = FileProver(
+                order.lean, pool=pool, project=order.worktree, path=path, budget=order.budget, done=done
+            )
             try:
                 await prover.run(wanted)
             except ReplStartError as error:
-                await self._blame(error)
+                await self._blame(error, pool)
                 for one in wanted:
                     if one.sorry not in finished:
                         done(Attempt(one, "error", short(f"the imports of {path} fail: {error}")))
 
-    async def _blame(self, error: ReplStartError) -> None:
+    async def _blame(self, error: ReplStartError, pool: ReplPool) -> None:
         """Tell a file whose imports fail from a Lean that does not run or crashes: the latter fails the job.
 
         An attempt is remembered for as long as the file stays as it is, so it must not record our own trouble.
@@ -152,10 +166,10 @@ class Run:
         if IMPORT_FAILED not in str(error):
             raise JobError("lean_does_not_start", str(error), remedy="see `unsorry doctor`") from error
         try:
-            repl = await Repl.start(self._order.lean, imports=("Init",), project=self._order.worktree)
+            async with Session(pool, ReplKey(self._order.lean, self._order.worktree, ("Init",))) as session:
+                await session.ready()
         except ReplStartError:
             raise JobError("lean_does_not_start", str(error), remedy="see `unsorry doctor`") from error
-        await repl.close()
 
     def _record(self, attempt: Attempt) -> None:
         order, wanted = self._order, attempt.wanted

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pipeline.lean.messages import Message, Unit
-from pipeline.lean.repl import Repl, ReplRefused
+from pipeline.lean.repl import ReplDied, ReplRefused
+from pipeline.lean.session import Session
 from pipeline.prove.script import Script
 from pipeline.prove.search import Budget, Search, SearchResult
 from pipeline.prove.splice import Replacement, Token, join, placements, splice
@@ -85,42 +86,42 @@ class Worked:
 
 
 async def prove_declaration(
-    repl: Repl, declaration: Declaration, *, ladder: Ladder, budget: Budget
+    session: Session, declaration: Declaration, *, ladder: Ladder, budget: Budget
 ) -> Worked:
     """Search for a proof of every sorry of the declaration.
 
     Raises:
         CannotAttempt: the declaration does not compile, or Lean makes no goals of it.
-        ReplDied, ReplTimeout: the process is gone.
+        ReplError: no process gets as far as a search (see `Session`), or a search is incomplete (`StateLost`).
     """
     try:
-        targets = await repl.distil(declaration.framed_for_distil(), timeout_s=max(budget.seconds, 10.0))
+        states = await session.distil(declaration.framed_for_distil(), timeout_s=max(budget.seconds, 10.0))
     except ReplRefused as error:
         raise CannotAttempt(f"Lean makes no goal of the declaration: {_first_line(error.desc)}") from error
     worked = Worked()
-    goals = [(target, at) for target in targets for at in range(len(target.goals))]
+    goals = [(state, at) for state in states for at in range(len(state.goals))]
     if not goals:
         raise CannotAttempt("Lean makes no goal of the declaration")
     ordinals = [sorry.ordinal for sorry in declaration.sorries]
-    for number, (target, at) in enumerate(goals):
+    for number, (state, at) in enumerate(goals):
         if len(worked.solved) == len(ordinals):
             break
-        result = await Search(repl, ladder, budget=budget).run(target.state, target.goals, goal=at)
+        result = await Search(session, ladder, budget=budget).run(state, goal=at)
         if result.script is None:
             worked.unsolved.append(result)
             continue
         # Goals mostly come in the order of their sorrys, so the one with the same number is tried first.
         likely = ordinals[number : number + 1] if len(goals) == len(ordinals) else []
         order = [*likely, *(ordinal for ordinal in ordinals if ordinal not in likely)]
-        await _place(repl, declaration, worked, result, result.script, order)
-    await repl.goal_delete({target.state for target in targets})
+        await _place(session, declaration, worked, result, result.script, order)
+    session.release(states)
     if len(worked.solved) == len(ordinals) > 1:
-        worked.joint = await _joined(repl, declaration, worked)
+        worked.joint = await _joined(session, declaration, worked)
     return worked
 
 
 async def _place(
-    repl: Repl,
+    session: Session,
     declaration: Declaration,
     worked: Worked,
     result: SearchResult,
@@ -144,7 +145,7 @@ async def _place(
             declaration_start=declaration.byte_start,
             declaration_end=declaration.byte_end,
         ):
-            complaint = await _complaint(repl, declaration, replacement)
+            complaint = await _complaint(session, declaration, replacement)
             if complaint is None:
                 worked.solved[ordinal] = Solved(script, replacement, result)
                 taken = True
@@ -156,18 +157,21 @@ async def _place(
         worked.unsolved.append(result)
 
 
-async def _joined(repl: Repl, declaration: Declaration, worked: Worked) -> Replacement | None:
+async def _joined(session: Session, declaration: Declaration, worked: Worked) -> Replacement | None:
     joint = join(declaration.data, [solved.replacement for solved in worked.solved.values()])
     patched = splice(declaration.data, joint)
-    units = await repl.process(declaration.framed(patched))
+    units = await session.process(declaration.framed(patched))
     if first_error(units) is not None or any(unit.uses_sorry for unit in units):
         return None
     return joint
 
 
-async def _complaint(repl: Repl, declaration: Declaration, replacement: Replacement) -> str | None:
+async def _complaint(session: Session, declaration: Declaration, replacement: Replacement) -> str | None:
     """Return Lean's first error about the declaration with the replacement in place, None if it has none."""
-    units = await repl.process(declaration.framed(splice(declaration.data, replacement)))
+    try:
+        units = await session.process(declaration.framed(splice(declaration.data, replacement)))
+    except ReplDied as death:
+        return f"Lean ends on the text: {_first_line(str(death))}"
     error = first_error(units)
     return None if error is None else _first_line(error.data)
 

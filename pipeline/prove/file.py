@@ -1,13 +1,13 @@
-"""All sorrys of one file, on one REPL at a time.
+"""All sorrys of one file, in the order in which they stand, each declaration in a session of its own.
 
-The file's text up to a declaration is processed in pieces, each under the preamble of its place, so that what
-the file has declared so far is known. A REPL that dies or hangs costs the declaration it worked on and is
-replaced by a new one; the file's other sorrys go on.
+The file's text up to a declaration is processed in pieces, each under the preamble of its place, so that what the
+file has declared so far is known, and nothing that comes later. The process that served one declaration knows the
+pieces before it and serves the next one with one piece more; a process that dies or hangs costs only the time to
+bring another to the same place.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Literal
 
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.repl import Repl, ReplDied, ReplError, ReplStartError
+from pipeline.lean.pool import ReplKey, ReplPool, Setup
+from pipeline.lean.repl import ReplDied, ReplError, ReplStartError
 from pipeline.lean.scanner import Command, SourceFile, parse, scan_source
+from pipeline.lean.session import Session, SetupFailed
 from pipeline.prove.declaration import (
     CannotAttempt,
     Declaration,
     Worked,
-    first_error,
     prove_declaration,
 )
 from pipeline.prove.imports import closure
@@ -32,7 +33,6 @@ from pipeline.prove.tactics import Ladder
 from store.scanned import Sorry
 
 PROVABLE_KINDS = frozenset({"theorem", "lemma", "example"})
-_PREFIX_TIMEOUT_S = 300.0
 
 AttemptOutcome = Literal["found", "exhausted", "budget", "unsupported", "error"]
 
@@ -94,22 +94,25 @@ class FileProver:
         self,
         backend: LeanBackend,
         *,
+        pool: ReplPool,
         project: Path,
         path: str,
         budget: Budget,
         done: Callable[[Attempt], None],
     ) -> None:
         self._backend = backend
+        self._pool = pool
         self._project = project
         self._path = path
         self._budget = budget
         self._done = done
         self._data = b""
         self._source: SourceFile
-        self._repl: Repl | None = None
+        self._key: ReplKey
         self._ladder = Ladder()
+        self._prefix: tuple[str, ...] = ()
         self._reached = 0
-        self._deaths_in_prefix = 0
+        self._setup_failed: SetupFailed | None = None
 
     async def run(self, wanted: Sequence[Wanted]) -> None:
         """Attempt every wanted sorry; `done` hears of each as soon as it ends.
@@ -117,12 +120,8 @@ class FileProver:
         Raises:
             ReplStartError: no REPL could be started with the file's imports.
         """
-        open_ones = self._readable(wanted)
-        try:
-            for command, group in self._by_command(open_ones):
-                await self._attempt(command, group)
-        finally:
-            await self._stop()
+        for command, group in self._by_command(self._readable(wanted)):
+            await self._attempt(command, group)
 
     def _readable(self, wanted: Sequence[Wanted]) -> list[Wanted]:
         """Read the file; report the sorrys that it no longer has as it is here."""
@@ -146,6 +145,9 @@ class FileProver:
                 )
             else:
                 fitting.append(one)
+        self._key = ReplKey(self._backend, self._project, self._source.imports or ("Init",))
+        self._ladder = Ladder(core_only=closure(self._project, self._source.imports).core_only)
+        self._reached = self._source.header_end
         return fitting
 
     def _by_command(self, wanted: Iterable[Wanted]) -> list[tuple[Command, list[Wanted]]]:
@@ -186,36 +188,47 @@ class FileProver:
         )
 
     async def _attempt(self, command: Command, group: list[Wanted]) -> None:
-        in_prefix = True
+        self._advance(command.byte_start)
+        if self._setup_failed is not None:
+            # Every later declaration has the same text before it.
+            self._report(group, "error", self._before_the_declaration(self._setup_failed))
+            return
+        declaration = Declaration(
+            data=self._data,
+            byte_start=command.byte_start,
+            byte_end=command.byte_end,
+            preamble=self._source.preamble_at(command.byte_start),
+            tokens=tokens_of(self._data, command.byte_start, command.byte_end),
+            sorries=self._sorries_in(command),
+        )
         try:
-            repl = await self._advance(command.byte_start)
-            in_prefix = False
-            sorries = self._sorries_in(command)
-            declaration = Declaration(
-                data=self._data,
-                byte_start=command.byte_start,
-                byte_end=command.byte_end,
-                preamble=self._source.preamble_at(command.byte_start),
-                tokens=tokens_of(self._data, command.byte_start, command.byte_end),
-                sorries=sorries,
-            )
-            worked = await prove_declaration(repl, declaration, ladder=self._ladder, budget=self._budget)
+            async with Session(self._pool, self._key, Setup(prefix=self._prefix)) as session:
+                worked = await prove_declaration(
+                    session, declaration, ladder=self._ladder, budget=self._budget
+                )
         except CannotAttempt as error:
             self._report(group, "error", str(error))
+        except SetupFailed as error:
+            self._setup_failed = error
+            self._report(group, "error", self._before_the_declaration(error))
         except ReplStartError:
             raise
         except ReplDied as error:
-            self._deaths_in_prefix += in_prefix
-            self._report(group, "error", f"the Lean process ended: {short(str(error))}")
-            await self._stop()
+            self._report(
+                group, "error", f"the Lean process ended, twice at the same place: {short(str(error))}"
+            )
         except ReplError as error:
             self._report(group, "error", short(str(error)))
-            if in_prefix:
-                # What the process has half taken in cannot be undone, and may take as long again.
-                self._deaths_in_prefix += 1
-                await self._stop()
         else:
             self._conclude(group, worked)
+
+    def _before_the_declaration(self, error: SetupFailed) -> str:
+        if error.refused:
+            return f"{self._path}: Lean refuses the text before the declaration: {short(str(error))}"
+        return (
+            f"{self._path}: Lean cannot get past the text before the declaration; tried twice:"
+            f" {short(str(error))}"
+        )
 
     def _sorries_in(self, command: Command) -> tuple[Sorry, ...]:
         return tuple(
@@ -224,40 +237,15 @@ class FileProver:
             if command.byte_start <= sorry.byte_start < command.byte_end
         )
 
-    async def _advance(self, offset: int) -> Repl:
-        """Bring the REPL's environment and scope to just before `offset`, starting a process if there is none."""
-        if self._deaths_in_prefix > 1:
-            raise CannotAttempt(
-                f"{self._path}: Lean cannot get past the text before the declaration; tried twice"
-            )
-        if self._repl is not None and not self._repl.alive:
-            await self._stop()
-        if self._repl is None:
-            self._repl = await Repl.start(
-                self._backend, imports=self._source.imports or ("Init",), project=self._project
-            )
-            self._ladder = Ladder(core_only=closure(self._project, self._source.imports).core_only)
-            self._reached = self._source.header_end
+    def _advance(self, offset: int) -> None:
+        """Add the text between the last declaration and `offset` to what a process has to know."""
         if self._reached < offset:
             piece = self._data[self._reached : offset].decode()
             preamble = self._source.preamble_at(self._reached)
             text = f"{preamble}\n{piece}" if preamble else piece
             if text.strip():
-                units = await self._repl.process(text, inherit_env=True, timeout_s=_PREFIX_TIMEOUT_S)
-                error = first_error(units)
-                if error is not None:
-                    # What it has half taken in cannot be undone; the next declaration starts afresh.
-                    await self._stop()
-                    raise CannotAttempt(
-                        f"{self._path}: Lean refuses the text before the declaration: {error.data}"
-                    )
+                self._prefix = (*self._prefix, text)
             self._reached = offset
-        return self._repl
-
-    async def _stop(self) -> None:
-        repl, self._repl = self._repl, None
-        if repl is not None:
-            await asyncio.shield(repl.close())
 
     def _conclude(self, group: list[Wanted], worked: Worked) -> None:
         for one in group:
@@ -294,6 +282,8 @@ class FileProver:
                 )
             else:
                 outcome, detail = "exhausted", "no tactic is left to try"
+            if killed := sum(result.killed for result in worked.unsolved):
+                detail += f"; ended the Lean process each time, and count as failed: {killed}"
             self._done(Attempt(one, outcome, detail, nodes, calls, seconds))
 
     def _text_hash(self, one: Wanted, patched: bytes) -> str | None:

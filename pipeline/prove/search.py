@@ -1,8 +1,10 @@
-"""Best-first search over goal states of one REPL process.
+"""Best-first search over the goal states of one session.
 
 A node is a state; its candidates come from the ladder and act on its first goal. States whose goals read the
 same are one state. Deterministic: equal priorities go in the order of discovery. A state is freed as soon as it
-has been expanded. What ends with no goals is a candidate, nothing more: the caller tries it in the source.
+has been expanded. What ends with no goals is a candidate, nothing more: the caller tries it in the source. That a
+process dies on the way is the session's business; a state that it cannot bring back is passed over, and then the
+search never says that it has tried everything.
 """
 
 from __future__ import annotations
@@ -15,16 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pipeline.lean.messages import (
-    Goal,
-    Message,
-    StateRef,
-    TacticFailed,
-    TacticOk,
-    TacticParseError,
-    TacticResult,
-)
-from pipeline.lean.repl import Repl
+from pipeline.lean.messages import Goal, Message, TacticFailed, TacticParseError
+from pipeline.lean.session import Answer, Session, Stepped, TacticKilled
+from pipeline.lean.states import State, StateLost
 from pipeline.prove.script import Script, Step
 from pipeline.prove.tactics import Candidate, Ladder
 
@@ -53,13 +48,15 @@ class SearchResult:
     nodes: int
     repl_calls: int
     seconds: float
+    killed: int = 0
+    """How many tactics ended the Lean process each time they were tried; they count as failed."""
 
 
 @dataclass(order=True, slots=True)
 class _Node:
     priority: int
     number: int
-    state: StateRef = field(compare=False)
+    state: State = field(compare=False)
     goals: tuple[Goal, ...] = field(compare=False)
     first: int = field(compare=False)
     depth: int = field(compare=False)
@@ -69,8 +66,8 @@ class _Node:
 class Search:
     """One search for a proof of one goal among those of a state; the state's other goals are left alone."""
 
-    def __init__(self, repl: Repl, ladder: Ladder, *, budget: Budget) -> None:
-        self._repl = repl
+    def __init__(self, session: Session, ladder: Ladder, *, budget: Budget) -> None:
+        self._session = session
         self._ladder = ladder
         self._budget = budget
         self._counter = itertools.count()
@@ -78,16 +75,19 @@ class Search:
         self._seen: set[str] = set()
         self._siblings: frozenset[str] = frozenset()
         self._nodes = 0
+        self._killed = 0
+        self._lost: StateLost | None = None
 
-    async def run(self, state: StateRef, goals: Sequence[Goal], *, goal: int = 0) -> SearchResult:
-        """Search for a proof of `goals[goal]`.
+    async def run(self, state: State, *, goal: int = 0) -> SearchResult:
+        """Search for a proof of the state's goal with this index.
 
         Raises:
-            ReplDied, ReplTimeout: the process is gone, and its states with it.
+            StateLost: all is tried but what comes after a state that was lost with its process.
+            ReplError: there is no process to be had, or none gets as far as the state (see `Session`).
         """
-        started, calls = time.monotonic(), self._repl.calls
-        self._siblings = frozenset(other.name for at, other in enumerate(goals) if at != goal)
-        root = _Node(0, next(self._counter), state, (goals[goal],), goal, 0, ())
+        started, calls = time.monotonic(), self._session.calls
+        self._siblings = frozenset(other.name for at, other in enumerate(state.goals) if at != goal)
+        root = _Node(0, next(self._counter), state, (state.goals[goal],), goal, 0, ())
         self._seen.add(_key(root.goals))
         self._queue = [root]
         outcome: Outcome = "exhausted"
@@ -98,16 +98,27 @@ class Search:
                 break
             node = heapq.heappop(self._queue)
             self._nodes += 1
-            found = await self._expand(node, deadline=started + self._budget.seconds)
+            found = None
+            try:
+                found = await self._expand(node, deadline=started + self._budget.seconds)
+            except StateLost as lost:
+                self._lost = lost
             if node is not root:
-                await self._repl.goal_delete([node.state])
+                self._session.release([node.state])
             if found is not None:
                 outcome, script = "found", Script(found)
                 break
         # The root belongs to the caller, who may search its other goals.
-        await self._repl.goal_delete([node.state for node in self._queue if node is not root])
+        self._session.release(node.state for node in self._queue if node is not root)
+        if outcome == "exhausted" and self._lost is not None:
+            raise self._lost
         return SearchResult(
-            outcome, script, self._nodes, self._repl.calls - calls, time.monotonic() - started
+            outcome,
+            script,
+            self._nodes,
+            self._session.calls - calls,
+            time.monotonic() - started,
+            self._killed,
         )
 
     async def _expand(self, node: _Node, *, deadline: float) -> tuple[Step, ...] | None:
@@ -118,16 +129,16 @@ class Search:
                 heapq.heappush(self._queue, node)
                 return None
             candidate, result = await self._try(node, candidate)
-            if not isinstance(result, TacticOk):
+            if not isinstance(result, Stepped):
                 continue
-            own, first = self._own(result.goals)
+            own, first = self._own(result.state.goals)
             steps = (*node.steps, Step(candidate.text, len(node.goals), len(own)))
             if not own:
-                await self._repl.goal_delete([result.state])
+                self._session.release([result.state])
                 return steps
             key = _key(own)
             if key in self._seen:
-                await self._repl.goal_delete([result.state])
+                self._session.release([result.state])
                 # A step that loses nothing and leads to a known state leaves nothing to do here.
                 if candidate.commits:
                     return None
@@ -140,30 +151,33 @@ class Search:
                 return None
         return None
 
-    async def _try(self, node: _Node, candidate: Candidate) -> tuple[Candidate, TacticResult]:
+    async def _try(self, node: _Node, candidate: Candidate) -> tuple[Candidate, Answer]:
         result = await self._tactic(node, candidate.text)
+        if isinstance(result, TacticKilled):
+            self._killed += 1
+            return candidate, result
         self._ladder.saw(candidate, parsed=not isinstance(result, TacticParseError))
-        if not isinstance(result, TacticOk):
+        if not isinstance(result, Stepped):
             return candidate, result
         if result.has_sorry or result.has_unsafe:
-            await self._repl.goal_delete([result.state])
+            self._session.release([result.state])
             return candidate, TacticFailed(result.messages)
         if not candidate.text.endswith("?"):
             return candidate, result
         # `exact?` found something: what it suggests is the proof, not the looking for it.
-        await self._repl.goal_delete([result.state])
+        self._session.release([result.state])
         suggestion = _suggested(result.messages)
         if suggestion is None:
             return candidate, TacticFailed(result.messages)
         found = await self._tactic(node, suggestion)
-        if isinstance(found, TacticOk) and (found.has_sorry or found.has_unsafe):
-            await self._repl.goal_delete([found.state])
+        if isinstance(found, Stepped) and (found.has_sorry or found.has_unsafe):
+            self._session.release([found.state])
             found = TacticFailed(found.messages)
         return Candidate(suggestion, candidate.template), found
 
-    async def _tactic(self, node: _Node, text: str) -> TacticResult:
+    async def _tactic(self, node: _Node, text: str) -> Answer:
         goal = node.first or None
-        return await self._repl.goal_tactic(
+        return await self._session.tactic(
             node.state, text, goal=goal, timeout_s=self._budget.tactic_timeout_s
         )
 

@@ -33,7 +33,14 @@ from store.projections.rows import payload
 from store.reader import LogReader
 from store.scanned import ScannedFile
 from store.theoremlife import TheoremStep
-from store.trace_events import CommitTraced, FileTraced, TracedFileRemoved, TraceWithdrawn
+from store.trace_events import (
+    CommitTraced,
+    FileTraced,
+    SorryStated,
+    TracedFileRemoved,
+    TraceMeasured,
+    TraceWithdrawn,
+)
 
 Handler = Callable[[sqlite3.Connection, StoredEvent, Any], None]
 PayloadHandler = Callable[[sqlite3.Connection, StoredEvent, Any, LogReader], None]
@@ -92,6 +99,8 @@ HANDLERS: Mapping[type[ev.EventBody], Handler] = MappingProxyType(
         ev.ProofRejected: proofs.proof_rejected,
         TracedFileRemoved: traces.traced_file_removed,
         CommitTraced: _commit_traced,
+        TraceMeasured: traces.trace_measured,
+        SorryStated: traces.sorry_stated,
         TraceWithdrawn: traces.trace_withdrawn,
         CheckpointSaved: models.checkpoint_saved,
         CheckpointPromoted: models.checkpoint_promoted,

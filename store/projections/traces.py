@@ -13,9 +13,16 @@ from store.envelope import StoredEvent
 from store.identity import split_key
 from store.projections.rows import as_json, payload, upsert
 from store.reader import LogReader
-from store.trace_events import CommitTraced, FileTraced, TracedFileRemoved, TraceWithdrawn
+from store.trace_events import (
+    CommitTraced,
+    FileTraced,
+    SorryStated,
+    TracedFileRemoved,
+    TraceMeasured,
+    TraceWithdrawn,
+)
 from store.trace_sorry import holds_sorry
-from store.traced import TracedFile, TracedTheorem
+from store.traced import ConstantUse, TracedFile, TracedTheorem
 
 
 def file_traced(db: sqlite3.Connection, event: StoredEvent, body: FileTraced, log: LogReader) -> None:
@@ -29,18 +36,23 @@ def file_traced(db: sqlite3.Connection, event: StoredEvent, body: FileTraced, lo
         content = known[0]
     where = (body.repository, body.line, body.path)
     standing = db.execute(
-        "SELECT from_seq, content, error FROM traced_files "
+        "SELECT from_seq, content, error, key FROM traced_files "
         "WHERE repository = ? AND line = ? AND path = ? AND +until_seq IS NULL",  # by its key, see _close
         where,
     ).fetchone()
     if standing is not None:
         if (standing[1], standing[2]) == (content, body.error):
+            if standing[3] != body.key:  # what it depends on is another, what Lean says of it is the same
+                db.execute(
+                    "UPDATE traced_files SET key = ? WHERE repository = ? AND line = ? AND path = ? AND from_seq = ?",
+                    (body.key, *where, standing[0]),
+                )
             return
         _close(db, where, event.seq)
     db.execute(
-        "INSERT INTO traced_files (repository, line, path, from_seq, until_seq, content, sha, error) "
-        "VALUES (?, ?, ?, ?, NULL, ?, ?, ?)",
-        (*where, event.seq, content, body.sha, body.error),
+        "INSERT INTO traced_files (repository, line, path, from_seq, until_seq, content, sha, error, key) "
+        "VALUES (?, ?, ?, ?, NULL, ?, ?, ?, ?)",
+        (*where, event.seq, content, body.sha, body.error, body.key),
     )
 
 
@@ -82,6 +94,65 @@ def commit_traced(db: sqlite3.Connection, event: StoredEvent, body: CommitTraced
     )
 
 
+def trace_measured(db: sqlite3.Connection, event: StoredEvent, body: TraceMeasured) -> None:
+    """Note how complete a trace is; what it lacks stands with its files' contents."""
+    upsert(
+        db,
+        "trace_measures",
+        key={"trace": body.trace},
+        values={
+            "repository": body.repository,
+            "line": body.line,
+            "sha": body.sha,
+            "seq": event.seq,
+            "files_seen": body.files_seen,
+            "files_traced": body.files_traced,
+            "theorems_seen": body.theorems_seen,
+            "theorems_traced": body.theorems_traced,
+            "tactics_seen": body.tactics_seen,
+            "tactics_traced": body.tactics_traced,
+            "n_dependencies": body.n_dependencies,
+            "gaps_json": as_json(body.gaps),
+            "simulated": int(body.simulated),
+            "measured_at": event.recorded_at,
+        },
+        once={},
+    )
+
+
+def sorry_stated(db: sqlite3.Connection, event: StoredEvent, body: SorryStated) -> None:
+    """Note the goal of a sorry, and in its history that it was said."""
+    where = (body.repository, body.branch, body.sorry)
+    upsert(
+        db,
+        "sorry_goals",
+        key={"repository": body.repository, "branch": body.branch, "sorry": body.sorry},
+        values={
+            "goal": body.goal,
+            "sha": body.sha,
+            "statement_hash": body.statement_hash,
+            "context_hash": body.context_hash,
+            "simulated": int(body.simulated),
+            "stated_at": event.recorded_at,
+        },
+        once={},
+    )
+    mark = "SIMULATED " if body.simulated else ""
+    detail = f"{mark}goal: {_one_line(body.goal)}"
+    if body.before is not None:
+        why = ", its own text is the same" if body.same_text else ""
+        detail = f"{mark}goal: {_one_line(body.before)} -> {_one_line(body.goal)}{why}"
+    db.execute(
+        "INSERT INTO sorry_steps (repository, branch, sorry, seq, step, sha, recorded_at, detail) "
+        "VALUES (?, ?, ?, ?, 'stated', ?, ?, ?)",
+        (*where, event.seq, body.sha, event.recorded_at, detail),
+    )
+
+
+def _one_line(goal: str) -> str:
+    return " ".join(goal.split())
+
+
 def trace_withdrawn(db: sqlite3.Connection, _event: StoredEvent, body: TraceWithdrawn) -> None:
     """Leave a trace out of questions and exports."""
     db.execute("UPDATE traces SET state = 'withdrawn' WHERE trace = ?", (body.trace,))
@@ -97,8 +168,8 @@ def _close(db: sqlite3.Connection, where: tuple[str, str, str], seq: int) -> Non
 
 def _add_content(db: sqlite3.Connection, content: int, digest: str, file: TracedFile) -> None:
     db.execute(
-        "INSERT INTO traced_contents (content, sha256, in_corpus, n_theorems, n_premises, n_tactics) "
-        "VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT INTO traced_contents (content, sha256, in_corpus, n_theorems, n_premises, n_tactics, seen_json, "
+        "gaps_json) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
             content,
             digest,
@@ -106,6 +177,8 @@ def _add_content(db: sqlite3.Connection, content: int, digest: str, file: Traced
             len(file.theorems),
             len(file.premises),
             sum(len(theorem.tactics) for theorem in file.theorems),
+            None if file.seen is None else as_json(file.seen.as_json()),
+            as_json([gap.as_json() for gap in file.gaps]),
         ),
     )
     db.executemany(
@@ -144,6 +217,22 @@ def _add_content(db: sqlite3.Connection, content: int, digest: str, file: Traced
             for position, use in enumerate(step.premises)
         ],
     )
+    db.executemany(
+        "INSERT INTO theorem_premises (content, theorem, position, full_name, def_path, def_line, def_column, "
+        "def_end_line, def_end_column) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (content, number, position, use.full_name, *_site(use))
+            for number, theorem in enumerate(file.theorems)
+            for position, use in enumerate(theorem.premises)
+        ],
+    )
+
+
+def _site(use: ConstantUse) -> tuple[Any, ...]:
+    if use.site is None:
+        return (None,) * 5
+    path, start, end = use.site
+    return path, *start, *end
 
 
 def _theorem_row(content: int, index: int, theorem: TracedTheorem) -> tuple[Any, ...]:
@@ -156,7 +245,7 @@ def _theorem_row(content: int, index: int, theorem: TracedTheorem) -> tuple[Any,
         *theorem.start,
         *theorem.end,
         len(theorem.tactics),
-        int(any(holds_sorry(step.tactic) for step in theorem.tactics)),
+        int(theorem.sorry or any(holds_sorry(step.tactic) for step in theorem.tactics)),
         theorem.url,
         theorem.commit,
     )

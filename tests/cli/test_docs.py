@@ -40,6 +40,7 @@ DOCUMENTS = {
     "db backup": ["db", "backup", "copy.db"],
     "config check": ["config", "check"],
     "config show": ["config", "show"],
+    "toolchain list": ["toolchain", "list"],
     "doctor": ["doctor"],
     "version": ["version"],
     "events": ["events", "--last", "1"],

@@ -18,7 +18,7 @@ from daemon.control_client import request
 from daemon.joblines import Batch, parse_line
 from daemon.plan import make_plan, scan_parameters
 from daemon.testing.house import House
-from pipeline.lean.backend import find_lean
+from pipeline.lean.backend import find_leans
 from pipeline.protocol import JobSpec, Reporter
 from pipeline.scan import scan_commit
 from store import queries
@@ -29,7 +29,7 @@ from store.rows import TheoremRow, TheoremVersionRow
 from store.view import View
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
-NO_LEAN = find_lean(backend="none", repl="", sandbox="none")
+NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
 
 ONE = "theorem one (n : Nat) : n + 0 = n := by\n  simp\n"
 TWO = "theorem two (n : Nat) : 0 + n = n := by\n  simp\n"
@@ -98,7 +98,7 @@ class History:
 
     def _scan(self, *, follow: bool, changed: Mapping[str, Any]) -> None:
         with closing(self.connect()) as view:
-            (job,) = make_plan(view, settings=self.settings, lean=NO_LEAN, now=NOW).due
+            (job,) = make_plan(view, settings=self.settings, leans=NO_LEAN, now=NOW).due
             parameters = scan_parameters(view, job=job)
         directory = self.folder / "jobs" / str(self.runs)
         directory.mkdir(parents=True)

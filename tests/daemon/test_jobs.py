@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
+from daemon.due import DueJob
 from daemon.jobs import JobRunner
-from daemon.plan import DueJob
 from daemon.recovery import recover
 from daemon.testing.house import House, Parts
 from store import queries
@@ -61,6 +61,8 @@ class Bench:
             sha=self.sha,
             describes=f"{kind} that shall {behave}",
             simulated=simulated,
+            timeout_s=self.runner.limits.timeout_s,
+            memory_bytes=self.runner.limits.memory_bytes,
             parameters={
                 "behave": behave,
                 "repository": repository,

@@ -21,6 +21,10 @@ def requests():
         if request["cmd"] == "options.set":
             say("{}")
             continue
+        if request["payload"] == {} and request["cmd"] == "goal.subsume" or "copyFrom" in request["payload"]:
+            # What the client asks at its start, answered as the newer dialect does.
+            say('{"error":"command","desc":"no such request"}')
+            continue
         yield request["cmd"], request["payload"]
 """
 

@@ -1,4 +1,4 @@
-"""One REPL for a file, and what happens to the other sorrys when it dies. The simulator stands in for Lean."""
+"""A file's sorrys on the pool's REPLs, and what happens when these die. The simulator stands in for Lean."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.lean.backend import LeanBackend, find_lean
+from pipeline.lean.pool import PoolLimits, PoolStats, ReplPool
 from pipeline.lean.repl import ReplStartError
 from pipeline.lean.scanner import scan_source
 from pipeline.prove.file import Attempt, FileProver, Wanted, git_blob
@@ -22,7 +23,7 @@ theorem last (p q : Prop) : p ∧ q → p := by
 """
 # Passes everything on to the simulator, and dies where a real Lean would have run out of stack.
 FRAGILE = """
-import json, subprocess, sys
+import os, subprocess, sys
 child = subprocess.Popen([sys.executable, "-I", "-m", "pipeline.lean.simulator", *sys.argv[1:]],
                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
 print(child.stdout.readline(), end="", flush=True)
@@ -61,12 +62,29 @@ def wanted(source: str) -> list[Wanted]:
     ]
 
 
-def run(folder: Path, source: str, *, backend: LeanBackend, on_disk: str | None = None) -> dict[str, Attempt]:
+def run(
+    folder: Path,
+    source: str,
+    *,
+    backend: LeanBackend,
+    on_disk: str | None = None,
+    limits: PoolLimits | None = None,
+    pools: list[PoolStats] | None = None,
+) -> dict[str, Attempt]:
     (folder / "A.lean").write_text(on_disk or source, encoding="utf-8")
     done: list[Attempt] = []
     budget = Budget(nodes=100, seconds=20, tactic_timeout_s=5)
-    prover = FileProver(backend, project=folder, path="A.lean", budget=budget, done=done.append)
-    asyncio.run(prover.run(wanted(source)))
+
+    async def main() -> None:
+        async with ReplPool(limits) as pool:
+            prover = FileProver(
+                backend, pool=pool, project=folder, path="A.lean", budget=budget, done=done.append
+            )
+            await prover.run(wanted(source))
+            if pools is not None:
+                pools.append(pool.stats)
+
+    asyncio.run(main())
     return {attempt.wanted.sorry: attempt for attempt in done}
 
 
@@ -79,6 +97,64 @@ def test_a_crash_costs_the_sorry_it_happened_at_and_no_other(tmp_path: Path) -> 
         "last": "found",
     }
     assert "stack overflow" in attempts["poison"].detail
+
+
+def test_one_process_serves_all_the_declarations_of_a_file(tmp_path: Path) -> None:
+    pools: list[PoolStats] = []
+    backend = find_lean(backend="simulator", repl="", sandbox="none")
+    attempts = run(tmp_path, SOURCE, backend=backend, pools=pools)
+    assert {attempt.outcome for attempt in attempts.values()} == {"found"}
+    assert pools[0].started == 1
+
+
+def test_the_older_dialect_s_goals_are_searched_as_well(tmp_path: Path) -> None:
+    backend = find_lean(backend="simulator", repl="", sandbox="none")
+    older = dataclasses.replace(backend, argv=(*backend.argv, "--dialect", "old"))
+    newer = run(tmp_path, SOURCE, backend=backend)
+    assert {name: attempt.proof for name, attempt in run(tmp_path, SOURCE, backend=older).items()} == {
+        name: attempt.proof for name, attempt in newer.items()
+    }
+
+
+HARD = """def two : Nat := 2
+theorem first (p q : Prop) : p ∧ q → q ∧ p := sorry
+theorem last (p q r : Prop) : (p ∨ q) ∨ r → p ∨ (q ∨ r) := by
+  sorry
+"""
+
+
+def test_a_process_that_dies_in_mid_search_loses_nothing_but_time(tmp_path: Path) -> None:
+    calm = run(tmp_path, HARD, backend=find_lean(backend="simulator", repl="", sandbox="none"))
+    # Each of these ends the process that is asked for it first, in the middle of a search.
+    words = ("rcases", "simp_all", "trivial")
+    deadly = f"any(word in line and not os.path.exists(word) and os.mkdir(word) is None for word in {words})"
+    pools: list[PoolStats] = []
+    shaken = run(tmp_path, HARD, backend=fragile(tmp_path, deadly=deadly), pools=pools)
+    assert pools[0].died == 3
+    for name, attempt in calm.items():
+        assert (attempt.outcome, attempt.proof) == ("found", shaken[name].proof)
+        assert shaken[name].repl_calls > attempt.repl_calls
+
+
+def test_a_tactic_that_kills_lean_counts_as_failed_and_is_told(tmp_path: Path) -> None:
+    source = "theorem open_question (p : Prop) : p ∨ ¬p := sorry\n"
+    pools: list[PoolStats] = []
+    deadly = "'goal.tactic' in line and '\"simp\"' in line"
+    attempts = run(tmp_path, source, backend=fragile(tmp_path, deadly=deadly), pools=pools)
+    assert attempts["open_question"].outcome == "exhausted"
+    assert "ended the Lean process each time" in attempts["open_question"].detail
+    assert pools[0].died >= 2
+
+
+def test_processes_are_replaced_in_mid_search_without_harm(tmp_path: Path) -> None:
+    backend = find_lean(backend="simulator", repl="", sandbox="none")
+    calm = run(tmp_path, HARD, backend=backend)
+    pools: list[PoolStats] = []
+    worn = run(tmp_path, HARD, backend=backend, limits=PoolLimits(processes=1, calls=10), pools=pools)
+    assert {name: attempt.proof for name, attempt in worn.items()} == {
+        name: attempt.proof for name, attempt in calm.items()
+    }
+    assert pools[0].recycled > 0
 
 
 def test_a_text_that_kills_every_process_is_given_up_after_two(tmp_path: Path) -> None:

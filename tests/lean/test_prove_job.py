@@ -312,6 +312,14 @@ def test_without_lean_the_job_fails_and_says_so(project: Project, tmp_path: Path
     assert outcome.last["reason"] == "no_lean"
 
 
+def test_the_pool_s_bounds_are_the_job_s_to_set(project: Project, proved: Outcome, tmp_path: Path) -> None:
+    bounds = {"repls": 1, "repl_memory_bytes": 1 << 30, "repl_calls": 40}
+    outcome = prove(project, tmp_path / "job", **bounds)
+    assert {body.proof for body in outcome.proofs()} == {body.proof for body in proved.proofs()}
+    refused = prove(project, tmp_path / "refused", repls=0)
+    assert refused.last["reason"] == "bad_spec"
+
+
 def test_a_spec_that_cannot_be_read_is_named(project: Project, tmp_path: Path) -> None:
     outcome = prove(project, tmp_path / "job", budget={})
     assert outcome.last["reason"] == "bad_spec"

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lean import repl as client
+from pipeline.lean import process as client
 from pipeline.lean.backend import LeanBackend, find_lean
+from pipeline.lean.dialect import NEWEST
 from pipeline.lean.messages import StateRef, TacticFailed, TacticOk, TacticParseError
 from pipeline.lean.repl import (
     Repl,
@@ -36,6 +37,7 @@ async def started(
         ready_timeout_s=10,
         call_timeout_s=timeout_s,
         grace_s=grace_s,
+        dialect=NEWEST,
     )
 
 
@@ -54,7 +56,10 @@ def test_requests_spell_out_every_bool_and_send_raw_utf8(fake_repl: FakeRepl, tm
         with open("wire", "w", encoding="utf-8") as wire:
             for line in sys.stdin:
                 wire.write(line); wire.flush()
-                say('{"units":[],"targets":[],"goals":[],"stateId":0,"messages":[],"nextStateId":1}')
+                root = '"r"' if '"goal.start"' in line else '{"pp":"x"}'
+                say('{"units":[],"targets":[],"goals":[],"stateId":0,"root":' + root + ',"messages":[],"nextStateId":1,'
+                    '"hasSorry":false,"hasUnsafe":false,"extraMVars":[],"rootHasSorry":false,'
+                    '"rootHasUnsafe":false,"rootHasMVar":false}')
         """
     )
 
@@ -75,7 +80,7 @@ def test_requests_spell_out_every_bool_and_send_raw_utf8(fake_repl: FakeRepl, tm
         '{"cmd":"frontend.distil","payload":{"file":"x","ignoreValues":false}}',
         '{"cmd":"goal.start","payload":{"expr":"∀ p, p"}}',
         '{"cmd":"goal.tactic","payload":{"stateId":0,"tactic":"intro h","goalId":2}}',
-        '{"cmd":"goal.print","payload":{"stateId":0,"goals":true,"rootExpr":true,"parentExprs":false}}',
+        '{"cmd":"goal.print","payload":{"stateId":0,"rootExpr":true,"parentExprs":false,"goals":true}}',
         '{"cmd":"goal.delete","payload":{"stateIds":[0]}}',
     ]
 
@@ -292,6 +297,27 @@ def test_a_cancelled_call_does_not_leave_its_answer_to_the_next(fake_repl: FakeR
         await repl.close()
 
     asyncio.run(run())
+
+
+def test_a_start_that_is_cancelled_leaves_no_process_and_no_folder(
+    fake_repl: FakeRepl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = tmp_path / "private"
+    private.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(private))
+    backend = fake_repl('open("pid", "w").write(str(os.getpid())); time.sleep(60)')
+
+    async def run() -> None:
+        start = asyncio.create_task(started(backend, tmp_path))
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text("utf-8"):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        start.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await start
+
+    asyncio.run(run())
+    assert not is_running(int((tmp_path / "pid").read_text("utf-8")))
+    assert not list(private.iterdir())
 
 
 def test_an_error_object_leaves_the_process_usable(fake_repl: FakeRepl, tmp_path: Path) -> None:

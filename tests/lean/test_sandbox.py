@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.lean.backend import LeanBackend
+from pipeline.lean.dialect import NEWEST
 from pipeline.lean.repl import Repl
 from pipeline.lean.sandbox import SandboxError, bubblewrap, bubblewrap_path
 
@@ -195,7 +196,9 @@ def test_the_client_drives_a_repl_inside_the_sandbox(tmp_path: Path) -> None:
     backend = LeanBackend("pantograph", (str(script),), "a script", "", simulated=False, sandbox="bubblewrap")
 
     async def run() -> int:
-        async with await Repl.start(backend, imports=["Init"], project=project, ready_timeout_s=10) as repl:
+        async with await Repl.start(
+            backend, imports=["Init"], project=project, ready_timeout_s=10, dialect=NEWEST
+        ) as repl:
             return await repl.stat()
 
     assert asyncio.run(run()) == 7

@@ -10,8 +10,9 @@ from typing import TypeVar
 import pytest
 
 from pipeline.lean.backend import find_lean
-from pipeline.lean.repl import Repl
+from pipeline.lean.pool import ReplKey, ReplPool
 from pipeline.lean.scanner import parse
+from pipeline.lean.session import Session
 from pipeline.prove.declaration import CannotAttempt, Declaration, Worked, prove_declaration
 from pipeline.prove.search import Budget, Search, SearchResult
 from pipeline.prove.source import tokens_of
@@ -24,11 +25,11 @@ BARE = ("rfl", "assumption")
 """So little automation that the search has to do the work."""
 
 
-def with_repl(project: Path, use: Callable[[Repl], Awaitable[T]]) -> T:
+def with_session(project: Path, use: Callable[[Session], Awaitable[T]]) -> T:
     async def main() -> T:
         backend = find_lean(backend="simulator", repl="", sandbox="none")
-        async with await Repl.start(backend, imports=["Init"], project=project) as repl:
-            return await use(repl)
+        async with ReplPool() as pool, Session(pool, ReplKey(backend, project, ("Init",))) as session:
+            return await use(session)
 
     return asyncio.run(main())
 
@@ -36,14 +37,13 @@ def with_repl(project: Path, use: Callable[[Repl], Awaitable[T]]) -> T:
 def search(project: Path, statement: str, *, budget: Budget = BUDGET) -> tuple[SearchResult, int]:
     """Search for a proof of a closed statement; also return how many states the REPL still holds."""
 
-    async def use(repl: Repl) -> tuple[SearchResult, int]:
-        state = await repl.goal_start(statement)
-        goals = (await repl.goal_print(state)).goals
+    async def use(session: Session) -> tuple[SearchResult, int]:
+        state = await session.start(statement)
         ladder = Ladder(core_only=True, closers=BARE)
-        result = await Search(repl, ladder, budget=budget).run(state, goals)
-        return result, await repl.stat()
+        result = await Search(session, ladder, budget=budget).run(state)
+        return result, await session.stat()
 
-    return with_repl(project, use)
+    return with_session(project, use)
 
 
 PROVABLE = [
@@ -127,11 +127,11 @@ def prove(project: Path, text: str, *, closers: tuple[str, ...] = BARE) -> tuple
         sorries=source.scanned.sorries,
     )
 
-    async def use(repl: Repl) -> Worked:
+    async def use(session: Session) -> Worked:
         ladder = Ladder(core_only=True, closers=closers)
-        return await prove_declaration(repl, declaration, ladder=ladder, budget=BUDGET)
+        return await prove_declaration(session, declaration, ladder=ladder, budget=BUDGET)
 
-    return with_repl(project, use), declaration
+    return with_session(project, use), declaration
 
 
 PLACES = [
@@ -165,11 +165,11 @@ def test_a_proof_fits_wherever_the_sorry_stands(tmp_path: Path, text: str) -> No
     replacement = worked.joint or worked.solved[0].replacement
     patched = splice(declaration.data, replacement)
 
-    async def use(repl: Repl) -> tuple[bool, bool]:
-        units = await repl.process(patched.decode())
+    async def use(session: Session) -> tuple[bool, bool]:
+        units = await session.process(patched.decode())
         return any(unit.errors for unit in units), any(unit.uses_sorry for unit in units)
 
-    assert with_repl(tmp_path, use) == (False, False), patched.decode()
+    assert with_session(tmp_path, use) == (False, False), patched.decode()
     assert (b"\r\n" in patched) == ("\r\n" in text)
     assert patched.count(b"\n") == patched.count(b"\r\n") or "\r\n" not in text
 

@@ -2,7 +2,8 @@
 
 It is not Lean, says so wherever it can, and nothing that it accepts may be offered to anybody as a proof. The
 logic: propositional connectives, `∀` and `∃`, closed arithmetic on natural numbers, definitions and theorems by
-name. Everything that it accepts has been checked by `kernel.py`; everything else is an ordinary error.
+name. Everything that it accepts has been checked by `kernel.py`; everything else is an ordinary error. One thing
+it copies from the REPL against that rule: a step of the form `have` breaks the root, see `states.State`.
 """
 
 from __future__ import annotations

@@ -1,42 +1,73 @@
-"""Run the simulator: `python -m pipeline.lean.simulator [module…] [--root DIR] [--key=value…]`.
+"""Run the simulator: `python -m pipeline.lean.simulator [module…] [--dialect new|old] [--root DIR] [--key=value…]`.
 
 Prints `ready.`, then answers one request line with one reply line until a blank line or the end of its input.
-Core options (`--key=value`) are accepted and, as in the REPL, change nothing for goals.
+Core options (`--key=value`) are accepted and, as in the REPL, change nothing for goals. `--fault` makes it go
+wrong on purpose; `--help` lists how.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from pipeline.lean.simulator import VERSION
+from pipeline.lean.simulator.faults import HELP, BadFault, Faults, no_faults, parse_fault
 from pipeline.lean.simulator.modules import ImportFailure, Modules
-from pipeline.lean.simulator.server import Json, Server
+from pipeline.lean.simulator.protocol import Refusal, parse_line, render
+from pipeline.lean.simulator.server import Server
 
 RECURSION_LIMIT = 6000
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="pipeline.lean.simulator", description=VERSION)
-    parser.add_argument("imports", nargs="*", help="modules to import; files under --root, else built in")
-    parser.add_argument("--root", type=Path, default=Path(), help="the project's folder (default: here)")
-    parser.add_argument("--version", action="version", version=VERSION)
-    options, core = parser.parse_known_args(argv)
-    if bad := [word for word in core if not (word.startswith("--") and "=" in word)]:
-        return _complain(f"Options cannot be parsed: {bad[0]}")
+    # Modules and core options come in any order, which argparse cannot do with positional arguments.
+    options, words = _parser().parse_known_args(argv)
+    imports = [word for word in words if not word.startswith("--")]
+    if bad := [word for word in words if word.startswith("--") and "=" not in word]:
+        return _complain(f"uncaught exception: Options cannot be parsed: {bad[0]}")
+    try:
+        faults = Faults(
+            [parse_fault(spec) for spec in options.fault], seed=options.seed, dialect=options.dialect
+        )
+    except BadFault as error:
+        return _complain(str(error))
     _complain(f"{VERSION}: a small logic that speaks Lean's protocol; nothing it accepts is checked by Lean")
     sys.setrecursionlimit(RECURSION_LIMIT)
-    modules = Modules(options.root)
     try:
-        server = Server(modules, modules.environment(options.imports))
+        server = Server.start(Modules(options.root), imports, options.dialect)
     except ImportFailure as error:
         return _complain(f"uncaught exception: {error}")
-    serve(server, sys.stdin.buffer, sys.stdout.buffer)
+    faults.at_start()
+    serve(server, sys.stdin.buffer, sys.stdout.buffer, faults)
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="pipeline.lean.simulator",
+        usage="%(prog)s [module ...] [--key=value ...] [options]",
+        description=f"{VERSION}. Modules are files under --root, else built in; without any there is not even Init.",
+        epilog=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--root", type=Path, default=Path(), help="the project's folder (default: here)")
+    parser.add_argument(
+        "--dialect",
+        choices=("new", "old"),
+        default="new",
+        help="the REPL to stand for: 0.3.8 and on, or 0.3.4",
+    )
+    parser.add_argument("--fault", action="append", default=[], metavar="SPEC", help="see below")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="seed of the faults that have a probability (default: none)"
+    )
+    parser.add_argument("--version", action="version", version=VERSION)
+    return parser
 
 
 def _complain(text: str) -> int:
@@ -45,13 +76,14 @@ def _complain(text: str) -> int:
     return 1
 
 
-def serve(server: Server, source: BinaryIO, sink: BinaryIO) -> None:
+def serve(server: Server, source: BinaryIO, sink: BinaryIO, faults: Faults | None = None) -> None:
     """Answer requests until a blank line or the end."""
+    wrong = no_faults() if faults is None else faults
     _write(sink, b"ready.")
     while line := source.readline():
         if not line.strip():
             return
-        _write(sink, render(_reply(server, line)))
+        _write(sink, wrong.around(partial(_answer, server, line)))
 
 
 def _write(sink: BinaryIO, line: bytes) -> None:
@@ -59,39 +91,12 @@ def _write(sink: BinaryIO, line: bytes) -> None:
     sink.flush()
 
 
-def _reply(server: Server, line: bytes) -> Json:
+def _answer(server: Server, line: bytes) -> bytes:
     try:
-        text = line.decode("utf-8")
-        if text.lstrip().startswith("{"):
-            request = json.loads(text)
-            command, payload = request.get("cmd"), request.get("payload")
-        else:
-            command, _, rest = text.partition(" ")
-            payload = json.loads(rest) if rest.strip() else None
-    except (ValueError, AttributeError) as error:
-        return {"error": "command", "desc": f"Unable to parse the request: {error}"}
-    payload = {} if payload is None else payload
-    if not isinstance(command, str) or not isinstance(payload, dict):
-        return {
-            "error": "command",
-            "desc": "Unable to parse the request: cmd: String and payload: object expected",
-        }
-    return server.answer(command, payload)
-
-
-def render(reply: Json) -> bytes:
-    """Return the reply as Lean prints it: compact, raw UTF-8, keys in descending order."""
-    return json.dumps(_descending(reply), ensure_ascii=False, separators=(",", ":")).encode(
-        "utf-8", "replace"
-    )
-
-
-def _descending(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _descending(value[key]) for key in sorted(value, reverse=True)}
-    if isinstance(value, list):
-        return [_descending(item) for item in value]
-    return value
+        command, payload = parse_line(line)
+    except Refusal as error:
+        return render(error.reply(server.core.dialect))
+    return render(server.answer(command, payload), pretty=server.pretty)
 
 
 if __name__ == "__main__":

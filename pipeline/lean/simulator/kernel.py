@@ -17,7 +17,6 @@ from pipeline.lean.simulator.terms import (
     PROP,
     STRING,
     App,
-    BVar,
     Const,
     Decide,
     FVar,
@@ -32,9 +31,9 @@ from pipeline.lean.simulator.terms import (
     apply,
     call,
     constants,
+    fvars,
     has_sorry,
     instantiate,
-    nodes,
     spine,
 )
 
@@ -112,6 +111,13 @@ def axioms_of(env: Environment, term: Term) -> frozenset[str]:
 def check(env: Environment, value: Term, kind: Term, context: Mapping[int, Term] | None = None) -> None:
     """Check that `kind` is a type and `value` has it; `context` gives the types of free hypotheses."""
     checker = _Checker(env, dict(context or {}))
+    # Only what the caller knows may be free: the checker's own hypotheses have ids too, and stay in its table.
+    known = frozenset(checker.context)
+    if (
+        not fvars(value) | fvars(kind) | {n for fact in checker.context.values() for n in fvars(fact)}
+        <= known
+    ):
+        raise KernelError("a hypothesis is used outside its scope")
     try:
         checker.sort_of(kind)
         actual = checker.infer(value)
@@ -214,7 +220,7 @@ def predecessor(term: Term) -> Term | None:
 
 def decidable_truth(env: Environment, prop: Term) -> bool | None:
     """Evaluate a closed proposition over literals; None when it is outside what can be decided so."""
-    if any(isinstance(node, FVar | BVar) for node in nodes(prop)) and not isinstance(prop, Pi):
+    if (prop.local or prop.loose) and not isinstance(prop, Pi):
         return None
     head, args = spine(prop)
     if isinstance(prop, Pi):

@@ -20,7 +20,6 @@ from pipeline.lean.simulator.terms import (
     STRING,
     App,
     Bind,
-    BVar,
     Const,
     Decide,
     FVar,
@@ -45,6 +44,12 @@ from pipeline.lean.simulator.terms import (
 _ids = itertools.count(1)
 MAX_WORK = 100_000  # comparisons per tactic or declaration
 _RELATIONS = frozenset({"Eq", "Iff", "Ne", "Not"})
+
+
+def reserve_ids(last: int) -> None:
+    """Never give out an id up to `last` again: terms that were read from a file have them."""
+    global _ids  # noqa: PLW0603 - the one counter of the process
+    _ids = itertools.count(max(last + 1, next(_ids)))
 
 
 class LeanError(Exception):
@@ -137,10 +142,12 @@ class Meta:
 
     def instantiate(self, term: Term) -> Term:
         """Put in what fills the holes, and close the binders that have none left."""
-        if not any(isinstance(node, MVar | Bind) for node in nodes(term)):
+        if not term.open:
             return term
 
         def leaf(node: Term) -> Term | None:
+            if not node.open:
+                return node
             if isinstance(node, MVar) and node.id in self.values:
                 value = self.instantiate(self.values[node.id])
                 self.values[node.id] = value
@@ -273,9 +280,9 @@ class Meta:
     def _fill(self, hole: MVar, value: Term) -> bool:
         if self.holes[hole.id].is_goal:
             return False  # `?_` is for the user to fill
-        if any(isinstance(node, BVar) for node in nodes(value)) and _loose(value):
+        if value.loose:
             return False
-        if any(isinstance(node, MVar) and node.id == hole.id for node in nodes(value)):
+        if value.open and any(isinstance(node, MVar) and node.id == hole.id for node in nodes(value)):
             return False
         scope = {local.fvar for local in self.holes[hole.id].context}
         if not fvars(value) <= scope:
@@ -310,24 +317,3 @@ class Meta:
         if not same:
             self.values = before
         return same
-
-
-def _loose(term: Term) -> bool:
-    """Say whether a bound variable occurs outside its binder."""
-
-    def depth_of(node: Term, depth: int) -> bool:
-        match node:
-            case BVar(index):
-                return index >= depth
-            case App(fn, arg):
-                return depth_of(fn, depth) or depth_of(arg, depth)
-            case Lam(_, kind, body) | Pi(_, kind, body):
-                return depth_of(kind, depth) or depth_of(body, depth + 1)
-            case Bind(_, _, _, kind, body):
-                return depth_of(kind, depth) or depth_of(body, depth)
-            case Decide(inner) | Sorry(inner):
-                return depth_of(inner, depth)
-            case _:
-                return False
-
-    return depth_of(term, 0)

@@ -4,7 +4,8 @@ Kinds of term nodes: ident, number, hole, synthetic (`?_`), sorry, prop, type, a
 named (text := args[0]), fun (binders, args[0]), alternatives (`fun | …`, `match`: args are alt nodes; a match has
 its discriminant in front), alt (pattern, body), forall, exists, arrow, op (text, two args), not, anonymous,
 projection (text of args[0]), dotted (`.inl`), by (args[0] a block), show, have, ascription, explicit (`@f`),
-nomatch. Kinds of patterns: var, wild, rfl, tuple, alternatives, typed; constructor patterns are app nodes.
+nomatch, calc (args are calc_step nodes: relation, proof). `let` is read as `have`. Kinds of patterns: var,
+wild, rfl, tuple, alternatives, typed; constructor patterns are app nodes.
 Tactics are in `tactic_parser.py`, which extends this class.
 """
 
@@ -26,6 +27,7 @@ _BRACKETS: dict[str, tuple[str, Info]] = {
     "{": ("}", "implicit"),
     "⦃": ("⦄", "implicit"),
 }
+_ARGUMENTS = frozenset(words("( ⟨ _ ? @ Prop Type Sort sorry fun λ by ‹"))  # what an argument may begin with
 MAX_DEPTH = 120
 
 
@@ -170,21 +172,7 @@ class TermParser:
             return True
         if self.symbol() == "." and not token.glued:
             return self.tokens[self.index + 1].kind == "ident" and self.tokens[self.index + 1].glued
-        return self.symbol() in (
-            "(",
-            "⟨",
-            "_",
-            "?",
-            "@",
-            "Prop",
-            "Type",
-            "Sort",
-            "sorry",
-            "fun",
-            "λ",
-            "by",
-            "‹",
-        )
+        return self.symbol() in _ARGUMENTS
 
     def _argument(self) -> Stx:
         start = self.peek().start
@@ -272,12 +260,19 @@ class TermParser:
                 return self.node("by", start, self.block())
             case "show":
                 return self._show()
-            case "have":
+            case "have" | "let":
                 return self._have()
+            case "calc":
+                self.advance()
+                return self.calc(start)
         raise self.unexpected("expected term")
 
     def block(self) -> Stx:
         """Read a tactic block; only the parser with tactics can."""
+        raise self.unexpected("expected term")
+
+    def calc(self, start: int) -> Stx:  # noqa: ARG002 - what it takes is settled here
+        """Read the steps of a `calc`; only the parser with tactics can, because its layout is a block's."""
         raise self.unexpected("expected term")
 
     def _parenthesised(self) -> Stx:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.lean.simulator.elaborator import Elaborator
+from pipeline.lean.simulator.elaboration import Elaborator
 from pipeline.lean.simulator.meta import LeanError, outside
 from pipeline.lean.simulator.scope import extend, without
 from pipeline.lean.simulator.syntax import Stx

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from functools import cache
 
+from pipeline.lean.simulator.elaborator import Elaborator
 from pipeline.lean.simulator.kernel import Constant, Environment
+from pipeline.lean.simulator.meta import Meta
+from pipeline.lean.simulator.tactic_parser import parse_term
 from pipeline.lean.simulator.terms import (
     ANY_LEVEL,
     NAT,
@@ -226,10 +229,6 @@ CLASSICAL = frozenset({"propext", "Classical.choice", "Quot.sound"})
 @cache
 def initial_environment() -> Environment:
     """Return the environment that the import of `Init` gives."""
-    from pipeline.lean.simulator.elaborator import Elaborator
-    from pipeline.lean.simulator.meta import Meta
-    from pipeline.lean.simulator.tactic_parser import parse_term
-
     table = {name: Constant(name, kind, module="Init.Prelude") for name, kind in _PRIMITIVE.items()}
     for name, (kind, value) in _DEFINED.items():
         table[name] = Constant(name, kind, value, unfolds=True, module="Init.Prelude")

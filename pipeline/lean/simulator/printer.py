@@ -85,7 +85,7 @@ class Printer:
                     return self._wrap(
                         f"∀ ({name} : {self._term(kind, 0)}), {self._term(body, 0)}", 0, strength
                     )
-                return self._wrap(f"fun {name} => {self._term(body, 0)}", 0, strength)
+                return self._lambda(term, strength)
             case Pi():
                 return self._pi(term, strength)
             case Lam():
@@ -164,17 +164,22 @@ class Printer:
     def _named(self, term: Pi) -> bool:
         if term.info == "implicit" or has_loose(term.body):
             return True
-        # A quantifier over data that is not used is still shown as one; an unused hypothesis is an arrow.
-        return not term.name.endswith("✝") and self._kind_of(term.type) != PROP
+        # A proposition's quantifier over data that is not used is still shown as one; else it is an arrow.
+        return (
+            not term.name.endswith("✝") and self._kind_of(term.type) != PROP and self._kind_of(term) == PROP
+        )
 
     def _kind_of(self, kind: Term) -> Term:
         return self.meta.whnf(self.meta.infer(kind))
 
-    def _lambda(self, term: Lam, strength: int) -> str:
+    def _lambda(self, term: Lam | Bind, strength: int) -> str:
         names = []
         current: Term = term
-        while isinstance(current, Lam):
-            name, current = self._open(current, current.body)
+        while isinstance(current, Lam) or (isinstance(current, Bind) and not current.pi):
+            if isinstance(current, Bind):
+                name, current = self.names.setdefault(current.fvar, current.name), current.body
+            else:
+                name, current = self._open(current, current.body)
             names.append(name)
         return self._wrap(f"fun {' '.join(names)} => {self._term(current, 0)}", 0, strength)
 

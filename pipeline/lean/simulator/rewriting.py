@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from pipeline.lean.simulator.elaboration import Elaborator
 from pipeline.lean.simulator.meta import LeanError
 from pipeline.lean.simulator.terms import (
     PROP,
@@ -20,10 +20,8 @@ from pipeline.lean.simulator.terms import (
     instantiate,
     nodes,
     replace,
+    spine,
 )
-
-if TYPE_CHECKING:
-    from pipeline.lean.simulator.elaborator import Elaborator
 
 
 def equation(elab: Elaborator, proof: Term) -> tuple[Term, Term, Term, Term]:
@@ -76,7 +74,5 @@ def rewrite_goal(
 
 def _comparable(node: Term, source: Term, unify: Callable[[Term, Term], bool]) -> bool:
     """Instances are found by their head, as in Lean: 1 + 1 is no instance of the pattern 2."""
-    from pipeline.lean.simulator.terms import spine
-
     (head, args), (wanted, wanted_args) = spine(node), spine(source)
     return head == wanted and len(args) == len(wanted_args) and unify(source, node)

@@ -5,8 +5,15 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 
-from pipeline.lean.simulator.meta import Context, Interrupted, LeanError, Local, Meta
+from pipeline.lean.simulator.meta import Context, Interrupted, Local, Meta
 from pipeline.lean.simulator.terms import MVar, fvars
+
+
+class Exhausted(Exception):  # noqa: N818 - named by what happened
+    """The steps of one declaration or request are used up; as in Lean, no tactic can catch it."""
+
+    def __init__(self) -> None:
+        super().__init__("(deterministic) timeout at `simulator`, maximum number of steps has been reached")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +34,44 @@ class Scope:
         return [*found, name, *(f"{opened}.{name}" for opened in reversed(self.opens))]
 
 
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """One tactic that ran: its range in code points, the goals as Lean prints them, and its term's constants."""
+
+    start: int
+    end: int
+    goals_before: str
+    goals_after: str
+    used_constants: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class Session:
     """What all elaborators of one declaration or tactic share.
 
     `holes_for_sorry`: a `sorry` becomes a goal, in `sorries`, instead of a `Sorry` (for `frontend.distil`).
+    `sorry_spans[i]` is where `sorries[i]` stands, when there are goals for sorrys. `invocations`, where it is a
+    list, gets the tactics that ran and were not undone, an outer one before those in it.
     """
 
     scope: Scope = field(default_factory=Scope)
     holes_for_sorry: bool = False
     sorries: list[MVar] = field(default_factory=list)
     sorry_spans: list[tuple[int, int]] = field(default_factory=list)
+    invocations: list[Invocation] | None = None
     fuel: int = 20_000
     deadline_s: float | None = None
+
+    def mark(self) -> tuple[int, int, int]:
+        """Return how much has been recorded so far, for `rewind`."""
+        return len(self.sorries), len(self.sorry_spans), len(self.invocations or ())
+
+    def rewind(self, mark: tuple[int, int, int]) -> None:
+        """Forget what was recorded since `mark`, because it was undone."""
+        sorries, spans, invocations = mark
+        del self.sorries[sorries:], self.sorry_spans[spans:]
+        if self.invocations is not None:
+            del self.invocations[invocations:]
 
     def burn(self) -> None:
         """Count a step; no input keeps the simulator busy for ever."""
@@ -47,7 +79,7 @@ class Session:
         if self.deadline_s is not None and time.monotonic() > self.deadline_s:
             raise Interrupted
         if self.fuel < 0:
-            raise LeanError("(deterministic) timeout: the simulator's number of steps has been reached")
+            raise Exhausted
 
 
 def extend(context: Context, fvar: int, name: str) -> Context:

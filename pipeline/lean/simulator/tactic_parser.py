@@ -28,7 +28,7 @@ _SHAPES = {
         ),
         NONE,
     ),
-    **dict.fromkeys(words("exact apply refine exists change"), TERM),
+    **dict.fromkeys(words("exact apply refine exists change sleep"), TERM),
     **dict.fromkeys(words("intros rename_i clear revert subst unfold"), NAMES),
     **dict.fromkeys(("intro", "rintro"), PATTERNS),
     **dict.fromkeys(("rw", "rewrite", "simp", "simpa"), RULES),
@@ -61,6 +61,34 @@ class Parser(TermParser):
                 break
         self.column = outer
         return self.node("block", token.start, *tactics)
+
+    def one_tactic(self) -> Stx:
+        """Read the first tactic of a text, up to the next line at its column, and leave the rest."""
+        outer, self.column = self.column, self.peek().column
+        tactic = self._chain(first=True)
+        self.column = outer
+        return tactic
+
+    def calc(self, start: int) -> Stx:
+        """Read `a = b := proof` and the steps below it, `_ = c := proof`, that stand in one column."""
+        steps: list[Stx] = []
+        outer, first = self.column, self.raw()
+        following = first.column
+        while self.raw().kind != "end":
+            token = self.raw()
+            if steps and not (token.first and token.column == following and token.text == "_"):
+                break
+            self.column = max(outer, token.column - 1)
+            relation = self.term()
+            self.expect(":=")
+            self.column = max(outer, token.column)
+            steps.append(self.node("calc_step", token.start, relation, self.term()))
+            if len(steps) == 1 and self.raw().column > outer:
+                following = self.raw().column
+        self.column = outer
+        if not steps:
+            raise self.unexpected("expected a step of `calc`")
+        return self.node("calc", start, *steps)
 
     @staticmethod
     def _closes(text: str) -> bool:
@@ -267,19 +295,20 @@ class Parser(TermParser):
         return self.node("alternative", bar.start, self.block(), *names, text=name.text)
 
     def _read_case(self, start: int) -> Stx:
-        tag = "_" if self.accept("_") else self.identifier().text
+        tag = self._binder_name()
         names = []
         while self.peek().kind == "ident" or self.symbol() == "_":
             names.append(self._binder_name())
         self.expect("=>")
-        return self.node("tactic", start, self.block(), *names, text=f"case {tag}")
+        return self.node("tactic", start, tag, self.block(), *names, text="case")
 
     def _read_next(self, start: int) -> Stx:
+        tag = Stx("hole", start, start)
         names = []
         while self.peek().kind == "ident" or self.symbol() == "_":
             names.append(self._binder_name())
         self.expect("=>")
-        return self.node("tactic", start, self.block(), *names, text="case _")
+        return self.node("tactic", start, tag, self.block(), *names, text="case")
 
     def _read_first(self, start: int) -> Stx:
         choices: list[Stx] = []
@@ -320,6 +349,9 @@ class Parser(TermParser):
         if not alternatives:
             raise self.unexpected("expected '|'")
         return self.node("tactic", start, subject, *alternatives, text="match")
+
+    def _read_calc(self, start: int) -> Stx:
+        return self.node("tactic", start, self.calc(start), text="exact")
 
     def _read_nomatch(self, start: int) -> Stx:
         return self.node("tactic", start, self.node("nomatch", start, self.term()), text="exact")

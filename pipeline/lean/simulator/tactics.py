@@ -1,20 +1,36 @@
-"""All tactics together: `Runner` is what the server drives one step at a time, `run_block` what `by` does."""
+"""All tactics together: importing this module registers every one of them."""
 
 from __future__ import annotations
 
+from pipeline.lean.simulator import (
+    tactics_apply,
+    tactics_auto,
+    tactics_cases,
+    tactics_control,
+    tactics_intro,
+    tactics_rewrite,
+)
 from pipeline.lean.simulator.meta import LeanError, Meta
+from pipeline.lean.simulator.registry import block_runner
 from pipeline.lean.simulator.scope import Session
 from pipeline.lean.simulator.syntax import Stx
-from pipeline.lean.simulator.tactics_auto import AutomationTactics
+from pipeline.lean.simulator.tactic_runner import Runner
 from pipeline.lean.simulator.terms import MVar
 
+__all__ = ["RULES", "Runner", "run_block"]
+RULES = (
+    tactics_apply,
+    tactics_auto,
+    tactics_cases,
+    tactics_control,
+    tactics_intro,
+    tactics_rewrite,
+)
 
-class Runner(AutomationTactics):
-    """Every tactic of the simulator."""
 
-
+@block_runner
 def run_block(meta: Meta, session: Session, goal: MVar, block: Stx) -> None:
-    """Run a tactic block on one goal; an error unless it closes it."""
+    """Run a tactic block on one goal; a LeanError unless it closes it."""
     runner = Runner(meta, session)
     left = runner.block(block, [goal])
     if left:

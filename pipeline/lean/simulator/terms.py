@@ -3,16 +3,27 @@
 Bound variables are de Bruijn indices (`BVar`); hypotheses are `FVar`s with ids that are never used twice, so
 nothing is ever captured. `Bind` is a binder that has not been closed yet, because a hole below it may still be
 filled with something that mentions its variable; `Meta.instantiate` closes it as soon as it can.
+
+Every term knows three things about itself, so that most of a large term need not be looked at again: `loose`, one
+more than the highest bound variable that its own binders do not bind (0: none); `open`, whether it has an `MVar` or
+a `Bind`; `local`, whether it has an `FVar`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 Info = Literal["explicit", "implicit"]
 ANY_LEVEL = -1  # only in the types of built-in constants: they exist once for every sort
+
+
+def _know(term: object, loose: int, open_: bool, local: bool) -> None:
+    """Write down what a new term knows about itself; terms are frozen for everybody else."""
+    object.__setattr__(term, "loose", loose)
+    object.__setattr__(term, "open", open_)
+    object.__setattr__(term, "local", local)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,32 +31,61 @@ class Sort:
     """`Prop` is level 0, `Type` level 1."""
 
     level: int
+    loose: ClassVar[int] = 0
+    open: ClassVar[bool] = False
+    local: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
 class BVar:
     index: int
+    loose: int = field(init=False, compare=False, repr=False)
+    open: ClassVar[bool] = False
+    local: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "loose", self.index + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class FVar:
     id: int
+    loose: ClassVar[int] = 0
+    open: ClassVar[bool] = False
+    local: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
 class MVar:
     id: int
+    loose: ClassVar[int] = 0
+    open: ClassVar[bool] = True
+    local: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
 class Const:
     name: str
+    loose: ClassVar[int] = 0
+    open: ClassVar[bool] = False
+    local: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
 class App:
     fn: Term
     arg: Term
+    loose: int = field(init=False, compare=False, repr=False)
+    open: bool = field(init=False, compare=False, repr=False)
+    local: bool = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _know(
+            self,
+            max(self.fn.loose, self.arg.loose),
+            self.fn.open or self.arg.open,
+            self.fn.local or self.arg.local,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +94,13 @@ class Lam:
     type: Term
     body: Term
     info: Info = "explicit"
+    loose: int = field(init=False, compare=False, repr=False)
+    open: bool = field(init=False, compare=False, repr=False)
+    local: bool = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        kind, body = self.type, self.body
+        _know(self, max(kind.loose, body.loose - 1, 0), kind.open or body.open, kind.local or body.local)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +109,13 @@ class Pi:
     type: Term
     body: Term
     info: Info = "explicit"
+    loose: int = field(init=False, compare=False, repr=False)
+    open: bool = field(init=False, compare=False, repr=False)
+    local: bool = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        kind, body = self.type, self.body
+        _know(self, max(kind.loose, body.loose - 1, 0), kind.open or body.open, kind.local or body.local)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +128,12 @@ class Bind:
     type: Term
     body: Term
     info: Info = "explicit"
+    loose: int = field(init=False, compare=False, repr=False)
+    open: bool = field(init=False, compare=False, repr=False)
+    local: bool = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _know(self, max(self.type.loose, self.body.loose), True, True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +141,9 @@ class Lit:
     """A natural-number literal."""
 
     value: int
+    loose: ClassVar[int] = 0
+    open: ClassVar[bool] = False
+    local: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +151,9 @@ class Text:
     """A string literal, as written; nothing is known about it but its type."""
 
     source: str
+    loose: ClassVar[int] = 0
+    open: ClassVar[bool] = False
+    local: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +161,12 @@ class Decide:
     """A proof of a closed decidable proposition, by the kernel's own evaluation."""
 
     prop: Term
+    loose: int = field(init=False, compare=False, repr=False)
+    open: bool = field(init=False, compare=False, repr=False)
+    local: bool = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _know(self, self.prop.loose, self.prop.open, self.prop.local)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +174,12 @@ class Sorry:
     """`sorryAx`: the one term that the kernel takes on trust; it is counted wherever it occurs."""
 
     type: Term
+    loose: int = field(init=False, compare=False, repr=False)
+    open: bool = field(init=False, compare=False, repr=False)
+    local: bool = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _know(self, self.type.loose, self.type.open, self.type.local)
 
 
 Term = Sort | BVar | FVar | MVar | Const | App | Lam | Pi | Bind | Lit | Text | Decide | Sorry
@@ -171,7 +249,9 @@ def lift(term: Term, by: int = 1) -> Term:
     """Raise the loose bound variables, for a term that moves below `by` more binders."""
 
     def leaf(node: Term, depth: int) -> Term | None:
-        return BVar(node.index + by) if isinstance(node, BVar) and node.index >= depth else None
+        if node.loose <= depth:
+            return node
+        return BVar(node.index + by) if isinstance(node, BVar) else None
 
     return _map(term, 0, leaf)
 
@@ -180,7 +260,9 @@ def instantiate(body: Term, value: Term) -> Term:
     """Put `value` for the innermost bound variable of a binder's body."""
 
     def leaf(node: Term, depth: int) -> Term | None:
-        if not isinstance(node, BVar) or node.index < depth:
+        if node.loose <= depth:
+            return node
+        if not isinstance(node, BVar):
             return None
         if node.index == depth:
             return lift(value, depth) if depth else value
@@ -193,6 +275,8 @@ def abstract(term: Term, fvar: int) -> Term:
     """Make the hypothesis the innermost bound variable; the inverse of `instantiate`."""
 
     def leaf(node: Term, depth: int) -> Term | None:
+        if not node.local and node.loose <= depth:
+            return node
         if isinstance(node, FVar) and node.id == fvar:
             return BVar(depth)
         return BVar(node.index + 1) if isinstance(node, BVar) and node.index >= depth else None
@@ -216,7 +300,7 @@ def nodes(term: Term) -> Iterator[Term]:
 
 
 def has_mvar(term: Term) -> bool:
-    return any(isinstance(node, MVar) for node in nodes(term))
+    return term.open and any(isinstance(node, MVar) for node in nodes(term))
 
 
 def has_sorry(term: Term) -> bool:
@@ -224,7 +308,7 @@ def has_sorry(term: Term) -> bool:
 
 
 def fvars(term: Term) -> set[int]:
-    return {node.id for node in nodes(term) if isinstance(node, FVar)}
+    return {node.id for node in nodes(term) if isinstance(node, FVar)} if term.local else set()
 
 
 def constants(term: Term) -> list[str]:
@@ -234,11 +318,15 @@ def constants(term: Term) -> list[str]:
 
 def has_loose(term: Term, index: int = 0) -> bool:
     """Say whether the bound variable `index`, counted outside the term, occurs in it."""
+    if term.loose <= index:
+        return False
     found = False
 
     def leaf(node: Term, depth: int) -> Term | None:
         nonlocal found
-        found = found or (isinstance(node, BVar) and node.index == depth + index)
+        if found or node.loose <= depth + index:
+            return node
+        found = isinstance(node, BVar) and node.index == depth + index
         return None
 
     _map(term, 0, leaf)

@@ -8,8 +8,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from daemon.due import DueJob, Kind
 from daemon.joblines import BadLineError, Batch, parse_line
-from daemon.plan import DueJob, Kind
 from store.events import EventBody
 from store.identity import proof_id
 from store.testing_events import (

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from daemon.plan import DueJob, Plan, admissible, budget_key, make_plan, scan_parameters
+from daemon.due import DueJob
+from daemon.plan import Plan, admissible, make_plan, scan_parameters
+from daemon.planner import budget_key
 from daemon.settings import Settings
 from daemon.testing.house import House
-from pipeline.lean.backend import LeanBackend, find_lean
+from pipeline.lean.backend import LeanBackend, Leans, find_leans
 from store import queries
 from store.events import (
     AttemptFinished,
@@ -28,6 +30,7 @@ from store.events import (
     FileScanned,
     JobFailed,
     JobInterrupted,
+    JobReleased,
     JobStarted,
     JobSucceeded,
     ProofFound,
@@ -40,8 +43,21 @@ from store.scanned import ScannedFile
 KEY = "local/remotes/demo"
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 BLOB = "b" * 40
-SIMULATOR = find_lean(backend="simulator", repl="", sandbox="none")
-NOTHING = find_lean(backend="none", repl="", sandbox="none")
+NOWHERE = Path("/nonexistent")
+SIMULATOR = find_leans(backend="simulator", repl="", sandbox="none", toolchains=NOWHERE)
+NOTHING = find_leans(backend="none", repl="", sandbox="none", toolchains=NOWHERE)
+OLD, NEW = "leanprover/lean4:v4.20.0", "leanprover/lean4:v4.29.1"
+
+
+def real(*toolchains: str) -> Leans:
+    """What a machine with a REPL for each of these Lean versions can run."""
+    return Leans(
+        fixed=None,
+        builds=tuple(
+            LeanBackend("pantograph", (f"/repl/{one}",), "", one, simulated=False, sandbox="bubblewrap")
+            for one in toolchains
+        ),
+    )
 
 
 def sha(number: int) -> str:
@@ -74,7 +90,9 @@ PAYLOAD = json.dumps(ScannedFile("A.lean", None, (), (), ()).as_json()).encode()
 DIGEST = hashlib.sha256(PAYLOAD).hexdigest()
 
 
-def scanned(number: int, *, include: tuple[str, ...] = ("**/*.lean",)) -> list[EventBody]:
+def scanned(
+    number: int, *, include: tuple[str, ...] = ("**/*.lean",), toolchain: str | None = ""
+) -> list[EventBody]:
     return [
         FileScanned(
             repository=KEY,
@@ -94,7 +112,7 @@ def scanned(number: int, *, include: tuple[str, ...] = ("**/*.lean",)) -> list[E
             base=None,
             include=include,
             exclude=(),
-            toolchain="",
+            toolchain=toolchain,
             manifest="",
             files_scanned=1,
             files_removed=0,
@@ -168,7 +186,7 @@ def attempted(name: str, *, settings: Settings) -> list[EventBody]:
             blob=BLOB,
             prover="tactics",
             rung=0,
-            budget=budget_key(settings.prove, lean=SIMULATOR),
+            budget=budget_key(settings.prove, lean=SIMULATOR.summary),
             outcome="exhausted",
             detail="",
             nodes=1,
@@ -180,7 +198,7 @@ def attempted(name: str, *, settings: Settings) -> list[EventBody]:
     ]
 
 
-def found(proof: str, *, simulated: bool = True) -> list[EventBody]:
+def found(proof: str, *, simulated: bool = True, toolchain: str = "") -> list[EventBody]:
     return [
         ProofFound(
             proof=proof,
@@ -198,7 +216,7 @@ def found(proof: str, *, simulated: bool = True) -> list[EventBody]:
             tactics=("trivial",),
             prover="tactics",
             rung=0,
-            toolchain="",
+            toolchain=toolchain,
             simulated=simulated,
             job="j",
         )
@@ -212,16 +230,20 @@ class World:
         self.house = House(folder)
         self.settings = self.configure()
 
-    def configure(self, *, entry: str = "", extra: str = "") -> Settings:
+    def configure(self, *, entry: str = "", extra: str = "", trace: bool = False) -> Settings:
+        """Write the configuration; most of what is told here is told more plainly without traces."""
         self.settings = self.house.write(
-            repos=[self.house.folder / "remotes" / "demo"], entry=entry, extra=extra
+            repos=[self.house.folder / "remotes" / "demo"],
+            entry=entry,
+            extra=extra if trace else f"[trace]\nenabled = false\n{extra}",
         )
         return self.settings
 
     def plan(
         self,
         *bodies: Sequence[EventBody],
-        lean: LeanBackend = SIMULATOR,
+        leans: Leans = SIMULATOR,
+        builds: Collection[tuple[str, str]] = (),
         running: Collection[str] = (),
         now: datetime = NOW,
     ) -> Plan:
@@ -238,7 +260,14 @@ class World:
                 if events:
                     await parts.ledger.append(events, blobs=cited)
                 return await parts.ledger.ask(
-                    lambda view: make_plan(view, settings=self.settings, lean=lean, now=now, running=running)
+                    lambda view: make_plan(
+                        view,
+                        settings=self.settings,
+                        leans=leans,
+                        builds=builds,
+                        now=now,
+                        running=running,
+                    )
                 )
 
         return asyncio.run(go())
@@ -336,7 +365,7 @@ def test_sorrys_are_attempted_when_the_tip_is_scanned_and_not_before(world: Worl
 
 
 def test_without_lean_nothing_is_proved_or_checked(world: World) -> None:
-    assert world.plan(created(), sorry("a"), scanned(1), found("p" * 16), lean=NOTHING).due == ()
+    assert world.plan(created(), sorry("a"), scanned(1), found("p" * 16), leans=NOTHING).due == ()
 
 
 @pytest.mark.parametrize(
@@ -420,7 +449,7 @@ def test_the_repository_that_was_served_last_waits(tmp_path: Path) -> None:
                 lambda view: make_plan(
                     view,
                     settings=settings,
-                    lean=NOTHING,
+                    leans=NOTHING,
                     now=NOW,
                     last_started={"local/remotes/one": 5.0, "local/remotes/two": 1.0},
                 )
@@ -492,3 +521,88 @@ def succeeded(job: DueJob) -> list[EventBody]:
             job=job.job, attempt=job.attempt, seconds=1, peak_rss_bytes=1, summary={}, simulated=False
         ),
     ]
+
+
+def test_with_a_real_lean_a_tip_is_built_before_anything_is_asked_of_it(world: World) -> None:
+    world.configure(trace=True)
+    plan = world.plan(created(), sorry("a"), scanned(1, toolchain=OLD), leans=real(OLD))
+    (build,) = plan.due
+    assert (build.kind, build.sha, build.simulated, build.built) == ("build", sha(1), False, False)
+    assert build.parameters["lean"]["toolchain"] == OLD
+    plan = world.plan(leans=real(OLD), builds={(KEY, sha(1))})
+    assert kinds(plan) == ["trace", "prove"]
+    assert all(job.built for job in plan.due)
+
+
+def test_each_branch_is_worked_on_by_the_lean_that_its_toolchain_names(world: World) -> None:
+    world.plan(created(), sorry("a"), scanned(1, toolchain=OLD))
+    assert world.plan(leans=real(NEW)).due == ()
+    (build,) = world.plan(leans=real(NEW, OLD)).due
+    assert build.parameters["lean"]["argv"] == [f"/repl/{OLD}"]
+
+
+def test_the_simulator_needs_no_build_and_its_traces_say_what_they_are(world: World) -> None:
+    world.configure(trace=True)
+    plan = world.plan(created(), sorry("a"), scanned(1, toolchain=OLD))
+    assert [(job.kind, job.simulated, job.built) for job in plan.due] == [
+        ("trace", True, False),
+        ("prove", True, False),
+    ]
+
+
+def test_a_build_that_failed_for_good_waits_for_another_commit_or_for_somebody_who_asks(world: World) -> None:
+    (build,) = world.plan(created(), scanned(1, toolchain=OLD), leans=real(OLD)).due
+    assert world.plan(failed(build, deterministic=True), leans=real(OLD)).due == ()
+    (again,) = world.plan([JobReleased(job=build.job)], leans=real(OLD)).due
+    assert (again.job, again.attempt) == (build.job, 2)
+    assert world.plan(failed(again, deterministic=True), leans=real(OLD)).due == ()
+    (other,) = world.plan(observed(2), scanned(2, toolchain=OLD), leans=real(OLD)).due
+    assert (other.kind, other.sha) == ("build", sha(2))
+
+
+def test_a_build_that_was_swept_from_the_cache_is_made_again_when_it_is_needed(world: World) -> None:
+    (build,) = world.plan(created(), scanned(1, toolchain=OLD), leans=real(OLD)).due
+    assert world.plan(succeeded(build), leans=real(OLD), builds={(KEY, sha(1))}).due == ()
+    (again,) = world.plan(leans=real(OLD)).due
+    assert (again.job, again.attempt) == (build.job, 2)
+
+
+def test_a_proof_is_checked_with_the_lean_and_the_build_of_its_own_commit(world: World) -> None:
+    proof = found("p" * 16, simulated=False, toolchain=OLD)
+    world.plan(created(), sorry("a"), scanned(1, toolchain=OLD), proof)
+    world.plan(observed(2), scanned(2, toolchain=NEW))
+    builds = {(KEY, sha(2))}
+    old, *_ = world.plan(leans=real(OLD, NEW), builds=builds).due
+    assert (old.kind, old.sha, old.parameters["lean"]["toolchain"]) == ("build", sha(1), OLD)
+    check, *_ = world.plan(leans=real(OLD, NEW), builds={*builds, (KEY, sha(1))}).due
+    assert (check.kind, check.parameters["lean"]["toolchain"], check.built) == ("check", OLD, True)
+
+
+def test_where_nothing_is_built_lean_works_in_the_sources(world: World) -> None:
+    world.configure(extra="[build]\nenabled = false\n")
+    (prove,) = world.plan(created(), sorry("a"), scanned(1, toolchain=OLD), leans=real(OLD)).due
+    assert (prove.kind, prove.built) == ("prove", False)
+
+
+def test_a_tip_that_an_older_version_scanned_is_scanned_once_more_for_its_toolchain(world: World) -> None:
+    (scan,) = world.plan(created(), sorry("a"), scanned(1, toolchain=None)).due
+    assert (scan.kind, scan.parameters["by_files"]) == ("scan", True)
+    assert kinds(world.plan(scanned(1, toolchain=OLD))) == ["prove"]
+
+
+def test_a_trace_is_made_once_a_commit_and_again_with_other_patterns_or_another_lean(world: World) -> None:
+    world.configure(trace=True)
+    (trace,) = world.plan(created(), scanned(1, toolchain=OLD)).due
+    assert world.plan(succeeded(trace)).due == ()
+    (real_one,) = world.plan(leans=real(OLD), builds={(KEY, sha(1))}).due
+    assert (real_one.kind, real_one.simulated) == ("trace", False)
+    assert real_one.job != trace.job
+
+
+def test_long_jobs_together_leave_a_slot_for_what_is_quick(world: World) -> None:
+    world.configure(trace=True)
+    plan = world.plan(created(), sorry("a"), scanned(1))
+    assert kinds(plan) == ["trace", "prove"]
+    assert [job.kind for job in admissible(plan, running=(), max_running=2)] == ["trace"]
+    assert [job.kind for job in admissible(plan, running=(), max_running=3)] == ["trace", "prove"]
+    assert list(admissible(plan, running=("build",), max_running=2)) == []

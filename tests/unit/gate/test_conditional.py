@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.gate.conditional import cites_itself, rests_on
+from pipeline.gate.citations import cites_itself, cites_later
+from pipeline.gate.conditional import rests_on
 from pipeline.lean.scanner import scan_source
 
 LOGIC = """namespace Demo
@@ -68,6 +69,14 @@ def test_a_sorry_in_the_statement_counts(tmp_path: Path) -> None:
         ("exact mine'", False),
         ("exact h -- mine", False),
         ("exact M.mine", False),
+        ("exact h.mine", False),
+        ("exact (f h).mine", False),
+        ("exact (f h) .mine", True),
+        ("exact _root_.mine", False),
+        ("exact _root_.N.mine.symm", True),
+        ("exact .mine h", True),
+        ("exact (N.mine h).1", True),
+        ("open N in exact mine", True),
     ],
 )
 def test_a_proof_that_names_its_own_declaration_is_seen(text: str, expected: bool) -> None:
@@ -76,3 +85,62 @@ def test_a_proof_that_names_its_own_declaration_is_seen(text: str, expected: boo
 
 def test_an_example_has_no_name_to_cite() -> None:
     assert not cites_itself("exact _example", "N._example")
+
+
+LATER = b"""theorem early (p : Prop) : p := h
+theorem mine (p x : Prop) : p := sorry
+theorem early' (p : Prop) : p := h
+theorem N.late (p : Prop) : p := h
+theorem x (p : Prop) : p := h
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "cited"),
+    [
+        ("exact early p", []),
+        ("exact late p", [("late", "N.late")]),
+        ("exact N.late p", [("N.late", "N.late")]),
+        ("exact _root_.N.late p", [("N.late", "N.late")]),
+        ("exact _root_.late p", []),
+        ("exact (N.late p).symm", [("N.late", "N.late")]),
+        ("exact late.symm", [("late", "N.late")]),
+        ("exact fun late => late", []),
+        ("intro late\n  exact late", []),
+        ("exact x", []),
+        ("exact Nat.early' p", []),
+    ],
+)
+def test_what_comes_later_in_the_file_is_named(text: str, cited: list[tuple[str, str]]) -> None:
+    found = cites_later(text, file=LATER, declaration_start=LATER.index(b"theorem mine"))
+    assert [(one.word, one.name) for one in found] == cited
+
+
+@pytest.mark.parametrize(
+    ("line", "proof", "expected"),
+    [
+        ("attribute [simp] gap", "by simp", ("gap",)),
+        ("attribute [local simp] gap in theorem z : 1 = 1 := rfl", "by simp", ("gap",)),
+        ("attribute [instance] gap", "fun h => h", ("gap",)),
+        ("instance : Inhabited Nat := sorry", "fun h => h", ("_instance",)),
+        ("@[to_additive (attr := simp)] theorem t : 1 = 1 := sorry", "by omega", ("t",)),
+        ("@[inline, deprecated] def d : Nat := sorry", "by omega", ()),
+        (
+            'macro "magic" : tactic => `(tactic| sorry)',
+            "by magic",
+            ('macro "magic" : tactic => `(tactic| sorry)',),
+        ),
+        ('macro "magic" : tactic => `(tactic| sorry)', "by omega", ()),
+        (
+            "macro_rules | `(tactic| rfl) => `(tactic| sorry)",
+            "by rfl",
+            ("macro_rules | `(tactic| rfl) => `(tactic| sorry)",),
+        ),
+        ("def trap := sorryAx Nat", "fun h => trap", ("trap",)),
+    ],
+)
+def test_what_reaches_a_proof_unasked_counts(
+    tmp_path: Path, line: str, proof: str, expected: tuple[str, ...]
+) -> None:
+    text = f"theorem gap (p : Prop) : p → p := sorry\n{line}\ntheorem mine (p : Prop) : p → p := {proof}\n"
+    assert resting(tmp_path, text, "mine") == expected

@@ -1,4 +1,4 @@
-"""Asking the project's own toolchain. Lake is a double here: a script that answers as Lean does."""
+"""Asking the project's own toolchain: in which process, with what at hand to write, and what stays behind."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ from typing import Literal
 
 import pytest
 
-from pipeline.gate.lake import Lake, axioms_of, module_of, patched_in_place, read_axioms
+from pipeline.gate.lake import (
+    ask_exactly,
+    axioms_of,
+    build,
+    find_checker,
+    leads_outside,
+    module_of,
+    patched_in_place,
+)
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.sandbox import bubblewrap_path
+from pipeline.lean.lake import LakeRunner
+from pipeline.lean.sandbox import bubblewrap_problem
+from pipeline.lean.testing.credulous import Rule, make_credulous
 
-FAKE = """#!/bin/sh
-case "$1" in
-build) echo built "$2" > built.txt && ! grep -q broken A.lean ;;
-env) cat "$3" | sed -n 's/#print axioms \\(.*\\)/'"'\\1'"' depends on axioms: [propext,\\n Quot.sound]/p' ;;
-esac
-"""
+SOURCE = b"theorem t (p : Prop) : p := sorry\n"
 
 
 def backend(sysroot: Path, *, sandbox: Literal["bubblewrap", "none"] = "none") -> LeanBackend:
@@ -30,82 +35,103 @@ def project(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "lakefile.toml").write_text('name = "x"\n')
-    (folder / "A.lean").write_text("theorem t : p := sorry\n")
-    program = tmp_path / "toolchain" / "bin" / "lake"
-    program.parent.mkdir(parents=True)
-    program.write_text(FAKE)
-    program.chmod(0o755)
+    (folder / "A.lean").write_bytes(SOURCE)
     return folder
 
 
-def test_the_axioms_are_asked_in_a_file_of_its_own_that_goes_away(project: Path) -> None:
-    lake = Lake.find(backend(project.parent / "toolchain"), project=project)
-    assert isinstance(lake, Lake)
-    assert axioms_of(lake, module="A", declaration="N.t") == ("propext", "Quot.sound")
-    assert not list((project / ".lake" / "unsorry").iterdir())
+@pytest.fixture
+def runner(project: Path, tmp_path: Path) -> LakeRunner:
+    make_credulous(tmp_path / "toolchain")
+    found = LakeRunner.find(backend(tmp_path / "toolchain"), project=project)
+    assert isinstance(found, LakeRunner)
+    return found
 
 
-@pytest.mark.skipif(bubblewrap_path() is None, reason="bubblewrap is not installed")
-def test_in_the_sandbox_the_build_writes_into_the_worktree_and_nowhere_else(
-    project: Path, tmp_path: Path
+def test_a_question_s_files_go_away_and_the_answer_is_of_what_was_built(
+    runner: LakeRunner, tmp_path: Path
 ) -> None:
+    make_credulous(tmp_path / "toolchain").believe(Rule("sorry", axioms=("propext", "sorryAx")))
+    assert build(runner, "A").ok
+    assert axioms_of(runner, module="A", declaration="t") == ("propext", "sorryAx")
+    answer = ask_exactly(runner, module="A", declaration="t")
+    assert not isinstance(answer, str)
+    assert answer.axioms == ("propext", "sorryAx")
+    assert not list((runner.project / ".lake" / "unsorry").iterdir())
+
+
+def test_of_what_was_not_built_nothing_is_answered(runner: LakeRunner) -> None:
+    answer = ask_exactly(runner, module="A", declaration="t")
+    assert isinstance(answer, str)
+    assert "unknown module" in answer
+
+
+@pytest.mark.skipif(bubblewrap_problem() is not None, reason="no sandbox can be made here")
+def test_in_the_sandbox_a_build_writes_below_dot_lake_and_nowhere_else(project: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside.txt"
     program = tmp_path / "toolchain" / "bin" / "lake"
-    program.write_text(f"#!/bin/sh\necho in > inside.txt\necho out > {outside}\nexit 0\n")
-    lake = Lake.find(backend(tmp_path / "toolchain", sandbox="bubblewrap"), project=project)
-    assert isinstance(lake, Lake)
-    ran = lake.run("build", "A")
-    if "No permissions to create new namespace" in ran.output or "Operation not permitted" in ran.output:
-        pytest.skip("this machine lets nobody make a namespace")
-    assert (project / "inside.txt").read_text() == "in\n"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        f"#!/bin/sh\necho in > .lake/inside.txt\necho in > A.lean\necho out > {outside}\nexit 0\n"
+    )
+    program.chmod(0o755)
+    found = LakeRunner.find(backend(tmp_path / "toolchain", sandbox="bubblewrap"), project=project)
+    assert isinstance(found, LakeRunner)
+    assert build(found, "A").ok
+    assert (project / ".lake" / "inside.txt").read_text() == "in\n"
+    assert (project / "A.lean").read_bytes() == SOURCE
     assert not outside.exists()
 
 
-def test_the_worktree_is_as_before_afterwards_even_after_an_error(project: Path) -> None:
-    file = project / "A.lean"
-    before = file.read_bytes()
+def test_the_worktree_and_its_build_are_as_before_afterwards_even_after_an_error(runner: LakeRunner) -> None:
+    assert build(runner, "A").ok
+    built = runner.project / ".lake" / "build" / "lib" / "lean" / "A.olean"
+    of_the_sorry = (built.read_bytes(), built.stat().st_mtime_ns)
 
     def use() -> None:
-        with patched_in_place(file, b"patched"):
-            assert file.read_bytes() == b"patched"
+        with patched_in_place(runner.project, "A.lean", b"patched"):
+            assert (runner.project / "A.lean").read_bytes() == b"patched"
+            assert not built.exists()  # or lake could take the old one for built
+            built.write_text("of the candidate")
+            built.with_suffix(".trace").touch()
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         use()
-    assert file.read_bytes() == before
-    assert sorted(path.name for path in project.iterdir()) == ["A.lean", "lakefile.toml"]
+    assert (runner.project / "A.lean").read_bytes() == SOURCE
+    assert (built.read_bytes(), built.stat().st_mtime_ns) == of_the_sorry
+    assert sorted(path.name for path in built.parent.iterdir()) == ["A.olean"]
 
 
-@pytest.mark.parametrize(
-    ("output", "expected"),
-    [
-        ("'N.t' does not depend on any axioms\n", ()),
-        ("'N.t' depends on axioms: [propext, sorryAx]\n", ("propext", "sorryAx")),
-        (
-            "'N.t' depends on axioms: [propext,\n Classical.choice,\n Quot.sound]",
-            ("propext", "Classical.choice", "Quot.sound"),
-        ),
-    ],
-)
-def test_the_answer_is_read(output: str, expected: tuple[str, ...]) -> None:
-    assert read_axioms(output, "N.t") == expected
+def test_only_the_module_s_own_outputs_are_put_aside(runner: LakeRunner) -> None:
+    folder = runner.project / ".lake" / "build" / "lib" / "lean"
+    folder.mkdir(parents=True)
+    for name in ("A.olean", "A.olean.private", "A.ilean", "A.trace", "A.B.olean", "AB.olean"):
+        (folder / name).touch()
+    with patched_in_place(runner.project, "A.lean", b"patched"):
+        assert sorted(path.name for path in folder.iterdir()) == ["A.B.olean", "AB.olean"]
+    assert len(list(folder.iterdir())) == 6
 
 
-@pytest.mark.parametrize(
-    "output",
-    [
-        "",
-        "error: unknown constant 'N.t'",
-        "'M.t' does not depend on any axioms",
-        "'N.t' does not depend on any axioms\n'N.t' depends on axioms: [sorryAx]",
-    ],
-)
-def test_an_answer_that_is_not_plain_is_no_verdict(output: str) -> None:
-    assert isinstance(read_axioms(output, "N.t"), str)
+def test_a_build_folder_that_others_share_is_not_built_in(runner: LakeRunner, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (runner.project / ".lake").mkdir()
+    (runner.project / ".lake" / "build").symlink_to(shared)
+    assert "leads out of the worktree" in (leads_outside(runner) or "")
 
 
-def test_without_a_lakefile_there_is_no_lake(tmp_path: Path) -> None:
-    assert Lake.find(backend(tmp_path), project=tmp_path) == "the project has no lakefile"
+def test_the_kernel_replay_is_the_toolchain_s_or_the_project_s(runner: LakeRunner, tmp_path: Path) -> None:
+    found = find_checker(runner)
+    assert not isinstance(found, str)
+    assert found.name == "leanchecker"
+    found.program.unlink()
+    assert isinstance(find_checker(runner), str)
+    own = runner.project / ".lake" / "packages" / "lean4checker" / ".lake" / "build" / "bin" / "lean4checker"
+    own.parent.mkdir(parents=True)
+    own.touch()
+    found = find_checker(runner)
+    assert not isinstance(found, str)
+    assert found.program == own
 
 
 @pytest.mark.parametrize(("path", "module"), [("Demo/Logic.lean", "Demo.Logic"), ("a b/C.lean", "«a b».C")])

@@ -22,6 +22,10 @@ HONEST = [
     "exact x.1.elim h.2.symm",
     "nlinarith [sq_nonneg (a - b), h 1e-3 2.5]",
     "open Nat in\n  set_option maxRecDepth 9 in\n  omega",
+    "constructor -- a comment\n  -- another -- one\n  exact h",
+    "/- first -/ exact h /-- -/".replace("/-- -/", "/- - -/"),
+    "exact «a name» «another»",
+    "simp [Matrix.trace, trace A]",
 ]
 
 TRAPS = [
@@ -103,6 +107,19 @@ TRAPS = [
     "stop exact h",
     "exact (rfl : Lean.reduceBool b = true)",
     "run_tacq x",
+    "exact f «x\n/- » sorry «-/ y»",  # to Lean: a name with a line end, code, a name
+    'exact f «x\n "» sorry «" »',
+    "exact f «x\n-- » sorry",
+    "exact ⟨0, {x : Nat //-1 = sorry -- -/\n }⟩",  # to Lean: `//`, a minus, code
+    "rw [<--sorry]",  # to Lean: `<-`, a minus, code
+    "exact f «a«b»",
+    "exact f » h",
+    "apply?",
+    "exact?",
+    "hint",
+    "set_option warn.sorry false in exact h",
+    'trace "x"',
+    'dbg_trace "x"\n  exact h',
 ]
 
 

@@ -84,7 +84,9 @@ def test_the_three_outcomes_of_a_tactic_are_told_apart() -> None:
 
 def test_a_unit_tells_errors_from_sorry_warnings() -> None:
     warning = {**FAILURE, "severity": "warning", "kind": "hasSorry", "data": "declaration uses `sorry`"}
-    unit = Unit.from_json({"boundary": [12, 44], "messages": [warning], "newConstants": ["a.b"]})
+    unit = Unit.from_json(
+        {"boundary": [12, 44], "messages": [warning], "newConstants": ["a.b"]}, generation=1
+    )
 
     assert (unit.byte_start, unit.byte_end, unit.new_constants) == (12, 44, ("a.b",))
     assert unit.uses_sorry
@@ -117,7 +119,7 @@ def test_a_root_that_nothing_was_assigned_to_is_not_closed() -> None:
 )
 def test_a_malformed_reply_is_refused_with_its_path(reply: dict[str, object], where: str) -> None:
     with pytest.raises(MalformedReply, match=where):
-        messages.units(reply)
+        messages.units(reply, generation=1)
 
 
 def test_an_empty_tactic_reply_is_no_outcome() -> None:

@@ -63,6 +63,14 @@ PROOFS = [
     ("∀ (p : Prop), False → p", "intro p h\nnomatch h"),
     ("∀ (p : Prop), p ∧ True ↔ p", "intro p\nsimp"),
     ("True ∧ True ∧ True", "repeat constructor"),
+    ("2 * 3 = 3 * 2", "calc 2 * 3 = 6 := rfl\n  _ = 3 + 3 := by rfl\n  _ = 3 * 2 := by decide"),
+    ("2 * 3 = 3 * 2", "exact calc\n  2 * 3 = 6 := rfl\n  _ = 3 * 2 := rfl"),
+    (
+        "∀ (p q r : Prop), (p ↔ q) → (r ↔ q) → (p ↔ r)",
+        "intro p q r a b\ncalc\n  p ↔ q := a\n  _ ↔ r := by\n    symm\n    exact b",
+    ),
+    ("∀ (a b c : Nat), a ≤ b → b ≤ c → a ≤ c", "intro a b c x y\ncalc a ≤ b := x\n     _ ≤ c := y"),
+    ("∀ (p q : Prop), p ∧ q → q", "exact fun p q h => let x := h.2; x"),
 ]
 
 REFUSED = [
@@ -79,6 +87,10 @@ REFUSED = [
     ("∀ (n : Nat), n = 0", "intro n\ninduction n with\n| zero => rfl\n| succ k ih => exact ih"),
     ("∀ (n m : Nat), n - m + m = n", "intro n m\nomega"),
     ("5 < 5", "omega"),
+    ("2 = 3", "calc 2 = 2 := rfl\n  _ = 3 := rfl"),
+    ("2 = 3", "calc 2 = 1 + 1 := rfl\n  3 = 3 := rfl"),
+    ("1 < 3", "calc 1 < 2 := by decide\n  _ = 3 := sorry"),
+    ("∀ (p q : Prop), p ∧ q → q", "exact fun p q h => let x := h.1; x"),
 ]
 
 
@@ -162,7 +174,7 @@ theorem middle (p : Prop) : p ∨ ¬p := em p
         ("instance : Inhabited Nat := ⟨0⟩", "outside its logic"),
         ("#eval 1 + 1", "outside its logic"),
         ("theorem t : ∀ n : Nat, n = 0 := fun n => rfl", "type mismatch"),
-        ("import Init", "outside its logic"),
+        ("import Init", "it must be used in the beginning of the file"),
         ("theorem t : True := by norm_num", "unknown tactic"),
         ('theorem t : "a" = "b" := rfl', "type mismatch"),
         ("theorem t : True := (fun x => x x) trivial", ""),

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.lean.simulator.__main__ import render, serve
+from pipeline.lean.simulator.__main__ import serve
+from pipeline.lean.simulator.protocol import render
 from pipeline.lean.simulator.server import Server
 
 Ask = Callable[..., dict[str, Any]]
@@ -77,7 +78,7 @@ def test_a_closed_root_is_printed(ask: Ask) -> None:
     ask("goal.start", expr="∀ (p : Prop), p → p")
     ask("goal.tactic", stateId=0, tactic="intro p h\nexact h")
 
-    assert ask("goal.print", stateId=1, rootExpr=True, goals=True)["root"] == {"pp": "fun p a => a"}
+    assert ask("goal.print", stateId=1, rootExpr=True, goals=True)["root"] == {"pp": "fun p h => h"}
 
 
 def test_sorry_closes_a_goal_and_says_so(ask: Ask) -> None:
@@ -136,7 +137,7 @@ def test_units_are_utf8_byte_ranges_that_meet(ask: Ask) -> None:
 
     data = text.encode()
     first, second = (data[slice(*unit["boundary"])].decode() for unit in reply["units"])
-    assert first == "theorem α_β (p : Prop) : p → p := id\n\n"
+    assert first == "-- π\ntheorem α_β (p : Prop) : p → p := id\n\n"
     assert second == "/-- doc ∀ -/\ntheorem b : True := trivial\n"
     assert [unit["newConstants"] for unit in reply["units"]] == [["α_β"], ["b"]]
 

@@ -24,8 +24,10 @@ from pipeline.lean.simulator.terms import (
     BVar,
     Const,
     Decide,
+    FVar,
     Lam,
     Lit,
+    MVar,
     Pi,
     Sorry,
     Term,
@@ -194,6 +196,9 @@ WRONG_TERMS: list[tuple[str, Term, Term]] = [
     ("half of nothing", apply(Const("And.left"), Const("True"), Const("False"), Const("True.intro")), Const("True")),
     ("a type as a proof", Const("Nat"), Const("False")),
     ("a number as a proof", Lit(3), Const("True")),
+    ("a hypothesis of another place", FVar(10**9), Const("False")),
+    ("a hypothesis that is used after its scope", App(Lam("h", Const("False"), FVar(-2)), FVar(-2)), Const("False")),
+    ("a hole", MVar(10**9), Const("False")),
     ("a proof for a number", Const("True.intro"), Lit(3)),
 ]  # fmt: skip
 

@@ -1,80 +1,131 @@
-"""Every recorded exchange with a real REPL that concerns our commands decodes to a typed message."""
+"""Every recorded exchange with a real REPL decodes to typed messages and encodes back to the same JSON.
+
+The recordings are not part of this repository; where they are absent, `test_messages_exchanges.py` holds the
+essentials with statements of our own.
+"""
 
 from __future__ import annotations
 
+import copy
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.lean import messages
-from pipeline.lean.errors import MalformedReply
-from pipeline.lean.messages import Constant, StatePrint, TacticFailed, TacticOk, TacticParseError
+from pipeline.lean.errors import ReplRefused, ReplSuspect, refusal
+from pipeline.lean.messages import TacticFailed, TacticOk, TacticParseError
+from pipeline.lean.requests import RawRequest, decode, reply_json
 
 RECORDS = Path(__file__).resolve().parents[3].parent / "shared" / "reference" / "pantograph-transcripts.jsonl"
-
-DECODERS: dict[str, Callable[[messages.Json], object]] = {
-    "frontend.process": messages.units,
-    "frontend.distil": lambda raw: messages.targets(raw, generation=1),
-    "goal.start": lambda raw: messages.number(raw, "stateId", command="goal.start"),
-    "goal.tactic": lambda raw: messages.tactic_result(raw, generation=1),
-    "goal.print": StatePrint.from_json,
-    "goal.delete": lambda raw: dict(raw) or "empty",
-    "options.set": lambda raw: dict(raw) or "empty",
-    "stat": lambda raw: messages.number(raw, "nGoals", command="stat"),
-    "reset": lambda raw: messages.number(raw, "nGoals", command="reset"),
-    "env.inspect": Constant.from_json,
+# What recordings that are marked `elided` leave out although the wire always has it.
+PROMISED: dict[str, dict[str, Any]] = {
+    "frontend.process": {"units": []},
+    "expr.echo": {"expr": {}, "type": {}},
+    "env.inspect": {"type": {}, "isUnsafe": False},
+    "goal.start": {"stateId": 0, "root": ""},
 }
-# Commands that the client has no typed reply for yet; a new one in the file fails the test.
-NOT_MODELLED = {
-    "options.print", "expr.echo", "env.add", "env.catalog", "env.module_read", "goal.continue", "goal.subsume",
-    "goal.save", "goal.load", "frontend.track", "frontend.refactor", "invalid",
-}  # fmt: skip
 
 
 def _records() -> list[dict[str, Any]]:
     if not RECORDS.is_file():
-        pytest.skip(f"{RECORDS} is not on this machine; the facts that matter most stand in test_messages.py")
+        pytest.skip(f"{RECORDS} is not on this machine; test_messages_exchanges.py holds the essentials")
     return [json.loads(line) for line in RECORDS.read_text("utf-8").splitlines()]
 
 
-def test_every_complete_record_of_a_modelled_command_decodes() -> None:
-    decoded: Counter[str] = Counter()
+def completed(command: str, reply: Mapping[str, Any]) -> dict[str, Any]:
+    """Fill in what a recording elides, so that the rest of it can be decoded."""
+    whole = {**PROMISED.get(command, {}), **copy.deepcopy(dict(reply))}
+    for key in ("goals", "messages"):
+        if key in whole:
+            # A placeholder text stands for what is elided, in the list or instead of it.
+            found = whole[key] if isinstance(whole[key], list) else []
+            whole[key] = [item for item in found if not isinstance(item, str)]
+    for owner in (whole, *whole.get("units", ()), *whole.get("targets", ())):
+        for goal in owner.get("goals", ()):
+            goal.setdefault("target", {})
+            goal.setdefault("vars", [])
+    for unit in whole.get("units", ()):
+        unit.setdefault("boundary", [0, 0])
+        unit.setdefault("messages", [])
+    for place in (whole.get("sourceStart"), whole.get("sourceEnd")):
+        if place is not None:
+            place.setdefault("line", 1)
+    return whole
+
+
+def test_every_request_encodes_back_to_the_very_same_object() -> None:
+    typed: Counter[bool] = Counter()
+    for record in _records():
+        request = decode(record["command"], record["request"], generation=1)
+        assert request.payload() == record["request"], record["id"]
+        assert request.command == record["command"]
+        typed[not isinstance(request, RawRequest)] += 1
+    assert typed[True] >= 225
+    assert typed[False] <= 15
+
+
+def test_a_request_that_only_fits_raw_is_one_that_the_repl_refuses() -> None:
+    for record in _records():
+        if isinstance(decode(record["command"], record["request"], generation=1), RawRequest):
+            assert "error" in (record["response"] or {}), record["id"]
+
+
+def test_every_reply_decodes_and_complete_ones_encode_back_to_the_very_same_object() -> None:
+    counted: Counter[str] = Counter()
     for record in _records():
         command, reply = record["command"], record["response"]
-        if command in NOT_MODELLED:
+        if reply is None:
+            counted["not shown"] += 1
             continue
-        if reply is None or "error" in reply:
-            decoded["error or unknown"] += 1
+        request = decode(command, record["request"], generation=1)
+        if "error" in reply:
+            assert isinstance(refusal(reply["error"], reply["desc"], command=command), ReplRefused)
+            counted["error object"] += 1
             continue
-        try:
-            assert DECODERS[command](reply) is not None, record["id"]
-            decoded[command] += 1
-        except MalformedReply:
-            # Library-level records leave out what the wire would carry, and say so.
-            assert record["elided"], record["id"]
-            decoded[f"{command}, elided"] += 1
-    print(dict(decoded))  # noqa: T201 - the rates are worth reading
-    assert decoded["goal.tactic"] >= 50
-    assert decoded["frontend.process"] >= 8
-    assert sum(count for name, count in decoded.items() if name.endswith("elided")) <= 40
+        assert not isinstance(request, RawRequest), record["id"]
+        whole = completed(command, reply) if record["elided"] else reply
+        typed = request.reply(whole, 1)
+        if record["elided"]:
+            counted["elided"] += 1
+            continue
+        assert reply_json(command, typed) == reply, record["id"]
+        counted["exact"] += 1
+    assert counted["exact"] >= 115
+    assert counted["error object"] >= 30
+    assert counted["exact"] + counted["error object"] + counted["elided"] + counted["not shown"] == 239
 
 
-def test_no_record_has_a_command_that_nobody_listed() -> None:
-    commands = {record["command"] for record in _records()}
+def test_the_bytes_of_the_wire_decode_as_the_replies_do() -> None:
+    for record in _records():
+        wire = record.get("wire_response")
+        if wire is not None and not record["elided"]:
+            assert json.loads(wire) == record["response"], record["id"]
 
-    assert commands <= DECODERS.keys() | NOT_MODELLED
+
+def test_side_files_decode_to_the_invocations_that_the_reply_counts() -> None:
+    found = 0
+    for record in _records():
+        content = (record.get("side_file") or {}).get("content")
+        if content is None:
+            continue
+        records = messages.invocations(content, where="side file")
+        assert [len(one) for one in records] == [unit["nInvocations"] for unit in record["response"]["units"]]
+        back = {"units": [{"invocations": [one.to_json() for one in unit]} for unit in records]}
+        assert back == content
+        found += 1
+    assert found >= 3
 
 
 def test_tactic_records_keep_their_outcome() -> None:
     for record in _records():
         reply = record["response"]
-        if record["command"] != "goal.tactic" or record["elided"] or reply is None or "error" in reply:
+        if record["command"] != "goal.tactic" or reply is None or "error" in reply:
             continue
-        result = messages.tactic_result(reply, generation=1)
+        result = messages.tactic_result(completed("goal.tactic", reply), generation=1)
         wanted = (
             TacticParseError
             if "parseError" in reply
@@ -83,3 +134,11 @@ def test_tactic_records_keep_their_outcome() -> None:
             else TacticFailed
         )
         assert isinstance(result, wanted), record["id"]
+
+
+def test_no_recorded_error_kind_is_unknown() -> None:
+    for record in _records():
+        reply = record["response"] or {}
+        if "error" in reply:
+            error = refusal(reply["error"], reply["desc"], command=record["command"])
+            assert not isinstance(error, ReplSuspect), record["id"]

@@ -58,6 +58,7 @@ def test_every_cited_blob_of_a_body_is_found() -> None:
         "proof_checked",
         "proof_verified",
         "theorems_followed",
+        "trace_measured",
     }
     assert cited('{"x": [{"y": {"sha256": "a", "size_bytes": 1}}, {"sha256": "b"}]}') == {"a"}
 

@@ -1,0 +1,303 @@
+"""Measure what the client of the Lean REPL and the pool cost, with programs in the REPL's place that cost nothing.
+
+    python benchmarks/lean.py [--quick] [--only NAME ...] [--json FILE]
+
+    call      a tactic through session, pool and client, against a bare pipe and the same bytes to the same program
+    together  16 REPLs from one event loop: calls a second, fairness, processor time of the client
+    checkout  a process from the pool: one that waits there, and one that has to be started
+    replay    the next tactic after the process has died, twenty tactics deep
+
+Prints a table; --json writes it with what it was measured on. Every difference and ratio is of figures of the same
+run, taken in turns. --quick does all of it at a fraction of the size: a test of this program, no measurement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    # As a script this file's folder comes first on the path, where `store` is a file of the benchmarks.
+    here = Path(__file__).resolve().parent
+    sys.path[:] = [str(here.parent), *(entry for entry in sys.path if Path(entry).resolve() != here)]
+
+from benchmarks.store_bench import Row, machine, say, table
+from pipeline.lean.backend import LeanBackend
+from pipeline.lean.pool import PoolLimits, ReplKey, ReplPool
+from pipeline.lean.session import Session, Stepped
+from pipeline.lean.states import State
+from pipeline.lean.testing import faulty_repl
+
+PROGRAM = Path(__file__).resolve().with_name("lean_repl.py")
+TACTIC = "rcases h with ⟨x, hx⟩"
+REPLS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much of everything."""
+
+    rounds: int = 30
+    calls: int = 300
+    seconds: float = 5.0
+    checkouts: int = 2_000
+    starts: int = 20
+    replays: int = 10
+
+
+QUICK = Sizes(rounds=2, calls=10, seconds=0.2, checkouts=10, starts=2, replays=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where, and how much."""
+
+    folder: Path
+    sizes: Sizes
+
+    def backend(self, reply: bytes, *, think_ms: float = 0.0) -> LeanBackend:
+        """Return what answers every tactic with these bytes."""
+        file = self.folder / f"reply-{len(reply)}.json"
+        file.write_bytes(reply)
+        argv = (sys.executable, "-I", "-S", str(PROGRAM), f"--reply={file}", f"--think-ms={think_ms}")
+        return LeanBackend("simulator", argv, "always the same answer", "", simulated=True, sandbox="none")
+
+    def key(self, backend: LeanBackend) -> ReplKey:
+        return ReplKey(backend, self.folder, ("Init",))
+
+
+def reply(*, goals: int, hypotheses: int) -> bytes:
+    """Return an answer to a tactic as Lean writes them, with so many goals of so many hypotheses."""
+    variables = [
+        {
+            "userName": f"h{number}",
+            "type": {"pp": f"∀ ε > 0, ∃ δ > 0, ∀ x ∈ s, |f x - f x{number}| < ε"},
+            "name": f"_uniq.{100 + number}",
+            "isInaccessible": False,
+        }
+        for number in range(hypotheses)
+    ]
+    shown = [
+        {
+            "vars": variables,
+            "target": {"pp": f"∃ y ∈ t, ‖g y - g x{number}‖ ≤ 𝓝 ε"},
+            "name": f"_uniq.{number}",
+            "fragment": "tactic",
+        }
+        for number in range(goals)
+    ]
+    answer = {"nextStateId": 1, "messages": [], "hasUnsafe": False, "hasSorry": False, "goals": shown}
+    return json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+class BarePipe:
+    """The same program behind two pipes and nothing else."""
+
+    def __init__(self, backend: LeanBackend) -> None:
+        self.process = subprocess.Popen(
+            backend.argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.write, self.read = self.process.stdin.fileno(), self.process.stdout.fileno()
+        self._line()
+
+    def ask(self, line: bytes) -> bytes:
+        os.write(self.write, line)
+        return self._line()
+
+    def _line(self) -> bytes:
+        data = os.read(self.read, 1 << 20)
+        while not data.endswith(b"\n"):
+            data += os.read(self.read, 1 << 20)
+        return data
+
+    def close(self) -> None:
+        self.process.communicate()
+
+
+async def measure_call(bench: Bench) -> AsyncIterator[Row]:
+    """A call of the whole client, less the same bytes through a bare pipe."""
+    for goals, hypotheses, target in ((1, 4, "at most 0.3"), (3, 8, "at most 0.3"), (8, 20, "")):
+        answer = reply(goals=goals, hypotheses=hypotheses)
+        backend = bench.backend(answer)
+        payload = {"cmd": "goal.tactic", "payload": {"stateId": 0, "tactic": TACTIC}}
+        request = json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        bare = BarePipe(backend)
+        ours: list[float] = []
+        theirs: list[float] = []
+        async with ReplPool() as pool, Session(pool, bench.key(backend)) as session:
+            root = await session.start("∀ p : Prop, p → p")
+            for _ in range(bench.sizes.rounds):
+                began = time.perf_counter()
+                for _ in range(bench.sizes.calls):
+                    bare.ask(request)
+                theirs.append((time.perf_counter() - began) / bench.sizes.calls)
+                began = time.perf_counter()
+                for _ in range(bench.sizes.calls):
+                    step = await _step(session, root)
+                    session.release([step])
+                ours.append((time.perf_counter() - began) / bench.sizes.calls)
+        bare.close()
+        what = f"{goals} goals of {hypotheses} hypotheses, {len(answer):,} bytes"
+        pipe, client = (1000 * statistics.median(samples) for samples in (theirs, ours))
+        yield Row("call", f"bare pipe, {what}", pipe, "ms", samples=tuple(theirs))
+        yield Row("call", f"whole client, {what}", client, "ms", samples=tuple(ours))
+        over = 1000 * statistics.median(one - other for one, other in zip(ours, theirs, strict=True))
+        note = "" if target else "far more than Lean usually answers: how the cost grows with the size"
+        reached = over <= 0.3 if target else None
+        yield Row("call", f"client over pipe, {what}", over, "ms", target, reached, note)
+
+
+async def measure_together(bench: Bench) -> AsyncIterator[Row]:
+    """One event loop with sixteen REPLs, each of which thinks five milliseconds about a tactic."""
+    think_ms = 5.0
+    backend = bench.backend(reply(goals=1, hypotheses=4), think_ms=think_ms)
+    calls = [0] * REPLS
+
+    async def search(number: int, pool: ReplPool) -> None:
+        async with Session(pool, bench.key(backend)) as session:
+            root = await session.start("p")
+            await go.wait()
+            while time.perf_counter() < until:
+                session.release([await _step(session, root)])
+                calls[number] += 1
+
+    go = asyncio.Event()
+    until = 0.0
+    async with ReplPool(PoolLimits(processes=REPLS)) as pool:
+        tasks = [asyncio.create_task(search(number, pool)) for number in range(REPLS)]
+        while pool.stats.started < REPLS:  # noqa: ASYNC110 - a benchmark's own start line
+            await asyncio.sleep(0.01)
+        until = time.perf_counter() + bench.sizes.seconds
+        spent = time.process_time()
+        began = time.perf_counter()
+        go.set()
+        await asyncio.gather(*tasks)
+        took, spent = time.perf_counter() - began, time.process_time() - spent
+    total = sum(calls)
+    rate, ideal = total / took, REPLS * 1000 / think_ms
+    what = f"{REPLS} REPLs that think {think_ms:g} ms"
+    yield Row("together", what, rate, "calls/s")
+    yield Row("together", f"of what {what} could do at no cost", rate / ideal, "x")
+    yield Row("together", "the REPL served least, against the one served most", min(calls) / max(calls), "x")
+    yield Row("together", "processor time of the client for a call", 1000 * spent / total, "ms")
+    yield Row("together", "processor of the client while they run", 100 * spent / took, "%")
+
+
+async def measure_checkout(bench: Bench) -> AsyncIterator[Row]:
+    """A process for a search: an idle one, and one that has to be started (Python's own start, not Lean's)."""
+    backend = faulty_repl.backend()
+    key = bench.key(backend)
+    async with ReplPool(PoolLimits(processes=1)) as pool:
+        pool.give_back(await pool.take(key))
+        began = time.perf_counter()
+        for _ in range(bench.sizes.checkouts):
+            pool.give_back(await pool.take(key))
+        warm = (time.perf_counter() - began) / bench.sizes.checkouts
+        yield Row("checkout", "a process that waits in the pool", 1e6 * warm, "µs")
+        began = time.perf_counter()
+        for _ in range(bench.sizes.checkouts):
+            async with Session(pool, key) as session:
+                await session.ready()
+        session_s = (time.perf_counter() - began) / bench.sizes.checkouts
+        yield Row("checkout", "a whole session on it, one reset included", 1e6 * session_s, "µs")
+    samples, bare = [], []
+    for _ in range(bench.sizes.starts):
+        async with ReplPool() as pool:
+            began = time.perf_counter()
+            pool.give_back(await pool.take(key))
+            samples.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        started = subprocess.Popen(  # noqa: ASYNC220 - what is measured is the bare start
+            backend.argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=bench.folder
+        )
+        assert started.stdout is not None
+        started.stdout.readline()
+        bare.append(time.perf_counter() - began)
+        started.communicate()
+    cold, nothing = (1000 * statistics.median(some) for some in (samples, bare))
+    yield Row("checkout", "a process that has to be started", cold, "ms", samples=tuple(samples))
+    yield Row("checkout", "the same program, started and heard of", nothing, "ms", samples=tuple(bare))
+
+
+async def measure_replay(bench: Bench) -> AsyncIterator[Row]:
+    """The tactic after a death: a new process, its setup, and the way to the state."""
+    depth = 20
+    ordinary, after = [], []
+    async with ReplPool() as pool:
+        for number in range(bench.sizes.replays):
+            async with Session(pool, bench.key(faulty_repl.backend())) as session:
+                state = await session.start(f"p{number}")
+                for step in range(depth):
+                    began = time.perf_counter()
+                    state = await _step(session, state, f"step {step}")
+                    ordinary.append(time.perf_counter() - began)
+                process = session.process_id
+                assert process is not None
+                os.kill(process, signal.SIGKILL)
+                began = time.perf_counter()
+                await _step(session, state, "after")
+                after.append(time.perf_counter() - began)
+                assert session.replayed == depth
+    yield Row("replay", "a tactic", 1000 * statistics.median(ordinary), "ms")
+    what = f"a tactic {depth} deep after the process died: another process and the way there"
+    yield Row("replay", what, 1000 * statistics.median(after), "ms", samples=tuple(after))
+
+
+async def _step(session: Session, state: State, tactic: str = TACTIC) -> State:
+    answer = await session.tactic(state, tactic)
+    assert isinstance(answer, Stepped), answer
+    return answer.state
+
+
+MEASUREMENTS: dict[str, Callable[[Bench], AsyncIterator[Row]]] = {
+    "call": measure_call,
+    "together": measure_together,
+    "checkout": measure_checkout,
+    "replay": measure_replay,
+}
+
+
+async def measured(bench: Bench, names: Sequence[str]) -> list[Row]:
+    rows = []
+    for name in names:
+        say(f"{name} …")
+        rows += [row async for row in MEASUREMENTS[name](bench)]
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--only", nargs="+", choices=sorted(MEASUREMENTS), metavar="NAME", help="some of them"
+    )
+    parser.add_argument("--quick", action="store_true", help="a fraction of the size: does it run?")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
+    options = parser.parse_args()
+    names = [name for name in MEASUREMENTS if not options.only or name in options.only]
+    about: dict[str, Any] = machine()
+    with tempfile.TemporaryDirectory(prefix="unsorry-benchmark-") as temporary:
+        bench = Bench(Path(temporary).resolve(), QUICK if options.quick else Sizes())
+        rows = asyncio.run(measured(bench, names))
+    print(table(rows))
+    if options.json:
+        document = {"quick": options.quick, "machine": about, "rows": [asdict(row) for row in rows]}
+        options.json.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

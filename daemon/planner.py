@@ -1,0 +1,412 @@
+"""Which jobs one repository has due, kind by kind; `daemon.plan` puts those of all repositories in order.
+
+A tip that is scanned is worked on by the Lean that its `lean-toolchain` names. Where that is a real one, it is built
+before anything else, and what cannot be built is neither traced nor proved in.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from daemon.due import DueJob
+from daemon.settings import Repo, Settings
+from daemon.settings_models import Prove
+from daemon.watching import asked_for
+from pipeline.lean.backend import LeanBackend, Leans
+from pipeline.trace.order import TRACER_VERSION
+from store import queries
+from store.identity import job_id
+from store.rows import BranchRow, CommitRow, ProofRow, SorryRow
+
+PROVER = "tactics"
+RUNG = 0
+_SLACK_S = 60.0
+
+
+@dataclass(slots=True)
+class _Standing:
+    """What became of a job so far: ready (perhaps again), waiting until a time, or settled for good."""
+
+    state: Literal["ready", "waiting", "running", "done", "parked"]
+    attempt: int
+    deterministic: bool = False
+
+
+def budget_key(prove: Prove, *, lean: LeanBackend) -> str:
+    """Name a budget: with another one, or another judge, a sorry is attempted again."""
+    return f"{prove.seconds_per_sorry:g}s/{prove.nodes_per_sorry}n/{prove.tactic_timeout_s:g}s/{lean.kind}"
+
+
+class Planner:
+    def __init__(
+        self,
+        view: sqlite3.Connection,
+        *,
+        settings: Settings,
+        leans: Leans,
+        builds: Collection[tuple[str, str]],
+        now: datetime,
+    ) -> None:
+        self._view = view
+        self._settings = settings
+        self._leans = leans
+        self._builds = builds
+        self._now = now
+        self.next_retry_at: datetime | None = None
+        self._proofs_to_check: dict[str, list[ProofRow]] = {}
+        for proof in queries.proofs_to_check(view):
+            self._proofs_to_check.setdefault(proof.repository, []).append(proof)
+
+    def of(self, repo: Repo) -> Iterator[DueJob]:
+        branches = [
+            row
+            for row in queries.branches(self._view, repo.key)
+            # What left the watchlist is not worked on from now on, even before a poll has recorded that.
+            if row.state == "live" and (not repo.branches or asked_for(row.branch, repo.branches))
+        ]
+        for branch in branches:
+            yield from self._scan(repo, branch)
+        if not repo.opt_out:
+            yield from self._checks(repo, {branch.branch: branch for branch in branches})
+        for branch in branches:
+            # On anything but a scanned tip the work would be for a text that is being replaced.
+            if branch.scanned != branch.tip or branch.toolchain is None:
+                continue
+            lean = self._leans.for_toolchain(branch.toolchain)
+            if lean.kind == "none":
+                continue
+            if self._must_build(lean, repo, branch.tip):
+                yield from self._build(repo, branch, lean, branch.tip)
+                continue
+            if self._settings.trace.enabled:
+                yield from self._trace(repo, branch, lean)
+            if self._settings.prove.enabled and not repo.opt_out:
+                yield from self._prove(repo, branch, lean)
+
+    # --- build --------------------------------------------------------------------------------------------
+
+    def _must_build(self, lean: LeanBackend, repo: Repo, sha: str) -> bool:
+        """Whether the commit has to be built before Lean can work in it. The simulator reads sources."""
+        return (
+            lean.kind == "pantograph" and self._settings.build.enabled and (repo.key, sha) not in self._builds
+        )
+
+    def _build(self, repo: Repo, branch: BranchRow, lean: LeanBackend, sha: str) -> Iterator[DueJob]:
+        build = self._settings.build
+        identity = job_id("build", repo.key, sha, lean.toolchain)
+        standing = self._standing(identity)
+        # One that ended well is not in the cache any more: it is made again.
+        if standing.state not in ("ready", "done"):
+            return
+        yield DueJob(
+            job=identity,
+            kind="build",
+            attempt=standing.attempt + (standing.state == "done"),
+            lane=f"build:{repo.key}",
+            repository=repo.key,
+            branch=branch.branch,
+            sha=sha,
+            describes=f"build {repo.key} {branch.branch} {sha[:10]}",
+            simulated=False,
+            parameters={
+                "repository": repo.key,
+                "branch": branch.branch,
+                "sha": sha,
+                "lean": lean.as_json(),
+                "cache": str(self._settings.paths.cache),
+                "timeout_s": build.timeout_s,
+                "memory_bytes": build.memory_bytes,
+                "disk_bytes": build.disk_bytes,
+                "hosts": list(build.hosts),
+                "modules": [],
+            },
+            # The job itself ends lake in time and says how far it came; the daemon's limit is for a job that hangs.
+            timeout_s=build.timeout_s + _SLACK_S,
+            memory_bytes=build.memory_bytes,
+        )
+
+    # --- trace --------------------------------------------------------------------------------------------
+
+    def _trace(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> Iterator[DueJob]:
+        trace = self._settings.trace
+        patterns = json.dumps([repo.include, repo.exclude])
+        identity = job_id(
+            "trace", repo.key, branch.branch, branch.tip, lean.kind, lean.toolchain, TRACER_VERSION, patterns
+        )
+        standing = self._standing(identity)
+        if standing.state != "ready":
+            return
+        yield DueJob(
+            job=identity,
+            kind="trace",
+            attempt=standing.attempt,
+            lane=f"trace:{repo.key}:{branch.branch}",
+            repository=repo.key,
+            branch=branch.branch,
+            sha=branch.tip,
+            describes=f"trace {repo.key} {branch.branch} {branch.tip[:10]}",
+            simulated=lean.simulated,
+            parameters={
+                "repository": repo.key,
+                "branch": branch.branch,
+                "sha": branch.tip,
+                "lean": lean.as_json(),
+                "url": repo.url,
+                "name": "/".join(repo.key.split("/")[-2:]),
+                "include": list(repo.include),
+                "exclude": list(repo.exclude),
+                "per_file_timeout_s": trace.file_timeout_s,
+                "parallel": min(trace.parallel, self._settings.lean.repls),
+                **self._repl_limits(),
+            },
+            built=lean.kind == "pantograph" and self._settings.build.enabled,
+            **self._limits(),
+        )
+
+    def _repl_limits(self) -> dict[str, Any]:
+        lean = self._settings.lean
+        return {
+            "repls": lean.repls,
+            "repl_memory_bytes": lean.repl_memory_bytes,
+            "repl_calls": lean.repl_calls,
+        }
+
+    def _limits(self) -> dict[str, Any]:
+        jobs = self._settings.jobs
+        return {"timeout_s": jobs.timeout_s, "memory_bytes": jobs.memory_bytes}
+
+    # --- scan ---------------------------------------------------------------------------------------------
+
+    def _scan(self, repo: Repo, branch: BranchRow) -> Iterator[DueJob]:
+        patterns = json.dumps([repo.include, repo.exclude])
+        same_patterns = [list(repo.include), list(repo.exclude)] == [
+            branch.scanned_include,
+            branch.scanned_exclude,
+        ]
+        # An older version did not look which Lean a commit is for: its tip is scanned once more.
+        as_now = same_patterns and branch.toolchain is not None
+        for commit, after in self._unscanned(repo, branch, as_now=as_now):
+            # The observation's position makes a commit that came back after a force-push a new job, and what was
+            # scanned before makes patterns that came back one. With other patterns a failure may not repeat.
+            identity = job_id(
+                "scan", repo.key, branch.branch, commit.sha, str(commit.seq), patterns, str(after)
+            )
+            standing = self._standing(identity)
+            if standing.state in ("parked", "done"):
+                continue  # what cannot be scanned must not hold up the commits after it
+            if standing.state == "ready":
+                yield DueJob(
+                    job=identity,
+                    kind="scan",
+                    attempt=standing.attempt,
+                    lane=f"scan:{repo.key}:{branch.branch}",
+                    repository=repo.key,
+                    branch=branch.branch,
+                    sha=commit.sha,
+                    describes=f"scan {repo.key} {branch.branch} {commit.sha[:10]}",
+                    simulated=False,
+                    parameters={
+                        "repository": repo.key,
+                        "branch": branch.branch,
+                        "sha": commit.sha,
+                        "base": branch.scanned,
+                        "include": list(repo.include),
+                        "exclude": list(repo.exclude),
+                        # Other patterns mean other files, and a base may be lost with its mirror: then the tables
+                        # say what to compare with (`scan_parameters`).
+                        "by_files": branch.scanned is not None and (not as_now or standing.attempt > 1),
+                    },
+                    **self._limits(),
+                )
+            return
+
+    def _unscanned(
+        self, repo: Repo, branch: BranchRow, *, as_now: bool
+    ) -> Iterator[tuple[CommitRow, int | None]]:
+        """Yield the commits to scan, and for a tip that is scanned again the position of its last scan."""
+        first = queries.next_commit_to_scan(self._view, repo.key, branch.branch)
+        if first is not None:
+            yield first, None
+            rows = queries.commits(self._view, repository=repo.key, branch=branch.branch, state="observed")
+            rest = sorted((row for row in rows if row.sha != first.sha), key=lambda row: row.seq)
+            yield from ((row, None) for row in rest)
+        if branch.scanned == branch.tip and not as_now:
+            rows = queries.commits(self._view, repository=repo.key, branch=branch.branch, state="scanned")
+            yield from ((row, branch.scanned_seq) for row in rows if row.sha == branch.tip)
+
+    # --- check --------------------------------------------------------------------------------------------
+
+    def _checks(self, repo: Repo, branches: Mapping[str, BranchRow]) -> Iterator[DueJob]:
+        for proof in self._proofs_to_check.get(repo.key, ()):
+            branch = branches.get(proof.branch)
+            if branch is None:
+                continue
+            # The Lean that it was found with: the branch may have gone on to another one since.
+            lean = self._leans.for_toolchain(proof.toolchain or branch.toolchain or "")
+            if lean.kind == "none" or proof.simulated != lean.simulated:
+                continue  # what the simulator found is no matter for Lean, nor the other way round
+            if self._must_build(lean, repo, proof.sha):
+                if proof.sha != branch.tip:  # the tip's own build is due by itself
+                    yield from self._build(repo, branch, lean, proof.sha)
+                continue
+            identity = job_id("check", proof.proof, lean.kind, lean.toolchain)
+            standing = self._standing(identity)
+            if standing.state != "ready":
+                continue
+            yield DueJob(
+                job=identity,
+                kind="check",
+                attempt=standing.attempt,
+                lane=f"check:{proof.proof}",
+                repository=repo.key,
+                branch=proof.branch,
+                sha=proof.sha,
+                describes=f"check {proof.declaration} ({proof.proof})",
+                simulated=lean.simulated,
+                built=lean.kind == "pantograph" and self._settings.build.enabled,
+                **self._limits(),
+                parameters={
+                    "lean": lean.as_json(),
+                    "proof": {
+                        "proof": proof.proof,
+                        "sorry": proof.sorry,
+                        "repository": proof.repository,
+                        "branch": proof.branch,
+                        "sha": proof.sha,
+                        "path": proof.path,
+                        "blob": proof.blob,
+                        "byte_start": proof.byte_start,
+                        "byte_end": proof.byte_end,
+                        "declaration": proof.declaration,
+                        "declaration_text_hash": proof.declaration_text_hash,
+                        "replacement": proof.replacement,
+                        "tactics": list(proof.tactics),
+                        "prover": proof.prover,
+                        "rung": proof.rung,
+                        "toolchain": proof.toolchain,
+                        "simulated": proof.simulated,
+                        "job": proof.job,
+                    },
+                },
+            )
+
+    # --- prove --------------------------------------------------------------------------------------------
+
+    def _prove(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> Iterator[DueJob]:
+        budget = budget_key(self._settings.prove, lean=lean)
+        sorries = queries.sorries_to_prove(
+            self._view, repository=repo.key, branch=branch.branch, prover=PROVER, rung=RUNG, budget=budget
+        )
+        ordered = sorted(sorries, key=lambda row: row.sorry)
+        size = self._settings.prove.sorries_per_job
+        for start in range(0, len(ordered), size):
+            job = self._prove_some(repo, branch, lean, ordered[start : start + size], budget=budget)
+            if job is not None:
+                yield job
+
+    def _prove_some(
+        self,
+        repo: Repo,
+        branch: BranchRow,
+        lean: LeanBackend,
+        sorries: Sequence[SorryRow],
+        *,
+        budget: str,
+    ) -> DueJob | None:
+        key = [f"{row.sorry}:{row.blob}" for row in sorries]
+        identity = job_id(
+            "prove",
+            repo.key,
+            branch.branch,
+            branch.tip,
+            PROVER,
+            str(RUNG),
+            budget,
+            lean.toolchain,
+            *key,
+        )
+        standing = self._standing(identity)
+        if standing.state == "parked" and not standing.deterministic and len(sorries) > 1:
+            # One of them kills the job (a hang, a crash): halves find it, and the others get their turn.
+            middle = len(sorries) // 2
+            halves = (sorries[:middle], sorries[middle:])
+            jobs = (self._prove_some(repo, branch, lean, half, budget=budget) for half in halves)
+            return next((job for job in jobs if job is not None), None)
+        if standing.state != "ready":
+            return None
+        prove = self._settings.prove
+        names = sorted({row.declaration for row in sorries})
+        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+        return DueJob(
+            job=identity,
+            kind="prove",
+            attempt=standing.attempt,
+            lane=f"prove:{repo.key}:{branch.branch}",
+            repository=repo.key,
+            branch=branch.branch,
+            sha=branch.tip,
+            describes=f"prove {', '.join(names[:2])}{more}",
+            simulated=lean.simulated,
+            built=lean.kind == "pantograph" and self._settings.build.enabled,
+            **self._limits(),
+            parameters={
+                "repository": repo.key,
+                "branch": branch.branch,
+                "sha": branch.tip,
+                "lean": lean.as_json(),
+                **self._repl_limits(),
+                "prover": PROVER,
+                "rung": RUNG,
+                "budget": {
+                    "seconds_per_sorry": prove.seconds_per_sorry,
+                    "nodes_per_sorry": prove.nodes_per_sorry,
+                    "tactic_timeout_s": prove.tactic_timeout_s,
+                },
+                "budget_key": budget,
+                "parallel": prove.parallel,
+                "sorries": [
+                    {
+                        "sorry": row.sorry,
+                        "path": row.path,
+                        "blob": row.blob,
+                        "byte_start": row.byte_start,
+                        "byte_end": row.byte_end,
+                        "declaration": row.declaration,
+                        "kind": row.kind,
+                        "ordinal": row.ordinal,
+                        "mode": row.mode,
+                    }
+                    for row in sorries
+                ],
+            },
+        )
+
+    # --- standing -----------------------------------------------------------------------------------------
+
+    def _standing(self, identity: str) -> _Standing:
+        row = next((row for row in queries.jobs_by_prefix(self._view, identity) if row.job == identity), None)
+        if row is None:
+            return _Standing("ready", 1)
+        attempt = row.attempt + 1
+        match row.state:
+            case "running":
+                return _Standing("running", row.attempt)
+            case "succeeded":
+                # It ended well and its work is still undone: running it again would not end otherwise.
+                return _Standing("done", row.attempt)
+            case "failed":
+                if row.deterministic or row.retry_at is None:
+                    return _Standing("parked", attempt, deterministic=row.deterministic)
+                until = datetime.fromisoformat(row.retry_at)
+                if until <= self._now:
+                    return _Standing("ready", attempt)
+                if self.next_retry_at is None or until < self.next_retry_at:
+                    self.next_retry_at = until
+                return _Standing("waiting", attempt)
+            case _:
+                return _Standing("ready", attempt)

@@ -1,0 +1,338 @@
+"""The build job: fetch a commit's packages, build it with its own toolchain, and keep what lake made.
+
+`python -m pipeline.build --spec spec.json`; parameters: repository, branch, sha, worktree (a checkout that nobody
+else uses), lean (`LeanBackend.as_json`, for the commit's toolchain), cache (the cache folder), timeout_s and
+disk_bytes (packages and project together), memory_bytes (lake and all that it starts), hosts (names and globs that
+the step with a network may reach), modules ([] is the default targets), and optionally schemes (["https"]) of
+package URLs. Emits `project_built`, also for a build in which some modules failed and others did not. What no
+repetition can change is a deterministic failure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from pipeline.lean import builds
+from pipeline.lean.allowlist import Rules
+from pipeline.lean.backend import LeanBackend
+from pipeline.lean.buildlog import BuildLog
+from pipeline.lean.dependencies import (
+    Dependencies,
+    DependencyError,
+    Fetcher,
+    key_of,
+    manifest_text,
+)
+from pipeline.lean.lake import LAKEFILES, Bounds, LakeRunner, Outcome
+from pipeline.lean.manifest import Manifest, ManifestError, read_manifest
+from pipeline.lean.sandbox import SandboxError
+from pipeline.lean.sources import Sources, read_sources
+from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
+from store.build_events import ProjectBuilt
+
+_MANIFEST = "lake-manifest.json"
+_REQUIRES = re.compile(r"^\s*(require\b|\[\[\s*require\s*\]\])", re.MULTILINE)
+_MODULE = re.compile(r"[^\W\d][\w'!?«»]*(\.[\w'!?«»]+)*")
+_SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_NAMED_ERRORS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameters:
+    repository: str
+    branch: str
+    sha: str
+    worktree: Path
+    lean: LeanBackend
+    cache: Path
+    timeout_s: float
+    memory_bytes: int
+    disk_bytes: int
+    hosts: tuple[str, ...]
+    modules: tuple[str, ...]
+    schemes: tuple[str, ...]
+
+
+def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
+    """Build one commit of one repository."""
+    parameters = _read(spec.parameters)
+    held: list[IO[bytes]] = []
+    try:
+        return _Job(spec, reporter, parameters, held).run()
+    except SandboxError as error:
+        raise JobError(
+            "sandbox_missing", f"{parameters.worktree}: {error}", remedy="see `unsorry doctor`"
+        ) from error
+    finally:
+        for file in held:
+            file.close()
+
+
+class _Job:
+    """One build; its steps in the order of `run`."""
+
+    def __init__(
+        self, spec: JobSpec, reporter: Reporter, parameters: _Parameters, held: list[IO[bytes]]
+    ) -> None:
+        self._spec = spec
+        self._reporter = reporter
+        self._given = parameters
+        self._held = held
+        self._started = time.monotonic()
+        self._what = f"{parameters.repository} at {parameters.sha[:12]}"
+
+    def run(self) -> dict[str, Any]:
+        given = self._given
+        runner, toolchain = self._lake()
+        manifest = self._manifest()
+        dependencies = self._packages(runner, toolchain, manifest)
+        like = builds.Build(
+            repository=given.repository,
+            sha=given.sha,
+            toolchain=toolchain,
+            dependencies=dependencies.key if dependencies else "",
+            lakefile=_lakefile_hash(given.worktree),
+            modules_failed=(),
+            nested=manifest.paths,
+            bytes=0,
+            seconds=0.0,
+            built_at=time.time(),
+        )
+        sources = read_sources(given.worktree)
+        # A repository may bring its own `.lake`: nothing in it was built here.
+        writable = [builds.empty_lake(given.worktree, tree) for tree in ("", *like.nested)]
+        seeded = builds.seed(given.worktree, given.cache, like, sources)
+        log, outcome = self._build(runner.with_(writable=tuple(writable)), like)
+        failed = self._judge(log, outcome, sources)
+        seconds = round(time.monotonic() - self._started, 3)
+        stored = builds.store(
+            given.cache,
+            given.worktree,
+            dataclasses.replace(like, modules_failed=failed, seconds=seconds),
+            sources,
+        )
+        self._record(stored)
+        return {
+            "sha": given.sha,
+            "seeded_with": seeded,
+            "modules_failed": list(failed),
+            "first_errors": log.errors[:_NAMED_ERRORS],
+            "bytes": stored.bytes,
+            "dependencies": stored.dependencies,
+            "cache": dependencies.cache if dependencies else "",
+            "packages_not_built": dependencies.not_built if dependencies else "",
+            "refused_connections": [
+                f"{one.target}: {one.reason}" for one in (dependencies.refusals if dependencies else ())
+            ],
+            "left_out_of_output_bytes": outcome.left_out_bytes,
+            "peak_memory_bytes": outcome.peak_memory_bytes,
+        }
+
+    def _lake(self) -> tuple[LakeRunner, str]:
+        given = self._given
+        wanted = _text(given.worktree / "lean-toolchain").strip()
+        if not any((given.worktree / name).is_file() for name in LAKEFILES):
+            raise JobError(
+                "lakefile_missing",
+                f"{self._what}: no lakefile; lake cannot build it",
+                remedy="the repository needs a lakefile.toml or lakefile.lean in its top folder",
+                deterministic=True,
+            )
+        runner = LakeRunner.find(given.lean, project=given.worktree)
+        if isinstance(runner, str) or (wanted and given.lean.toolchain and wanted != given.lean.toolchain):
+            here = runner if isinstance(runner, str) else f"the one at hand is {given.lean.toolchain}"
+            raise JobError(
+                "toolchain_missing",
+                f"{self._what}: toolchain {wanted or 'of no name'}: {here}",
+                remedy=f"run `unsorry toolchain install {wanted.rpartition(':')[2] or 'vX.Y.Z'}`",
+            )
+        return runner, wanted or given.lean.toolchain
+
+    def _manifest(self) -> Manifest:
+        """Read the manifest; a project that requires nothing may do without one, and then gets an empty one."""
+        path = self._given.worktree / _MANIFEST
+        if path.is_file():
+            try:
+                return read_manifest(path.read_bytes(), schemes=self._given.schemes)
+            except ManifestError as error:
+                raise JobError(
+                    "manifest_refused",
+                    f"{self._what}: {_MANIFEST}: {error}",
+                    remedy="the repository's authors have to mend it (`lake update` writes it anew)",
+                    deterministic=True,
+                ) from error
+        lakefiles = (_text(self._given.worktree / name) for name in LAKEFILES)
+        if any(_REQUIRES.search(text) for text in lakefiles):
+            raise JobError(
+                "manifest_missing",
+                f"{self._what}: the lakefile requires packages and there is no {_MANIFEST} that says which revisions",
+                remedy="the repository's authors have to commit the manifest; `lake update` is never run here",
+                deterministic=True,
+            )
+        path.write_text(manifest_text("project"), "utf-8")
+        return Manifest((), ())
+
+    def _packages(self, runner: LakeRunner, toolchain: str, manifest: Manifest) -> Dependencies | None:
+        given = self._given
+        if not manifest.packages:
+            return None
+        key = key_of(toolchain, (given.worktree / _MANIFEST).read_bytes())
+        fetcher = Fetcher(
+            cache=given.cache,
+            runner=runner,
+            rules=Rules(given.hosts),
+            timeout_s=given.timeout_s,
+            memory_bytes=given.memory_bytes,
+            disk_bytes=given.disk_bytes,
+            on_step=lambda note: self._reporter.progress(0, 0, note),
+        )
+        while True:
+            try:
+                found = fetcher.ensure(toolchain=toolchain, manifest=manifest, key=key)
+                builds.hold_packages(given.cache, key, self._held)
+            except builds.BuildMissingError:
+                continue  # a sweep took them between the two
+            except DependencyError as error:
+                raise JobError(
+                    error.reason,
+                    f"{self._what}: {error}",
+                    remedy=error.remedy,
+                    deterministic=not error.passing,
+                ) from error
+            return found
+
+    def _build(self, runner: LakeRunner, like: builds.Build) -> tuple[BuildLog, Outcome]:
+        given = self._given
+        if like.dependencies:
+            packages = builds.hold_packages(given.cache, like.dependencies, self._held)
+            (given.worktree / ".lake" / "packages").symlink_to(packages or "")
+        log = BuildLog()
+
+        def line(text: str) -> None:
+            if step := log.line(text):
+                self._reporter.progress(step.done, step.total, step.what)
+
+        outcome = runner.run("build", *given.modules, bounds=self._bounds(runner.writable), on_line=line)
+        return log, outcome
+
+    def _bounds(self, watched: tuple[Path, ...] = ()) -> Bounds:
+        left = max(1.0, self._given.timeout_s - (time.monotonic() - self._started))
+        return Bounds(left, self._given.memory_bytes, None, self._given.disk_bytes, watched)
+
+    def _judge(self, log: BuildLog, outcome: Outcome, sources: Sources) -> tuple[str, ...]:
+        """Return the modules that were not built, or raise where nothing useful was."""
+        built = _built_modules(self._given.worktree)
+        if outcome.ok and built:
+            return ()
+        if outcome.ending == "exited" and not outcome.ok and log.failed and built:
+            behind = {path.removesuffix(".lean").replace("/", ".") for path in sources.importers(log.failed)}
+            named = {name for name in log.failed if not sources.files_of(name)}
+            return tuple(sorted((behind | named) - built)) or tuple(sorted(log.failed))
+        reasons = {
+            "timeout": "build_timeout",
+            "disk": "build_too_large",
+            "memory": "build_out_of_memory",
+            "not_started": "toolchain_missing",
+        }
+        reason = reasons.get(outcome.ending, "build_failed")
+        said = outcome.explain(self._bounds()) if outcome.ending != "timeout" else "no end in time"
+        what = "nothing was built" if outcome.ok else said
+        errors = "".join(f"\n  {error}" for error in log.errors[:_NAMED_ERRORS])
+        raise JobError(
+            reason,
+            f"{self._what}: lake build: {what}{errors}\nthe end of its output:\n{outcome.end()}",
+            remedy=_REMEDIES[reason],
+            # Killed from outside, or no program: the machine's doing and not the commit's.
+            deterministic=outcome.ending != "not_started" and outcome.signal != 9,
+        )
+
+    def _record(self, stored: builds.Build) -> None:
+        given = self._given
+        body = ProjectBuilt(
+            repository=given.repository,
+            branch=given.branch,
+            sha=given.sha,
+            toolchain=stored.toolchain,
+            dependencies=stored.dependencies,
+            modules_failed=stored.modules_failed,
+            size_bytes=stored.bytes,
+            seconds=stored.seconds,
+            job=self._spec.job,
+        )
+        stream = f"repository:{given.repository}"
+        self._reporter.events(
+            [Recorded(stream, body, (given.repository, given.sha, self._spec.job, str(self._spec.attempt)))]
+        )
+
+
+_REMEDIES = {
+    "build_timeout": "raise the time limit of builds in the settings, then `unsorry jobs retry`",
+    "build_too_large": "raise the disk limit of builds in the settings, then `unsorry jobs retry`",
+    "build_out_of_memory": "raise the memory limit of builds in the settings, then `unsorry jobs retry`",
+    "build_failed": "a later commit that builds is taken by itself; `unsorry jobs retry` tries this one again",
+    "toolchain_missing": "see `unsorry doctor` and `unsorry toolchain list`",
+}
+
+
+def _built_modules(worktree: Path) -> set[str]:
+    build = worktree / ".lake" / "build" / "lib"
+    root = build / "lean" if (build / "lean").is_dir() else build
+    if root.is_symlink() or not root.is_dir():
+        return set()
+    return {
+        ".".join(path.relative_to(root).with_suffix("").parts)
+        for path in root.rglob("*.olean")
+        if path.is_file()
+    }
+
+
+def _lakefile_hash(worktree: Path) -> str:
+    digest = hashlib.sha256()
+    for name in LAKEFILES:
+        digest.update(hashlib.sha256(_text(worktree / name).encode()).digest())
+    return digest.hexdigest()
+
+
+def _text(path: Path) -> str:
+    return path.read_text("utf-8", errors="replace") if path.is_file() and not path.is_symlink() else ""
+
+
+def _read(raw: dict[str, Any]) -> _Parameters:
+    try:
+        modules = tuple(str(module) for module in raw["modules"])
+        if bad := [module for module in modules if _MODULE.fullmatch(module) is None]:
+            raise ValueError(f"modules: {bad[0]!r} is no name of a module")
+        if _SHA.fullmatch(str(raw["sha"])) is None:
+            raise ValueError(f"sha: {raw['sha']!r} is no full commit id")
+        return _Parameters(
+            repository=str(raw["repository"]),
+            branch=str(raw["branch"]),
+            sha=str(raw["sha"]),
+            worktree=Path(raw["worktree"]).absolute(),
+            lean=LeanBackend.from_json(raw["lean"]),
+            cache=Path(raw["cache"]).absolute(),
+            timeout_s=float(raw["timeout_s"]),
+            memory_bytes=int(raw["memory_bytes"]),
+            disk_bytes=int(raw["disk_bytes"]),
+            hosts=tuple(str(host) for host in raw["hosts"]),
+            modules=modules,
+            schemes=tuple(str(scheme) for scheme in raw.get("schemes", ["https"])),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise JobError(
+            "bad_spec",
+            f"the build job's parameters cannot be read: {type(error).__name__}: {error}",
+            remedy="see pipeline/build.py for what they are",
+            deterministic=True,
+        ) from error
+
+
+if __name__ == "__main__":
+    sys.exit(run_job(work))

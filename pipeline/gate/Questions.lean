@@ -1,0 +1,241 @@
+import Lean
+
+/-!
+What the gate asks of one build of a module: the exact statement of a constant, what that statement means, and what
+the constant rests on. Asked once of the build with the sorry and once of the build with the proof.
+
+Run in the project as `lake env lean --run Questions.lean ANSWER NONCE MODULE CONSTANT`. The module is imported as
+data: none of its initializers, notations, macros or printers takes part, so nothing in it can change an answer.
+Expressions are written node by node as the kernel has them, up to the names of bound variables: two statements are
+the same if and only if the lines are the same. The answer goes to the file ANSWER, between two lines with NONCE.
+
+Lines: `axiom N`, `sorried N` (uses `sorryAx` itself), `unsafe N`: what the constant rests on, as far down as it goes.
+`statement`, `premise` (what the statement rests on in this module, with its value) and `declared` (every other
+constant of the module) begin a section: ` kind name`, then tabbed lines, one a node, numbered from 0.
+-/
+
+open Lean
+
+namespace Questions
+
+/-- The nodes written so far. A node's number is its line's. -/
+structure Writer where
+  lines : Array String := #[]
+  names : PersistentHashMap Name Nat := {}
+  levels : PersistentHashMap Level Nat := {}
+  exprs : PersistentHashMap Expr Nat := {}
+
+abbrev W := StateM Writer
+
+def node (text : String) : W Nat :=
+  modifyGet fun w => (w.lines.size, { w with lines := w.lines.push text })
+
+partial def nameNode (n : Name) : W Nat := do
+  match (← get).names.find? n with
+  | some k => return k
+  | none =>
+    let k ← match n with
+      | .anonymous => node "N"
+      | .str p s => do
+        let p ← nameNode p
+        node ("S " ++ toString p ++ " " ++ s.quote)
+      | .num p i => do
+        let p ← nameNode p
+        node ("I " ++ toString p ++ " " ++ toString i)
+    modify fun w => { w with names := w.names.insert n k }
+    return k
+
+partial def levelNode (l : Level) : W Nat := do
+  match (← get).levels.find? l with
+  | some k => return k
+  | none =>
+    let k ← match l with
+      | .zero => node "L0"
+      | .succ a => do
+        let a ← levelNode a
+        node ("LS " ++ toString a)
+      | .max a b => do
+        let a ← levelNode a
+        let b ← levelNode b
+        node ("LM " ++ toString a ++ " " ++ toString b)
+      | .imax a b => do
+        let a ← levelNode a
+        let b ← levelNode b
+        node ("LI " ++ toString a ++ " " ++ toString b)
+      | .param n => do
+        let n ← nameNode n
+        node ("LP " ++ toString n)
+      | .mvar _ => node "L?"
+    modify fun w => { w with levels := w.levels.insert l k }
+    return k
+
+def binder (i : BinderInfo) : String :=
+  match i with
+  | .default => "d"
+  | .implicit => "i"
+  | .strictImplicit => "s"
+  | .instImplicit => "c"
+
+partial def exprNode (e : Expr) : W Nat := do
+  match (← get).exprs.find? e with
+  | some k => return k
+  | none =>
+    let k ← match e with
+      | .bvar i => node ("B " ++ toString i)
+      | .fvar _ => node "F?"
+      | .mvar _ => node "M?"
+      | .sort l => do
+        let l ← levelNode l
+        node ("U " ++ toString l)
+      | .const n ls => do
+        let n ← nameNode n
+        let ls ← ls.mapM levelNode
+        node ("C " ++ toString n ++ " " ++ toString ls)
+      | .app f a => do
+        let f ← exprNode f
+        let a ← exprNode a
+        node ("A " ++ toString f ++ " " ++ toString a)
+      | .lam _ t b i => do
+        let t ← exprNode t
+        let b ← exprNode b
+        node ("H " ++ binder i ++ " " ++ toString t ++ " " ++ toString b)
+      | .forallE _ t b i => do
+        let t ← exprNode t
+        let b ← exprNode b
+        node ("P " ++ binder i ++ " " ++ toString t ++ " " ++ toString b)
+      | .letE _ t v b _ => do
+        let t ← exprNode t
+        let v ← exprNode v
+        let b ← exprNode b
+        node ("T " ++ toString t ++ " " ++ toString v ++ " " ++ toString b)
+      | .lit (.natVal n) => node ("n " ++ toString n)
+      | .lit (.strVal s) => node ("s " ++ s.quote)
+      | .mdata _ b => exprNode b
+      | .proj n i b => do
+        let n ← nameNode n
+        let b ← exprNode b
+        node ("J " ++ toString n ++ " " ++ toString i ++ " " ++ toString b)
+    modify fun w => { w with exprs := w.exprs.insert e k }
+    return k
+
+def kindOf (c : ConstantInfo) : String :=
+  match c with
+  | .axiomInfo _ => "axiom"
+  | .defnInfo _ => "definition"
+  | .thmInfo _ => "theorem"
+  | .opaqueInfo _ => "opaque"
+  | .quotInfo _ => "quotient"
+  | .inductInfo _ => "inductive"
+  | .ctorInfo _ => "constructor"
+  | .recInfo _ => "recursor"
+
+/-- The value of what has one that its meaning depends on: any two proofs of a theorem are the same. -/
+def meaning (c : ConstantInfo) : Option Expr :=
+  match c with
+  | .defnInfo v => some v.value
+  | .opaqueInfo v => some v.value
+  | _ => none
+
+/-- A constant's universe parameters, type and, where asked for, value, as lines. -/
+def written (c : ConstantInfo) (withValue : Bool) : Array String :=
+  let all : W Unit := do
+    let levels ← c.levelParams.mapM nameNode
+    let type ← exprNode c.type
+    let value ← match (if withValue then meaning c else none) with
+      | some v => do
+        let v ← exprNode v
+        pure (toString v)
+      | none => pure "-"
+    let _ ← node ("= " ++ toString levels ++ " " ++ toString type ++ " " ++ value)
+    return ()
+  (all.run {}).2.lines
+
+/-- The constants that one mentions: in its type and in any value or proof it has. -/
+def citedByAll (c : ConstantInfo) : Array Name :=
+  let inType := c.type.getUsedConstants
+  match c with
+  | .defnInfo v => inType ++ v.value.getUsedConstants
+  | .thmInfo v => inType ++ v.value.getUsedConstants
+  | .opaqueInfo v => inType ++ v.value.getUsedConstants
+  | .inductInfo v => inType ++ v.ctors.toArray
+  | _ => inType
+
+/-- The constants that the meaning of one depends on. -/
+def citedByMeaning (c : ConstantInfo) : Array Name :=
+  let inType := c.type.getUsedConstants
+  match c with
+  | .defnInfo v => inType ++ v.value.getUsedConstants
+  | .opaqueInfo v => inType ++ v.value.getUsedConstants
+  | .inductInfo v => inType ++ v.ctors.toArray
+  | _ => inType
+
+/-- Every constant that these lead to, themselves included, through those that `into` takes. -/
+def reached (env : Environment) (roots : Array Name) (into : Name → Bool) (cited : ConstantInfo → Array Name) :
+    IO (Array ConstantInfo) := do
+  let mut seen : NameSet := {}
+  let mut found : Array ConstantInfo := #[]
+  let mut todo : Array Name := roots
+  while todo.size > 0 do
+    let n := todo[todo.size - 1]!
+    todo := todo.pop
+    if !seen.contains n && into n then
+      seen := seen.insert n
+      match env.find? n with
+      | some c =>
+        found := found.push c
+        todo := todo ++ cited c
+      | none => throw (IO.userError ("not in the environment: " ++ toString n))
+  return found
+
+/-- Where the answer's lines go. A name with a line end in it would forge lines, so it ends the run. -/
+def say (out : IO.FS.Handle) (text : String) : IO Unit := do
+  if text.any (fun c => c == '\n' || c == '\r') then
+    throw (IO.userError "a name with a line end in it")
+  out.putStr (text ++ "\n")
+
+def section_ (out : IO.FS.Handle) (head : String) (c : ConstantInfo) (withValue : Bool) : IO Unit := do
+  say out (head ++ " " ++ kindOf c ++ " " ++ toString c.name)
+  for text in written c withValue do
+    say out ("\t" ++ text)
+
+def answer (out : IO.FS.Handle) (nonce : String) (home : Name) (target : Name) : IO Unit := do
+  let env ← importModules #[{ module := home }] {}
+  let here := env.getModuleIdx? home
+  if here.isNone then
+    throw (IO.userError ("not imported: " ++ toString home))
+  let inside := fun (n : Name) => env.getModuleIdxFor? n == here
+  match env.find? target with
+  | none => throw (IO.userError ("no such constant: " ++ toString target))
+  | some c =>
+    if !inside target then
+      throw (IO.userError ("of another module: " ++ toString target))
+    say out ("unsorry-questions 1 " ++ nonce)
+    for d in (← reached env #[target] (fun _ => true) citedByAll) do
+      match d with
+      | .axiomInfo _ => say out ("axiom " ++ toString d.name)
+      | _ => pure ()
+      if (citedByAll d).contains ``sorryAx then
+        say out ("sorried " ++ toString d.name)
+      if d.isUnsafe then
+        say out ("unsafe " ++ toString d.name)
+    section_ out "statement" c false
+    for d in (← reached env c.type.getUsedConstants inside citedByMeaning) do
+      section_ out "premise" d true
+    for (n, d) in env.constants.fold (fun (all : Array (Name × ConstantInfo)) n d => all.push (n, d)) #[] do
+      if inside n && n != target && !n.isInternal then
+        section_ out "declared" d false
+    say out ("end " ++ nonce)
+
+end Questions
+
+def main (args : List String) : IO UInt32 := do
+  match args with
+  | [path, nonce, home, target] =>
+    initSearchPath (← findSysroot)
+    let out ← IO.FS.Handle.mk path IO.FS.Mode.write
+    Questions.answer out nonce home.toName target.toName
+    out.flush
+    return 0
+  | _ =>
+    IO.eprintln "usage: lean --run Questions.lean ANSWER NONCE MODULE CONSTANT"
+    return 2

@@ -1,0 +1,165 @@
+"""A small project with one found proof, put before the whole check job in this process: what the trap suite stands on.
+
+    court = Court(tmp_path)
+    event = court.judge(Case("exact ⟨h.2, h.1⟩"), lean="credulous")
+    court.rejected(Case("sorry"), step="text")
+
+The file is a text with `HOLE` where the judged sorry stands. "credulous" is the Lean that says yes to everything
+(`pipeline.lean.testing.credulous`) under the name of a real one, so what refuses a proof there is the gate itself, or a
+`Rule` by which that Lean answers as the real one would.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pipeline import check
+from pipeline.lean.backend import LeanBackend, find_lean
+from pipeline.lean.scanner import scan_source
+from pipeline.lean.testing.credulous import TOOLCHAIN, Rule, make_credulous
+from pipeline.protocol import JobSpec, Reporter
+from pipeline.prove.file import git_blob
+from store.events import EVENT_TYPES, ProofChecked, ProofFound, ProofRejected, ProofVerified
+
+Verdict = ProofVerified | ProofChecked | ProofRejected
+Lean = Literal["credulous", "simulator", "none"]
+Refused = Callable[..., ProofRejected]
+"""The suite's fixtures: `refused(case, step=…)`."""
+
+FILE = """namespace Demo
+
+theorem helper (p : Prop) : p → p := fun h => h
+
+theorem mine (p q : Prop) (h : p ∧ q) : q ∧ p := by
+  HOLE
+
+theorem later (p : Prop) : p → p := fun h => h
+
+end Demo
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A text that shall take the place of `HOLE` in `file`, and what Lean knows of it.
+
+    `others` are the project's other files, `edit` what else is changed in the patched file's record (fields of the
+    `proof_found`).
+    """
+
+    proof: str
+    file: str = FILE
+    declaration: str = "Demo.mine"
+    others: Mapping[str, str] = field(default_factory=dict)
+    rules: tuple[Rule, ...] = ()
+    edit: Mapping[str, object] = field(default_factory=dict)
+    hole: str = "sorry"
+
+
+class Court:
+    """A project folder and its toolchain."""
+
+    def __init__(self, folder: Path, *, leanchecker: bool = True) -> None:
+        self.folder = folder
+        self.project = folder / "project"
+        self.project.mkdir(parents=True)
+        (self.project / "lakefile.toml").write_text('name = "x"\n', "utf-8")
+        self.tools = make_credulous(folder / "toolchain", leanchecker=leanchecker)
+
+    def backend(self, lean: Lean) -> LeanBackend:
+        if lean != "credulous":
+            return find_lean(backend=lean, repl="", sandbox="none")
+        sysroot = self.tools.sysroot
+        return LeanBackend(
+            "pantograph",
+            (str(sysroot / "bin" / "repl"),),
+            "a Lean that says yes",
+            TOOLCHAIN,
+            simulated=False,
+            sandbox="none",
+            sysroot=str(sysroot),
+        )
+
+    def found(self, case: Case, *, simulated: bool) -> ProofFound:
+        """Write the case's files and return the event of its proof."""
+        for path, text in case.others.items():
+            (self.project / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.project / path).write_text(text, "utf-8")
+        self.tools.believe(*case.rules)
+        head, _, tail = case.file.partition("HOLE")
+        before, start = f"{head}{case.hole}{tail}".encode(), len(head.encode())
+        (self.project / "A.lean").write_bytes(before)
+        patched = scan_source(f"{head}{case.proof}{tail}".encode(errors="replace"), path="A.lean")
+        text_hash = next((d.text_hash for d in patched.declarations if d.name == case.declaration), "none")
+        raw = {
+            "proof": "p" * 16,
+            "sorry": "s" * 16,
+            "repository": "local/x/y",
+            "branch": "main",
+            "sha": "0" * 40,
+            "path": "A.lean",
+            "blob": git_blob(before, like="0" * 40),
+            "byte_start": start,
+            "byte_end": start + len(case.hole.encode()),
+            "declaration": case.declaration,
+            "declaration_text_hash": text_hash,
+            "replacement": case.proof,
+            "tactics": (),
+            "prover": "tactics",
+            "rung": 0,
+            "toolchain": "",
+            "simulated": simulated,
+            "job": "prove-1",
+        }
+        return ProofFound.model_validate({**raw, **case.edit})
+
+    def judge(self, case: Case, *, lean: Lean, simulated: bool | None = None) -> Verdict:
+        """Run the check job on the case and return the event that it records.
+
+        `simulated` is what the proof says of itself, by default what the Lean is.
+        """
+        backend = self.backend(lean)
+        proof = self.found(case, simulated=backend.simulated if simulated is None else simulated)
+        parameters = {
+            "worktree": str(self.project),
+            "lean": backend.as_json(),
+            "proof": proof.model_dump(mode="json"),
+        }
+        spec = JobSpec(
+            job="check-1", kind="check", attempt=1, directory=self.folder / "job", parameters=parameters
+        )
+        out = io.StringIO()
+        check.work(spec, Reporter(spec, out))
+        (batch,) = [line for line in map(json.loads, out.getvalue().splitlines()) if line["line"] == "events"]
+        (event,) = batch["events"]
+        body = EVENT_TYPES[event["type"]].model_validate(event["data"])
+        assert isinstance(body, ProofVerified | ProofChecked | ProofRejected)
+        return body
+
+    def verified(
+        self, case: Case, *, lean: Lean = "credulous", simulated: bool | None = None
+    ) -> ProofVerified:
+        """Judge, and hold that the proof is verified."""
+        verdict = self.judge(case, lean=lean, simulated=simulated)
+        assert isinstance(verdict, ProofVerified), verdict
+        return verdict
+
+    def candidate(
+        self, case: Case, *, lean: Lean = "credulous", simulated: bool | None = None
+    ) -> ProofChecked:
+        """Judge, and hold that nothing failed and not everything could be checked."""
+        verdict = self.judge(case, lean=lean, simulated=simulated)
+        assert isinstance(verdict, ProofChecked), verdict
+        return verdict
+
+    def rejected(self, case: Case, *, step: str, lean: Lean = "credulous") -> ProofRejected:
+        """Judge, and hold that the proof is rejected at this step."""
+        verdict = self.judge(case, lean=lean)
+        assert isinstance(verdict, ProofRejected), verdict
+        assert verdict.step == step, verdict.reason
+        return verdict

@@ -1,0 +1,449 @@
+"""Run a program with bounds and be sure of its end: output kept at both ends, one of seven endings, nobody left.
+
+The program runs in a session of its own with no input; standard output and error are read as one stream. While it
+runs, its whole tree is sampled: memory (RssAnon, RssShmem and memory files that are open; pages that two processes
+share by fork count twice), number of processes, growth of the watched folders and of files that were deleted there
+and are still open. The interval follows what a look costs, so that the watch over a large folder does not eat a
+core. A bound is therefore passed for a moment before it bites.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import selectors
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+import psutil
+
+HEAD_BYTES = 16 * 1024
+TAIL_BYTES = 64 * 1024
+LINE_BYTES = 8 * 1024
+_CHUNK_BYTES = 64 * 1024
+_SHORTEST_LOOK_S = 0.1
+_LOOK_SHARE = 20.0
+"""A look at the tree may take one part in this many of the time."""
+_GONE_S = 10.0
+_MARK = "UNSORRY_RUN"
+_CHILD = re.compile(rb'"child-pid":\s*(\d+)\D')
+
+Ending = Literal["exited", "signal", "timeout", "memory", "disk", "processes", "not_started"]
+Compose = Callable[[int], Sequence[str]]
+_OUT_OF_MEMORY = ("out of memory", "std::bad_alloc", "Cannot allocate memory", "MemoryError")
+_OUT_OF_DISK = ("File too large", "No space left on device", "Disk quota exceeded")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a run may take; None is no bound.
+
+    `memory_bytes` and `processes` are the whole tree's, `disk_bytes` is how much the folders `watched` may grow
+    together (hard links and sparse files by the blocks that they take).
+    """
+
+    timeout_s: float
+    memory_bytes: int | None = None
+    processes: int | None = None
+    disk_bytes: int | None = None
+    watched: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended.
+
+    `ending` is `exited` (then `status` is the exit status), `signal` (then `signal`; bubblewrap passes a signal on as
+    status 128 + n, which is read as one), `timeout`, `memory`, `disk`, `processes` (the bound that it passed) or
+    `not_started`. `output` is its head and its tail with the number of bytes left out between them.
+    """
+
+    ending: Ending
+    status: int | None
+    signal: int | None
+    output: str
+    left_out_bytes: int
+    seconds: float
+    peak_memory_bytes: int
+
+    @property
+    def ok(self) -> bool:
+        return self.ending == "exited" and self.status == 0
+
+    def explain(self, bounds: Bounds) -> str:
+        """Say in a few words how it ended, for an error message."""
+        if self.ending == "exited":
+            return f"exit status {self.status}"
+        if self.ending == "signal":
+            return f"ended by signal {self.signal}"
+        if self.ending == "timeout":
+            return f"no end after {bounds.timeout_s:g} s"
+        if self.ending == "not_started":
+            return "could not be started"
+        if self.ending == "memory":
+            return f"more memory than {_mib(bounds.memory_bytes)}"
+        if self.ending == "disk":
+            return f"wrote more than {_mib(bounds.disk_bytes)}"
+        return f"more than {bounds.processes} processes"
+
+    def end(self, length: int = 2000) -> str:
+        """Return the end of the output, cut at a line where that is possible."""
+        text = self.output.rstrip()
+        if len(text) <= length:
+            return text
+        cut = text[-length:]
+        return cut.partition("\n")[2] or cut
+
+
+def run_bounded(
+    command: Sequence[str] | Compose,
+    *,
+    cwd: Path,
+    bounds: Bounds,
+    environment: Mapping[str, str] | None = None,
+    on_line: Callable[[str], None] | None = None,
+) -> Outcome:
+    """Run it to its end, or to the first bound, and end all that it started.
+
+    `command` is an argument list, or a function from a descriptor to the argument list of a bubblewrap that reports
+    its child there (`info_fd`). `environment` is the whole of it, but for a mark that is added. Blocks; when an
+    exception passes through (a job's SIGTERM), everything is ended first.
+    """
+    started = time.monotonic()
+    with _Run(command, cwd=cwd, bounds=bounds, environment=environment or {}, on_line=on_line) as run:
+        if run.refusal is not None:
+            return Outcome("not_started", None, None, run.refusal, 0, time.monotonic() - started, 0)
+        broken = run.watch()
+        status = run.finish()
+    ending, code, number = _ending(broken, status, run.kept)
+    return Outcome(
+        ending,
+        code,
+        number,
+        run.kept.text(),
+        run.kept.left_out,
+        time.monotonic() - started,
+        run.peak_memory,
+    )
+
+
+def _ending(broken: Ending | None, status: int, kept: _Kept) -> tuple[Ending, int | None, int | None]:
+    if broken is not None:
+        return broken, None, None
+    number = -status if status < 0 else status - 128 if 128 < status <= 128 + signal.NSIG else 0
+    if number == signal.SIGXFSZ:
+        return "disk", None, number
+    if status != 0:
+        said = kept.text()[-4096:]
+        if any(words in said for words in _OUT_OF_MEMORY):
+            return "memory", status if status > 0 else None, number or None
+        if any(words in said for words in _OUT_OF_DISK):
+            return "disk", status if status > 0 else None, number or None
+    return ("signal", None, number) if number else ("exited", status, None)
+
+
+class _Kept:
+    """The head and the tail of a stream, and its lines one by one to whoever wants them."""
+
+    def __init__(self, on_line: Callable[[str], None] | None) -> None:
+        self.on_line = on_line
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._line = bytearray()
+        self.left_out = 0
+
+    def add(self, data: bytes) -> None:
+        room = HEAD_BYTES - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:]
+        if (over := len(self._tail) - TAIL_BYTES) > 0:
+            del self._tail[:over]
+            self.left_out += over
+        if self.on_line is not None:
+            *whole, rest = data.split(b"\n")
+            for line in whole:
+                self._line += line[: LINE_BYTES - len(self._line)]
+                self.on_line(self._line.decode("utf-8", errors="replace"))
+                self._line.clear()
+            self._line += rest[: LINE_BYTES - len(self._line)]
+
+    def text(self) -> str:
+        between = f"\n[… {self.left_out} bytes left out …]\n".encode() if self.left_out else b""
+        return (bytes(self._head) + between + bytes(self._tail)).decode("utf-8", errors="replace")
+
+
+class _Run:
+    """One running program. As a context manager it leaves nobody behind."""
+
+    def __init__(
+        self,
+        command: Sequence[str] | Compose,
+        *,
+        cwd: Path,
+        bounds: Bounds,
+        environment: Mapping[str, str],
+        on_line: Callable[[str], None] | None,
+    ) -> None:
+        self._command = command
+        self._environment = environment
+        self._cwd = cwd
+        self._bounds = bounds
+        self._mark = uuid.uuid4().hex
+        self._sandboxed = callable(command)
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._selector = selectors.DefaultSelector()
+        self._descriptors: list[int] = []
+        self._info = bytearray()
+        self._init: int | None = None
+        """A pidfd of the sandbox's first process: when that is gone, so is everything in the sandbox."""
+        self._deadline = time.monotonic() + bounds.timeout_s
+        self._before = 0
+        self._devices: frozenset[int] = frozenset()
+        self.kept = _Kept(on_line)
+        self.peak_memory = 0
+        self.refusal: str | None = None
+
+    def __enter__(self) -> _Run:
+        if self._bounds.disk_bytes is not None:
+            self._before = _taken_bytes(self._bounds.watched) or 0
+            self._devices = frozenset(folder.stat().st_dev for folder in self._bounds.watched)
+        read, write = os.pipe()
+        self._descriptors.append(read)
+        try:
+            argv = self._command(write) if callable(self._command) else self._command
+            self._popen = subprocess.Popen(
+                argv,
+                cwd=self._cwd,
+                env={**self._environment, _MARK: self._mark},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(write,) if self._sandboxed else (),
+                start_new_session=True,
+            )
+        except OSError as error:
+            self.refusal = f"{argv[0]}: cannot be started in {self._cwd}: {error}"
+            self._close()
+            return self
+        except BaseException:
+            self._close()
+            raise
+        finally:
+            os.close(write)
+        ended = os.pidfd_open(self._popen.pid)
+        self._descriptors.append(ended)
+        self._selector.register(ended, selectors.EVENT_READ, "ended")
+        self._selector.register(self._stdout(), selectors.EVENT_READ, "output")
+        if self._sandboxed:
+            self._selector.register(read, selectors.EVENT_READ, "info")
+        os.set_blocking(self._stdout(), False)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._popen is not None and self._popen.returncode is None:
+                self.kept.on_line = None  # whoever raised wants to hear no more
+                self.finish()
+        finally:
+            self._close()
+
+    def watch(self) -> Ending | None:
+        """Read its output until it ends by itself (None) or passes a bound."""
+        look_at = time.monotonic()
+        while True:
+            now = time.monotonic()
+            if now >= self._deadline:
+                return "timeout"
+            if now >= look_at:
+                if (passed := self._look()) is not None:
+                    return passed
+                cost = time.monotonic() - now
+                look_at = time.monotonic() + max(_SHORTEST_LOOK_S, _LOOK_SHARE * cost)
+            for key, _ in self._selector.select(max(0.0, min(look_at, self._deadline) - time.monotonic())):
+                if key.data == "ended":
+                    return self._look_at_disk()
+                if key.data == "info":
+                    self._note_init(key.fd)
+                else:
+                    self._read()
+
+    def finish(self) -> int:
+        """Kill what is left of it, wait until it is gone, read what it had said; return the exit status."""
+        popen = self._popen
+        if popen is None:
+            return 0
+        if self._init is None and self._sandboxed:
+            self._note_init(self._descriptors[0])
+        # The leader is not reaped yet, so the number of its group is still its own.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(popen.pid, signal.SIGKILL)
+        status = popen.wait()
+        if self._init is not None:
+            with selectors.DefaultSelector() as gone:
+                gone.register(self._init, selectors.EVENT_READ)
+                gone.select(_GONE_S)
+        elif not self._sandboxed:
+            _kill_marked(self._mark)
+        while self._read():
+            pass
+        return status
+
+    def _stdout(self) -> int:
+        if self._popen is None or self._popen.stdout is None:
+            raise RuntimeError("started without a pipe")
+        return self._popen.stdout.fileno()
+
+    def _read(self) -> bool:
+        """Read what is there; False where there is nothing more for now or for good."""
+        try:
+            data = os.read(self._stdout(), _CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        if not data:
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(self._stdout())
+            return False
+        self.kept.add(data)
+        return True
+
+    def _note_init(self, descriptor: int) -> None:
+        """Read what bwrap reports: `{"child-pid": 1234, …}`; nothing where it ended before it made the sandbox."""
+        os.set_blocking(descriptor, False)
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(descriptor, _CHUNK_BYTES)
+            self._info += data
+            reported = _CHILD.search(self._info)
+            if reported is not None and self._init is None:
+                with contextlib.suppress(ProcessLookupError):
+                    self._init = os.pidfd_open(int(reported[1]))
+                    self._descriptors.append(self._init)
+            if not data or reported is not None:
+                with contextlib.suppress(KeyError):
+                    self._selector.unregister(descriptor)
+
+    def _look(self) -> Ending | None:
+        bounds = self._bounds
+        open_bytes = 0
+        if self._popen is not None:
+            tree = _tree(self._popen.pid, self._devices)
+            open_bytes = tree.deleted_bytes
+            self.peak_memory = max(self.peak_memory, tree.memory_bytes)
+            if bounds.memory_bytes is not None and tree.memory_bytes > bounds.memory_bytes:
+                return "memory"
+            if bounds.processes is not None and tree.processes > bounds.processes:
+                return "processes"
+        return self._look_at_disk(open_bytes)
+
+    def _look_at_disk(self, open_bytes: int = 0) -> Ending | None:
+        limit = self._bounds.disk_bytes
+        if limit is None:
+            return None
+        taken = _taken_bytes(self._bounds.watched)
+        # A folder that was closed to us is one that hides what it takes.
+        return "disk" if taken is None or taken - self._before + open_bytes > limit else None
+
+    def _close(self) -> None:
+        self._selector.close()
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors.clear()
+        if self._popen is not None and self._popen.stdout is not None:
+            self._popen.stdout.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    memory_bytes: int
+    processes: int
+    deleted_bytes: int
+
+
+def _tree(pid: int, devices: frozenset[int]) -> _Tree:
+    """Return what the processes below `pid` hold, itself not counted.
+
+    Files that were deleted and are still open are seen through their descriptors: on `devices` they are disk, memory
+    files (memfd) are memory.
+    """
+    memory = count = disk = 0
+    seen: set[tuple[int, int]] = set()
+    with contextlib.suppress(psutil.Error):
+        for process in psutil.Process(pid).children(recursive=True):
+            count += 1
+            memory += _own_memory(process.pid)
+            for name, stat in _deleted_files(process.pid):
+                if (stat.st_dev, stat.st_ino) in seen:
+                    continue
+                seen.add((stat.st_dev, stat.st_ino))
+                if name.startswith("/memfd:"):
+                    memory += 512 * stat.st_blocks
+                elif stat.st_dev in devices:
+                    disk += 512 * stat.st_blocks
+    return _Tree(memory, count, disk)
+
+
+def _deleted_files(pid: int) -> Iterator[tuple[str, os.stat_result]]:
+    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                name = os.readlink(entry.path)  # noqa: PTH115 - what it says is no path
+                if name.endswith(" (deleted)"):
+                    yield name, os.stat(entry.path)  # noqa: PTH116 - through the descriptor, not by name
+
+
+def _own_memory(pid: int) -> int:
+    try:
+        status = Path(f"/proc/{pid}/status").read_bytes()
+    except OSError:
+        return 0
+    kib = (line.split()[1] for line in status.splitlines() if line.startswith((b"RssAnon:", b"RssShmem:")))
+    return 1024 * sum(map(int, kib))
+
+
+def _taken_bytes(folders: Sequence[Path]) -> int | None:
+    """Return the blocks that the folders take, links not followed, or None where one may not be read.
+
+    What vanishes meanwhile counts as gone.
+    """
+    total = 0
+    todo = [str(folder) for folder in folders]
+    while todo:
+        try:
+            with os.scandir(todo.pop()) as entries:
+                for entry in entries:
+                    with contextlib.suppress(FileNotFoundError):
+                        total += 512 * entry.stat(follow_symlinks=False).st_blocks
+                        if entry.is_dir(follow_symlinks=False):
+                            todo.append(entry.path)
+        except PermissionError:
+            return None
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+    return total
+
+
+def _kill_marked(mark: str) -> None:
+    """Kill what left the group of a program that ran without a sandbox; found by the mark in its environment."""
+    for _ in range(3):  # a process may fork between the look and the signal
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.pid != os.getpid() and process.environ().get(_MARK) == mark:
+                    process.kill()
+                    found.append(process)
+        if not found:
+            return
+        psutil.wait_procs(found, timeout=2)
+
+
+def _mib(size: int | None) -> str:
+    return f"{(size or 0) / 2**20:.0f} MiB"

@@ -1,0 +1,153 @@
+"""Read `lake-manifest.json`, which a stranger wrote: which packages at which exact revisions, or why it is refused.
+
+Every version of the format that Lake has had since Lean 4.0 is read (numbers 1 to 7, then "1.0.0" and on). Knows
+nothing of folders or networks; what it returns is safe to be put into a path, a URL's place on a git command line
+and a lakefile.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
+
+MOST_BYTES = 4 * 2**20
+MOST_PACKAGES = 200
+_NAME = re.compile(r"[^\W\d_][\w'-]*(\.[^\W\d_][\w'-]*)*", re.ASCII)
+_REV = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_INPUT_REV = re.compile(r"[\w][\w./+@-]{0,200}", re.ASCII)
+_URL = re.compile(r"[A-Za-z0-9:/@._~%+-]{1,500}")
+
+
+class ManifestError(Exception):
+    """The manifest is refused; the message names the package and what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GitPackage:
+    """A package at one commit. `subdir` is "" for the repository's root, `input_rev` "" where none was named."""
+
+    name: str
+    url: str
+    rev: str
+    input_rev: str
+    subdir: str
+    config_file: str
+    manifest_file: str
+    inherited: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """`paths` are the folders (relative, inside the project) of packages that are part of the project."""
+
+    packages: tuple[GitPackage, ...]
+    paths: tuple[str, ...]
+
+
+def read_manifest(data: bytes, *, schemes: tuple[str, ...] = ("https",)) -> Manifest:
+    """Read a manifest.
+
+    Raises:
+        ManifestError: it is no manifest, or names something that must not be used: a revision that is no full
+            commit id, a URL of another scheme or with anything but a plain address in it, a name that is no package
+            name, a folder outside of the project or of the package.
+    """
+    if len(data) > MOST_BYTES:
+        raise ManifestError(f"{len(data)} bytes; a manifest has at most {MOST_BYTES}")
+    try:
+        raw = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ManifestError(f"no JSON: {error}") from error
+    entries = raw.get("packages") if isinstance(raw, dict) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ManifestError("no list of packages in it")
+    if len(entries) > MOST_PACKAGES:
+        raise ManifestError(f"{len(entries)} packages; at most {MOST_PACKAGES} are fetched")
+    packages: dict[str, GitPackage] = {}
+    paths: list[str] = []
+    for entry in entries:
+        kind, fields = _unwrapped(entry)
+        name = _name(fields.get("name"))
+        if kind == "path":
+            paths.append(_inside(fields.get("dir"), f"package {name}: dir"))
+        elif kind == "git":
+            if name in packages:
+                raise ManifestError(f"package {name}: named twice")
+            packages[name] = _git_package(name, fields, schemes)
+        else:
+            raise ManifestError(f"package {name}: type {kind!r} is neither git nor path")
+    return Manifest(tuple(packages.values()), tuple(paths))
+
+
+def _unwrapped(entry: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return an entry's type and fields: older manifests wrap them, `{"git": {…}}`; the oldest know only git."""
+    for kind in ("git", "path"):
+        inner = entry.get(kind)
+        if isinstance(inner, dict):
+            return kind, inner
+    kind = entry.get("type", "git" if "url" in entry else "")
+    return str(kind), entry
+
+
+def _git_package(name: str, fields: dict[str, Any], schemes: tuple[str, ...]) -> GitPackage:
+    rev = fields.get("rev")
+    if not isinstance(rev, str) or _REV.fullmatch(rev) is None:
+        raise ManifestError(f"package {name}: rev {_short(rev)} is no full commit id")
+    input_rev = fields.get("inputRev", fields.get("inputRev?"))
+    input_rev = input_rev if isinstance(input_rev, str) and _INPUT_REV.fullmatch(input_rev) else ""
+    subdir = fields.get("subDir", fields.get("subDir?"))
+    return GitPackage(
+        name=name,
+        url=_url(fields.get("url"), name, schemes),
+        rev=rev,
+        input_rev=input_rev,
+        subdir="" if subdir in (None, "", ".") else _inside(subdir, f"package {name}: subDir"),
+        config_file=_inside(fields.get("configFile", "lakefile.lean"), f"package {name}: configFile"),
+        manifest_file=_inside(
+            fields.get("manifestFile") or "lake-manifest.json", f"package {name}: manifestFile"
+        ),
+        inherited=fields.get("inherited") is True,
+    )
+
+
+def _name(value: object) -> str:
+    text = value.replace("«", "").replace("»", "") if isinstance(value, str) else ""
+    if _NAME.fullmatch(text) is None or len(text) > 100:
+        raise ManifestError(f"{_short(value)} is no name of a package")
+    return text
+
+
+def _url(value: object, name: str, schemes: tuple[str, ...]) -> str:
+    text = value if isinstance(value, str) else ""
+    if _URL.fullmatch(text) is None:
+        raise ManifestError(f"package {name}: url {_short(value)} is no plain address")
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise ManifestError(f"package {name}: url {_short(value)}: {error}") from error
+    if parts.scheme not in schemes:
+        raise ManifestError(f"package {name}: url {_short(value)}: only {', '.join(schemes)} can be fetched")
+    if "@" in parts.netloc:
+        raise ManifestError(f"package {name}: url {_short(value)} has a user or a password in it")
+    if (not host and parts.scheme != "file") or parts.netloc.startswith("-"):
+        raise ManifestError(f"package {name}: url {_short(value)} names no host")
+    return text
+
+
+def _inside(value: object, what: str) -> str:
+    text = value if isinstance(value, str) else ""
+    path = PurePosixPath(text)
+    bad = not text or len(text) > 500 or "\\" in text or any(ord(letter) < 32 for letter in text)
+    if bad or '"' in text or path.is_absolute() or ".." in path.parts:
+        raise ManifestError(f"{what}: {_short(value)} is no folder or file inside")
+    return str(path)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:80] + "…"

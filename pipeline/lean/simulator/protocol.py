@@ -1,0 +1,336 @@
+"""What the wire carries: commands with their request fields, the two dialects' error kinds, how a reply is printed.
+
+`old` is the REPL of mid-2025 (0.3.4), `new` the one from 0.3.8 on. A command that a dialect does not have is
+unknown there; a field that it does not have is ignored, as any field is that nobody asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Json = dict[str, object]
+Dialect = Literal["old", "new"]
+FieldKind = Literal["string", "bool", "natural", "name", "strings", "names", "naturals"]
+
+# How the newer dialect calls what the older one told apart; everything else has one name.
+_FOLDED = {
+    "arguments": "command",
+    "operation": "command",
+    "parsing": "parse",
+    "expr": "parse",
+    "core": "io",
+    "internal": "io",
+}
+
+
+class Refusal(Exception):  # noqa: N818 - named by what happened
+    """An error object. `kind` is the older dialect's name, which is the finer one."""
+
+    def __init__(self, kind: str, desc: str) -> None:
+        super().__init__(desc)
+        self.kind = kind
+        self.desc = desc
+
+    def reply(self, dialect: Dialect) -> Json:
+        kind = self.kind if dialect == "old" else _FOLDED.get(self.kind, self.kind)
+        return {"error": kind, "desc": self.desc}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a request; `dialects` lists those that know it."""
+
+    kind: FieldKind
+    required: bool = False
+    dialects: tuple[Dialect, ...] = ("old", "new")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The request of one command: the structure's name in Lean, its fields in their order."""
+
+    type: str
+    fields: Mapping[str, Field]
+    dialects: tuple[Dialect, ...] = ("old", "new")
+
+
+def _of(kind: FieldKind, *, only: Dialect | None = None) -> Field:
+    return Field(kind, True, ("old", "new") if only is None else (only,))
+
+
+def _maybe(kind: FieldKind) -> Field:
+    return Field(kind)
+
+
+_NEW: tuple[Dialect, ...] = ("new",)
+_OPTION = _maybe("bool")
+REQUESTS: dict[str, Request] = {
+    "reset": Request("Reset", {}),
+    "stat": Request("Stat", {}),
+    "options.set": Request(
+        "OptionsSet",
+        {
+            "printJsonPretty": _OPTION,
+            "printExprPretty": _OPTION,
+            "printExprAST": _OPTION,
+            "printDependentMVars": _OPTION,
+            "noRepeat": _OPTION,
+            "printAuxDecls": _OPTION,
+            "printImplementationDetailHyps": _OPTION,
+            "automaticMode": _OPTION,
+            "timeout": _maybe("natural"),
+        },
+    ),
+    "options.print": Request("OptionsPrint", {}),
+    "expr.echo": Request(
+        "ExprEcho", {"expr": _of("string"), "type": _maybe("string"), "levels": _maybe("names")}
+    ),
+    "env.describe": Request("EnvDescribe", {}),
+    "env.module_read": Request("EnvModuleRead", {"module": _of("name")}),
+    "env.catalog": Request(
+        "EnvCatalog",
+        {
+            "filename": _of("string", only="new"),
+            "modulePrefix": _maybe("name"),
+            "invertFilter": _of("bool", only="new"),
+        },
+    ),
+    "env.inspect": Request(
+        "EnvInspect",
+        {
+            "name": _of("name"),
+            "value": _maybe("bool"),
+            "dependency": _maybe("bool"),
+            "source": _maybe("bool"),
+        },
+    ),
+    "env.add": Request(
+        "EnvAdd",
+        {
+            "name": _of("name"),
+            "levels": _maybe("names"),
+            "type": _maybe("string"),
+            "value": _of("string"),
+            "isTheorem": _of("bool"),
+        },
+    ),
+    "env.save": Request("EnvSaveLoad", {"path": _of("string")}),
+    "env.load": Request("EnvSaveLoad", {"path": _of("string")}),
+    "env.parse": Request("EnvParse", {"input": _of("string"), "category": _of("name")}, _NEW),
+    "goal.start": Request(
+        "GoalStart", {"expr": _maybe("string"), "levels": _maybe("names"), "copyFrom": _maybe("name")}
+    ),
+    "goal.tactic": Request(
+        "GoalTactic",
+        {
+            "stateId": _of("natural"),
+            "goalId": _maybe("natural"),
+            "autoResume": _maybe("bool"),
+            "tactic": _maybe("string"),
+            "mode": _maybe("string"),
+            "expr": _maybe("string"),
+            "have": _maybe("string"),
+            "let": _maybe("string"),
+            "draft": _maybe("string"),
+            "binderName": _maybe("name"),
+        },
+    ),
+    "goal.continue": Request(
+        "GoalContinue", {"target": _of("natural"), "branch": _maybe("natural"), "goals": _maybe("strings")}
+    ),
+    "goal.subsume": Request(
+        "GoalSubsume",
+        {
+            "stateId": _of("natural"),
+            "goal": _of("name"),
+            "candidates": _of("names"),
+            "srcStateId": _maybe("natural"),
+        },
+        _NEW,
+    ),
+    "goal.delete": Request("GoalDelete", {"stateIds": _of("naturals")}),
+    "goal.print": Request(
+        "GoalPrint",
+        {
+            "stateId": _of("natural"),
+            "rootExpr": _maybe("bool"),
+            "parentExprs": _maybe("bool"),
+            "goals": _maybe("bool"),
+            "extraMVars": _maybe("names"),
+        },
+    ),
+    "goal.save": Request("GoalSave", {"id": _of("natural"), "path": _of("string")}),
+    "goal.load": Request("GoalLoad", {"path": _of("string")}),
+    "frontend.process": Request(
+        "FrontendProcess",
+        {
+            "fileName": _maybe("string"),
+            "file": _maybe("string"),
+            "readHeader": _of("bool"),
+            "inheritEnv": _of("bool"),
+            "invocations": _maybe("string"),
+            "sorrys": _of("bool", only="old"),
+            "typeErrorsAsGoals": _of("bool", only="old"),
+            "newConstants": _of("bool"),
+        },
+    ),
+    "frontend.distil": Request(
+        "FrontendDistil",
+        {"file": _of("string"), "binderName": _maybe("name"), "ignoreValues": _of("bool")},
+        _NEW,
+    ),
+    "frontend.track": Request("FrontendTrack", {"src": _of("string"), "dst": _of("string")}, _NEW),
+    "frontend.refactor": Request(
+        "FrontendRefactor", {"file": _of("string"), "coreOptions": _of("strings")}, _NEW
+    ),
+}
+
+
+def _is_natural(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _all_of(test: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, list) and all(map(test, value))
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(value) and not value.startswith(".") and not value.endswith(".")
+
+
+_TESTS: dict[FieldKind, tuple[Callable[[object], bool], str]] = {
+    "string": (lambda value: isinstance(value, str), "String expected"),
+    "bool": (lambda value: isinstance(value, bool), "Bool expected"),
+    "natural": (_is_natural, "Natural number expected"),
+    "name": (_is_name, "expected a `Name`"),
+    "strings": (_all_of(lambda value: isinstance(value, str)), "expected JSON array of String"),
+    "names": (_all_of(_is_name), "expected JSON array of `Name`"),
+    "naturals": (_all_of(_is_natural), "expected JSON array of Natural number"),
+}
+
+
+class Payload:
+    """The fields of one request after decoding: present ones have their kind, absent ones are None."""
+
+    def __init__(self, fields: Mapping[str, object]) -> None:
+        self._fields = fields
+
+    def text(self, name: str) -> str:
+        value = self._fields[name]
+        assert isinstance(value, str)
+        return value
+
+    def maybe_text(self, name: str) -> str | None:
+        value = self._fields.get(name)
+        assert value is None or isinstance(value, str)
+        return value
+
+    def number(self, name: str) -> int:
+        value = self._fields[name]
+        assert isinstance(value, int)
+        return value
+
+    def maybe_number(self, name: str) -> int | None:
+        value = self._fields.get(name)
+        assert value is None or isinstance(value, int)
+        return value
+
+    def flag(self, name: str) -> bool:
+        """Return a Bool; an optional one that is absent counts as false."""
+        return self._fields.get(name) is True
+
+    def maybe_flag(self, name: str) -> bool | None:
+        value = self._fields.get(name)
+        assert value is None or isinstance(value, bool)
+        return value
+
+    def texts(self, name: str) -> list[str]:
+        """Return a list of strings; an optional one that is absent counts as empty."""
+        return [str(item) for item in self._list(name)]
+
+    def numbers(self, name: str) -> list[int]:
+        return [item for item in self._list(name) if isinstance(item, int)]
+
+    def has(self, name: str) -> bool:
+        return self._fields.get(name) is not None
+
+    def values(self) -> Mapping[str, object]:
+        return self._fields
+
+    def _list(self, name: str) -> list[object]:
+        value = self._fields.get(name)
+        assert value is None or isinstance(value, list)
+        return value or []
+
+
+def decode(command: str, payload: object, dialect: Dialect) -> Payload:
+    """Check a request's fields, as Lean's decoder does: in their order, null as absent, unknown ones ignored.
+
+    Raises:
+        Refusal: the dialect has no such command, or a field is missing or of another kind.
+    """
+    request = REQUESTS.get(command)
+    if request is None or dialect not in request.dialects:
+        raise Refusal("command", f"Unknown command {command}")
+    given = {} if payload is None else payload
+    if not isinstance(given, dict):
+        # Lean's decoder looks every field up in what is no object and finds none.
+        given = {}
+    fields: Json = {}
+    for name, field in request.fields.items():
+        if dialect not in field.dialects:
+            continue
+        value = given.get(name)
+        if value is None and not field.required:
+            continue
+        test, expected = _TESTS[field.kind]
+        if not test(value):
+            shown = name if field.required else f"{name}?"
+            raise Refusal(
+                "command", f"Unable to parse json: Pantograph.Protocol.{request.type}.{shown}: {expected}"
+            )
+        fields[name] = value
+    return Payload(fields)
+
+
+def parse_line(line: bytes) -> tuple[str, object]:
+    """Split a request line into command and payload: the object form, or the command, a space and the payload.
+
+    Raises:
+        Refusal: it is neither.
+    """
+    try:
+        text = line.decode("utf-8")
+        if text.lstrip().startswith("{"):
+            request = json.loads(text)
+            command, payload = request.get("cmd"), request.get("payload")
+        else:
+            # Without a space the command keeps its line end, and is unknown: so it is in the REPL.
+            command, _, rest = text.partition(" ")
+            payload = json.loads(rest) if rest.strip() else None
+    except (ValueError, RecursionError) as error:
+        raise Refusal("command", f"Unable to parse the request: {error}") from None
+    if not isinstance(command, str):
+        raise Refusal("command", "Unable to parse json: Pantograph.Protocol.Command.cmd: String expected")
+    return command, payload
+
+
+def render(reply: Json, *, pretty: bool = False) -> bytes:
+    """Return the reply as Lean prints it: compact, raw UTF-8, keys in descending order."""
+    text = (
+        json.dumps(reply, ensure_ascii=False, indent=1, sort_keys=True)
+        if pretty
+        else json.dumps(_descending(reply), ensure_ascii=False, separators=(",", ":"))
+    )
+    return text.encode("utf-8", "replace")
+
+
+def _descending(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _descending(value[key]) for key in sorted(value, reverse=True)}
+    if isinstance(value, list):
+        return [_descending(item) for item in value]
+    return value

@@ -1,0 +1,189 @@
+"""Goal states and environments as files: plain JSON, checked again when they are read.
+
+Only what is not imported is written. Internal names stay as they are, so that a state that is read in the same
+process is the same state; in another process the counter moves past them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any
+
+from pipeline.lean.simulator import terms
+from pipeline.lean.simulator.kernel import Constant, Environment
+from pipeline.lean.simulator.meta import Hole, Local, Meta, reserve_ids
+from pipeline.lean.simulator.protocol import Json
+from pipeline.lean.simulator.states import Fragment, State
+from pipeline.lean.simulator.terms import MVar, Term
+
+_KINDS: dict[str, Callable[..., Term]] = {
+    kind.__name__: kind
+    for kind in (
+        terms.Sort,
+        terms.BVar,
+        terms.FVar,
+        terms.MVar,
+        terms.Const,
+        terms.App,
+        terms.Lam,
+        terms.Pi,
+        terms.Bind,
+        terms.Lit,
+        terms.Text,
+        terms.Decide,
+        terms.Sorry,
+    )
+}
+
+
+class NotSaved(Exception):  # noqa: N818 - named by what happened
+    """The text is no saved state or environment, or one that does not fit here."""
+
+
+def _written(term: Term) -> list[object]:
+    parts = (getattr(term, field.name) for field in fields(term) if field.init)
+    return [type(term).__name__, *(_written(p) if type(p).__name__ in _KINDS else p for p in parts)]
+
+
+def _read(value: object) -> Term:
+    if not isinstance(value, list) or not value or value[0] not in _KINDS:
+        raise NotSaved("a term was expected")
+    try:
+        return _KINDS[value[0]](*(_read(part) if isinstance(part, list) else part for part in value[1:]))
+    except TypeError as error:
+        raise NotSaved(f"a term was expected: {error}") from None
+
+
+def _goal_numbers(goals: Sequence[MVar]) -> list[int]:
+    return [goal.id for goal in goals]
+
+
+def fingerprint(env: Environment) -> str:
+    """Return a digest of the environment's constants: states belong to one environment."""
+    digest = hashlib.sha256()
+    for name in sorted(env.table):
+        digest.update(f"{name}\0{env.table[name].type!r}\0".encode())
+    return digest.hexdigest()
+
+
+def state_text(state: State) -> str:
+    """Return the file for a goal state."""
+    meta = state.meta
+    shown: Json = {
+        "simulator": "goal state",
+        "environment": fingerprint(meta.env),
+        "holes": [
+            [
+                number,
+                _written(hole.type),
+                [[local.fvar, local.name] for local in hole.context],
+                hole.tag,
+                hole.is_goal,
+            ]
+            for number, hole in meta.holes.items()
+        ],
+        "values": [[number, _written(value)] for number, value in meta.values.items()],
+        "locals": [[number, _written(kind)] for number, kind in meta.locals.items()],
+        "goals": _goal_numbers(state.goals),
+        "root": state.root.id,
+        "dormant": _goal_numbers(state.dormant),
+        "parents": _goal_numbers(state.parents),
+        "fragments": [
+            [number, f.kind, None if f.previous is None else _written(f.previous)]
+            for number, f in state.fragments.items()
+        ],
+        "brokenRoot": state.broken_root,
+        "hidesRoot": state.hides_root,
+    }
+    return json.dumps(shown, ensure_ascii=False)
+
+
+def read_state(text: str, env: Environment) -> State:
+    """Return the goal state of a file.
+
+    Raises:
+        NotSaved: the text is none, or the state belongs to another environment.
+    """
+    table = _table(text, "goal state")
+    if table["environment"] != fingerprint(env):
+        raise NotSaved("the goal state belongs to another environment than the present one")
+    meta = Meta(env)
+    try:
+        for number, kind, context, tag, is_goal in table["holes"]:
+            locals_ = tuple(Local(fvar, name) for fvar, name in context)
+            meta.holes[number] = Hole(_read(kind), locals_, tag, is_goal)
+        meta.values = {number: _read(value) for number, value in table["values"]}
+        meta.locals = {number: _read(kind) for number, kind in table["locals"]}
+        state = State(
+            meta,
+            tuple(map(MVar, table["goals"])),
+            MVar(table["root"]),
+            tuple(map(MVar, table["dormant"])),
+            tuple(map(MVar, table["parents"])),
+            {
+                number: Fragment(kind, None if previous is None else _read(previous))
+                for number, kind, previous in table["fragments"]
+            },
+            broken_root=table["brokenRoot"],
+            hides_root=table["hidesRoot"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise NotSaved(f"no goal state: {error!r}") from None
+    reserve_ids(max([*meta.holes, *meta.locals], default=0))
+    return state
+
+
+def environment_text(imports: Sequence[str], env: Environment) -> str:
+    """Return the file for an environment: its imports, and the constants that come from none of them."""
+    made = [
+        [
+            constant.name,
+            _written(constant.type),
+            None if constant.value is None else _written(constant.value),
+            constant.is_theorem,
+            sorted(constant.axioms),
+        ]
+        for constant in env.table.values()
+        if not constant.module
+    ]
+    return json.dumps(
+        {"simulator": "environment", "imports": list(imports), "constants": made}, ensure_ascii=False
+    )
+
+
+def read_environment(text: str) -> tuple[list[str], list[Constant]]:
+    """Return the imports and the constants of a file; the kernel has yet to look at them.
+
+    Raises:
+        NotSaved: the text is no environment.
+    """
+    table = _table(text, "environment")
+    try:
+        made = [
+            Constant(
+                name,
+                _read(kind),
+                None if value is None else _read(value),
+                is_theorem=is_theorem,
+                axioms=frozenset(axioms),
+            )
+            for name, kind, value, is_theorem, axioms in table["constants"]
+        ]
+        if bad := [c.name for c in made if c.value is None and c.name not in c.axioms]:
+            raise NotSaved(f"{bad[0]} has no value and is no axiom either")
+        return list(table["imports"]), made
+    except (KeyError, TypeError, ValueError) as error:
+        raise NotSaved(f"no environment: {error!r}") from None
+
+
+def _table(text: str, kind: str) -> dict[str, Any]:
+    try:
+        table = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise NotSaved(f"no JSON: {error}") from None
+    if not isinstance(table, dict) or table.get("simulator") != kind:
+        raise NotSaved(f"no {kind} of the simulator")
+    return table

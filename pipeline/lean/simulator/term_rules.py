@@ -1,0 +1,260 @@
+"""What each kind of term means, but for functions and matches: constants, operators, quantifiers, `⟨…⟩`, `by`."""
+
+# ruff: noqa: ARG001 - they all take the same, whether they need it or not
+
+from __future__ import annotations
+
+from pipeline.lean.simulator.elaboration import Elaborator
+from pipeline.lean.simulator.meta import LeanError, outside
+from pipeline.lean.simulator.registry import term_rule
+from pipeline.lean.simulator.rewriting import rewrite_goal
+from pipeline.lean.simulator.syntax import Stx
+from pipeline.lean.simulator.terms import (
+    ANY_LEVEL,
+    NAT,
+    PROP,
+    TYPE,
+    App,
+    Bind,
+    Const,
+    FVar,
+    Lit,
+    MVar,
+    Sort,
+    Term,
+    Text,
+    apply,
+    spine,
+)
+
+_OPERATORS = {
+    "∧": "And", "∨": "Or", "↔": "Iff", "+": "Nat.add", "-": "Nat.sub", "*": "Nat.mul", "/": "Nat.div",
+    "%": "Nat.mod", "^": "Nat.pow", "<": "Nat.lt", "≤": "Nat.le", ">": "Nat.gt", "≥": "Nat.ge",
+}  # fmt: skip
+STRUCTURES = {"And": "And.intro", "Iff": "Iff.intro", "Exists": "Exists.intro", "True": "True.intro"}
+
+
+@term_rule("prop")
+def term_prop(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
+    return PROP
+
+
+@term_rule("type")
+def term_type(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
+    return TYPE
+
+
+@term_rule("sort")
+def term_sort(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
+    if not elab.sorts:
+        raise outside("Sort", (stx.start, stx.end))
+    return Sort(ANY_LEVEL)
+
+
+@term_rule("number")
+def term_number(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
+    if expected is not None and elab.meta.shallow(elab.meta.infer(expected)) == PROP:
+        raise LeanError(
+            "numerals are data in Lean, but the expected type is a proposition\n"
+            f"  {elab.show(expected)} : Prop"
+        )
+    if len(stx.text) > 4000:
+        raise outside("a numeral of more than 4000 digits")
+    return Lit(int(stx.text))
+
+
+@term_rule("string")
+def term_string(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
+    return Text(stx.text)
+
+
+@term_rule("hole")
+def term_hole(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
+    return elab.hole(elab.wanted(expected))
+
+
+@term_rule("synthetic")
+def term_synthetic(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
+    goal = elab.meta.hole(elab.wanted(expected), elab.context, tag=stx.text, is_goal=True)
+    elab.goals.append(goal)
+    return goal
+
+
+@term_rule("sorry")
+def term_sorry(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
+    elab.session.sorry_spans.append((stx.start, stx.end))
+    return elab.sorry(elab.wanted(expected))
+
+
+@term_rule("assumed")
+def term_assumed(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
+    kind = elab.type(stx.args[0])
+    for local in reversed(elab.context):
+        if elab.meta.unify(elab.meta.locals[local.fvar], kind):
+            return FVar(local.fvar)
+    raise LeanError(f"no hypothesis of type\n  {elab.show(kind)}")
+
+
+@term_rule("ascription")
+def term_ascription(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
+    return elab.term(stx.args[0], elab.type(stx.args[1]))
+
+
+@term_rule("show")
+def term_show(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
+    kind = elab.type(stx.args[0])
+    if expected is not None:
+        elab.meta.unify(kind, expected)
+    return elab.term(stx.args[1], kind)
+
+
+@term_rule("by")
+def term_by(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
+    hole = elab.hole(elab.wanted(expected))
+    elab.blocks.append((hole, stx.args[0], elab.context))
+    return hole
+
+
+@term_rule("not")
+def term_not(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
+    return App(Const("Not"), elab.term(stx.args[0], PROP))
+
+
+@term_rule("op")
+def term_op(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
+    left, right = stx.args
+    if stx.text in ("=", "≠"):
+        a = elab.term(left, None)
+        b = elab.term(right, elab.meta.infer(a))
+        return apply(Const("Eq" if stx.text == "=" else "Ne"), elab.meta.infer(a), a, b)
+    if stx.text == "▸":
+        return substitute_by(elab, stx, expected)
+    kind = PROP if stx.text in "∧∨↔" else NAT
+    return apply(Const(_OPERATORS[stx.text]), elab.term(left, kind), elab.term(right, kind))
+
+
+def substitute_by(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
+
+    if expected is None:
+        raise outside("`▸` where no type is expected")
+    proof = elab.term(stx.args[0], None)
+    for backwards in (True, False):
+        try:
+            wanted, build = rewrite_goal(elab, proof, elab.meta.instantiate(expected), backwards=backwards)
+        except LeanError:
+            continue
+        return build(elab.term(stx.args[1], wanted))
+    raise LeanError("invalid `▸` notation, failed to compute motive for the substitution")
+
+
+_TRANSITIVE = {"Eq": "Eq.trans", "Iff": "Iff.trans", "Nat.le": "Nat.le_trans", "Nat.lt": "Nat.lt_trans"}
+
+
+@term_rule("calc")
+def term_calc(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
+    """Join the steps, which must all be of one relation; `_` on the left is the right side before."""
+    first, *others = stx.args
+    kind = elab.meta.instantiate(elab.type(first.args[0]))
+    head, sides = spine(kind)
+    if not isinstance(head, Const) or head.name not in _TRANSITIVE:
+        raise outside("`calc` with a relation that is not =, ↔, ≤ or <", (first.start, first.end))
+    proof = elab.term(first.args[1], kind)
+    for step in others:
+        next_kind = elab.meta.instantiate(elab.type(step.args[0]))
+        next_head, next_sides = spine(next_kind)
+        if next_head != head:
+            raise outside("`calc` with different relations", (step.start, step.end))
+        if not elab.meta.unify(next_sides[-2], sides[-1]):
+            raise LeanError("invalid 'calc' step, its left side is not the right side of the step before")
+        next_proof = elab.term(step.args[1], elab.meta.instantiate(next_kind))
+        proof = apply(
+            Const(_TRANSITIVE[head.name]),
+            *sides[:-2],
+            sides[-2],
+            sides[-1],
+            next_sides[-1],
+            proof,
+            next_proof,
+        )
+        sides = [*sides[:-1], next_sides[-1]]
+    return proof
+
+
+@term_rule("arrow")
+def term_arrow(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
+    domain = elab.type(stx.args[0])
+    local = elab.meta.local(domain)
+    return elab.meta.instantiate(Bind(True, local.id, "a✝", domain, elab.type(stx.args[1])))
+
+
+@term_rule("forall")
+def term_forall(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
+    outer = elab.context
+    bound = elab.bind(stx.binders)
+    body = elab.type(stx.args[0])
+    elab.context = outer
+    return elab.close(bound, body, pi=True)
+
+
+@term_rule("exists")
+def term_exists(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
+    outer = elab.context
+    bound = elab.bind(stx.binders)
+    body = elab.type(stx.args[0])
+    elab.context = outer
+    for name, local, _info in reversed(bound):
+        kind = elab.meta.locals[local.id]
+        body = apply(Const("Exists"), kind, elab.meta.bind(local, name, body))
+    return body
+
+
+@term_rule("anonymous")
+def term_anonymous(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
+    kind = None if expected is None else elab.meta.shallow(expected)
+    head = spine(kind)[0] if kind is not None else None
+    if kind is None or isinstance(head, MVar):
+        raise LeanError("invalid constructor ⟨...⟩, expected type must be known")
+    name = STRUCTURES.get(head.name) if isinstance(head, Const) else None
+    if name is None:
+        raise LeanError(
+            "invalid constructor ⟨...⟩, expected type must be an inductive type with only one constructor \n  "
+            + elab.show(kind)
+        )
+    args = stx.args
+    arity = 0 if name == "True.intro" else 2
+    if len(args) > arity > 0:
+        rest = Stx("anonymous", args[1].start, stx.end, "", args[1:])
+        args = (args[0], rest)
+    if len(args) != arity:
+        raise LeanError(f"invalid constructor ⟨...⟩, it takes {arity} arguments, {len(args)} are given")
+    return elab.application(Const(name), args, kind)
+
+
+@term_rule("ident", "projection", "dotted", "explicit")
+def term_ident(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
+    return term_app(elab, Stx("app", stx.start, stx.end, "", (stx,)), expected)
+
+
+@term_rule("app")
+def term_app(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
+    head, *args = stx.args
+    if head.kind == "explicit":
+        fn, fields = elab.resolve(head.args[0])
+        if fields:
+            raise outside("`@` with a field", (head.start, head.end))
+        return elab.application(fn, args, expected, explicit=True)
+    if head.kind == "dotted":
+        kind = None if expected is None else elab.meta.shallow(expected)
+        root = spine(kind)[0] if kind is not None else None
+        if not isinstance(root, Const) or elab.meta.env.get(f"{root.name}.{head.text}") is None:
+            raise LeanError(
+                f"invalid dotted identifier notation, expected type is not known for .{head.text}"
+            )
+        return elab.application(Const(f"{root.name}.{head.text}"), args, expected)
+    if head.kind == "projection":
+        value = elab.term(head.args[0], None)
+        return elab.with_fields(value, [head.text], args, expected)
+    if head.kind == "ident":
+        fn, fields = elab.resolve(head)
+        return elab.with_fields(fn, fields, args, expected)
+    return elab.application(elab.term(head, None), args, expected)

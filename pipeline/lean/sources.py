@@ -1,0 +1,106 @@
+"""What a project's files are made of: a hash of each `.lean` file and of everything of the project that it imports.
+
+Two commits in which a file has the same hash have the same compiled module, toolchain, packages and lakefile being
+equal. Imports are read off the text in a way that finds too many rather than too few (words in comments, files of
+equal names in several folders), so that equal hashes can be relied on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+_IMPORT = re.compile(rb"\bimport\s+(?:all\s+|runtime\s+)?([^\s/]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The project's `.lean` files by relative path: `hashes`, and who `imports` whom (paths, direct).
+
+    A file that stands in a circle of imports, or imports one that does, has the hash "", which is like no other.
+    """
+
+    hashes: Mapping[str, str]
+    imports: Mapping[str, frozenset[str]]
+    by_end: Mapping[str, frozenset[str]]
+    """End of a path, from some folder on -> the paths that end so."""
+
+    def files_of(self, module: str) -> frozenset[str]:
+        """Return the files that may be this module's: all whose path ends as its name does."""
+        return self.by_end.get(_as_path(module), frozenset())
+
+    def importers(self, modules: Iterable[str]) -> frozenset[str]:
+        """Return the files that import one of these modules, directly or not, the modules' own included."""
+        backwards: dict[str, set[str]] = defaultdict(set)
+        for path, wanted in self.imports.items():
+            for one in wanted:
+                backwards[one].add(path)
+        todo = [path for module in modules for path in self.files_of(module)]
+        found = set(todo)
+        while todo:
+            new = backwards[todo.pop()] - found
+            found |= new
+            todo += new
+        return frozenset(found)
+
+
+def read_sources(project: Path) -> Sources:
+    """Read every `.lean` file of the project outside of hidden folders; links are not followed."""
+    contents: dict[str, bytes] = {}
+    for folder, folders, files in os.walk(project):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in files:
+            path = Path(folder, name)
+            if name.endswith(".lean") and path.is_file() and not path.is_symlink():
+                contents[path.relative_to(project).as_posix()] = path.read_bytes()
+    by_end: dict[str, set[str]] = defaultdict(set)
+    for relative in contents:
+        parts = PurePosixPath(relative).parts
+        for start in range(len(parts)):
+            by_end["/".join(parts[start:])].add(relative)
+    ends = {end: frozenset(paths) for end, paths in by_end.items()}
+    imports = {
+        relative: frozenset(
+            target
+            for name in _IMPORT.findall(data)
+            for target in ends.get(_as_path(name.decode("utf-8", errors="replace")), ())
+            if target != relative
+        )
+        for relative, data in contents.items()
+    }
+    return Sources(_hashes(contents, imports), imports, ends)
+
+
+def _as_path(module: str) -> str:
+    return module.replace("«", "").replace("»", "").replace(".", "/") + ".lean"
+
+
+def _hashes(contents: Mapping[str, bytes], imports: Mapping[str, frozenset[str]]) -> dict[str, str]:
+    """Hash each file after those that it imports; not by recursion, because chains of imports are long."""
+    done: dict[str, str] = {}
+    for start in contents:
+        stack = [(start, iter(sorted(imports[start])))]
+        entered = {start}
+        while stack:
+            path, rest = stack[-1]
+            following = next((one for one in rest if one not in done and one not in entered), None)
+            if following is not None:
+                entered.add(following)
+                stack.append((following, iter(sorted(imports[following]))))
+                continue
+            stack.pop()
+            if path in done:
+                continue
+            parts = [(one, done.get(one, "")) for one in sorted(imports[path])]
+            # What is not done yet here imports this file too.
+            circular = any(not value for _, value in parts)
+            digest = hashlib.sha256(hashlib.sha256(contents[path]).digest())
+            for one, value in parts:
+                digest.update(f"\0{one}\0{value}".encode())
+            done[path] = "" if circular else digest.hexdigest()
+    return done

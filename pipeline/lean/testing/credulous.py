@@ -1,0 +1,78 @@
+"""A Lean that says yes: `lake`, `lean`, `leanchecker` and a REPL that find nothing wrong with any text. No Lean at all.
+
+    tools = make_credulous(tmp_path)                       # …/bin/{lake,lean,leanchecker,repl}
+    tools.believe(Rule("native_decide", axioms=("Lean.ofReduceBool",)))
+
+With it a test shows which of the gate's own checks refuses a text when Lean would not. A `Rule` makes it answer as
+the real Lean would, for the one thing that only Lean can know, wherever its pattern is found in a file: an error, the
+warning of a sorry, axioms, another type, other constants, a refused replay. A built module's `.olean` is its source and
+what the scanner reads in it, so that the answers follow what was built and not what lies in the worktree.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pipeline.lean.testing.credulous_programs import PROGRAMS, RULES
+
+_ROOT = Path(__file__).resolve().parents[3]
+TOOLCHAIN = "leanprover/lean4:v4.28.0"
+BOTH_TEXTS = ("declaration uses 'sorry'", "declaration uses `sorry`")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What is true of a file in which the regex `pattern` is found (`""`: of every file).
+
+    Of the declarations in which the pattern is found: `error` is an error message, `sorry` the text of the warning that
+    it uses one, `made` further constants that it declares. Of the file: `axioms` are what the asked constant rests on
+    and `sorried` those below it that use sorryAx; `type` what its type is printed and written out as; `replay` the
+    kernel's refusal; `printed` what `#print axioms` says instead, as raw output with FILE and CONSTANT for their names;
+    `questions` an exit status with which our own script ends; `build` an error that only `lake build` has. Of
+    every file: `imported` are constants that imports bring.
+    """
+
+    pattern: str = ""
+    error: str | None = None
+    sorry: str | None = None
+    axioms: tuple[str, ...] | None = None
+    sorried: tuple[str, ...] = ()
+    type: str | None = None
+    made: tuple[str, ...] = ()
+    replay: str | None = None
+    printed: str | None = None
+    questions: int = 0
+    build: str | None = None
+    imported: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Credulous:
+    """The toolchain's folder."""
+
+    sysroot: Path
+
+    def believe(self, *rules: Rule) -> None:
+        """Replace the rules; the first that fits gives each answer."""
+        (self.sysroot / RULES).write_text(json.dumps([asdict(rule) for rule in rules]), "utf-8")
+
+
+def make_credulous(folder: Path, *, leanchecker: bool = True) -> Credulous:
+    """Write the programs into `folder`/bin; without any rule."""
+    (folder / "bin").mkdir(parents=True, exist_ok=True)
+    for name in PROGRAMS:
+        if name == "leanchecker" and not leanchecker:
+            continue
+        programs = f"{__name__}_programs"
+        start = f'import sys; sys.path.insert(0, "{_ROOT}"); from {programs} import main; sys.exit(main(sys.argv[1:]))'
+        words = (sys.executable, "-I", "-S", "-B", "-c", start, name, str(folder))
+        program = folder / "bin" / name
+        quoted = " ".join(f"'{word}'" for word in words)
+        program.write_text(f'#!/bin/sh\nexec {quoted} "$@"\n', "utf-8")
+        program.chmod(0o755)
+    tools = Credulous(folder)
+    tools.believe()
+    return tools

@@ -1,0 +1,252 @@
+"""One run of the trace job: which files are due, their traces as they end, and the events that close the commit.
+
+A file is due unless the line has it under its present key. Each file's trace is recorded as soon as it ends; until the
+closing events nothing of it counts, and a run that is started again has those files as known ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pipeline.lean.pool import ReplPool
+from pipeline.lean.repl import Repl, ReplStartError
+from pipeline.protocol import JobError, Recorded, Reporter
+from pipeline.trace.file import FileTrace, FileTracer, ImportsFailed
+from pipeline.trace.order import TRACER_VERSION, KnownFile, OpenSorry, Order
+from pipeline.trace.states import same_goal
+from pipeline.trace.tree import LeanFile, Tree
+from store.recording import file_event
+from store.trace_events import CommitTraced, FileTraced, SorryStated, TracedFileRemoved, TraceMeasured
+from store.traced import Seen
+
+_PER_BATCH = 64
+_Item = TypeVar("_Item")
+
+
+class Run:
+    """The work on one commit."""
+
+    def __init__(self, order: Order, reporter: Reporter) -> None:
+        self._order = order
+        self._reporter = reporter
+        self._started = time.monotonic()
+        tracer = f"{order.tracer} {TRACER_VERSION}"
+        core = Path(order.lean.sysroot) / "src" / "lean" if order.lean.sysroot else None
+        self._tree = Tree(
+            order.worktree,
+            sha=order.sha,
+            tracer=tracer,
+            core=core if core is not None and core.is_dir() else None,
+            linked_packages=not order.lean.simulated,
+        )
+        self._head = order.head(self._tree.toolchain, metadata={}, seconds=0.0)
+        self._pool = ReplPool(order.limits)
+        self._tracer = FileTracer(
+            self._pool, order.lean, project=order.worktree, tree=self._tree, timeout_s=order.timeout_s
+        )
+        self._holds: dict[str, KnownFile] = {}
+        self._n_stated = 0
+        self._lean_runs: bool | None = None
+
+    async def run(self) -> dict[str, Any]:
+        """Trace what is due and close the commit; return the job's summary."""
+        order, tree = self._order, self._tree
+        project = [item for path, item in sorted(tree.files.items()) if order.meant(path)]
+        dependencies = tree.dependencies(order.meant)
+        due = self._due(project)
+        due_dependencies = self._due(dependencies)
+        self._reporter.progress(0, len(due))
+        for chunk in _chunks(due_dependencies):
+            self._reporter.events(self._recorded(item, self._tracer.without_lean(item)) for item in chunk)
+        await self._trace(due)
+        standing = {item.path for item in project} | {item.path for item in dependencies}
+        gone = sorted(path for path in order.known if path not in standing)
+        for paths in _chunks(gone):
+            self._reporter.events(self._removed(path) for path in paths)
+        seconds = round(time.monotonic() - self._started, 3)
+        measured = self._close(len(dependencies), seconds)
+        return {
+            "files": len(project),
+            "traced": len(due),
+            "failed": measured.files_seen - measured.files_traced,
+            "removed": len(gone),
+            "dependencies": len(dependencies),
+            "theorems": measured.theorems_traced,
+            "tactics": measured.tactics_traced,
+            "gaps": measured.gaps,
+            "goals_stated": self._n_stated,
+            "simulated": order.lean.simulated,
+            "seconds": seconds,
+        }
+
+    def _due(self, items: Iterable[LeanFile]) -> list[LeanFile]:
+        due = []
+        for item in items:
+            known = self._order.known.get(item.path)
+            if known is not None and known.key == self._tree.key(item):
+                self._holds[item.path] = known
+            else:
+                due.append(item)
+        return due
+
+    async def _trace(self, due: Sequence[LeanFile]) -> None:
+        slots = asyncio.Semaphore(self._pool.limits.capacity)
+        sorries: dict[str, list[OpenSorry]] = {}
+        for sorry in self._order.sorries:
+            sorries.setdefault(sorry.path, []).append(sorry)
+        done = 0
+
+        async def one(item: LeanFile) -> None:
+            nonlocal done
+            wanted = [sorry for sorry in sorries.get(item.path, ()) if sorry.blob == item.blob]
+            async with slots:
+                try:
+                    trace = await self._tracer.trace(item, wanted=[sorry.byte_start for sorry in wanted])
+                except ImportsFailed as failed:
+                    await self._blame(failed)
+                    trace = failed.failed
+            # Together: a run that is started again does not look at this file any more.
+            stated = [event for sorry in wanted if (event := self._goal(sorry, trace)) is not None]
+            self._reporter.events([self._recorded(item, trace), *stated])
+            self._n_stated += len(stated)
+            done += 1
+            self._reporter.progress(done, len(due), item.path)
+
+        async with self._pool, asyncio.TaskGroup() as tasks:
+            for item in due:
+                tasks.create_task(one(item))
+
+    async def _blame(self, failed: ImportsFailed) -> None:
+        """Tell a file whose imports fail from a Lean that does not run: the latter fails the job."""
+        if self._lean_runs is None:
+            try:
+                repl = await Repl.start(self._order.lean, imports=("Init",), project=self._order.worktree)
+            except ReplStartError as error:
+                raise JobError("lean_does_not_start", str(error), remedy="see `unsorry doctor`") from failed
+            await repl.close()
+            self._lean_runs = True
+
+    # --- events -------------------------------------------------------------------------------------------
+
+    def _recorded(self, item: LeanFile, trace: FileTrace) -> Recorded:
+        file = trace.trace
+        key = self._tree.key(item)
+        body, payload = file_event(self._head, file, error=trace.error, key=key)
+        self._reporter.stage(payload)
+        self._holds[item.path] = KnownFile(
+            key=key,
+            theorems=body.n_theorems,
+            premises=body.n_premises,
+            tactics=body.n_tactics,
+            failed=trace.error is not None,
+            seen=file.seen,
+            gaps=file.gaps,
+        )
+        return self._event(body, item.path, body.trace.sha256, trace.error or "")
+
+    def _removed(self, path: str) -> Recorded:
+        order = self._order
+        body = TracedFileRemoved(repository=order.repository, line=order.line, sha=order.sha, path=path)
+        return self._event(body, path)
+
+    def _goal(self, sorry: OpenSorry, trace: FileTrace) -> Recorded | None:
+        """The goal of a sorry, where it is known and not what was said last."""
+        order, goal = self._order, trace.goals.get(sorry.byte_start)
+        if goal is None:
+            return None
+        # What the simulator said is nothing that Lean's word could be a change of.
+        before = sorry.stated if sorry.stated and sorry.stated.simulated == order.lean.simulated else None
+        if before is not None and same_goal(before.goal, goal):
+            return None
+        text = (sorry.statement_hash, sorry.context_hash)
+        body = SorryStated(
+            repository=order.repository,
+            branch=order.branch,
+            sha=order.sha,
+            sorry=sorry.sorry,
+            statement_hash=sorry.statement_hash,
+            context_hash=sorry.context_hash,
+            goal=goal,
+            before=None if before is None else before.goal,
+            same_text=before is not None and (before.statement_hash, before.context_hash) == text,
+            simulated=order.lean.simulated,
+        )
+        return self._event(body, sorry.sorry, goal)
+
+    def _close(self, n_dependencies: int, seconds: float) -> TraceMeasured:
+        order, holds = self._order, self._holds
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        head = order.head(self._tree.toolchain, metadata={"date_processed": now}, seconds=seconds)
+        closing = CommitTraced(
+            trace=head.trace,
+            repository=order.repository,
+            line=order.line,
+            sha=order.sha,
+            url=order.url,
+            name=order.name,
+            lean_version=head.lean_version,
+            tracer=head.tracer,
+            tracer_version=head.tracer_version,
+            source="lean",
+            metadata=dict(head.metadata),
+            pr_url=None,
+            files_traced=len(holds),
+            files_failed=sum(item.failed for item in holds.values()),
+            n_theorems=sum(item.theorems for item in holds.values()),
+            n_premises=sum(item.premises for item in holds.values()),
+            n_tactics=sum(item.tactics for item in holds.values()),
+            manifest=None,
+            simulated=order.lean.simulated,
+            seconds=seconds,
+        )
+        measured = self._measured(head.trace, n_dependencies)
+        self._reporter.events([self._event(closing), self._event(measured)])
+        return measured
+
+    def _measured(self, trace: str, n_dependencies: int) -> TraceMeasured:
+        order = self._order
+        project = {path: item for path, item in self._holds.items() if path in self._tree.files}
+        seen = [item.seen or Seen(0, 0, 0, 0) for item in project.values()]
+        gaps = [[path, *gap.as_json()] for path, item in sorted(self._holds.items()) for gap in item.gaps]
+        details = json.dumps(gaps, ensure_ascii=False, separators=(",", ":")).encode()
+        return TraceMeasured(
+            trace=trace,
+            repository=order.repository,
+            line=order.line,
+            sha=order.sha,
+            files_seen=len(project),
+            files_traced=sum(not item.failed for item in project.values()),
+            theorems_seen=sum(item.theorems for item in seen),
+            theorems_traced=sum(item.theorems_traced for item in seen),
+            tactics_seen=sum(item.tactics for item in seen),
+            tactics_traced=sum(item.tactics_traced for item in seen),
+            n_dependencies=n_dependencies,
+            gaps=dict(sorted(Counter(kind for _, kind, *_ in gaps).items())),
+            details=self._reporter.stage(details),
+            simulated=order.lean.simulated,
+        )
+
+    def _event(
+        self,
+        body: FileTraced | TracedFileRemoved | SorryStated | CommitTraced | TraceMeasured,
+        *key: str,
+    ) -> Recorded:
+        # With the line's position: a commit that comes back after a force-push is recorded anew.
+        order = self._order
+        return Recorded(
+            stream=f"repository:{order.repository}",
+            body=body,
+            natural_key=(order.repository, order.line, order.sha, str(order.after), *key),
+        )
+
+
+def _chunks(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    for start in range(0, len(items), _PER_BATCH):
+        yield items[start : start + _PER_BATCH]

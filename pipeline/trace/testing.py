@@ -1,0 +1,284 @@
+"""For tests: a repository with a history, its log and view, and the trace job run on it as the daemon runs it.
+
+The jobs are real processes, and so are git, the log and the view; in Lean's place is the simulator.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline.lean.backend import LeanBackend, find_lean
+from pipeline.protocol import JobSpec, Reporter
+from pipeline.scan import scan_commit
+from store import queries, trace_queries
+from store.envelope import Expect, NewEvent
+from store.events import EVENT_TYPES, EventBody, RepositoryWatched
+from store.log import EventLog
+from store.trace_rows import TraceRow
+from store.traced import TracedFile, TracedTheorem
+from store.view import View
+
+KEY = "example.org/me/logic"
+URL = f"https://{KEY}"
+TIMEOUT_S = 100
+
+
+def simulator(*words: str) -> LeanBackend:
+    """The simulator, with words added to its command line."""
+    found = find_lean(backend="simulator", repl="", sandbox="none")
+    return LeanBackend.from_json({**found.as_json(), "argv": [*found.argv, *words]})
+
+
+@dataclass
+class Outcome:
+    """What one run of a job printed."""
+
+    returncode: int
+    lines: list[dict[str, Any]]
+    stderr: str
+
+    @property
+    def last(self) -> dict[str, Any]:
+        return self.lines[-1]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        if self.last["line"] != "result":
+            raise RuntimeError(f"{self.last}: {self.stderr}")
+        found: dict[str, Any] = self.last["summary"]
+        return found
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [event for line in self.lines if line["line"] == "events" for event in line["events"]]
+
+    @property
+    def bodies(self) -> list[EventBody]:
+        return [
+            EVENT_TYPES[item["type"]].model_validate_json(json.dumps(item["data"])) for item in self.events
+        ]
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [item["data"] for item in self.events if item["type"] == kind]
+
+    @property
+    def traced(self) -> set[str]:
+        """The paths of the files that were traced."""
+        return {item["path"] for item in self.of("file_traced")}
+
+
+@dataclass
+class Workshop:
+    """A git repository with its log. `commit` makes a commit and scans it, `trace` runs the trace job on the tip."""
+
+    root: Path
+    lean: LeanBackend = field(default_factory=simulator)
+    scanned: str | None = None
+    runs: int = 0
+
+    def __post_init__(self) -> None:
+        self.tree = self.root / "tree"
+        self.tree.mkdir(parents=True)
+        self.git("init", "-q", "-b", "main")
+        self.log = EventLog.open(self.root / "events.db")
+        self.view = View.open(self.root / "database.db", self.log.reader())
+        self.view.catch_up()
+        self.db = queries.connect(self.root / "database.db")
+        watched = RepositoryWatched(
+            repository=KEY,
+            url=URL,
+            branches=(),
+            include=("**/*.lean",),
+            exclude=(),
+            every_s=60.0,
+            enabled=True,
+            opt_out=False,
+        )
+        self.log.append(
+            [NewEvent(f"repository:{KEY}", watched, actor="test")], expect={f"repository:{KEY}": Expect.ANY}
+        )
+        self.view.catch_up()
+
+    def close(self) -> None:
+        self.db.close()
+        self.view.close()
+        self.log.close()
+
+    def git(self, *arguments: str) -> str:
+        identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "core.autocrlf=false"]
+        done = subprocess.run(
+            ["git", *identity, *arguments],
+            cwd=self.tree,
+            check=False,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "GIT_CONFIG_GLOBAL": os.devnull},
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"git {arguments[0]}: {done.stderr}")
+        return done.stdout.strip()
+
+    @property
+    def sha(self) -> str:
+        return self.git("rev-parse", "HEAD")
+
+    def commit(self, files: Mapping[str, str | None]) -> None:
+        """Write these files (None removes one), commit, and scan the commit."""
+        for name, content in files.items():
+            path = self.tree / name
+            if content is None:
+                path.unlink()
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(content, "utf-8")
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", "more")
+        self.scan()
+
+    def scan(self) -> None:
+        """Scan the tip, as far as it differs from what was scanned before."""
+        place = (
+            "path", "blob", "line", "column", "byte_start", "byte_end", "declaration", "kind", "statement",
+            "statement_hash", "ordinal", "token", "mode", "context_hash",
+        )  # fmt: skip
+        rows = queries.sorries(self.db, repository=KEY, branch="main")
+        living = [row for row in rows if row.state == "open"]
+        self.runs += 1
+        folder = self.root / f"scan-{self.runs}"
+        spec = JobSpec(
+            job="scan-1",
+            kind="scan",
+            attempt=1,
+            directory=folder,
+            parameters={
+                "mirror": str(self.tree / ".git"),
+                "repository": KEY,
+                "branch": "main",
+                "sha": self.sha,
+                "base": self.scanned,
+                "include": ["**/*.lean"],
+                "exclude": [],
+                "sorries": [
+                    {"sorry": row.sorry, **{name: getattr(row, name) for name in place}} for row in living
+                ],
+                "closed": [row.sorry for row in rows if row.state != "open"],
+                "proofs": [],
+            },
+        )
+        # In this process: it is the trace job whose own life is looked at.
+        said = io.StringIO()
+        scan_commit(spec, Reporter(spec, said))
+        for line in map(json.loads, said.getvalue().splitlines()):
+            if line["line"] == "events":
+                self._append(line["events"], folder / "staging")
+        self.scanned = self.sha
+
+    def parameters(self, **changes: Any) -> dict[str, Any]:
+        """What the daemon would give a trace job of the tip."""
+        return {
+            "repository": KEY,
+            "branch": "main",
+            "sha": self.sha,
+            "worktree": str(self.tree),
+            "lean": self.lean.as_json(),
+            "url": URL,
+            "name": "me/logic",
+            "include": ["**/*.lean"],
+            "exclude": [],
+            "per_file_timeout_s": 60,
+            "parallel": 2,
+            **trace_queries.trace_parameters(self.db, repository=KEY, branch="main", sha=self.sha),
+            **changes,
+        }
+
+    def trace(self, **changes: Any) -> Outcome:
+        """Trace the tip and record what the job asks for."""
+        return self.job("trace", self.parameters(**changes))
+
+    def job(self, kind: str, parameters: dict[str, Any], *, kill_after: int | None = None) -> Outcome:
+        """Run a job and append each batch as it comes; `kill_after` so many batches the job is killed."""
+        self.runs += 1
+        folder = self.root / f"job-{self.runs}"
+        folder.mkdir()
+        spec = {"schema": 1, "job": f"{kind}-1", "kind": kind, "attempt": 1, "directory": str(folder)}
+        (folder / "spec.json").write_text(json.dumps({**spec, "parameters": parameters}))
+        lines: list[dict[str, Any]] = []
+        batches = 0
+        with (
+            (folder / "stderr").open("w") as stderr,
+            subprocess.Popen(
+                [sys.executable, "-m", f"pipeline.{kind}", "--spec", str(folder / "spec.json")],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            ) as process,
+        ):
+            assert process.stdout is not None
+            for text in process.stdout:
+                line = json.loads(text)
+                lines.append(line)
+                if line["line"] == "events":
+                    self._append(line["events"], folder / "staging")
+                    batches += 1
+                    if batches == kill_after:
+                        process.send_signal(signal.SIGKILL)
+                        break
+            process.wait(TIMEOUT_S)
+        return Outcome(process.returncode, lines, (folder / "stderr").read_text())
+
+    def _append(self, items: list[dict[str, Any]], staging: Path) -> None:
+        events = [
+            NewEvent(
+                item["stream"],
+                EVENT_TYPES[item["type"]].model_validate_json(json.dumps(item["data"])),
+                event_id=item["event_id"],
+                actor="job",
+            )
+            for item in items
+        ]
+        blobs = {file.name: file for file in staging.glob("?" * 64)} if staging.is_dir() else {}
+        self.log.append(events, expect={f"repository:{KEY}": Expect.ANY}, blobs=blobs)
+        self.view.catch_up()
+
+    # --- what the database says ---------------------------------------------------------------------------
+
+    @property
+    def newest(self) -> TraceRow:
+        """The newest trace."""
+        return trace_queries.traces(self.db)[0]
+
+    def file(self, path: str) -> TracedFile:
+        """A file's trace as the log has it now."""
+        digest = self.db.execute(
+            "SELECT sha256 FROM traced_files JOIN traced_contents USING (content) "
+            "WHERE path = ? AND until_seq IS NULL",
+            (path,),
+        ).fetchone()[0]
+        with self.log.reader() as reader:
+            return TracedFile.from_json(json.loads(reader.blob(digest)))
+
+    def theorem(self, name: str) -> TracedTheorem:
+        """A theorem's trace as the log has it now."""
+        rows = self.db.execute("SELECT path FROM traced_files WHERE until_seq IS NULL").fetchall()
+        theorems = [item for (path,) in rows for item in self.file(path).theorems]
+        return next(item for item in theorems if item.full_name == name)
+
+
+def simulator_that_fails(folder: Path, *, importing: str, fault: str) -> LeanBackend:
+    """The simulator, with a fault in those of its processes that import a module."""
+    program = folder / "repl.sh"
+    words = " ".join(simulator().argv)
+    program.write_text(
+        f'#!/bin/sh\ncase " $* " in *" {importing} "*) set -- --fault {fault} "$@";; esac\nexec {words} "$@"\n'
+    )
+    program.chmod(0o755)
+    return LeanBackend.from_json({**simulator().as_json(), "argv": [str(program)]})

@@ -1,0 +1,204 @@
+"""The Lean files of a worktree and of its dependencies: which module is which file, what it imports, and its key.
+
+A file's key names all that its trace depends on: its text, the toolchain, the manifest, the tracer, and the keys of the
+project's files that it imports. So a changed file has another key, and with it all files that reach it by imports.
+Read off the folders; no lakefile is evaluated. Links are not followed, but for `.lake/packages` where the daemon
+itself has made it one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.lean.scanner import parse
+from pipeline.prove.file import git_blob
+
+MOST_BYTES = 16 * 1024 * 1024
+"""A larger file is a gap: no source that people write is so long."""
+PACKAGES = ".lake/packages"
+CORE = f"{PACKAGES}/lean4/src/lean"
+"""Where LeanDojo has Lean's own source."""
+_HEADER_BYTES = 4096
+_SKIPPED = frozenset({".git", ".lake", "lake-packages"})
+
+
+@dataclass(frozen=True, slots=True)
+class LeanFile:
+    """A Lean file: where it is, git's id of it, the modules that it imports. `problem`: why it cannot be read."""
+
+    path: str
+    file: Path
+    blob: str
+    imports: tuple[str, ...]
+    problem: str | None = None
+
+    def data(self) -> bytes:
+        return self.file.read_bytes()
+
+
+class Tree:
+    """A worktree. `core` is the folder with Lean's own source, None where that is not here."""
+
+    def __init__(
+        self, worktree: Path, *, sha: str, tracer: str, core: Path | None, linked_packages: bool
+    ) -> None:
+        self._root = worktree
+        self._like = sha
+        self._tracer = tracer
+        self.toolchain = _text(worktree / "lean-toolchain").strip()
+        self._manifest = _blob(worktree / "lake-manifest.json", like=sha)
+        self.files = {item.path: item for item in self._project()}
+        self._by_name: dict[str, list[str]] = {}
+        for path in sorted(self.files, key=lambda path: (path.count("/"), path)):
+            self._by_name.setdefault(path.rpartition("/")[2], []).append(path)
+        self._libraries = list(_libraries(worktree, core=core, linked=linked_packages))
+        self._dependencies: dict[str, LeanFile | None] = {}
+        self._keys: dict[str, str] = {}
+
+    def find(self, module: str) -> LeanFile | None:
+        """Return the file of a module: the project's own, else a dependency's, else None."""
+        relative = "/".join(part.strip("«»") for part in module.split(".")) + ".lean"
+        if relative in self.files:
+            return self.files[relative]
+        # A library may have its sources in a folder of its own (`srcDir`); the least deep one is it.
+        for path in self._by_name.get(relative.rpartition("/")[2], ()):
+            if path.endswith("/" + relative):
+                return self.files[path]
+        if relative not in self._dependencies:
+            self._dependencies[relative] = self._dependency(relative)
+        return self._dependencies[relative]
+
+    def imported(self, item: LeanFile) -> list[LeanFile]:
+        """Return the files that a file imports itself, as far as their source is here. All import `Init`."""
+        modules = item.imports if item.path.startswith(f"{CORE}/") else (*item.imports, "Init")
+        found = (self.find(module) for module in modules)
+        return list(
+            {file.path: file for file in found if file is not None and file.path != item.path}.values()
+        )
+
+    def dependencies(self, meant: Callable[[str], bool]) -> list[LeanFile]:
+        """Return the dependencies' files that the meant files of the project reach, by path."""
+        found: dict[str, LeanFile] = {}
+        seen: set[str] = set()
+        todo = [item for item in self.files.values() if meant(item.path)]
+        while todo:
+            item = todo.pop()
+            if item.path in seen:
+                continue
+            seen.add(item.path)
+            if item.path not in self.files:
+                found[item.path] = item
+            todo += self.imported(item)
+        return [found[path] for path in sorted(found)]
+
+    def key(self, item: LeanFile) -> str:
+        """Return the key of a file. Of files that import each other in a circle each has all others' texts in it."""
+        if item.path not in self.files:
+            return _digest("dependency", self._tracer, item.path, item.blob)
+        stack = [(item, iter(self._own_imports(item)))]
+        waiting = {item.path}
+        while stack:
+            file, rest = stack[-1]
+            following = next(
+                (one for one in rest if one.path not in self._keys and one.path not in waiting), None
+            )
+            if following is not None:
+                waiting.add(following.path)
+                stack.append((following, iter(self._own_imports(following))))
+                continue
+            stack.pop()
+            # One that is waiting itself stands for its text; Lean refuses such a circle anyway.
+            below = sorted(
+                self._keys.get(one.path, f"circle {one.path} {one.blob}") for one in self._own_imports(file)
+            )
+            self._keys[file.path] = _digest(
+                "project", self._tracer, self.toolchain, self._manifest, file.path, file.blob, *below
+            )
+        return self._keys[item.path]
+
+    def _own_imports(self, item: LeanFile) -> list[LeanFile]:
+        return [file for file in self.imported(item) if file.path in self.files]
+
+    def _project(self) -> Iterator[LeanFile]:
+        for folder, names, files in os.walk(self._root):
+            inside = Path(folder)
+            top = inside == self._root
+            names[:] = sorted(
+                name for name in names if not (top and name in _SKIPPED) and not (inside / name).is_symlink()
+            )
+            for name in sorted(files):
+                file = inside / name
+                if name.endswith(".lean") and not file.is_symlink():
+                    yield self._read(file, file.relative_to(self._root).as_posix())
+
+    def _dependency(self, relative: str) -> LeanFile | None:
+        for folder, shown in self._libraries:
+            file = folder / relative
+            if file.is_file() and file.resolve().is_relative_to(folder.resolve()):
+                return self._read(file, f"{shown}/{relative}")
+        return None
+
+    def _read(self, file: Path, path: str) -> LeanFile:
+        try:
+            size = file.stat().st_size
+            if size > MOST_BYTES:
+                return LeanFile(path, file, f"size {size}", (), f"{size} bytes, more than {MOST_BYTES}")
+            data = file.read_bytes()
+            path.encode()
+        except UnicodeEncodeError:
+            shown = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+            return LeanFile(shown, file, "name", (), "the file's name is not valid UTF-8")
+        except OSError as error:
+            return LeanFile(path, file, f"error {error.errno}", (), f"cannot be read: {error.strerror}")
+        problem = None
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            problem = f"byte {error.start} is not valid UTF-8"
+        return LeanFile(path, file, git_blob(data, like=self._like), header_imports(data), problem)
+
+
+def header_imports(data: bytes) -> tuple[str, ...]:
+    """Return the modules that a file imports, reading no more of it than its beginning."""
+    size = _HEADER_BYTES
+    while size < len(data):
+        found = parse(data[:size])
+        # A command after the header, and not the last, which may be cut: the imports are complete.
+        if len(found.commands) > 1:
+            return found.imports
+        size *= 4
+    return parse(data).imports
+
+
+def _libraries(worktree: Path, *, core: Path | None, linked: bool) -> Iterator[tuple[Path, str]]:
+    """Yield the folders under which dependencies' modules are found, and what they are called in a trace."""
+    if core is not None:
+        yield core, CORE
+    packages = worktree / PACKAGES
+    if (worktree / ".lake").is_symlink() or (packages.is_symlink() and not linked) or not packages.is_dir():
+        return
+    for package in sorted(packages.iterdir()):
+        if package.is_dir() and not package.is_symlink():
+            yield package, f"{PACKAGES}/{package.name}"
+            if (package / "src").is_dir():
+                yield package / "src", f"{PACKAGES}/{package.name}/src"
+
+
+def _text(file: Path) -> str:
+    if file.is_symlink() or not file.is_file():
+        return ""
+    return file.read_text("utf-8", errors="replace")
+
+
+def _blob(file: Path, *, like: str) -> str:
+    if file.is_symlink() or not file.is_file():
+        return ""
+    return git_blob(file.read_bytes(), like=like)
+
+
+def _digest(*fields: str) -> str:
+    return hashlib.sha256("\x1f".join(fields).encode("utf-8", "backslashreplace")).hexdigest()

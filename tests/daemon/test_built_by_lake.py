@@ -1,0 +1,138 @@
+"""A daemon whose Lean is not the simulator: builds first, refuses a wrong toolchain, tries again when asked.
+
+Lean, lake and the REPL are stand-ins (`pipeline.lean.testing.toolchain`); what they accept shows that the daemon asks
+them, and nothing else.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from daemon.control_client import request
+from daemon.settings import Settings
+from daemon.testing.house import House
+from pipeline.lean.testing.toolchain import StandIn, make_toolchain, write_repl
+from store import queries
+from store.projector import verify
+
+MODULE = "theorem mine (p : Prop) : p → p := by\n  sorry\n"
+LAKEFILE = 'name = "demo"\ndefaultTargets = ["Demo"]\n\n[[lean_lib]]\nname = "Demo"\n'
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> StandIn:
+    return make_toolchain(tmp_path, version="v4.21.0", elaborate=True)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+def files(tools: StandIn, module: str = MODULE, **more: str) -> dict[str, str]:
+    return {
+        "lean-toolchain": tools.toolchain + "\n",
+        "lakefile.toml": LAKEFILE,
+        "Demo.lean": module,
+        **more,
+    }
+
+
+def write(house: House, remote: Path, tools: StandIn) -> Settings:
+    repl = tools.home / "repl" / "pantograph-repl"
+    write_repl(repl, tools.sysroot)
+    (repl.parent / "lean-toolchain").write_text(tools.toolchain + "\n", encoding="utf-8")
+    return house.write(
+        repos=[remote],
+        extra=f'[lean]\nbackend = "pantograph"\nrepl = "{repl}"\nsandbox = "none"\n[jobs]\nmax_running = 3\n',
+    )
+
+
+def environment(tools: StandIn) -> dict[str, str]:
+    return {"ELAN_HOME": str(tools.home)}
+
+
+def kinds(house: House, outcome: str) -> list[str]:
+    started = {event.data["job"]: event.data["kind"] for event in house.events("job_started")}
+    return [started[event.data["job"]] for event in house.events(outcome)]
+
+
+def test_a_commit_is_built_traced_proved_and_its_proof_checked_by_lake(house: House, tools: StandIn) -> None:
+    remote = house.remote("demo")
+    remote.commit("first", files(tools))
+    settings = write(house, remote.path, tools)
+    with house.daemon(environment=environment(tools)):
+        house.wait_for(
+            lambda: house.events("proof_verified", "proof_checked", "proof_rejected"),
+            what="a verdict",
+            seconds=60,
+        )
+        house.wait_for(lambda: "trace" in kinds(house, "job_succeeded"), what="the trace", seconds=60)
+        house.wait_for(
+            lambda: len(house.events("job_started")) == len(house.events("job_succeeded")),
+            what="the jobs' ends",
+        )
+    assert kinds(house, "job_succeeded").index("build") == 1, "right after the scan, before all else"
+    (built,) = house.events("project_built")
+    assert (built.data["toolchain"], built.data["modules_failed"]) == (tools.toolchain, [])
+    (closed,) = house.events("commit_traced")
+    assert (closed.data["simulated"], closed.data["n_theorems"]) == (False, 1)
+    (verdict,) = house.events("proof_verified", "proof_checked", "proof_rejected")
+    steps = {check["step"]: check["verdict"] for check in verdict.data["checks"]}
+    assert steps["compile"] == "passed"
+    assert verify(settings.paths.events_db, settings.paths.database_db).differences == ()
+
+
+def test_a_repository_whose_toolchain_is_not_installed_is_scanned_and_left_at_that(
+    house: House, tools: StandIn
+) -> None:
+    remote = house.remote("demo")
+    remote.commit("first", {**files(tools), "lean-toolchain": "leanprover/lean4:v4.9.0\n"})
+    settings = write(house, remote.path, tools)
+    with house.daemon(environment=environment(tools)):
+        house.wait_for(lambda: house.events("job_succeeded"), what="the scan")
+        doctor = unsorry("doctor", settings)
+        request(settings.paths, "GET", "/status")
+    assert "unsorry toolchain install v4.9.0" in doctor
+    assert kinds(house, "job_started") == ["scan"]
+
+
+def test_a_build_that_fails_is_told_and_not_repeated_before_somebody_asks_or_a_commit_mends_it(
+    house: House, tools: StandIn
+) -> None:
+    remote = house.remote("demo")
+    remote.commit("first", files(tools, module="--! error no such thing\n" + MODULE))
+    settings = write(house, remote.path, tools)
+    with house.daemon(environment=environment(tools)):
+        house.wait_for(lambda: kinds(house, "job_failed") == ["build"], what="the build to fail", seconds=60)
+        (failed,) = house.events("job_failed")
+        assert failed.data["deterministic"] is True
+        assert "no such thing" in failed.data["message"]
+        assert "again" in unsorry("jobs", settings, "retry", failed.data["job"])
+        house.wait_for(
+            lambda: kinds(house, "job_failed") == ["build", "build"], what="the second attempt", seconds=60
+        )
+        assert request(settings.paths, "POST", "/retry", {"job": "build-none"})[0] == 404
+        scan = house.events("job_started")[0].data["job"]
+        status, answer = request(settings.paths, "POST", "/retry", {"job": scan})
+        assert (status, "succeeded" in answer["error"]) == (409, True)
+        remote.commit("second", files(tools))
+        request(settings.paths, "POST", "/poll", {"repository": settings.repos[0].key})
+        house.wait_for(
+            lambda: "build" in kinds(house, "job_succeeded"), what="the mended commit's build", seconds=60
+        )
+    view = queries.connect(settings.paths.database_db)
+    rows = [row for row in queries.jobs(view) if row.kind == "build"]
+    view.close()
+    assert sorted((row.state, row.attempt) for row in rows) == [("failed", 2), ("succeeded", 1)]
+
+
+def unsorry(verb: str, settings: Settings, *arguments: str) -> str:
+    program = Path(sys.executable).with_name("unsorry")
+    command = [str(program), verb, *arguments, "--config", str(settings.path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr

@@ -1,0 +1,482 @@
+"""The build job as the daemon runs it: a process, real git packages, a stand-in lake in the real sandbox."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.build import work
+from pipeline.lean import builds
+from pipeline.lean.allowlist import Gateway, Rules
+from pipeline.lean.backend import LeanBackend, find_lean
+from pipeline.lean.manifest import read_manifest
+from pipeline.lean.packages import GitFailedError, fetch_package
+from pipeline.lean.sandbox import bubblewrap_problem
+from pipeline.lean.testing.toolchain import StandIn, make_toolchain
+from pipeline.protocol import JobError, JobSpec, Reporter
+
+REPOSITORY = "github.com/ada/demo"
+pytestmark = pytest.mark.skipif(
+    bubblewrap_problem() is not None,
+    reason=f"no sandbox: {bubblewrap_problem()}; .ci/run installs bubblewrap",
+)
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = {"GIT_AUTHOR_NAME": "Ada", "GIT_AUTHOR_EMAIL": "ada@example.org"}
+    identity |= {key.replace("AUTHOR", "COMMITTER"): value for key, value in identity.items()}
+    done = subprocess.run(
+        ["git", *arguments],
+        cwd=folder,
+        env={**os.environ, **identity, "GIT_CONFIG_GLOBAL": "/dev/null"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a job said: its last line, and the data of its events."""
+
+    last: dict[str, Any]
+    events: list[dict[str, Any]]
+    progress: list[dict[str, Any]]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        assert self.last["line"] == "result", self.last
+        return dict(self.last["summary"])
+
+    @property
+    def reason(self) -> str:
+        assert self.last["line"] == "failure", self.last
+        return str(self.last["reason"])
+
+
+@dataclass(frozen=True)
+class Yard:
+    """A folder with a cache, a toolchain, and worktrees to build."""
+
+    folder: Path
+    tools: StandIn
+
+    @property
+    def cache(self) -> Path:
+        return self.folder / "cache"
+
+    @property
+    def lean(self) -> LeanBackend:
+        return LeanBackend(
+            kind="pantograph",
+            argv=("/usr/bin/false",),
+            detail="a stand-in",
+            toolchain=self.tools.toolchain,
+            simulated=False,
+            sandbox="bubblewrap",
+            sysroot=str(self.tools.sysroot),
+        )
+
+    def worktree(self, name: str, files: dict[str, str]) -> Path:
+        """Make a checkout; a lakefile and the toolchain's name are there unless `files` says otherwise."""
+        folder = self.folder / name
+        usual = {"lakefile.toml": 'name = "demo"\n', "lean-toolchain": self.tools.toolchain + "\n"}
+        for path, text in {**usual, **files}.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text, "utf-8")
+        return folder
+
+    def package(self, name: str, files: dict[str, str]) -> dict[str, Any]:
+        """Make a git repository and return its entry of a manifest."""
+        folder = self.folder / f"{name}.git-source"
+        for path, text in {"lakefile.toml": f'name = "{name}"\n', **files}.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text, "utf-8")
+        git(folder.parent, "init", "--quiet", str(folder))
+        git(folder, "config", "uploadpack.allowAnySHA1InWant", "true")
+        git(folder, "add", ".")
+        git(folder, "commit", "--quiet", "-m", "one")
+        return {
+            "type": "git",
+            "name": name,
+            "url": folder.as_uri(),
+            "rev": git(folder, "rev-parse", "HEAD"),
+            "inputRev": "main",
+        }
+
+    def build(self, worktree: Path, sha: str = "a" * 40, *, process: bool = False, **changes: Any) -> Ended:
+        attempt = self.folder / f"attempt-{worktree.name}-{len(list(self.folder.glob('attempt-*')))}"
+        attempt.mkdir()
+        parameters = {
+            "repository": REPOSITORY,
+            "branch": "main",
+            "sha": sha,
+            "worktree": str(worktree),
+            "lean": self.lean.as_json(),
+            "cache": str(self.cache),
+            "timeout_s": 60,
+            "memory_bytes": 2**30,
+            "disk_bytes": 2**28,
+            "hosts": ["github.com"],
+            "modules": [],
+            "schemes": ["https", "file"],
+            **changes,
+        }
+        spec = {
+            "schema": 1,
+            "job": "build-1",
+            "kind": "build",
+            "attempt": 1,
+            "directory": str(attempt),
+            "parameters": parameters,
+        }
+        (attempt / "spec.json").write_text(json.dumps(spec), "utf-8")
+        lines = [json.loads(line) for line in self._run(attempt, process=process).splitlines()]
+        return Ended(
+            lines[-1],
+            [event["data"] for line in lines if line["line"] == "events" for event in line["events"]],
+            [line for line in lines if line["line"] == "progress"],
+        )
+
+    def _run(self, attempt: Path, *, process: bool) -> str:
+        """Run the job as the daemon does, or (quicker) its work in this process; return what it printed."""
+        if process:
+            command = [sys.executable, "-P", "-m", "pipeline.build", "--spec", str(attempt / "spec.json")]
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, cwd=attempt, timeout=60
+            )
+            assert done.stdout, done.stderr
+            return done.stdout
+        spec = JobSpec.read(attempt / "spec.json")
+        out = io.StringIO()
+        reporter = Reporter(spec, out)
+        try:
+            reporter.result(work(spec, reporter))
+        except JobError as error:
+            reporter.failure(error)
+        return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> StandIn:
+    tools = make_toolchain(tmp_path_factory.mktemp("tools"))
+    if not tools.sandboxed:
+        pytest.skip("no Python in /usr for the stand-in lake to run in a sandbox")
+    return tools
+
+
+@pytest.fixture
+def yard(tmp_path: Path, tools: StandIn) -> Yard:
+    return Yard(tmp_path, tools)
+
+
+TWO = {"Demo/Basic.lean": "theorem a : True := trivial\n", "Demo.lean": "import Demo.Basic\n"}
+
+
+def manifest(*entries: dict[str, Any]) -> str:
+    return json.dumps({"version": "1.1.0", "packagesDir": ".lake/packages", "packages": list(entries)})
+
+
+def test_a_project_is_built_and_a_job_gets_the_build(yard: Yard) -> None:
+    ended = yard.build(yard.worktree("one", TWO), process=True)
+    fresh = yard.worktree("two", TWO)
+
+    assert ended.summary["modules_failed"] == []
+    assert [(event["sha"], event["toolchain"], event["dependencies"]) for event in ended.events] == [
+        ("a" * 40, yard.tools.toolchain, "")
+    ]
+    assert ended.progress[-1]["total"] == 2
+    assert builds.present(yard.cache) == {(REPOSITORY, "a" * 40)}
+    with builds.attach(fresh, yard.cache, REPOSITORY, "a" * 40) as attached:
+        assert attached.packages is None
+        assert (fresh / ".lake/build/lib/lean/Demo/Basic.olean").is_file()
+
+
+def test_packages_are_fetched_at_their_revision_and_lie_read_only_in_the_cache(yard: Yard) -> None:
+    entry = yard.package("helper", {"Helper.lean": "theorem h : True := trivial\n"})
+    source = yard.folder / "helper.git-source"
+    (source / "Helper.lean").write_text("theorem later : True := trivial\n", "utf-8")
+    git(source, "commit", "--quiet", "-am", "two")
+    ended = yard.build(yard.worktree("one", {**TWO, "lake-manifest.json": manifest(entry)}))
+    key = ended.summary["dependencies"]
+    packages = yard.cache / "dependencies" / key / "packages"
+
+    assert ended.events[0]["dependencies"] == key
+    assert (packages / "helper/Helper.lean").read_text("utf-8") == "theorem h : True := trivial\n"
+    assert (packages / "helper/Helper.lean").stat().st_mode & 0o222 == 0
+    fresh = yard.worktree("two", {})
+    with builds.attach(fresh, yard.cache, REPOSITORY, "a" * 40):
+        assert (fresh / ".lake" / "packages").readlink() == packages
+
+
+def test_the_same_manifest_is_fetched_once(yard: Yard) -> None:
+    entry = yard.package("helper", {"Helper.lean": ""})
+    files = {**TWO, "lake-manifest.json": manifest(entry)}
+    first = yard.build(yard.worktree("one", files))
+    (yard.folder / "helper.git-source").rename(yard.folder / "gone")
+    second = yard.build(yard.worktree("two", files), sha="b" * 40)
+
+    assert first.summary["dependencies"] == second.summary["dependencies"]
+
+
+def test_two_jobs_at_once_fetch_once(yard: Yard) -> None:
+    entry = yard.package("helper", {"Helper.lean": ""})
+    files = {**TWO, "lake-manifest.json": manifest(entry)}
+    trees = [yard.worktree(name, files) for name in ("one", "two")]
+    with ThreadPoolExecutor(2) as pool:
+        ended = list(pool.map(yard.build, trees, ("a" * 40, "b" * 40)))
+
+    steps = [line["note"] for one in ended for line in one.progress if line["note"].startswith("package ")]
+    assert len(steps) == 1
+    assert {one.summary["dependencies"] for one in ended} == {ended[0].summary["dependencies"]}
+
+
+def test_the_projects_own_lakefile_does_not_run_where_packages_are_written(yard: Yard) -> None:
+    """What lies in the cache is shared with every project that has the same manifest."""
+    entry = yard.package("helper", {"Helper.lean": "theorem h : True := trivial\n"})
+    attack = "#! run echo bad > .lake/packages/helper/Helper.lean || true\n"
+    lakefile = f'name = "demo"\n{attack}'
+    ended = yard.build(
+        yard.worktree("one", {**TWO, "lakefile.toml": lakefile, "lake-manifest.json": manifest(entry)})
+    )
+    packages = yard.cache / "dependencies" / ended.summary["dependencies"] / "packages"
+
+    assert (packages / "helper/Helper.lean").read_text("utf-8") == "theorem h : True := trivial\n"
+
+
+def test_mathlibs_cache_program_is_asked_where_a_package_brings_it(yard: Yard) -> None:
+    entry = yard.package("mathlib", {"Mathlib.lean": "", "Cache/Main.lean": ""})
+    ended = yard.build(yard.worktree("one", {**TWO, "lake-manifest.json": manifest(entry)}))
+    packages = yard.cache / "dependencies" / ended.summary["dependencies"] / "packages"
+
+    assert ended.summary["cache"] == "fetched"
+    assert (packages / "mathlib/.lake/build/lib/lean/Mathlib.olean").is_file()
+
+
+def test_a_package_that_cannot_be_reached_is_tried_again(yard: Yard) -> None:
+    entry = yard.package("helper", {"Helper.lean": ""}) | {"rev": "c" * 40}
+    ended = yard.build(yard.worktree("one", {**TWO, "lake-manifest.json": manifest(entry)}))
+
+    assert ended.reason == "dependencies_unreachable"
+    assert not ended.last["deterministic"]
+    assert "helper" in ended.last["message"]
+    assert not list((yard.cache / "dependencies").glob("[!.]*"))
+
+
+def test_a_package_of_a_host_that_is_not_allowed_is_refused(yard: Yard) -> None:
+    entry = {"type": "git", "name": "x", "url": "https://evil.example/x", "rev": "c" * 40}
+    ended = yard.build(yard.worktree("one", {**TWO, "lake-manifest.json": manifest(entry)}))
+
+    assert ended.reason == "dependency_refused"
+    assert ended.last["deterministic"]
+    assert "not on the list" in ended.last["message"]
+
+
+def test_a_local_url_is_refused_unless_asked_for(yard: Yard) -> None:
+    entry = yard.package("helper", {"Helper.lean": ""})
+    tree = yard.worktree("one", {**TWO, "lake-manifest.json": manifest(entry)})
+
+    assert yard.build(tree, schemes=["https"]).reason == "manifest_refused"
+
+
+def test_a_build_in_which_some_modules_fail_is_kept_and_says_which(yard: Yard) -> None:
+    files = {
+        "Demo/Good.lean": "theorem g : True := trivial\n",
+        "Demo/Bad.lean": "--! error unknown identifier 'foo'\n",
+        "Demo/Behind.lean": "import Demo.Bad\n",
+    }
+    ended = yard.build(yard.worktree("one", files))
+
+    assert ended.summary["modules_failed"] == ["Demo.Bad", "Demo.Behind"]
+    assert ended.events[0]["modules_failed"] == ["Demo.Bad", "Demo.Behind"]
+    assert ended.summary["first_errors"] == ["Demo/Bad.lean:1:0: unknown identifier 'foo'"]
+    fresh = yard.worktree("two", {})
+    with builds.attach(fresh, yard.cache, REPOSITORY, "a" * 40):
+        found = {path.stem for path in (fresh / ".lake/build").rglob("*.olean")}
+    assert found == {"Good"}
+
+
+def test_a_build_in_which_nothing_is_built_fails_for_good(yard: Yard) -> None:
+    ended = yard.build(yard.worktree("one", {"Demo.lean": "--! error unknown identifier 'foo'\n"}))
+
+    assert ended.reason == "build_failed"
+    assert ended.last["deterministic"]
+    assert "Demo.lean:1:0: unknown identifier 'foo'" in ended.last["message"]
+    assert builds.present(yard.cache) == set()
+
+
+def test_a_lakefile_that_fails_says_what_it_said(yard: Yard) -> None:
+    ended = yard.build(yard.worktree("one", {**TWO, "lakefile.toml": "#! run echo no such thing; exit 3\n"}))
+
+    assert ended.reason == "build_failed"
+    assert "no such thing" in ended.last["message"]
+
+
+def test_the_next_build_starts_from_what_is_still_valid(yard: Yard) -> None:
+    files = {**TWO, "Demo/Other.lean": "theorem o : True := trivial\n"}
+    yard.build(yard.worktree("one", files))
+    changed = {**files, "Demo/Basic.lean": "theorem b : True := trivial\n"}
+    ended = yard.build(yard.worktree("two", changed), sha="b" * 40)
+
+    assert ended.summary["seeded_with"] == "a" * 40
+    built = [line["note"] for line in ended.progress if "Built" in line["note"]]
+    assert [note.split()[-1] for note in built] == ["Demo.Basic", "Demo"]
+
+
+def test_nothing_stale_is_left_where_a_later_build_fails(yard: Yard) -> None:
+    files = {**TWO, "Demo/Other.lean": "theorem o : True := trivial\n"}
+    yard.build(yard.worktree("one", files))
+    broken = {**files, "Demo/Basic.lean": "--! error no\n"}
+    ended = yard.build(yard.worktree("two", broken), sha="b" * 40)
+    fresh = yard.worktree("three", {})
+
+    assert ended.summary["modules_failed"] == ["Demo", "Demo.Basic"]
+    with builds.attach(fresh, yard.cache, REPOSITORY, "b" * 40):
+        assert {path.stem for path in (fresh / ".lake/build").rglob("*.olean")} == {"Other"}
+
+
+def test_compiled_files_that_a_repository_brings_are_not_believed(yard: Yard) -> None:
+    tree = yard.worktree("one", {**TWO, ".lake/build/lib/lean/Forged.olean": "forged"})
+    yard.build(tree)
+    fresh = yard.worktree("two", {".lake/build/lib/lean/Forged.olean": "forged"})
+
+    with builds.attach(fresh, yard.cache, REPOSITORY, "a" * 40):
+        assert not list((fresh / ".lake").rglob("Forged*"))
+
+
+def test_links_that_a_build_makes_do_not_get_into_the_cache(yard: Yard) -> None:
+    secret = yard.folder / "secret"
+    secret.write_text("s3cret", "utf-8")
+    out = ".lake/build/lib/lean"
+    attack = f"--! run mkdir -p {out}; ln -s {secret} {out}/Leak.olean; mkfifo .lake/build/f"
+    yard.build(yard.worktree("one", {**TWO, "Demo.lean": f"import Demo.Basic\n{attack}\n"}))
+    stored = list((yard.cache / "builds").rglob("*"))
+
+    assert [path for path in stored if path.is_symlink() or path.is_fifo()] == []
+    assert any(path.name == "Demo.olean" for path in stored)
+
+
+@pytest.mark.parametrize(
+    ("run", "changes", "reason"),
+    [
+        ("sleep 1000", {"timeout_s": 1.5}, "build_timeout"),
+        ("yes 0123456789 | head -c 300000000 > .lake/big", {"disk_bytes": 2**24}, "build_too_large"),
+        (
+            "python3 -c 'x = bytearray(2**30)' || exec python3 -c 'x = bytearray(2**30)'",
+            {"memory_bytes": 2**28},
+            "build_out_of_memory",
+        ),
+    ],
+)
+def test_a_build_past_a_limit_is_ended_and_named(
+    yard: Yard, run: str, changes: dict[str, Any], reason: str
+) -> None:
+    ended = yard.build(yard.worktree("one", {"Demo.lean": f"--! run {run}\n"}), **changes)
+
+    assert (ended.reason, ended.last["deterministic"]) == (reason, True)
+    assert "limit" in ended.last["remedy"]
+
+
+def test_a_manifest_that_is_not_there_is_named_only_where_one_is_needed(yard: Yard) -> None:
+    lakefile = 'name = "demo"\n[[require]]\nname = "mathlib"\n'
+    ended = yard.build(yard.worktree("one", {**TWO, "lakefile.toml": lakefile}))
+
+    assert (ended.reason, ended.last["deterministic"]) == ("manifest_missing", True)
+
+
+def test_another_toolchain_is_not_used_in_place_of_the_projects(yard: Yard) -> None:
+    ended = yard.build(yard.worktree("one", {**TWO, "lean-toolchain": "leanprover/lean4:v4.99.0\n"}))
+
+    assert (ended.reason, ended.last["deterministic"]) == ("toolchain_missing", False)
+    assert "unsorry toolchain install v4.99.0" in ended.last["remedy"]
+
+
+def test_a_build_has_no_network_and_sees_no_home(yard: Yard) -> None:
+    attack = (
+        '--! run test ! -e /root -o -z "$(ls -A /root)" && ! ls /etc/shadow 2>/dev/null'
+        ' && test "$(wc -l < /proc/net/dev)" = 3'
+    )
+    ended = yard.build(yard.worktree("one", {"Demo.lean": f"{attack}\n"}))
+
+    assert ended.summary["modules_failed"] == []
+
+
+def test_the_sources_cannot_be_changed_by_the_build(yard: Yard) -> None:
+    ended = yard.build(yard.worktree("one", {"Demo.lean": "--! run ! touch Demo.lean 2>/dev/null\n"}))
+
+    assert ended.summary["modules_failed"] == []
+
+
+def test_parameters_that_are_none_are_refused(yard: Yard) -> None:
+    assert yard.build(yard.worktree("one", TWO), sha="../../etc").reason == "bad_spec"
+    assert yard.build(yard.worktree("two", TWO), modules=["--help"]).reason == "bad_spec"
+
+
+def test_where_the_settings_say_no_sandbox_it_builds_too(yard: Yard) -> None:
+    entry = yard.package("mathlib", {"Mathlib.lean": "", "Cache/Main.lean": ""})
+    lean = dataclasses.replace(yard.lean, sandbox="none").as_json()
+    tree = yard.worktree("one", {**TWO, "lake-manifest.json": manifest(entry)})
+    ended = yard.build(tree, lean=lean)
+
+    assert ended.summary["modules_failed"] == []
+    assert ended.summary["cache"] == "fetched"
+
+
+def test_git_has_no_way_round_the_proxy(tmp_path: Path) -> None:
+    rules = Rules(("allowed.example",), private_addresses=True)
+
+    async def nowhere(_host: str, _port: int) -> Sequence[str]:
+        return ("127.0.0.1",)
+
+    def fetch(host: str) -> None:
+        package = read_manifest(
+            manifest({"type": "git", "name": "x", "url": f"https://{host}/x", "rev": "c" * 40}).encode()
+        ).packages[0]
+        with pytest.raises(GitFailedError):
+            fetch_package(package, tmp_path / host, proxy=gateway.url, timeout_s=20)
+
+    with Gateway(rules, tcp=True, resolver=nowhere) as gateway:
+        fetch("allowed.example")
+        fetch("evil.example")
+
+    asked = {refusal.target: refusal.reason for refusal in gateway.refusals}
+    assert asked["evil.example:443"] == "not on the list of hosts"
+    assert asked["allowed.example:443"] == "no connection"  # nothing listens there; it was asked for
+
+
+@pytest.mark.network
+def test_a_host_of_the_internet_is_reached_through_the_gateway() -> None:
+    with Gateway(Rules(("github.com",)), tcp=True) as gateway:
+        proxied = {"https_proxy": gateway.url, "PATH": os.environ["PATH"], "GIT_CONFIG_NOSYSTEM": "1"}
+        command = ["git", "ls-remote", "--exit-code", "https://github.com/leanprover/lean4", "HEAD"]
+        done = subprocess.run(command, env=proxied, capture_output=True, check=False, timeout=60)
+
+    assert done.returncode == 0, done.stderr
+    assert gateway.passed == ("github.com:443",)
+
+
+@pytest.mark.lean
+def test_a_real_lake_builds_a_project_in_the_sandbox(tmp_path: Path) -> None:
+    lean = find_lean(backend="auto", repl="", sandbox="bubblewrap")
+    yard = Yard(tmp_path, StandIn(tmp_path, lean.toolchain, Path(lean.sysroot), sandboxed=True))
+    lakefile = 'name = "demo"\ndefaultTargets = ["Demo"]\n\n[[lean_lib]]\nname = "Demo"\n'
+    files = {"lakefile.toml": lakefile, "Demo.lean": "import Demo.A\nimport Demo.B\n"}
+    files |= {"Demo/A.lean": "theorem a : 1 + 1 = 2 := rfl\n", "Demo/B.lean": "theorem b : 1 = 2 := rfl\n"}
+    ended = yard.build(yard.worktree("one", files), lean=lean.as_json(), memory_bytes=2**32, process=True)
+
+    assert ended.summary["modules_failed"] == ["Demo", "Demo.B"]
+    fresh = yard.worktree("two", {})
+    with builds.attach(fresh, yard.cache, REPOSITORY, "a" * 40):
+        assert {path.stem for path in (fresh / ".lake/build").rglob("*.olean")} == {"A"}

@@ -1,0 +1,362 @@
+"""The cache of builds: attached as copies, swept by last use, never under a job's feet, never half there."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.lean import builds
+from pipeline.lean.builds import Build
+from pipeline.lean.dependencies import read_dependencies
+from pipeline.lean.sources import read_sources
+
+REPOSITORY = "github.com/ada/demo"
+KEY = "d" * 64
+
+
+def sha(letter: str) -> str:
+    return letter * 40
+
+
+def a_build(letter: str, **changes: Any) -> Build:
+    fields: dict[str, Any] = {
+        "repository": REPOSITORY,
+        "sha": sha(letter),
+        "toolchain": "leanprover/lean4:v4.21.0",
+        "dependencies": "",
+        "lakefile": "f" * 64,
+        "modules_failed": (),
+        "nested": (),
+        "bytes": 0,
+        "seconds": 1.0,
+        "built_at": 1000.0 + ord(letter),
+    }
+    return Build(**{**fields, **changes})
+
+
+def worktree(folder: Path, name: str, modules: dict[str, str]) -> Path:
+    """Make a checkout with compiled files of its modules."""
+    tree = folder / name
+    for module, text in modules.items():
+        source = tree / (module.replace(".", "/") + ".lean")
+        olean = tree / ".lake/build/lib/lean" / (module.replace(".", "/") + ".olean")
+        for path, content in ((source, text), (olean, f"compiled {text}")):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, "utf-8")
+    return tree
+
+
+def stored(tmp_path: Path, letter: str, **changes: Any) -> Path:
+    """Store a build of 40 kB and return the cache."""
+    tree = worktree(tmp_path, f"made-{letter}", {"Demo": letter * 40_000})
+    builds.store(tmp_path / "cache", tree, a_build(letter, **changes), read_sources(tree))
+    return tmp_path / "cache"
+
+
+def packages(cache: Path, key: str = KEY, size: int = 40_960) -> Path:
+    """Make packages as they lie in the cache."""
+    folder = cache / "dependencies" / key
+    (folder / "packages/mathlib").mkdir(parents=True)
+    (folder / "packages/mathlib/Mathlib.lean").write_text("", "utf-8")
+    (folder / "lock").touch()
+    described = {
+        "schema": 1,
+        "key": key,
+        "toolchain": "",
+        "packages": ["mathlib"],
+        "cache": "",
+        "not_built": "",
+    }
+    (folder / "dependency.json").write_text(
+        json.dumps({**described, "refusals": [], "bytes": size, "seconds": 1.0}), "utf-8"
+    )
+    return folder
+
+
+def used_at(folder: Path, seconds: float) -> None:
+    os.utime(folder / "lock", (seconds, seconds))
+
+
+def entry(cache: Path, letter: str) -> Path:
+    return cache / "builds" / "github.com+ada+demo" / sha(letter)
+
+
+def commits(cache: Path) -> set[str]:
+    return {commit[0] for _, commit in builds.present(cache)}
+
+
+# --- attaching ------------------------------------------------------------------------------------------------
+
+
+def test_a_job_gets_a_copy_that_it_may_write(tmp_path: Path) -> None:
+    cache = stored(tmp_path, "a")
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    with builds.attach(fresh, cache, REPOSITORY, sha("a")) as attached:
+        olean = fresh / ".lake/build/lib/lean/Demo.olean"
+        kept = entry(cache, "a") / "build/lib/lean/Demo.olean"
+        assert attached.build.sha == sha("a")
+        assert olean.stat().st_ino != kept.stat().st_ino
+        olean.write_text("changed", "utf-8")
+    assert kept.read_text("utf-8").startswith("compiled")
+
+
+def test_the_packages_are_a_link_into_the_cache(tmp_path: Path) -> None:
+    cache = stored(tmp_path, "a", dependencies=KEY)
+    folder = packages(cache)
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    with builds.attach(fresh, cache, REPOSITORY, sha("a")) as attached:
+        assert attached.packages == folder / "packages"
+        assert (fresh / ".lake/packages").readlink() == folder / "packages"
+
+
+def test_what_was_not_built_says_so_and_changes_nothing(tmp_path: Path) -> None:
+    cache = stored(tmp_path, "a", dependencies=KEY)
+    fresh = worktree(tmp_path, "fresh", {"Own": ""})
+
+    with pytest.raises(builds.BuildMissingError, match="no build in"):
+        builds.attach(fresh, cache, REPOSITORY, sha("b"))
+    with pytest.raises(builds.BuildMissingError, match="packages are gone"):
+        builds.attach(fresh, cache, REPOSITORY, sha("a"))
+    assert builds.present(cache) == set()
+    assert (fresh / ".lake/build/lib/lean/Own.olean").is_file()
+
+
+def test_packages_that_are_folders_of_the_project_keep_their_own_builds(tmp_path: Path) -> None:
+    tree = worktree(tmp_path, "one", {"Demo": "x"})
+    worktree(tree, "sub/part", {"Part": "y"})
+    cache = tmp_path / "cache"
+    builds.store(cache, tree, a_build("a", nested=("sub/part",)), read_sources(tree))
+    fresh = worktree(tmp_path, "fresh", {})
+    (fresh / "sub/part").mkdir(parents=True)
+    with builds.attach(fresh, cache, REPOSITORY, sha("a")):
+        assert (fresh / "sub/part/.lake/build/lib/lean/Part.olean").is_file()
+
+
+def test_a_folder_that_leads_out_of_the_worktree_is_not_written(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    (fresh / "sub").symlink_to(outside)
+
+    with pytest.raises(builds.BuildMissingError, match="leads out"):
+        builds.empty_lake(fresh, "sub")
+    assert list(outside.iterdir()) == []
+
+
+# --- seeding --------------------------------------------------------------------------------------------------
+
+
+def seeded(tmp_path: Path, before: dict[str, str], now: dict[str, str], **changes: Any) -> set[str]:
+    tree = worktree(tmp_path, "before", before)
+    builds.store(tmp_path / "cache", tree, a_build("a"), read_sources(tree))
+    new = tmp_path / "now"
+    for module, text in now.items():
+        path = new / (module.replace(".", "/") + ".lean")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    builds.empty_lake(new)
+    builds.seed(new, tmp_path / "cache", a_build("b", **changes), read_sources(new))
+    return {path.stem for path in (new / ".lake").rglob("*.olean")}
+
+
+def test_only_modules_whose_imports_are_the_same_are_seeded(tmp_path: Path) -> None:
+    before = {"Low": "1", "Mid": "import Low", "Top": "import Mid", "Side": "2", "Gone": "3"}
+    now = {**before, "Low": "changed"}
+    del now["Gone"]
+
+    assert seeded(tmp_path, before, now) == {"Side"}
+
+
+def test_another_toolchain_lakefile_or_manifest_seeds_nothing(tmp_path: Path) -> None:
+    assert seeded(tmp_path, {"A": "1"}, {"A": "1"}, toolchain="leanprover/lean4:v4.22.0") == set()
+
+
+def test_modules_in_a_circle_are_never_taken_for_the_same(tmp_path: Path) -> None:
+    circle = {"A": "import B", "B": "import A", "C": "import B", "D": "1"}
+
+    assert seeded(tmp_path, circle, circle) == {"D"}
+
+
+def test_a_long_chain_of_imports_is_followed_without_recursion(tmp_path: Path) -> None:
+    chain = {f"M{number}": f"import M{number + 1}" for number in range(3000)}
+    for module, text in chain.items():
+        (tmp_path / f"{module}.lean").write_text(text, "utf-8")
+    sources = read_sources(tmp_path)
+
+    assert all(sources.hashes.values())
+    assert len(sources.importers(["M2999"])) == 3000
+
+
+# --- sweeping -------------------------------------------------------------------------------------------------
+
+
+def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
+    for letter, moment in (("a", 300), ("b", 100), ("c", 200)):
+        cache = stored(tmp_path, letter)
+        used_at(entry(cache, letter), moment)
+    taken = builds.usage(cache)
+    swept = builds.sweep(cache, taken.bytes - 1)
+
+    assert taken.builds == 3
+    assert swept.removed_builds == ((REPOSITORY, sha("b")),)
+    assert commits(cache) == {"a", "c"}
+    assert swept.left_bytes == builds.usage(cache).bytes == taken.bytes - swept.freed_bytes
+
+
+def test_attaching_counts_as_use(tmp_path: Path) -> None:
+    for letter in "ab":
+        cache = stored(tmp_path, letter)
+        used_at(entry(cache, letter), 100 + ord(letter))
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    builds.attach(fresh, cache, REPOSITORY, sha("a")).close()
+    builds.sweep(cache, builds.usage(cache).bytes - 1)
+
+    assert commits(cache) == {"a"}
+
+
+def test_what_a_job_uses_is_not_removed_nor_its_packages(tmp_path: Path) -> None:
+    cache = stored(tmp_path, "a", dependencies=KEY)
+    packages(cache)
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    with builds.attach(fresh, cache, REPOSITORY, sha("a")):
+        swept = builds.sweep(cache, 0)
+        assert (swept.removed_builds, swept.removed_dependencies) == ((), ())
+        assert swept.kept_in_use == 2
+        assert commits(cache) == {"a"}
+    assert builds.sweep(cache, 0).left_bytes == 0
+    assert commits(cache) == set()
+
+
+def test_what_a_job_is_about_to_use_is_not_removed(tmp_path: Path) -> None:
+    cache = stored(tmp_path, "a", dependencies=KEY)
+    packages(cache)
+    builds.sweep(cache, 0, in_use={(REPOSITORY, sha("a"))})
+
+    assert commits(cache) == {"a"}
+
+
+def test_a_build_goes_with_its_packages(tmp_path: Path) -> None:
+    cache = stored(tmp_path, "a", dependencies=KEY)
+    used_at(packages(cache), 1)
+    swept = builds.sweep(cache, builds.usage(cache).bytes - 1)
+
+    assert swept.removed_dependencies == (KEY,)
+    assert swept.removed_builds == ((REPOSITORY, sha("a")),)
+    assert builds.usage(cache) == builds.Usage(0, 0, 0)
+
+
+def test_a_job_that_was_killed_holds_nothing(tmp_path: Path) -> None:
+    cache = stored(tmp_path, "a")
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    program = (
+        "import sys; from pathlib import Path; from pipeline.lean import builds\n"
+        f"held = builds.attach(Path({str(fresh)!r}), Path({str(cache)!r}), {REPOSITORY!r}, {sha('a')!r})\n"
+        "print('up', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == b"up\n"
+        assert builds.sweep(cache, 0).removed_builds == ()
+        job.kill()
+    assert builds.sweep(cache, 0).removed_builds == ((REPOSITORY, sha("a")),)
+
+
+def test_leftovers_of_a_crash_are_removed_and_running_work_is_not(tmp_path: Path) -> None:
+    cache = stored(tmp_path, "a")
+    for place in ("builds/.trash-1", "builds/github.com+ada+demo/.trash-2", "dependencies/.trash-3"):
+        (cache / place / "x").mkdir(parents=True)
+    for name in ("builds/.new-dead", "builds/.new-alive"):
+        (cache / name).mkdir()
+        (cache / name / "lock").touch()
+    begun = cache / f"dependencies/.new-{KEY}"
+    begun.mkdir()
+    (cache / f"dependencies/.{KEY}.lock").touch()
+    with (cache / "builds/.new-alive/lock").open("rb") as alive:
+        fcntl.flock(alive, fcntl.LOCK_EX)
+        builds.sweep(cache, 10**9)
+
+    hidden = {path.name for path in cache.rglob(".*") if path.is_dir()}
+    assert hidden == {".new-alive"}
+    assert commits(cache) == {"a"}
+
+
+def test_an_entry_that_does_not_say_what_it_is_is_removed(tmp_path: Path) -> None:
+    cache = stored(tmp_path, "a")
+    stored(tmp_path, "b")
+    (entry(cache, "a") / "build.json").write_text("{half", "utf-8")
+    builds.sweep(cache, 10**9)
+
+    assert not entry(cache, "a").exists()
+    assert commits(cache) == {"b"}
+
+
+def test_storing_a_commit_again_replaces_it(tmp_path: Path) -> None:
+    cache = stored(tmp_path, "a")
+    tree = worktree(tmp_path, "again", {"Other": "x"})
+    builds.store(cache, tree, a_build("a"), read_sources(tree))
+    names = {path.name for path in entry(cache, "a").rglob("*.olean")}
+
+    assert names == {"Other.olean"}
+    assert [path.name for path in (cache / "builds").rglob(".*")] == []
+
+
+def test_a_store_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = stored(tmp_path, "a")
+    tree = worktree(tmp_path, "again", {"Other": "x"})
+
+    def full(_path: Path, _content: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(builds, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        builds.store(cache, tree, a_build("a"), read_sources(tree))
+
+    assert {path.name for path in entry(cache, "a").rglob("*.olean")} == {"Demo.olean"}
+    assert [path.name for path in (cache / "builds").rglob(".*")] == []
+
+
+def test_read_only_packages_can_be_removed(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    folder = packages(cache)
+    (folder / "packages/mathlib/Mathlib.lean").chmod(0o444)
+    (folder / "packages/mathlib").chmod(0o555)
+    builds.sweep(cache, 0)
+
+    assert not folder.exists()
+
+
+def test_packages_without_their_lock_count_as_not_there(tmp_path: Path) -> None:
+    folder = packages(tmp_path)
+    assert read_dependencies(tmp_path, KEY) is not None
+    (folder / "lock").unlink()
+    assert read_dependencies(tmp_path, KEY) is None
+
+
+def test_asking_what_is_present_is_quick_with_many_builds(tmp_path: Path) -> None:
+    for number in range(300):
+        folder = tmp_path / "builds" / "r" / f"{number:040x}"
+        folder.mkdir(parents=True)
+        described = {"schema": 1, **dataclasses.asdict(a_build("a")), "sha": f"{number:040x}"}
+        (folder / "build.json").write_text(json.dumps(described), "utf-8")
+    started = time.process_time()
+    found = builds.present(tmp_path)
+
+    assert len(found) == 300
+    assert time.process_time() - started < 1.0

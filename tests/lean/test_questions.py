@@ -1,0 +1,98 @@
+"""Our own Lean script: its answers have the shape that is read, and where there is a Lean, they are right."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pipeline.gate import answers
+from pipeline.gate.answers import Answer, differences
+from pipeline.gate.lake import QUESTIONS, ask_exactly, axioms_of, build, type_of
+from pipeline.lean.lake import LakeRunner
+
+SCRIPT = QUESTIONS.read_text("utf-8")
+A = """namespace N
+def two : Nat := 2
+theorem gap : two = 3 := sorry
+theorem mine (n : Nat) (h : n = two) : 2 = n := PROOF
+end N
+"""
+
+
+def test_the_script_writes_the_format_and_the_kinds_that_are_read() -> None:
+    assert f'"unsorry-questions {answers.FORMAT} "' in SCRIPT
+    kinds = re.findall(r'\| \.\w+Info _ => "(\w+)"', SCRIPT)
+    assert len(kinds) == 8
+    for kind in kinds:
+        text = f"unsorry-questions 1 n\nstatement {kind} t\n\t= [] 0 -\nend n\n"
+        assert isinstance(answers.read_answer(text, nonce="n", constant="t"), Answer)
+    heads = set(re.findall(r'(?:section_ out|say out \()\s*"(\w+)', SCRIPT))
+    assert heads == {"axiom", "sorried", "unsafe", "statement", "premise", "declared", "unsorry", "end"}
+
+
+def test_every_node_that_the_script_writes_is_one_that_is_read() -> None:
+    nodes = re.findall(r'node \(?"([^"]+)"', SCRIPT)
+    assert len(nodes) > 20
+    for node in nodes:
+        text = f"unsorry-questions 1 n\nstatement theorem t\n\t{node.strip()}\n\t= [] 0 -\nend n\n"
+        read = answers.read_answer(text, nonce="n", constant="t")
+        # A hole in a term, which no constant has once the kernel has taken it, is nothing to compare.
+        assert isinstance(read, str if node.endswith("?") else Answer)
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> LakeRunner:
+    lake = shutil.which("lake")
+    if lake is None or shutil.which("lean") is None:
+        pytest.skip("no Lean toolchain here")
+    (tmp_path / "lakefile.toml").write_text('name = "n"\ndefaultTargets = ["A"]\n[[lean_lib]]\nname = "A"\n')
+    prefix = subprocess.run(["lean", "--print-prefix"], capture_output=True, text=True).stdout.strip()
+    return LakeRunner(Path(prefix) / "bin" / "lake", Path(prefix), "none", tmp_path)
+
+
+def asked(runner: LakeRunner, proof: str, *, text: str = A) -> Answer:
+    (runner.project / "A.lean").write_text(text.replace("PROOF", proof), "utf-8")
+    built = build(runner, "A")
+    assert built.ok, built.output
+    answer = ask_exactly(runner, module="A", declaration="N.mine")
+    assert isinstance(answer, Answer), answer
+    return answer
+
+
+@pytest.mark.lean
+def test_a_proof_changes_nothing_but_itself(runner: LakeRunner) -> None:
+    without, with_it = asked(runner, "sorry"), asked(runner, "h.symm")
+    assert differences(without, with_it, declared={"N.two", "N.gap"}) == []
+    assert without.sorried == ("N.mine",)
+    assert (with_it.axioms, with_it.sorried, with_it.unsafe) == ((), (), ())
+    assert list(with_it.premises) == ["N.two"]
+
+
+@pytest.mark.lean
+def test_another_statement_or_premise_differs(runner: LakeRunner) -> None:
+    without = asked(runner, "sorry")
+    for change in (("2 = n", "n = n"), ("Nat := 2", "Nat := 1 + 1"), ("(n : Nat)", "{n : Nat}")):
+        other = asked(runner, "sorry", text=A.replace(*change))
+        assert differences(without, other, declared=()), change
+
+
+@pytest.mark.lean
+def test_what_rests_on_a_gap_names_it(runner: LakeRunner) -> None:
+    answer = asked(runner, "absurd gap (by decide)")
+    assert "sorryAx" in answer.axioms
+    assert answer.sorried == ("N.gap",)
+    printed = axioms_of(runner, module="A", declaration="N.mine")
+    assert not isinstance(printed, str)
+    assert set(printed) == set(answer.axioms)
+
+
+@pytest.mark.lean
+def test_the_type_is_printed_whole(runner: LakeRunner) -> None:
+    asked(runner, "h.symm")
+    printed = type_of(runner, module="A", declaration="N.mine")
+    assert not isinstance(printed, str)
+    assert "N.two" in printed.text

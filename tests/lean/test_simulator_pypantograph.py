@@ -1,0 +1,209 @@
+"""PyPantograph's own client drives the simulator: what it sends is understood, what it gets it can read.
+
+Runs where the package `pantograph` with its `Server` can be imported, or where UNSORRY_PYPANTOGRAPH names a folder
+that holds it; skipped elsewhere (the package of that name on PyPI is another one).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+SIMULATOR = [sys.executable, "-I", "-m", "pipeline.lean.simulator"]
+FILE = """import Init
+
+/-- swaps -/
+theorem swap (p q : Prop) (h : p ∧ q) : q ∧ p := by
+  -- a comment
+  constructor
+  · exact h.2
+  · exact h.1
+
+theorem term (p : Prop) (h : p) : p := h
+"""
+
+
+@pytest.fixture(scope="module")
+def package() -> ModuleType:
+    folder = os.environ.get("UNSORRY_PYPANTOGRAPH", "")
+    if folder:
+        sys.path.insert(0, folder)
+    try:
+        module = importlib.import_module("pantograph.server")
+    except ImportError:
+        pytest.skip("PyPantograph cannot be imported; UNSORRY_PYPANTOGRAPH may name the folder it is in")
+    finally:
+        if folder:
+            sys.path.remove(folder)
+    if not hasattr(module, "Server"):
+        pytest.skip("the package `pantograph` is not PyPantograph: it has no server.Server")
+    return module
+
+
+@pytest.fixture
+def start(
+    package: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Any]]:
+    """Start its Server with a wrapper of the simulator for the REPL; the servers end with the test."""
+    wrapper = tmp_path / "pantograph-repl"
+    wrapper.write_text("#!/bin/sh\nexec " + " ".join(f"'{word}'" for word in SIMULATOR) + ' "$@"\n', "utf-8")
+    wrapper.chmod(0o755)
+    monkeypatch.setattr(package, "_get_proc_path", lambda: wrapper)
+    monkeypatch.setattr(package, "_get_proc_cwd", lambda: tmp_path)
+    servers: list[Any] = []
+
+    def make(**options: object) -> Any:
+        server = package.Server(**({"imports": ["Init"]} | options))
+        servers.append(server)
+        return server
+
+    yield make
+    for server in servers:
+        process = server.proc
+        server._close()
+        if process is not None:
+            importlib.import_module("pantograph.utils").get_event_loop().run_until_complete(process.wait())
+
+
+def test_it_proves_a_statement_step_by_step(start: Callable[..., Any]) -> None:
+    server = start()
+    state0 = server.goal_start("forall (p q : Prop), Or p q -> Or q p")
+    state1 = server.goal_tactic(state0, "intro a b h")
+    state2 = server.goal_tactic(state1, "cases h")
+
+    assert str(state1.goals[0]) == "a : Prop\nb : Prop\nh : a ∨ b\n⊢ b ∨ a"
+    assert [goal.name for goal in state2.goals] == ["inl", "inr"]
+    state3 = server.goal_tactic(state2, "apply Or.inr\nassumption")
+    state4 = server.goal_tactic(state3, "apply Or.inl; assumption")
+    assert state4.is_solved
+    assert server.goal_root(state0) is None
+    assert "fun a b h" in str(server.goal_root(state4))
+
+
+def test_a_failed_and_a_sorried_tactic_are_its_exceptions(
+    package: ModuleType, start: Callable[..., Any]
+) -> None:
+    server = start()
+    state = server.goal_start("False")
+
+    for tactic in ("exact nonexistent", "exact (", "sorry"):
+        with pytest.raises(package.TacticFailure):
+            server.goal_tactic(state, tactic)
+    with pytest.raises(package.ServerError):
+        server.goal_start("1 +")
+
+
+def test_sites_dormancy_and_continuing(package: ModuleType, start: Callable[..., Any]) -> None:
+    server = start(options={"automaticMode": False})
+    state0 = server.goal_start("∀ (p : Prop), p → p ∧ True")
+    state1 = server.goal_tactic(state0, "intro p h\nconstructor")
+    state2 = server.goal_tactic(state1, "trivial", package.Site(1))
+    assert state2.is_solved  # so it says, with a sibling asleep
+    state3 = server.goal_continue(state2, state1)
+    assert [goal.target for goal in state3.goals] == ["p"]
+    assert server.goal_tactic(state3, "exact h").is_solved
+    left = server.goal_tactic(state1, "exact h")
+    # Its goal_resume sends case tags where the REPL wants internal names, so the names go by hand.
+    resumed = server.run("goal.continue", {"target": left.state_id, "goals": [state1.goals[1].id]})
+    assert [goal["target"]["pp"] for goal in resumed["goals"]] == ["True"]
+
+
+def test_have_draft_expr_and_modes(package: ModuleType, start: Callable[..., Any]) -> None:
+    server = start()
+    state = server.goal_start("1 + 1 = 2")
+    split = server.goal_tactic(state, package.TacticHave(branch="2 = 1 + 1", binder_name="h"))
+    assert [(g.target, [v.name for v in g.variables]) for g in split.goals] == [
+        ("2 = 1 + 1", []),
+        ("1 + 1 = 2", ["h"]),
+    ]
+    drafted = server.goal_tactic(state, package.TacticDraft("by\nhave h : 2 = 2 := sorry\nsorry"))
+    assert [goal.target for goal in drafted.goals] == ["2 = 2", "1 + 1 = 2"]
+    assert server.goal_tactic(state, package.TacticExpr("rfl")).is_solved
+    calc = server.goal_tactic(state, package.TacticMode.CALC)
+    assert server.goal_tactic(calc, "1 + 1 = 2").goals[0].name == "calc"
+
+
+def test_sorrys_are_loaded_and_proved(start: Callable[..., Any]) -> None:
+    server = start()
+    (target,) = server.load_sorry("theorem mystery (p : Prop) : p → p := sorry")
+    assert str(target.goal_state.goals[0]) == "p : Prop\n⊢ p → p"
+    assert server.goal_tactic(target.goal_state, "exact fun h => h").is_solved
+
+
+def test_tactic_invocations_are_read_from_a_file(start: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "Example.lean"
+    path.write_text(FILE, "utf-8")
+    first, second = start().tactic_invocations(path)
+
+    assert FILE.encode()[first.i_begin : first.i_end].decode().startswith("/-- swaps -/\ntheorem swap")
+    assert [one.tactic for one in first.invocations] == ["constructor", "exact h.2", "exact h.1"]
+    assert first.invocations[0].used_constants == ["And.intro"]
+    assert first.invocations[1].after == ""
+    assert second.invocations is None
+
+
+def test_the_environment_is_inspected_saved_and_catalogued(start: Callable[..., Any], tmp_path: Path) -> None:
+    server = start()
+    server.load_definitions("theorem mine (p : Prop) (h : p) : p := h")
+    server.env_add("other", [], "Nat", "2 + 2", is_theorem=False)
+
+    assert server.env_inspect("mine")["type"] == {"pp": "∀ (p : Prop), p → p"}
+    assert server.env_inspect("other", print_value=True)["value"] == {"pp": "2 + 2"}
+    assert sorted(server.env_catalog("Init", invert_filter=True)) == ["dother", "tmine"]
+    assert server.env_parse("intro x; apply a") == ("intro x", "; apply a")
+    assert "And" in server.env_module_read("Init.Prelude")["constNames"]
+    server.env_save(tmp_path / "env")
+    fresh = start()
+    fresh.env_load(tmp_path / "env")
+    assert fresh.env_inspect("mine")["type"] == {"pp": "∀ (p : Prop), p → p"}
+
+
+def test_states_are_saved_loaded_subsumed_and_collected(
+    package: ModuleType, start: Callable[..., Any], tmp_path: Path
+) -> None:
+    server = start()
+    states = [server.goal_start("forall (p : Prop), p -> p")]
+    for tactic in ("intro p", "intro h", "revert h"):
+        states.append(server.goal_tactic(states[-1], tactic))
+    candidates = [states[1].goals[0], states[2].goals[0]]
+    result, after, subsumptor = server.goal_subsume(states[3], states[3].goals[0], candidates)
+    assert (result.name, after, subsumptor.id) == ("CYCLE", None, candidates[0].id)
+    server.goal_save(states[2], tmp_path / "state")
+    assert [g.target for g in server.goal_load(tmp_path / "state").goals] == ["p"]
+    before = server.run("stat", {})["nGoals"]
+    del states, candidates, subsumptor
+    server.gc()
+    assert server.run("stat", {})["nGoals"] < before
+
+
+def test_code_is_compiled_and_tracked(start: Callable[..., Any]) -> None:
+    server = start()
+    good, bad = (server.check_compile(f"example (p : Prop) : p -> p := {v}")[0] for v in ("id", "1"))
+    assert (good.messages, len(bad.messages)) == ([], 1)
+    src = "def x : Nat := sorry\ntheorem y : x = x := sorry"
+    assert server.check_track(src, "def x : Nat := 123\ntheorem y : x = x := rfl").succeeded
+    assert server.check_track(src, "def x : Nat := 123").failure == "[y] not accounted for"
+
+
+def test_the_header_and_the_scope_are_loaded(start: Callable[..., Any]) -> None:
+    server = start(imports=[])
+    server.load_header("import Init\nopen Classical")
+    assert server.goal_tactic(server.goal_start("∀ (p : Prop), p ∨ ¬p"), "exact em").is_solved
+
+
+def test_goals_that_share_a_hole_say_so(start: Callable[..., Any]) -> None:
+    server = start(options={"printDependentMVars": True})
+    state = server.goal_tactic(server.goal_start("∃ (x : Nat), x + 1 = 0"), "apply Exists.intro")
+    assert [goal.sibling_dep for goal in state.goals] == [{1}, set()]
+
+
+def test_the_version_is_the_simulators(package: ModuleType, start: Callable[..., Any]) -> None:
+    start()
+    assert "not Lean" in package.get_version()

@@ -1,0 +1,427 @@
+"""The trace job on a real history, from commit to database: its record, what is traced again, what a crash costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from daemon.cli import repos, sorries
+from pipeline.trace.testing import KEY, Workshop, simulator, simulator_that_fails
+from store import queries, trace_queries
+from store.leandojo.choosing import NothingToExportError
+from store.leandojo.exporting import export_leandojo
+from store.leandojo.importing import import_leandojo
+from store.verify import verify
+
+BASE = """\
+/-!
+# What all others import
+-/
+
+namespace Base
+
+/-- A number to speak of. -/
+def dozen : Nat := 12
+
+/-- The two halves, the other way round. -/
+theorem swap (p q : Prop) (h : p ∧ q) : q ∧ p := by
+  constructor
+  · exact h.2
+  · exact h.1 -- the other half
+
+theorem both (p q : Prop) (hp : p) (hq : q) : p ∧ q := ⟨hp, hq⟩
+
+end Base
+"""
+MID = """\
+import Base
+
+open Base in
+theorem twice (p q : Prop) (h : p ∧ q) : p ∧ q := by
+  have g := swap p q h  -- once
+  exact Base.swap q
+    p g
+
+theorem by_term (p q : Prop) (hp : p) (hq : q) : q ∧ p := Base.swap p q (Base.both p q hp hq)
+
+theorem cases_of (p : Prop) (h : p ∨ p) : p := by
+  cases h with
+  | inl h => exact h
+  | inr h => exact h
+"""
+LEAF = """\
+import Mid
+
+theorem leaf (p q : Prop) (h : p ∧ q) : p ∧ q := by
+  exact twice p q h
+
+theorem open_one (p : Prop) (hp : p) : p ∧ True := by
+  constructor
+  · sorry
+  · trivial
+
+theorem open_term (p q : Prop) (f : p → q) : p → q := fun hp => sorry
+
+theorem given_away (p : Prop) : p → p := sorry
+"""
+ALONE = "theorem alone : True := trivial\n"
+FILES = {
+    "Base.lean": BASE,
+    "Mid.lean": MID,
+    "Leaf.lean": LEAF,
+    "Sub/Alone.lean": ALONE,
+    "lean-toolchain": "leanprover/lean4:v4.21.0\n",
+    "lake-manifest.json": '{"version": "1.1.0", "packages": []}\n',
+}
+PROJECT = {path for path in FILES if path.endswith(".lean")}
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
+    """The repository, traced once; not to be changed."""
+    workshop = Workshop(tmp_path_factory.mktemp("traced"))
+    workshop.commit(FILES)
+    assert workshop.trace().returncode == 0
+    yield workshop
+    workshop.close()
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Iterator[Workshop]:
+    made = Workshop(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_traced_theorem_is_leandojo_s_record(traced: Workshop) -> None:
+    twice = traced.theorem("twice")
+    assert twice.statement == "theorem twice (p q : Prop) (h : p ∧ q) : p ∧ q :="
+    assert (twice.start, twice.end) == ((4, 1), (7, 8))
+    have, exact = twice.tactics
+    assert have.tactic == "have g := swap p q h"
+    assert have.annotated == "have g := <a>swap</a> p q h"
+    (use,) = have.premises
+    assert (use.full_name, use.def_path, use.def_pos, use.def_end_pos) == (
+        "Base.swap", "Base.lean", (11, 9), (11, 13),
+    )  # fmt: skip
+    assert exact.annotated == "exact <a>Base.swap</a> q\n    p g".replace("\n    ", "\n  ")
+    assert have.state_before == "p q : Prop\nh : p ∧ q\n⊢ p ∧ q"
+    assert have.state_after == exact.state_before
+    assert exact.state_after == "no goals"
+
+
+def test_goals_are_parted_by_an_empty_line_and_inner_steps_come_after_the_outer_one(traced: Workshop) -> None:
+    constructor, first, second = traced.theorem("Base.swap").tactics
+    assert constructor.state_after.split("\n\n") == [
+        "case left\np q : Prop\nh : p ∧ q\n⊢ q",
+        "case right\np q : Prop\nh : p ∧ q\n⊢ p",
+    ]
+    assert (first.tactic, second.tactic) == ("exact h.2", "exact h.1")
+    assert first.constants == ("And.right",)
+    outer, *inner = traced.theorem("cases_of").tactics
+    assert outer.tactic == "cases h with\n| inl h => exact h\n| inr h => exact h"
+    assert [step.tactic for step in inner] == ["exact h", "exact h"]
+
+
+def test_a_proof_by_a_term_keeps_its_premises(traced: Workshop) -> None:
+    by_term = traced.theorem("by_term")
+    assert by_term.tactics == ()
+    sites = {use.full_name: use.site for use in by_term.premises}
+    assert sites["Base.swap"] == ("Base.lean", (11, 9), (11, 13))
+    assert sites["Base.both"] == ("Base.lean", (16, 9), (16, 13))
+    (row,) = trace_queries.theorems_named(traced.db, "by_term")
+    kept = trace_queries.premises_of_theorem(traced.db, row.content, row.index)
+    assert {use.full_name: use.site for use in kept} == sites
+    users = trace_queries.users_of_premise(traced.db, "Base.swap")
+    assert [(user.full_name, user.n_uses) for user in users] == [("by_term", 1), ("twice", 2)]
+
+
+def test_the_corpus_has_every_declaration_and_the_imports(traced: Workshop) -> None:
+    base, mid = traced.file("Base.lean"), traced.file("Mid.lean")
+    assert (base.imports, mid.imports) == ((), ("Base.lean",))
+    assert [(item.full_name, item.kind) for item in base.premises] == [
+        ("Base.dozen", "commanddeclaration"),
+        ("Base.swap", "commanddeclaration"),
+        ("Base.both", "commanddeclaration"),
+    ]
+    dozen, swap, _ = base.premises
+    assert (dozen.code, dozen.start, dozen.end) == ("def dozen : Nat := 12", (8, 1), (8, 22))
+    assert swap.code == "theorem swap (p q : Prop) (h : p ∧ q) : q ∧ p"
+
+
+def test_everything_of_a_simulated_trace_says_so_and_it_is_exported_only_when_asked_for(
+    traced: Workshop, tmp_path: Path
+) -> None:
+    assert traced.newest.simulated
+    assert traced.newest.lean_version == "v4.21.0"
+    assert traced.newest.tracer == "unsorry-simulator"
+    with traced.log.reader() as reader:
+        said = [event.data["simulated"] for event in reader.read() if "simulated" in event.data]
+        assert said
+        assert all(said)
+        with pytest.raises(NothingToExportError):
+            export_leandojo(tmp_path / "out", log=reader, view=traced.db)
+        export_leandojo(tmp_path / "out", log=reader, view=traced.db, simulated=True)
+
+
+def test_leandojo_s_own_keys_and_no_others_are_exported_and_can_be_imported(
+    traced: Workshop, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with traced.log.reader() as reader:
+        export_leandojo(out, log=reader, view=traced.db, simulated=True)
+    records = [item for path in (out / "random").glob("*.json") for item in json.loads(path.read_text())]
+    # As LeanDojo sorts them: what has no step that says "sorry" is proven; a sorry in a term is known here, too.
+    (repository,) = json.loads((out / "dynamic_database.json").read_text())["repositories"]
+    unproved = {item["full_name"] for item in repository["sorry_theorems_unproved"]}
+    assert unproved == {"open_one", "open_term", "given_away"}
+    keys = {
+        "url", "commit", "file_path", "full_name", "theorem_statement", "start", "end", "traced_tactics",
+    }  # fmt: skip
+    assert records
+    assert all(set(record) == keys for record in records)
+    steps = [step for record in records for step in record["traced_tactics"]]
+    assert all(set(step) == {"tactic", "annotated_tactic", "state_before", "state_after"} for step in steps)
+    (twice,) = (record for record in records if record["full_name"] == "twice")
+    assert twice["traced_tactics"][0]["annotated_tactic"] == [
+        "have g := <a>swap</a> p q h",
+        [{"full_name": "Base.swap", "def_path": "Base.lean", "def_pos": [11, 9], "def_end_pos": [11, 13]}],
+    ]
+    corpus = [json.loads(line) for line in (out / "corpus.jsonl").read_text().splitlines()]
+    assert [item["path"] for item in corpus].index("Base.lean") < [item["path"] for item in corpus].index(
+        "Mid.lean"
+    )
+    import_leandojo(
+        out / "dynamic_database.json",
+        events_db=tmp_path / "events.db",
+        database_db=tmp_path / "database.db",
+        stage=tmp_path / "stage",
+    )
+    with closing(queries.connect(tmp_path / "database.db")) as other:
+        (again,) = trace_queries.traces(other)
+        assert (again.n_theorems, again.n_tactics) == (traced.newest.n_theorems, traced.newest.n_tactics)
+
+
+def test_the_measure_counts_what_there_is_and_what_the_trace_has(traced: Workshop) -> None:
+    (measure,) = trace_queries.newest_measures(traced.db)
+    assert (measure.files_seen, measure.files_traced) == (4, 4)
+    assert (measure.theorems_seen, measure.theorems_traced) == (10, 10)
+    assert measure.tactics_seen == measure.tactics_traced == traced.newest.n_tactics
+    assert set(measure.gaps) <= {"premise_site"}  # what is built into the simulator stands in no file
+    gaps = trace_queries.gaps_of_trace(traced.db, measure.trace)
+    assert sum(measure.gaps.values()) == len(gaps)
+    assert all("no definition site is known of" in gap.reason for gap in gaps)
+
+
+def test_repos_says_how_complete_a_trace_is_and_why(
+    traced: Workshop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (brief,) = repos.described(traced.db)
+    (trace,) = brief["traces"]
+    assert (trace["branch"], trace["sha"], trace["theorems_traced"]) == ("main", traced.sha, 10)
+    assert "gaps" not in trace
+    repos.show([brief])
+    said = capsys.readouterr().out
+    assert "SIMULATED trace of 4 of 4 files, 10 of 10 theorems" in said
+    assert "--gaps lists them" in said
+    found = repos.described(traced.db, gaps=True)
+    assert len(found[0]["traces"][0]["gaps"]) == sum(trace["lacking"].values())
+    repos.show(found)
+    assert "  premise_site: Base.lean: no definition site is known of" in capsys.readouterr().out
+
+
+def test_a_sorry_is_shown_with_its_goal(traced: Workshop) -> None:
+    goals = sorries.goals_said(traced.db)
+    shown = [sorries.described(row, goals) for row in queries.sorries(traced.db, repository=KEY)]
+    assert {item["declaration"]: item["goal"]["goal"] for item in shown}["given_away"] == "p : Prop\n⊢ p → p"
+    assert all(item["goal"]["simulated"] and item["goal"]["sha"] == traced.sha for item in shown)
+
+
+def test_every_open_sorry_has_its_goal(traced: Workshop) -> None:
+    rows = {row.sorry: row for row in queries.sorries(traced.db, repository=KEY)}
+    goals = {rows[item.sorry].declaration: item.goal for item in trace_queries.sorry_goals(traced.db)}
+    assert goals == {
+        "open_one": "case left\np : Prop\nhp : p\n⊢ p",
+        "open_term": "p q : Prop\nf : p → q\nhp : p\n⊢ q",
+        "given_away": "p : Prop\n⊢ p → p",
+    }
+    steps = [step for step in queries.sorry_steps(traced.db) if step.step == "stated"]
+    assert len(steps) == 3
+    assert all(step.detail.startswith("SIMULATED goal: ") for step in steps)
+
+
+def test_a_commit_has_only_those_files_traced_again_whose_trace_may_differ(workshop: Workshop) -> None:
+    files = {
+        "Base.lean": "theorem base : True := trivial\n",
+        "Mid.lean": "import Base\n\ntheorem mid : True := base\n",
+        "Leaf.lean": "import Mid\n\ntheorem leaf : True := mid\n",
+        "Sub/Alone.lean": ALONE,
+    }
+    workshop.commit(files)
+    assert workshop.trace().traced == set(files)
+    workshop.commit({"README.md": "words\n"})
+    assert workshop.trace().traced == set()
+    workshop.commit({"Leaf.lean": files["Leaf.lean"] + "\n-- a word\n"})
+    assert workshop.trace().traced == {"Leaf.lean"}
+    workshop.commit({"Base.lean": files["Base.lean"] + "\ndef dozen : Nat := 12\n"})
+    assert workshop.trace().traced == {"Base.lean", "Mid.lean", "Leaf.lean"}
+    workshop.commit({"Sub/Alone.lean": None, "Moved.lean": ALONE})
+    outcome = workshop.trace()
+    assert outcome.traced == {"Moved.lean"}
+    assert [item["path"] for item in outcome.of("traced_file_removed")] == ["Sub/Alone.lean"]
+    everything = set(files) - {"Sub/Alone.lean"} | {"Moved.lean"}
+    assert {
+        row.path for row in trace_queries.files_of_trace(workshop.db, workshop.newest.trace)
+    } == everything
+    workshop.commit({"lake-manifest.json": '{"version": "1.1.0", "packages": [1]}\n'})
+    assert workshop.trace().traced == everything
+    workshop.commit({"lean-toolchain": "leanprover/lean4:v4.22.0\n"})
+    assert workshop.trace().traced == everything
+    # All commits have their counts, also of files that they did not touch.
+    assert {row.n_theorems for row in trace_queries.traces(workshop.db)} == {4}
+    assert {row.theorems_seen for row in trace_queries.newest_measures(workshop.db)} == {4}
+
+
+def test_a_run_that_is_killed_is_completed_by_another_that_traces_only_what_is_left(
+    workshop: Workshop, traced: Workshop
+) -> None:
+    workshop.commit(FILES)
+    killed = workshop.job("trace", workshop.parameters(parallel=1), kill_after=2)  # of four files
+    assert killed.returncode != 0
+    assert trace_queries.traces(workshop.db) == [], "nothing counts before the commit is closed"
+    resumed = workshop.trace()
+    assert len(killed.traced) == 2
+    assert killed.traced | resumed.traced == PROJECT
+    assert not killed.traced & resumed.traced
+    assert workshop.newest.n_tactics == traced.newest.n_tactics
+    assert {path: workshop.file(path) for path in PROJECT} == {path: traced.file(path) for path in PROJECT}
+    ours = {(row.sorry, row.goal) for row in trace_queries.sorry_goals(workshop.db)}
+    assert ours == {(row.sorry, row.goal) for row in trace_queries.sorry_goals(traced.db)}
+
+
+@pytest.mark.parametrize(("fault", "timeout_s"), [("crash@5", 60), ("hang@4", 2)], ids=["dies", "hangs"])
+def test_a_process_that_dies_or_hangs_costs_its_file_and_no_other(
+    workshop: Workshop, fault: str, timeout_s: float
+) -> None:
+    workshop.lean = simulator_that_fails(workshop.root, importing="Base", fault=fault)
+    workshop.commit({"Base.lean": BASE, "Mid.lean": MID, "Sub/Alone.lean": ALONE})
+    outcome = workshop.trace(per_file_timeout_s=timeout_s)
+    assert outcome.summary["failed"] == 1
+    errors = {item["path"]: item["error"] for item in outcome.of("file_traced")}
+    assert errors["Base.lean"] is None
+    assert errors["Sub/Alone.lean"] is None
+    assert errors["Mid.lean"].startswith("Lean gave no trace" if fault == "crash@5" else "not traced in 2 s")
+    (gap,) = (
+        gap for gap in trace_queries.gaps_of_trace(workshop.db, workshop.newest.trace) if gap.kind == "file"
+    )
+    assert (gap.path, gap.reason) == ("Mid.lean", errors["Mid.lean"])
+    assert workshop.file("Mid.lean").premises, "what the scanner reads is there all the same"
+    (measure,) = trace_queries.newest_measures(workshop.db)
+    assert (measure.files_seen, measure.files_traced, measure.theorems_seen - measure.theorems_traced) == (
+        3,
+        2,
+        3,
+    )
+    # The next commit gives it another chance.
+    workshop.lean = simulator()
+    workshop.commit({"README.md": "more\n"})
+    assert workshop.trace().traced == {"Mid.lean"}
+    assert workshop.newest.files_failed == 0
+
+
+def test_what_lean_refuses_is_a_gap_with_its_reason(workshop: Workshop) -> None:
+    workshop.commit(
+        {
+            "Wrong.lean": "theorem wrong : True ∧ True := by\n  nonsense\n\ntheorem right : True := trivial\n",
+            "Orphan.lean": "import Nowhere\n\ntheorem orphan : True := trivial\n",
+        }
+    )
+    (workshop.tree / "Bytes.lean").write_bytes(b"theorem bytes : True := trivial -- \xff\n")
+    workshop.commit({})
+    outcome = workshop.trace()
+    gaps = {gap.path: gap for gap in trace_queries.gaps_of_trace(workshop.db, workshop.newest.trace)}
+    wrong = [
+        gap
+        for gap in trace_queries.gaps_of_trace(workshop.db, workshop.newest.trace)
+        if gap.kind == "elaboration"
+    ]
+    assert [(gap.path, gap.declaration) for gap in wrong] == [("Wrong.lean", "wrong")]
+    assert [item.full_name for item in workshop.file("Wrong.lean").theorems] == ["right"]
+    assert gaps["Orphan.lean"].kind == "file"
+    assert "its imports fail" in gaps["Orphan.lean"].reason
+    assert gaps["Bytes.lean"].reason == "byte 35 is not valid UTF-8"
+    assert outcome.summary["failed"] == 2
+
+
+def test_a_goal_that_changes_under_an_unchanged_text_is_told(workshop: Workshop) -> None:
+    user = (
+        "import Lemma\n\ntheorem user (p : Prop) (h : p) : p ∧ p := by\n  have g := lemma_of p h\n  sorry\n"
+    )
+    lemma = "theorem lemma_of (p : Prop) (h : p) : p ∧ True := ⟨h, trivial⟩\n"
+    workshop.commit({"Lemma.lean": lemma, "User.lean": user})
+    (first,) = workshop.trace().of("sorry_stated")
+    assert first["goal"] == "p : Prop\nh : p\ng : p ∧ True\n⊢ p ∧ p"
+    assert (first["before"], first["same_text"]) == (None, False)
+    workshop.commit({"Lemma.lean": "theorem lemma_of (p : Prop) (h : p) : p ∨ p := Or.inl h\n"})
+    (second,) = workshop.trace().of("sorry_stated")
+    assert second["before"] == first["goal"]
+    assert second["goal"] == "p : Prop\nh : p\ng : p ∨ p\n⊢ p ∧ p"
+    assert second["same_text"]
+    detail = [step.detail for step in queries.sorry_steps(workshop.db) if step.step == "stated"][-1]
+    assert detail.endswith("its own text is the same")
+    workshop.commit({"User.lean": user.replace("(h : p) : p ∧ p", "(h : p) : p ∧ True")})
+    (third,) = workshop.trace().of("sorry_stated")
+    assert not third["same_text"]
+
+
+def test_a_commit_that_comes_back_is_recorded_again(workshop: Workshop) -> None:
+    workshop.commit({"A.lean": "theorem a : True := trivial\n"})
+    first = workshop.sha
+    workshop.trace()
+    workshop.commit({"A.lean": "theorem other : True := trivial\n"})
+    workshop.trace()
+    workshop.git("reset", "-q", "--hard", first)
+    workshop.trace()
+    assert workshop.newest.sha == first
+    assert [item.full_name for item in workshop.file("A.lean").theorems] == ["a"]
+
+
+def test_dependencies_that_are_imported_give_premises_and_are_read_once(workshop: Workshop) -> None:
+    package = workshop.tree / ".lake" / "packages" / "algebra"
+    package.mkdir(parents=True)
+    (package / "Algebra.lean").write_text("import Algebra.Basic\n")
+    (package / "Algebra").mkdir()
+    (package / "Algebra" / "Basic.lean").write_text("theorem basic : True := trivial\n")
+    (package / "Algebra" / "Unused.lean").write_text("theorem unused : True := trivial\n")
+    workshop.commit({".gitignore": "/.lake\n", "A.lean": "import Algebra\n\ntheorem a : True := trivial\n"})
+    # The simulator finds no modules there; what the scanner reads does not depend on it.
+    outcome = workshop.trace()
+    folder = ".lake/packages/algebra"
+    assert outcome.summary["dependencies"] == 2
+    assert outcome.traced == {"A.lean", f"{folder}/Algebra.lean", f"{folder}/Algebra/Basic.lean"}
+    assert [item.full_name for item in workshop.file(f"{folder}/Algebra/Basic.lean").premises] == ["basic"]
+    assert workshop.file(f"{folder}/Algebra.lean").imports == (f"{folder}/Algebra/Basic.lean",)
+    assert workshop.file("A.lean").imports == (f"{folder}/Algebra.lean",)
+    workshop.commit({"B.lean": ALONE})
+    assert not {path for path in workshop.trace().traced if path.startswith(".lake")}
+
+
+def test_the_database_is_what_a_rebuild_makes_of_the_log(traced: Workshop) -> None:
+    report = verify(traced.root / "events.db", traced.root / "database.db")
+    assert report.ok, report
+    assert all(report.rows[name] > 0 for name in ("trace_measures", "sorry_goals", "theorem_premises"))
+
+
+def test_a_job_without_lean_or_with_half_a_spec_says_what_is_missing(workshop: Workshop) -> None:
+    workshop.commit({"A.lean": ALONE})
+    nothing = {**simulator().as_json(), "kind": "none", "simulated": False, "detail": "switched off"}
+    assert workshop.trace(lean=nothing).last["reason"] == "no_lean"
+    broken = workshop.trace(known={"A.lean": {}})
+    assert (broken.last["reason"], broken.last["deterministic"]) == ("bad_spec", True)
+    dead = simulator_that_fails(workshop.root, importing="Init", fault="exit-before-ready")
+    assert workshop.trace(lean=dead.as_json()).last["reason"] == "lean_does_not_start"
+    assert trace_queries.traces(workshop.db) == []

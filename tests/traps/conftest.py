@@ -1,0 +1,52 @@
+"""The court of the trap suite: each trap goes through the whole check job, before several Leans.
+
+`refused` holds for every trap that the text or the shape of a proof gives away: the gate refuses it at the step that
+is named, though a Lean says yes to it, and also where there is the simulator or no Lean. A trap that only Lean can see
+is put before a Lean that answers as the real one does (`refused_by_lean`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from pipeline.gate.testing import Case, Court, Refused
+from store.events import ProofRejected
+
+_said_yes: set[tuple[str, str]] = set()
+"""What a Lean without rules has verified in this run."""
+
+
+@pytest.fixture
+def court(tmp_path: Path) -> Court:
+    return Court(tmp_path)
+
+
+@pytest.fixture
+def refused(court: Court) -> Refused:
+    """Return how the gate refuses a case at `step` before a Lean that says yes, after trying the other Leans too."""
+
+    def hold(case: Case, *, step: str) -> ProofRejected:
+        court.rejected(case, step=step, lean="simulator")
+        court.rejected(case, step=step, lean="none")
+        return court.rejected(case, step=step, lean="credulous")
+
+    return hold
+
+
+@pytest.fixture
+def refused_by_lean(court: Court) -> Refused:
+    """Return how the gate refuses a case at `step` when Lean answers as the real one would.
+
+    The same text passes when Lean says yes to everything, so the refusal is Lean's; the simulator never verifies it.
+    """
+
+    def hold(case: Case, *, step: str) -> ProofRejected:
+        if (case.proof, case.file) not in _said_yes:
+            court.verified(dataclasses.replace(case, rules=()))
+            _said_yes.add((case.proof, case.file))
+        return court.rejected(case, step=step)
+
+    return hold

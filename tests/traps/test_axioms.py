@@ -1,0 +1,89 @@
+"""Traps: a proof that brings its own axiom, or trusts the compiler instead of the kernel.
+
+The list is of what is allowed, never of what is not: each version of Lean has other names for computing natively.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from pipeline.gate.answers import Answer, Section
+from pipeline.gate.by_lake import judge_axioms
+from pipeline.gate.testing import Case, Court, Refused
+from pipeline.lean.testing.credulous import Rule
+
+IN_THE_TEXT = {
+    "a new axiom after the proof": "exact cheat\n\naxiom cheat : False",
+    "a new axiom in a comment's shadow": "exact cheat /- -/\naxiom cheat : False",
+    "a constant, which is an axiom": "exact x.elim\nopaque x : False",
+    "native_decide": "native_decide",
+    "native_decide in a term": "exact by native_decide",
+    "decide +native": "decide +native",
+    "decide with a configuration": "decide (config := { native := true })",
+    "bv_decide, which trusts a solver's certificate natively": "bv_decide",
+    "the axiom of native_decide": "exact Lean.ofReduceBool _ _ rfl",
+    "the same, quoted": "exact «Lean».«ofReduceBool» _ _ rfl",
+    "trusting the compiler": "exact Lean.trustCompiler.elim",
+    "unsafe code": "exact unsafe lcProof",
+    "a cast that checks nothing": "exact unsafeCast h",
+    "what the compiler assumes": "exact lcProof",
+}
+FROM_LEAN = {
+    "an axiom of the project": "Demo.cheat",
+    "native computation, old": "Lean.ofReduceBool",
+    "native computation, old, second": "Lean.trustCompiler",
+    "native computation, new": "Demo.mine._native.native_decide.ax_1",
+    "native computation of a lemma": "Demo.helper._native.bv_decide.ax_1_2",
+    "a name that ends like an allowed one": "Demo.propext",
+    "a name that begins like an allowed one": "Classical.choice'",
+    "another library's axiom": "Classical.choice.extra",
+}
+
+
+def answer(*axioms: str) -> Answer:
+    return Answer(axioms, (), (), Section("theorem", "= [] 0 -"), {}, {})
+
+
+@pytest.mark.parametrize("proof", IN_THE_TEXT.values(), ids=IN_THE_TEXT.keys())
+def test_the_text_gives_it_away(refused: Refused, proof: str) -> None:
+    refused(Case(proof), step="text")
+
+
+@pytest.mark.parametrize("axiom", FROM_LEAN.values(), ids=FROM_LEAN.keys())
+def test_an_axiom_that_is_not_allowed_is_refused(axiom: str) -> None:
+    for exact, printed in (
+        (answer(axiom), "no answer"),
+        ("no answer", ("propext", axiom)),
+        (answer(axiom), ()),
+    ):
+        finding = judge_axioms(exact, printed, declaration="Demo.mine", by="Lean", module="A")
+        assert finding.verdict == "failed"
+        assert f"rests on {axiom}" in finding.evidence
+
+
+def test_what_is_unsafe_is_refused() -> None:
+    unsafe = dataclasses.replace(answer("propext"), unsafe=("Demo.cheat",))
+    assert judge_axioms(unsafe, (), declaration="Demo.mine", by="Lean", module="A").verdict == "failed"
+
+
+def test_native_computation_is_refused_through_the_whole_job(court: Court) -> None:
+    case = Case("finish_it", rules=(Rule("finish_it", axioms=("Demo.mine._native.native_decide.ax_1",)),))
+    assert court.rejected(case, step="axioms").conditional_on == ()
+
+
+@pytest.mark.parametrize("silent", ["questions", "printed"])
+def test_one_answer_is_enough_to_refuse(court: Court, silent: str) -> None:
+    """Whichever of the two ways to ask does not work, the other one still refuses."""
+    other = Rule("finish_it", questions=1) if silent == "questions" else Rule("finish_it", printed="no idea")
+    case = Case("finish_it", rules=(other, Rule("finish_it", axioms=("Demo.cheat",))))
+    court.rejected(case, step="axioms")
+
+
+def test_two_answers_that_do_not_agree_verify_nothing(court: Court) -> None:
+    data = "'CONSTANT' does not depend on any axioms"
+    said = json.dumps({"severity": "information", "pos": {"line": 2}, "fileName": "FILE", "data": data})
+    rules = (Rule("finish_it", printed=said), Rule("finish_it", axioms=("propext",)))
+    assert "axioms" in court.candidate(Case("finish_it", rules=rules)).not_checked

@@ -1,0 +1,92 @@
+"""Traps: the proof uses what it is to prove, or what comes after it.
+
+A search that starts from a declaration by name has it in its environment, so `exact mine` closes its goal there. In the
+file it is recursion, or an unknown name.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.gate.testing import FILE, Case, Court, Refused
+from pipeline.lean.testing.credulous import Rule
+
+ITSELF = {
+    "plainly": "exact mine p q h",
+    "with its namespace": "exact Demo.mine p q h",
+    "from the root": "exact _root_.Demo.mine p q h",
+    "quoted": "exact «mine» p q h",
+    "quoted, with its namespace": "exact «Demo».«mine» p q h",
+    "explicitly": "exact @mine p q h",
+    "by a leading dot": "exact .mine p q h",
+    "a projection of it": "exact ⟨(mine p q h).1, (mine p q h).2⟩",
+    "its symmetric": "exact (mine p q h).symm",
+    "with open": "open Demo in exact mine p q h",
+    "renamed with open": "open Demo renaming mine → it in exact it p q h",
+    "by apply": "apply mine; exact h",
+    "by rw": "rw [mine]",
+    "in a simp set": "simp [mine]",
+    "in a simp set, backwards": "simp only [← mine, h]",
+    "in a term in a tactic": "refine ⟨?_, (mine p q h).2⟩; exact h.2",
+    "in a have": "have it := mine p q h\n  exact it",
+    "by strong recursion": "exact WellFounded.fix (by infer_instance) (fun _ _ => mine p q h) h",
+}
+BY_RECURSION = {
+    "termination_by": "exact h\n  termination_by p",
+    "decreasing_by": "exact h\n  decreasing_by trivial",
+    "a search": "exact?",
+    "let rec": "let rec it : q ∧ p := it\n  exact it",
+}
+LATER = {
+    "plainly": "exact later _ ⟨h.2, h.1⟩",
+    "with its namespace": "exact Demo.later _ ⟨h.2, h.1⟩",
+    "quoted": "exact «later» _ ⟨h.2, h.1⟩",
+    "in a simp set": "simp [later, h]",
+    "a projection of it": "exact (later _ ⟨h.2, h.1⟩).symm",
+}
+
+
+@pytest.mark.parametrize("proof", ITSELF.values(), ids=ITSELF.keys())
+def test_a_proof_that_cites_its_own_theorem_is_refused(refused: Refused, proof: str) -> None:
+    event = refused(Case(proof), step="statement")
+    assert "cites Demo.mine itself" in event.reason
+
+
+@pytest.mark.parametrize("proof", BY_RECURSION.values(), ids=BY_RECURSION.keys())
+def test_recursion_is_refused(refused: Refused, proof: str) -> None:
+    refused(Case(proof), step="text")
+
+
+@pytest.mark.parametrize("proof", LATER.values(), ids=LATER.keys())
+def test_a_later_lemma_is_refused(refused: Refused, proof: str) -> None:
+    event = refused(Case(proof), step="statement")
+    assert "Demo.later, which is declared after Demo.mine" in event.reason
+
+
+DOTTED = {"on a hypothesis": "exact h.mine", "on a term": "have it := (id h).mine\n  exact it"}
+
+
+@pytest.mark.parametrize("proof", DOTTED.values(), ids=DOTTED.keys())
+def test_dot_notation_for_itself_is_recursion_that_lean_refuses(refused_by_lean: Refused, proof: str) -> None:
+    """The text cannot tell: `hf.add hg` in a proof of `ContinuousAt.add` is mostly another type's `add`."""
+    rules = (Rule(r"\.mine", error="fail to show termination"),)
+    refused_by_lean(Case(proof, rules=rules), step="compile")
+
+
+def test_a_later_namesake_of_an_imported_lemma_is_that_lemma(court: Court) -> None:
+    """`later` is declared below, and by an import: here it can only be the import's."""
+    case = Case("exact later _ ⟨h.2, h.1⟩", rules=(Rule("", imported=("later",)),))
+    court.verified(case)
+
+
+SIMP = FILE.replace("theorem mine", "@[simp] theorem mine")
+
+
+def test_its_own_simp_attribute_is_no_lemma_for_it(refused_by_lean: Refused) -> None:
+    """In a REPL that has the theorem already, `simp` closes the goal by the theorem; in its file it does not."""
+    rules = (Rule(r"by\s+simp\b", error="simp made no progress"),)
+    assert "no progress" in refused_by_lean(Case("simp", file=SIMP, rules=rules), step="compile").reason
+
+
+def test_an_honest_simp_lemma_may_be_proved_by_simp(court: Court) -> None:
+    court.verified(Case("simp [h]", file=SIMP))

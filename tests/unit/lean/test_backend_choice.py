@@ -1,0 +1,257 @@
+"""Which Lean runs a project: the build of its own version, and a plain reason where there is none."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.lean.backend import LeanBackend, Leans, find_leans, simulator
+from pipeline.lean.testing.toolchain_build import write_build
+from pipeline.lean.toolchains import MARKER, REPL
+
+
+class Machine:
+    """A cache of builds, an import path, a PATH and an ELAN_HOME, all empty."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.cache = folder / "toolchains"
+        self.site = folder / "site"
+        self.site.mkdir()
+        monkeypatch.setattr(sys, "path", [str(self.site), *sys.path])
+        monkeypatch.setenv("PATH", str(folder / "bin"))
+        monkeypatch.setenv("ELAN_HOME", str(folder / "elan"))
+        importlib.invalidate_caches()
+
+    def build(self, release: str) -> Path:
+        """Put a build into the cache as an installation does."""
+        return write_build(self.cache, release, home=self.folder / "elan").repl
+
+    def repl(self, path: Path, toolchain: str = "") -> Path:
+        program(path)
+        if toolchain:
+            (path.parent / MARKER).write_text(toolchain + "\n")
+        return path
+
+    def bundled(self, toolchain: str) -> Path:
+        folder = self.site / "pantograph"
+        for name in ("server.py", "expr.py", "__init__.py"):
+            folder.mkdir(exist_ok=True)
+            (folder / name).write_text("raise SystemExit('must not be imported')\n")
+        return self.repl(folder / REPL, toolchain)
+
+    def leans(self, *, backend: str = "auto", repl: str = "", sandbox: str = "none") -> Leans:
+        return find_leans(backend=backend, repl=repl, sandbox=sandbox, toolchains=self.cache)
+
+    def chosen(self, toolchain: str, *, repl: str = "") -> LeanBackend:
+        return self.leans(repl=repl).for_toolchain(toolchain)
+
+
+def program(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(tmp_path, monkeypatch)
+
+
+def test_each_project_gets_the_build_of_its_own_version(machine: Machine) -> None:
+    old, new = machine.build("v4.21.0"), machine.build("v4.28.0")
+
+    assert machine.chosen("leanprover/lean4:v4.21.0\n").argv == (str(old),)
+    assert machine.chosen("v4.28.0").argv == (str(new),)
+    assert machine.chosen("v4.28.0").toolchain == "leanprover/lean4:v4.28.0"
+
+
+def test_a_version_that_is_not_there_says_how_to_get_it(machine: Machine) -> None:
+    machine.build("v4.21.0")
+    chosen = machine.chosen("leanprover/lean4:v4.22.0")
+
+    assert chosen.kind == "none"
+    assert "toolchain leanprover/lean4:v4.22.0 is not installed (there is v4.21.0)" in chosen.detail
+    assert "run `unsorry toolchain install v4.22.0`" in chosen.detail
+
+
+def test_a_damaged_build_is_never_chosen(machine: Machine) -> None:
+    machine.build("v4.21.0").write_text("#!/bin/sh\necho changed\n")
+    chosen = machine.chosen("v4.21.0")
+
+    assert chosen.kind == "none"
+    assert "damaged" in chosen.detail
+    assert "unsorry toolchain install v4.21.0" in chosen.detail
+    assert "damaged" in machine.leans().summary.detail
+
+
+def test_the_bundled_repl_serves_its_own_version_only(machine: Machine) -> None:
+    bundled = machine.bundled("leanprover/lean4:v4.28.0")
+
+    assert machine.chosen("leanprover/lean4:v4.28.0").argv == (str(bundled),)
+    assert machine.chosen("leanprover/lean4:v4.21.0").kind == "none"
+
+
+def test_the_configured_repl_comes_first_and_serves_its_own_version_only(machine: Machine) -> None:
+    cached = machine.build("v4.21.0")
+    machine.build("v4.28.0")
+    own = machine.repl(machine.folder / "own" / "repl", "leanprover/lean4:v4.28.0")
+
+    assert machine.chosen("v4.28.0", repl=str(own)).argv == (str(own),)
+    assert machine.chosen("v4.21.0", repl=str(own)).argv == (str(cached),)
+    assert machine.chosen("v4.22.0", repl=str(own)).kind == "none"
+
+
+def test_a_configured_repl_of_unknown_version_is_used_and_the_detail_says_so(machine: Machine) -> None:
+    own = machine.repl(machine.folder / "own" / "repl")
+    chosen = machine.chosen("leanprover/lean4:v4.22.0", repl=str(own))
+
+    assert chosen.argv == (str(own),)
+    assert "unknown Lean version" in chosen.detail
+    assert "lean.repl names it" in chosen.detail
+    assert "v4.22.0" in chosen.detail
+
+
+def test_a_configured_repl_that_is_not_there_is_not_replaced_by_another(machine: Machine) -> None:
+    machine.build("v4.21.0")
+    chosen = machine.chosen("v4.21.0", repl="/nowhere/repl")
+
+    assert chosen.kind == "none"
+    assert "/nowhere/repl: no such file" in chosen.detail
+
+
+def test_a_repl_on_path_needs_a_known_version(machine: Machine) -> None:
+    found = machine.repl(machine.folder / "bin" / REPL)
+    assert machine.chosen("v4.21.0").kind == "none"
+    assert "name it as lean.repl" in machine.leans().summary.detail
+
+    (found.parent / MARKER).write_text("leanprover/lean4:v4.21.0")
+    assert machine.chosen("v4.21.0").argv == (str(found),)
+
+
+@pytest.mark.parametrize(
+    ("toolchain", "reason"),
+    [
+        ("", "no lean-toolchain file"),
+        ("  \n", "no lean-toolchain file"),
+        ("leanprover/lean4:stable", "channel"),
+        ("evil/lean4:v4.21.0", "no proof"),
+        ("/opt/lean", "no Lean version"),
+        ("../../v4.21.0", "no Lean version"),
+    ],
+)
+def test_a_project_that_names_no_lean_version_is_not_guessed_at(
+    machine: Machine, toolchain: str, reason: str
+) -> None:
+    machine.build("v4.21.0")
+    chosen = machine.chosen(toolchain)
+
+    assert chosen.kind == "none"
+    assert reason in chosen.detail
+
+
+def test_only_a_configured_repl_runs_a_project_without_a_lean_toolchain(machine: Machine) -> None:
+    own = machine.repl(machine.folder / "own" / "repl", "leanprover/lean4:v4.28.0")
+    chosen = machine.chosen("", repl=str(own))
+
+    assert (chosen.argv, chosen.toolchain) == ((str(own),), "leanprover/lean4:v4.28.0")
+    assert "no lean-toolchain file" in chosen.detail
+
+
+def test_the_simulator_serves_every_toolchain_and_never_by_itself(machine: Machine) -> None:
+    assert not machine.leans().summary.simulated
+    leans = machine.leans(backend="simulator")
+    for toolchain in ("", "leanprover/lean4:v4.21.0", "nonsense"):
+        assert leans.for_toolchain(toolchain).simulated
+    assert leans.summary.simulated
+
+
+def test_switched_off_is_off_for_every_project(machine: Machine) -> None:
+    machine.build("v4.21.0")
+    leans = machine.leans(backend="none")
+
+    assert leans.for_toolchain("v4.21.0").kind == leans.summary.kind == "none"
+    assert "switched off" in leans.summary.detail
+
+
+def test_no_sandbox_means_no_lean_at_all(machine: Machine) -> None:
+    machine.build("v4.21.0")
+    chosen = machine.leans(sandbox="bubblewrap").for_toolchain("v4.21.0")
+
+    assert chosen.kind == "none"
+    assert "bwrap is not on PATH" in chosen.detail
+
+
+def test_the_summary_names_every_version(machine: Machine) -> None:
+    assert "unsorry toolchain install" in machine.leans().summary.detail
+    machine.build("v4.21.0")
+    assert machine.leans().summary.toolchain == "leanprover/lean4:v4.21.0"
+    machine.build("v4.28.0")
+    both = machine.leans().summary
+
+    assert (both.kind, both.toolchain, both.detail) == (
+        "pantograph",
+        "",
+        "pantograph-repl for v4.21.0, v4.28.0",
+    )
+
+
+@pytest.mark.parametrize(("backend", "sandbox"), [("lean3", "none"), ("auto", "docker")])
+def test_unknown_words_are_errors(machine: Machine, backend: str, sandbox: str) -> None:
+    with pytest.raises(ValueError, match=r"lean\."):
+        machine.leans(backend=backend, sandbox=sandbox)
+
+
+def test_looking_starts_no_process(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for release in ("v4.21.0", "v4.28.0"):
+        machine.build(release)
+    machine.bundled("leanprover/lean4:v4.29.1")
+    monkeypatch.setattr("subprocess.Popen", None)
+    monkeypatch.setattr("hashlib.file_digest", None)
+
+    assert len(machine.leans().builds) == 3
+
+
+def test_a_lean_that_is_gone_takes_its_build_with_it(machine: Machine) -> None:
+    machine.build("v4.21.0")
+    shutil.rmtree(machine.folder / "elan")
+
+    assert "is gone" in machine.chosen("v4.21.0").detail
+
+
+def test_pypantograph_without_its_repl_is_named_as_such(machine: Machine) -> None:
+    machine.bundled("leanprover/lean4:v4.28.0").unlink()
+
+    assert "without its pantograph-repl" in machine.leans().summary.detail
+
+
+def test_the_canvas_package_of_that_name_is_recognised(machine: Machine) -> None:
+    package = machine.site / "pantograph"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('must not be imported')\n")
+    metadata = machine.site / "pantograph-0.1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: pantograph\nVersion: 0.1.0\n")
+
+    assert "pantograph 0.1.0 is a library for HTML5 canvases" in machine.leans().summary.detail
+    machine.build("v4.21.0")
+    assert machine.chosen("v4.21.0").kind == "pantograph"  # and it is in nobody's way
+
+
+def test_a_configured_repl_has_to_be_executable(machine: Machine) -> None:
+    own = machine.repl(machine.folder / "own" / "repl")
+    own.chmod(0o644)
+
+    assert "not executable" in machine.chosen("v4.21.0", repl=str(own)).detail
+
+
+def test_a_backend_survives_json(machine: Machine) -> None:
+    machine.build("v4.21.0")
+    for backend in (machine.chosen("v4.21.0"), machine.chosen("v4.22.0"), simulator()):
+        assert LeanBackend.from_json(backend.as_json()) == backend
+    with pytest.raises(ValueError, match="simulated"):
+        LeanBackend.from_json({**simulator().as_json(), "simulated": False})

@@ -1,0 +1,85 @@
+"""Names of Lean versions, as people and `lean-toolchain` files write them, and the pinned commits of Pantograph."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pipeline.lean.revisions import (
+    REVISIONS,
+    LeanVersion,
+    VersionError,
+    parse_sha,
+    parse_version,
+    revision_for,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "toolchain"),
+    [
+        ("v4.21.0", "leanprover/lean4:v4.21.0"),
+        ("4.21.0", "leanprover/lean4:v4.21.0"),
+        ("leanprover/lean4:v4.21.0\n", "leanprover/lean4:v4.21.0"),
+        ("leanprover/lean4:4.1.0", "leanprover/lean4:v4.1.0"),
+        ("v4.22.0-rc3", "leanprover/lean4:v4.22.0-rc3"),
+        ("nightly-2025-08-01", "leanprover/lean4-nightly:nightly-2025-08-01"),
+        ("leanprover/lean4:nightly-2023-08-12", "leanprover/lean4-nightly:nightly-2023-08-12"),
+        ("leanprover/lean4-nightly:nightly-2025-08-01", "leanprover/lean4-nightly:nightly-2025-08-01"),
+        ("nightly-2025-08-01-rev2", "leanprover/lean4-nightly:nightly-2025-08-01-rev2"),
+    ],
+)
+def test_every_way_to_write_a_version_is_one_version(text: str, toolchain: str) -> None:
+    assert parse_version(text).toolchain == toolchain
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "../x", "-rf", "v4.21.0 -rf", "v4.21.0/../../x", "v4.21", "4", "/opt/lean", "v4.21.0\nv4.22.0", "v4.21.0;id",
+     "leanprover/lean4:", "leanprover/lean4:../x", "v٤.٢١.٠", "v4.21.0-evil", "nightly-2025-8-1", "x" * 10_000],
+)  # fmt: skip
+def test_what_names_no_version_is_refused(text: str) -> None:
+    with pytest.raises(VersionError, match="no Lean version") as caught:
+        parse_version(text)
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("text", ["stable", "nightly", "leanprover/lean4:beta", "leanprover/lean4:stable"])
+def test_a_channel_is_no_version(text: str) -> None:
+    with pytest.raises(VersionError, match="another version from day to day"):
+        parse_version(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["evil/lean4:v4.21.0", "leanprover/lean4-pr-releases:v4.21.0", "leanprover/lean4-nightly:v4.21.0"]
+)
+def test_somebody_elses_compiler_is_no_lean(text: str) -> None:
+    with pytest.raises(VersionError, match="what another compiler accepts is no proof"):
+        parse_version(text)
+
+
+def test_elans_folder_is_named_as_elan_names_it() -> None:
+    assert parse_version("4.21.0").elan_folder == "leanprover--lean4---v4.21.0"
+
+
+def test_the_table_of_revisions_is_in_order_and_whole() -> None:
+    order = [tuple(map(int, re.findall(r"\d+", item.release))) for item in REVISIONS]
+    assert order == sorted(set(order))
+    for item in REVISIONS:
+        assert parse_version(item.release).release == item.release
+        assert parse_sha(item.sha) == item.sha
+        assert item.pantograph
+        assert item.source
+        assert revision_for(parse_version(item.release)) is item
+    assert len({item.sha for item in REVISIONS}) == len(REVISIONS)
+
+
+def test_an_unknown_version_has_no_revision() -> None:
+    assert revision_for(LeanVersion("leanprover/lean4", "v4.5.0")) is None
+
+
+@pytest.mark.parametrize("text", ["757db11", "main", "g" * 40, "0" * 41, ""])
+def test_an_abbreviated_commit_is_refused(text: str) -> None:
+    with pytest.raises(VersionError, match="not a full commit id"):
+        parse_sha(text)
