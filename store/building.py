@@ -37,7 +37,6 @@ TWO_FROM = 50_000
 """How many events are worth a second process: it takes half a second to start."""
 
 _BATCH = 10_000
-_STOPPED = 3
 
 DEFERRED_INDEXES = frozenset(
     {
@@ -177,7 +176,7 @@ def _main(log_path: str, target: str, upto: str) -> int:
     with LogReader.open(Path(log_path)) as log, _new_view(Path(target)) as connection:
         _defer_indexes(connection)
         stopped = _fill(connection, log, upto=int(upto), concerns=SOURCE_EVENTS.__contains__)
-    return 0 if stopped is None else _STOPPED
+    return 0 if stopped is None else 1
 
 
 if __name__ == "__main__":

@@ -12,26 +12,11 @@ import pytest
 
 from store import building, schema
 from store.building import SOURCE_EVENTS, SOURCE_TABLES, build
-from store.log import EventLog
 from store.projections import apply
 from store.reader import LogReader
 from store.rebuild import beside, sweep
-from store.testing_events import Story, record
-from store.testing_traces import record_made_up
 from store.upcast import read_body
 from store.view import open_view
-
-
-@pytest.fixture
-def log_path(tmp_path: Path) -> Path:
-    path = tmp_path / "events.db"
-    story = Story(11)
-    with EventLog.open(path) as log:
-        for _ in range(40):
-            bodies, payloads = story.tell()
-            record(log, bodies, folder=tmp_path / "staging", payloads=payloads)
-        record_made_up(log, tmp_path / "stage")
-    return path
 
 
 @pytest.fixture

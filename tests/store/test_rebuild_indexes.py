@@ -7,29 +7,13 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import pytest
-
 from store.building import DEFERRED_INDEXES, _defer_indexes, build
 from store.catchup import catch_up
 from store.log import EventLog
 from store.projections import splits
-from store.testing_events import Story, record
-from store.testing_traces import record_made_up
 from store.view import View, open_view
 
 _VALUE = re.compile(r"'(?:[^']|'')*'|\b\d+(?:\.\d+)?\b")
-
-
-@pytest.fixture
-def log_path(tmp_path: Path) -> Path:
-    path = tmp_path / "events.db"
-    story = Story(7)
-    with EventLog.open(path) as log:
-        for _ in range(40):
-            bodies, payloads = story.tell()
-            record(log, bodies, folder=tmp_path / "staging", payloads=payloads)
-        record_made_up(log, tmp_path / "stage")
-    return path
 
 
 def schema_of(path: Path) -> set[tuple[str, str | None]]:

@@ -1,0 +1,24 @@
+"""A log that tests of whole views share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from store.log import EventLog
+from store.testing_events import Story, record
+from store.testing_traces import record_made_up
+
+
+@pytest.fixture
+def log_path(tmp_path: Path) -> Path:
+    """A log with a story of forty chapters and a traced repository in it."""
+    path = tmp_path / "events.db"
+    story = Story(7)
+    with EventLog.open(path) as log:
+        for _ in range(40):
+            bodies, payloads = story.tell()
+            record(log, bodies, folder=tmp_path / "staging", payloads=payloads)
+        record_made_up(log, tmp_path / "stage")
+    return path
