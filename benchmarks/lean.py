@@ -35,9 +35,9 @@ if __name__ == "__main__":
 
 from benchmarks.store_bench import Row, machine, say, table
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.pool import PoolLimits, ReplKey, ReplPool
-from pipeline.lean.session import Session, Stepped
-from pipeline.lean.states import State
+from pipeline.lean.pool.pool import PoolLimits, ReplKey, ReplPool
+from pipeline.lean.pool.session import Session, Stepped
+from pipeline.lean.pool.states import State
 from pipeline.lean.testing import faulty_repl
 
 PROGRAM = Path(__file__).resolve().with_name("lean_repl.py")

@@ -209,7 +209,7 @@ def _bubblewrap(settings: Settings | None) -> Finding:
 
 
 def _lean_tools() -> Iterator[Finding]:
-    from pipeline.lean.toolchains import find_elan
+    from pipeline.lean.toolchain.toolchains import find_elan
 
     remedy = "install elan, which brings lake and lean: https://github.com/leanprover/elan"
     for name in ("elan", "lake", "lean"):
@@ -256,7 +256,7 @@ def _lean_backend(settings: Settings | None, paths: Paths | None) -> Iterator[Fi
 
 
 def _toolchains(paths: Paths) -> Iterator[Finding]:
-    from pipeline.lean.toolchains import Toolchains
+    from pipeline.lean.toolchain.toolchains import Toolchains
 
     cache = Toolchains(paths.toolchains)
     for item in cache.installed():

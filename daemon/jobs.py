@@ -33,7 +33,7 @@ from daemon.process import Exit, JobProcess, LineTooLongError
 from daemon.recovery import drop_old_job_folders
 from daemon.redact import redact
 from daemon.settings_models import Jobs
-from pipeline.lean.builds import Attached, BuildMissingError, attach
+from pipeline.lean.build.builds import Attached, BuildMissingError, attach
 from pipeline.protocol import JobSpec
 from store.events import EventBody, JobFailed, JobInterrupted, JobStarted, JobSucceeded
 from store.identity import event_id

@@ -66,7 +66,7 @@ class Paths:
 
     @property
     def toolchains(self) -> Path:
-        """One REPL build a Lean version (`pipeline.lean.toolchains`)."""
+        """One REPL build a Lean version (`pipeline.lean.toolchain.toolchains`)."""
         return self.cache / "toolchains"
 
     @property

@@ -46,7 +46,7 @@ from daemon.systemd import Notifier
 from daemon.ticker import Ticker
 from daemon.watchlist import watchlist_events
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
-from pipeline.lean.builds import present, sweep
+from pipeline.lean.build.builds import present, sweep
 from store import queries
 from store.errors import LogError
 from store.events import ConfigLoaded, ConfigRejected, DaemonStarted, DaemonStopped, JobReleased

@@ -19,21 +19,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from pipeline.lean import builds
-from pipeline.lean.allowlist import Rules
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.buildlog import BuildLog
-from pipeline.lean.dependencies import (
+from pipeline.lean.build import builds
+from pipeline.lean.build.buildlog import BuildLog
+from pipeline.lean.build.dependencies import (
     Dependencies,
     DependencyError,
     Fetcher,
     key_of,
     manifest_text,
 )
-from pipeline.lean.lake import LAKEFILES, Bounds, LakeRunner, Outcome
-from pipeline.lean.manifest import Manifest, ManifestError, read_manifest
-from pipeline.lean.sandbox import SandboxError
-from pipeline.lean.sources import Sources, read_sources
+from pipeline.lean.build.lake import LAKEFILES, Bounds, LakeRunner, Outcome
+from pipeline.lean.build.manifest import Manifest, ManifestError, read_manifest
+from pipeline.lean.build.sources import Sources, read_sources
+from pipeline.lean.sandbox.allowlist import Rules
+from pipeline.lean.sandbox.command import SandboxError
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from store.build_events import ProjectBuilt
 

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from pipeline.gate.patch import PatchHeader, build_patch
 from pipeline.gate.verdict import Gate, Verdict
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.repl import ReplError
-from pipeline.lean.sandbox import SandboxError
+from pipeline.lean.client.repl import ReplError
+from pipeline.lean.sandbox.command import SandboxError
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.prove.file import git_blob
 from store.events import BlobRef, EventBody, ProofChecked, ProofFound, ProofRejected, ProofVerified

@@ -34,7 +34,7 @@ from typing import Any
 
 from pipeline.gitread import Mirror, TreeFile
 from pipeline.globs import path_filter
-from pipeline.lean.scanner import read_file
+from pipeline.lean.source.scanner import read_file
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from store.events import CommitScanned, FileRemoved, FileScanned, SorryEvent, SorryPlace, TheoremsFollowed
 from store.matching import (

@@ -70,7 +70,7 @@ def _lean_files(path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _scan_one(file: Path, name: str) -> ScannedFile:
-    from pipeline.lean.scanner import scan_source
+    from pipeline.lean.source.scanner import scan_source
     from store.scanned import ScannedFile
 
     try:

@@ -30,9 +30,9 @@ from pipeline.gate.lake import (
     type_of,
 )
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.lake import LakeRunner, Outcome
-from pipeline.lean.sandbox import SandboxError
-from pipeline.lean.scanner import scan_source
+from pipeline.lean.build.lake import LakeRunner, Outcome
+from pipeline.lean.sandbox.command import SandboxError
+from pipeline.lean.source.scanner import scan_source
 from pipeline.prove.imports import local_file
 
 ALLOWED_AXIOMS = frozenset({"propext", "Classical.choice", "Quot.sound"})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pipeline.lean.scanner import scan_source
+from pipeline.lean.source.scanner import scan_source
 from pipeline.prove.source import tokens_of_text
 from pipeline.prove.splice import Token
 

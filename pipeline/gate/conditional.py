@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.lean.lexer import lex
-from pipeline.lean.scanner import SourceFile, parse
-from pipeline.lean.source_words import words
+from pipeline.lean.source.lexer import lex
+from pipeline.lean.source.scanner import SourceFile, parse
+from pipeline.lean.source.words import words
 from pipeline.prove.imports import closure
 from pipeline.prove.source import tokens_of_text
 

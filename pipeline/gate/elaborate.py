@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.errors import BadRequest, ReplError, ReplRefused, UnsupportedByDialect
-from pipeline.lean.messages import Message, Unit
-from pipeline.lean.repl import Repl
-from pipeline.lean.scanner import parse
+from pipeline.lean.client.errors import BadRequest, ReplError, ReplRefused, UnsupportedByDialect
+from pipeline.lean.client.messages import Message, Unit
+from pipeline.lean.client.repl import Repl
+from pipeline.lean.source.scanner import parse
 
 TIMEOUT_S = 600.0
 

@@ -27,8 +27,8 @@ from pipeline.gate.answers import (
     read_axioms,
     read_type,
 )
-from pipeline.lean.lake import Bounds, LakeRunner, Outcome
-from pipeline.lean.launch import lean_path
+from pipeline.lean.build.lake import Bounds, LakeRunner, Outcome
+from pipeline.lean.client.launch import lean_path
 
 BUILD_BOUNDS = Bounds(timeout_s=1500.0)
 ASK_BOUNDS = Bounds(timeout_s=600.0)

@@ -10,8 +10,8 @@ import itertools
 import re
 import unicodedata
 
-from pipeline.lean.lexer import ID_FIRST, ID_REST, lex
-from pipeline.lean.source_words import KEYWORDS
+from pipeline.lean.source.lexer import ID_FIRST, ID_REST, lex
+from pipeline.lean.source.words import KEYWORDS
 from pipeline.prove.source import tokens_of_text
 
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 
 from pipeline.gate.policy import complaints
-from pipeline.lean.lexer import lex
-from pipeline.lean.scanner import parse, scan_source
+from pipeline.lean.source.lexer import lex
+from pipeline.lean.source.scanner import parse, scan_source
 from pipeline.prove.splice import Replacement
 
 

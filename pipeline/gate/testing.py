@@ -20,7 +20,7 @@ from typing import Literal
 
 from pipeline import check
 from pipeline.lean.backend import LeanBackend, find_lean
-from pipeline.lean.scanner import scan_source
+from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.testing.credulous import TOOLCHAIN, Rule, make_credulous
 from pipeline.protocol import JobSpec, Reporter
 from pipeline.prove.file import git_blob

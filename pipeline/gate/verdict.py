@@ -20,7 +20,7 @@ from pipeline.gate.finding import CheckVerdict, Finding, StepName
 from pipeline.gate.policy import complaints
 from pipeline.gate.shape import dedents, in_its_place, outside_the_sorrys
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.scanner import scan_source
+from pipeline.lean.source.scanner import scan_source
 from pipeline.prove.file import PROVABLE_KINDS
 from pipeline.prove.splice import Replacement, splice
 from store.events import Check, ProofFound

@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from pipeline.lean.revisions import LeanVersion, VersionError, parse_version
-from pipeline.lean.sandbox import bubblewrap_path
-from pipeline.lean.toolchains import Toolchains, elan_home
+from pipeline.lean.sandbox.command import bubblewrap_path
+from pipeline.lean.toolchain.revisions import LeanVersion, VersionError, parse_version
+from pipeline.lean.toolchain.toolchains import Toolchains, elan_home
 
 Kind = Literal["pantograph", "simulator", "none"]
 Sandbox = Literal["bubblewrap", "none"]
@@ -84,7 +84,7 @@ class LeanBackend:
         """Hold the build for the length of the block, so that `unsorry toolchain remove` leaves it there.
 
         Raises:
-            pipeline.lean.toolchains.ToolchainError: it was removed or damaged since it was found.
+            pipeline.lean.toolchain.toolchains.ToolchainError: it was removed or damaged since it was found.
         """
         if not self.build:
             yield

@@ -19,11 +19,11 @@ from typing import Any
 
 from pipeline.gate.lake import BUILD_BOUNDS, build
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.lake import LakeRunner
-from pipeline.lean.pool import CALLS, MEMORY_BYTES, PoolLimits, ReplKey, ReplPool
-from pipeline.lean.repl import ReplStartError
-from pipeline.lean.scanner import parse
-from pipeline.lean.session import Session
+from pipeline.lean.build.lake import LakeRunner
+from pipeline.lean.client.repl import ReplStartError
+from pipeline.lean.pool.pool import CALLS, MEMORY_BYTES, PoolLimits, ReplKey, ReplPool
+from pipeline.lean.pool.session import Session
+from pipeline.lean.source.scanner import parse
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.prove.file import Attempt, FileProver, Wanted, short
 from pipeline.prove.imports import local_file

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pipeline.lean.messages import Message, Unit
-from pipeline.lean.repl import ReplDied, ReplRefused
-from pipeline.lean.session import Session
+from pipeline.lean.client.messages import Message, Unit
+from pipeline.lean.client.repl import ReplDied, ReplRefused
+from pipeline.lean.pool.session import Session
 from pipeline.prove.script import Script
 from pipeline.prove.search import Budget, Search, SearchResult
 from pipeline.prove.splice import Replacement, Token, join, placements, splice

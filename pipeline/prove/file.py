@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Literal
 
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.pool import ReplKey, ReplPool, Setup
-from pipeline.lean.repl import ReplDied, ReplError, ReplStartError
-from pipeline.lean.scanner import Command, SourceFile, parse, scan_source
-from pipeline.lean.session import Session, SetupFailed
+from pipeline.lean.client.repl import ReplDied, ReplError, ReplStartError
+from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
+from pipeline.lean.pool.session import Session, SetupFailed
+from pipeline.lean.source.scanner import Command, SourceFile, parse, scan_source
 from pipeline.prove.declaration import (
     CannotAttempt,
     Declaration,

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.lean.scanner import SourceFile, parse
+from pipeline.lean.source.scanner import SourceFile, parse
 
 MAX_FILES = 5000
 CORE = frozenset({"Init", "Std", "Lean", "Lake"})

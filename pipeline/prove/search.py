@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pipeline.lean.messages import Goal, Message, TacticFailed, TacticParseError
-from pipeline.lean.session import Answer, Session, Stepped, TacticKilled
-from pipeline.lean.states import State, StateLost
+from pipeline.lean.client.messages import Goal, Message, TacticFailed, TacticParseError
+from pipeline.lean.pool.session import Answer, Session, Stepped, TacticKilled
+from pipeline.lean.pool.states import State, StateLost
 from pipeline.prove.script import Script, Step
 from pipeline.prove.tactics import Candidate, Ladder
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from pipeline.lean.lexer import ID_FIRST, ID_REST, Positions, lex
+from pipeline.lean.source.lexer import ID_FIRST, ID_REST, Positions, lex
 from pipeline.prove.splice import Token
 
 _PART = rf"[{ID_FIRST}][{ID_REST}]*"

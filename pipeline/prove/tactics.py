@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pipeline.lean.messages import Goal, Variable
+from pipeline.lean.client.messages import Goal, Variable
 from pipeline.prove.propositions import Shape, shape, strip_parentheses
 
 CLOSERS: tuple[str, ...] = (

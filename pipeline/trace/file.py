@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.lexer import lex
-from pipeline.lean.pool import ReplKey, ReplPool
-from pipeline.lean.repl import Repl, ReplError, ReplRefused, ReplStartError
-from pipeline.lean.scanner import SourceFile, parse
+from pipeline.lean.client.repl import Repl, ReplError, ReplRefused, ReplStartError
+from pipeline.lean.pool.pool import ReplKey, ReplPool
+from pipeline.lean.source.lexer import lex
+from pipeline.lean.source.scanner import SourceFile, parse
 from pipeline.prove.file import short
 from pipeline.trace.goals import sorry_goals, taken
 from pipeline.trace.marks import open_namespaces

@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from pipeline.lean.pool import ReplKey, ReplPool
-from pipeline.lean.repl import Repl, ReplError, ReplStartError
-from pipeline.lean.scanner import Command, SourceFile
+from pipeline.lean.client.repl import Repl, ReplError, ReplStartError
+from pipeline.lean.pool.pool import ReplKey, ReplPool
+from pipeline.lean.source.scanner import Command, SourceFile
 from pipeline.prove.declaration import Declaration, first_error
 from pipeline.prove.file import short
 from pipeline.prove.source import tokens_of

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from pipeline.lean.lexer import ID_FIRST, ID_REST, lex
+from pipeline.lean.source.lexer import ID_FIRST, ID_REST, lex
 from store.traced import ConstantUse, PremiseUse
 
 _PART = rf"(?:«[^«»\n]*»|[{ID_FIRST}][{ID_REST}]*)"

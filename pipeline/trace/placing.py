@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.lean.lexer import lex
+from pipeline.lean.source.lexer import lex
 
 # Spellings of one token; Lean prints the first, people write both.
 _SPELLINGS = (("↦", "=>"), ("λ", "fun"))

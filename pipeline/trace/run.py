@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pipeline.lean.pool import ReplPool
-from pipeline.lean.repl import Repl, ReplStartError
+from pipeline.lean.client.repl import Repl, ReplStartError
+from pipeline.lean.pool.pool import ReplPool
 from pipeline.protocol import JobError, Recorded, Reporter
 from pipeline.trace.file import FileTrace, FileTracer, ImportsFailed
 from pipeline.trace.order import TRACER_VERSION, KnownFile, OpenSorry, Order

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-from pipeline.lean.repl import Repl, ReplRefused
+from pipeline.lean.client.repl import Repl, ReplRefused
 from pipeline.trace.source import FileSource, Site, owner_site, plain_name
 from pipeline.trace.tree import CORE, Tree
 from store.traced import ConstantUse

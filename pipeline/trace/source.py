@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from pipeline.lean.lexer import Positions
-from pipeline.lean.scanner import Located, locate
-from pipeline.lean.source_declarations import name_parts
+from pipeline.lean.source.declarations import name_parts
+from pipeline.lean.source.lexer import Positions
+from pipeline.lean.source.scanner import Located, locate
 from store.scanned import THEOREM_KINDS
 from store.traced import Position, Premise
 

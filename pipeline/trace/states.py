@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from pipeline.lean.messages import Goal, Variable
+from pipeline.lean.client.messages import Goal, Variable
 
 NO_GOALS = "no goals"
 _TARGET = ("⊢", "|")

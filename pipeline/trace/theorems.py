@@ -11,9 +11,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pipeline.lean.lexer import lex
-from pipeline.lean.messages import Invocation, Unit
-from pipeline.lean.scanner import Located
+from pipeline.lean.client.messages import Invocation, Unit
+from pipeline.lean.source.lexer import lex
+from pipeline.lean.source.scanner import Located
 from pipeline.trace.marks import annotate
 from pipeline.trace.placing import Span, place
 from pipeline.trace.source import FileSource, plain_name

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.lean.scanner import parse
+from pipeline.lean.source.scanner import parse
 from pipeline.prove.file import git_blob
 
 MOST_BYTES = 16 * 1024 * 1024

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from daemon.testing.remote import Remote
-from pipeline.lean.revisions import parse_version
 from pipeline.lean.testing.toolchain import make_elan
 from pipeline.lean.testing.toolchain_build import write_build
-from pipeline.lean.toolchains import Toolchain, Toolchains
+from pipeline.lean.toolchain.revisions import parse_version
+from pipeline.lean.toolchain.toolchains import Toolchain, Toolchains
 from store import events as ev
 
 LAKEFILE = "package pantograph\nlean_exe repl where\n  root := `Main\n"

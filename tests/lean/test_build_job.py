@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from pipeline.build import work
-from pipeline.lean import builds
-from pipeline.lean.allowlist import Gateway, Rules
 from pipeline.lean.backend import LeanBackend, find_lean
-from pipeline.lean.manifest import read_manifest
-from pipeline.lean.packages import GitFailedError, fetch_package
-from pipeline.lean.sandbox import bubblewrap_problem
+from pipeline.lean.build import builds
+from pipeline.lean.build.manifest import read_manifest
+from pipeline.lean.build.packages import GitFailedError, fetch_package
+from pipeline.lean.sandbox.allowlist import Gateway, Rules
+from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.testing.toolchain import StandIn, make_toolchain
 from pipeline.protocol import JobError, JobSpec, Reporter
 

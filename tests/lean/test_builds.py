@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.lean import builds
-from pipeline.lean.builds import Build
-from pipeline.lean.dependencies import read_dependencies
-from pipeline.lean.sources import read_sources
+from pipeline.lean.build import builds
+from pipeline.lean.build.builds import Build
+from pipeline.lean.build.dependencies import read_dependencies
+from pipeline.lean.build.sources import read_sources
 
 REPOSITORY = "github.com/ada/demo"
 KEY = "d" * 64
@@ -264,7 +264,7 @@ def test_a_job_that_was_killed_holds_nothing(tmp_path: Path) -> None:
     fresh = tmp_path / "fresh"
     fresh.mkdir()
     program = (
-        "import sys; from pathlib import Path; from pipeline.lean import builds\n"
+        "import sys; from pathlib import Path; from pipeline.lean.build import builds\n"
         f"held = builds.attach(Path({str(fresh)!r}), Path({str(cache)!r}), {REPOSITORY!r}, {sha('a')!r})\n"
         "print('up', flush=True); sys.stdin.read()"
     )

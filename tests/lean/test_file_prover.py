@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.lean.backend import LeanBackend, find_lean
-from pipeline.lean.pool import PoolLimits, PoolStats, ReplPool
-from pipeline.lean.repl import ReplStartError
-from pipeline.lean.scanner import scan_source
+from pipeline.lean.client.repl import ReplStartError
+from pipeline.lean.pool.pool import PoolLimits, PoolStats, ReplPool
+from pipeline.lean.source.scanner import scan_source
 from pipeline.prove.file import Attempt, FileProver, Wanted, git_blob
 from pipeline.prove.search import Budget
 

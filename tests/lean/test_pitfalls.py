@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from pipeline.lean import requests
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.dialect import NEWEST, OPTIONAL, Dialect, release
-from pipeline.lean.errors import (
+from pipeline.lean.client import requests
+from pipeline.lean.client.dialect import NEWEST, OPTIONAL, Dialect, release
+from pipeline.lean.client.errors import (
     BadRequest,
     HeaderNotLoaded,
     InputRejected,
@@ -31,10 +31,10 @@ from pipeline.lean.errors import (
     StaleState,
     UnsupportedByDialect,
 )
-from pipeline.lean.goals import StateRef
-from pipeline.lean.messages import StatePrint, TacticFailed, TacticOk, Unit
-from pipeline.lean.repl import Repl, lean_path
-from pipeline.lean.sandbox import bubblewrap_problem
+from pipeline.lean.client.goals import StateRef
+from pipeline.lean.client.messages import StatePrint, TacticFailed, TacticOk, Unit
+from pipeline.lean.client.repl import Repl, lean_path
+from pipeline.lean.sandbox.command import bubblewrap_problem
 
 FakeRepl = Callable[[str], LeanBackend]
 T = TypeVar("T")

@@ -11,11 +11,11 @@ from typing import TypeVar
 import pytest
 
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.errors import ReplDied, ReplStartError, ReplTimeout
-from pipeline.lean.messages import TacticFailed, TacticParseError
-from pipeline.lean.pool import PoolClosed, PooledRepl, PoolLimits, ReplKey, ReplPool, Setup
-from pipeline.lean.session import Session, SetupFailed, Stepped, TacticKilled
-from pipeline.lean.states import ReplayDied, ReplayDiverged, State
+from pipeline.lean.client.errors import ReplDied, ReplStartError, ReplTimeout
+from pipeline.lean.client.messages import TacticFailed, TacticParseError
+from pipeline.lean.pool.pool import PoolClosed, PooledRepl, PoolLimits, ReplKey, ReplPool, Setup
+from pipeline.lean.pool.session import Session, SetupFailed, Stepped, TacticKilled
+from pipeline.lean.pool.states import ReplayDied, ReplayDiverged, State
 from pipeline.lean.testing import faulty_repl
 from pipeline.lean.testing.faulty_repl import goal_text
 

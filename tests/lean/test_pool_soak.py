@@ -10,11 +10,11 @@ import random
 import uuid
 from pathlib import Path
 
-from pipeline.lean.errors import ReplDied, ReplStartError
-from pipeline.lean.messages import TacticFailed, TacticParseError
-from pipeline.lean.pool import PoolLimits, ReplKey, ReplPool, Setup
-from pipeline.lean.session import Session, SetupFailed, Stepped, TacticKilled
-from pipeline.lean.states import State, StateLost
+from pipeline.lean.client.errors import ReplDied, ReplStartError
+from pipeline.lean.client.messages import TacticFailed, TacticParseError
+from pipeline.lean.pool.pool import PoolLimits, ReplKey, ReplPool, Setup
+from pipeline.lean.pool.session import Session, SetupFailed, Stepped, TacticKilled
+from pipeline.lean.pool.states import State, StateLost
 from pipeline.lean.testing import faulty_repl
 from pipeline.lean.testing.faulty_repl import goal_text
 

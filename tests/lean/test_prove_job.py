@@ -15,7 +15,7 @@ import pytest
 
 from pipeline.gate.patch import RefusedPatchError, is_simulated_patch, refuse_simulated
 from pipeline.lean.backend import LeanBackend, find_lean
-from pipeline.lean.scanner import scan_source
+from pipeline.lean.source.scanner import scan_source
 from store.events import EVENT_TYPES, AttemptFinished, EventBody, ProofChecked, ProofFound, ProofRejected
 from store.identity import short_hash
 

@@ -12,7 +12,7 @@ import pytest
 from pipeline.gate import answers
 from pipeline.gate.answers import Answer, differences
 from pipeline.gate.lake import QUESTIONS, ask_exactly, axioms_of, build, type_of
-from pipeline.lean.lake import LakeRunner
+from pipeline.lean.build.lake import LakeRunner
 
 SCRIPT = QUESTIONS.read_text("utf-8")
 A = """namespace N

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lean import process as client
 from pipeline.lean.backend import LeanBackend, find_lean
-from pipeline.lean.dialect import NEWEST
-from pipeline.lean.messages import StateRef, TacticFailed, TacticOk, TacticParseError
-from pipeline.lean.repl import (
+from pipeline.lean.client import process as client
+from pipeline.lean.client.dialect import NEWEST
+from pipeline.lean.client.messages import StateRef, TacticFailed, TacticOk, TacticParseError
+from pipeline.lean.client.repl import (
     Repl,
     ReplDied,
     ReplProtocolError,

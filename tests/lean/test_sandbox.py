@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.dialect import NEWEST
-from pipeline.lean.repl import Repl
-from pipeline.lean.sandbox import SandboxError, bubblewrap, bubblewrap_path
+from pipeline.lean.client.dialect import NEWEST
+from pipeline.lean.client.repl import Repl
+from pipeline.lean.sandbox.command import SandboxError, bubblewrap, bubblewrap_path
 
 
 def _works() -> bool:

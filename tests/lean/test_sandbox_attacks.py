@@ -20,8 +20,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline.lean.lake import Bounds, LakeRunner, Outcome
-from pipeline.lean.sandbox import SandboxError, bubblewrap, bubblewrap_problem
+from pipeline.lean.build.lake import Bounds, LakeRunner, Outcome
+from pipeline.lean.sandbox.command import SandboxError, bubblewrap, bubblewrap_problem
 
 pytestmark = pytest.mark.skipif(
     bubblewrap_problem() is not None,

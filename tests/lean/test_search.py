@@ -10,9 +10,9 @@ from typing import TypeVar
 import pytest
 
 from pipeline.lean.backend import find_lean
-from pipeline.lean.pool import ReplKey, ReplPool
-from pipeline.lean.scanner import parse
-from pipeline.lean.session import Session
+from pipeline.lean.pool.pool import ReplKey, ReplPool
+from pipeline.lean.pool.session import Session
+from pipeline.lean.source.scanner import parse
 from pipeline.prove.declaration import CannotAttempt, Declaration, Worked, prove_declaration
 from pipeline.prove.search import Budget, Search, SearchResult
 from pipeline.prove.source import tokens_of

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.messages import TacticOk
-from pipeline.lean.repl import Repl, ReplStartError
+from pipeline.lean.client.messages import TacticOk
+from pipeline.lean.client.repl import Repl, ReplStartError
 
 SIMULATOR = [sys.executable, "-I", "-m", "pipeline.lean.simulator"]
 

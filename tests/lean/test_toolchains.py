@@ -15,12 +15,12 @@ import pytest
 
 from daemon.testing.remote import Remote
 from pipeline.lean.backend import LeanBackend, find_leans
-from pipeline.lean.revisions import PANTOGRAPH, parse_version
-from pipeline.lean.sandbox import bubblewrap_problem
+from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.testing.toolchain import interpreter_in_usr, make_elan
 from pipeline.lean.testing.toolchain_build import write_build
-from pipeline.lean.toolchain_install import Installed, Patience, install
-from pipeline.lean.toolchains import (
+from pipeline.lean.toolchain.install import Installed, Patience, install
+from pipeline.lean.toolchain.revisions import PANTOGRAPH, parse_version
+from pipeline.lean.toolchain.toolchains import (
     RECORD,
     REPL,
     Toolchain,
@@ -314,9 +314,9 @@ def test_an_installation_that_is_killed_leaves_nothing_and_the_next_one_works(be
     sha = bench.commit(more=f"--! run [ -e {started} ] || ({wait})\n")
     program = (
         "import sys\nfrom pathlib import Path\n"
-        "from pipeline.lean.revisions import parse_version\n"
-        "from pipeline.lean.toolchain_install import install\n"
-        "from pipeline.lean.toolchains import Toolchains\n"
+        "from pipeline.lean.toolchain.revisions import parse_version\n"
+        "from pipeline.lean.toolchain.install import install\n"
+        "from pipeline.lean.toolchain.toolchains import Toolchains\n"
         "install(Toolchains(Path(sys.argv[1])), parse_version('v4.21.0'), sandbox='none',\n"
         "        revision=sys.argv[2], source=sys.argv[3])\n"
     )

@@ -13,7 +13,7 @@ from pipeline.gate import verdict
 from pipeline.gate.elaborate import Compiled
 from pipeline.gate.shape import in_its_place, outside_the_sorrys
 from pipeline.gate.testing import FILE, Case, Court
-from pipeline.lean.source_words import words
+from pipeline.lean.source.words import words
 from pipeline.prove.splice import Replacement, splice
 
 HOLE = FILE.encode().index(b"HOLE")

@@ -168,7 +168,7 @@ def _built(module: str) -> Any:
 
 def _scan(text: str) -> Any:
     # Half of a short program's time: only who reads source pays for it.
-    from pipeline.lean.scanner import parse
+    from pipeline.lean.source.scanner import parse
 
     return parse(text.encode())
 

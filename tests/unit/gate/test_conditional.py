@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.gate.citations import cites_itself, cites_later
 from pipeline.gate.conditional import rests_on
-from pipeline.lean.scanner import scan_source
+from pipeline.lean.source.scanner import scan_source
 
 LOGIC = """namespace Demo
 theorem gap (p : Prop) : p → p := sorry

@@ -17,8 +17,8 @@ from pipeline.gate.lake import (
     patched_in_place,
 )
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.lake import LakeRunner
-from pipeline.lean.sandbox import bubblewrap_problem
+from pipeline.lean.build.lake import LakeRunner
+from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.testing.credulous import Rule, make_credulous
 
 SOURCE = b"theorem t (p : Prop) : p := sorry\n"

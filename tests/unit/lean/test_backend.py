@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.lean.backend import LeanBackend, find_lean
-from pipeline.lean.repl import lean_path
+from pipeline.lean.client.repl import lean_path
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.lean.backend import LeanBackend, Leans, find_leans, simulator
 from pipeline.lean.testing.toolchain_build import write_build
-from pipeline.lean.toolchains import MARKER, REPL
+from pipeline.lean.toolchain.toolchains import MARKER, REPL
 
 
 class Machine:

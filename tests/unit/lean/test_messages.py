@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.lean import messages
-from pipeline.lean.errors import MalformedReply
-from pipeline.lean.messages import (
+from pipeline.lean.client import messages
+from pipeline.lean.client.errors import MalformedReply
+from pipeline.lean.client.messages import (
     Goal,
     Message,
     StatePrint,

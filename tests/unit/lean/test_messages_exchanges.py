@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.lean.errors import (
+from pipeline.lean.client.errors import (
     BadRequest,
     InputRejected,
     LimitReached,
@@ -21,8 +21,8 @@ from pipeline.lean.errors import (
     is_failed_tactic,
     refusal,
 )
-from pipeline.lean.goals import StateRef
-from pipeline.lean.requests import (
+from pipeline.lean.client.goals import StateRef
+from pipeline.lean.client.requests import (
     TYPES,
     EnvCatalog,
     EnvSymbols,

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pipeline.lean.revisions import (
+from pipeline.lean.toolchain.revisions import (
     REVISIONS,
     LeanVersion,
     VersionError,

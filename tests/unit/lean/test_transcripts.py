@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.lean import messages
-from pipeline.lean.errors import ReplRefused, ReplSuspect, refusal
-from pipeline.lean.messages import TacticFailed, TacticOk, TacticParseError
-from pipeline.lean.requests import RawRequest, decode, reply_json
+from pipeline.lean.client import messages
+from pipeline.lean.client.errors import ReplRefused, ReplSuspect, refusal
+from pipeline.lean.client.messages import TacticFailed, TacticOk, TacticParseError
+from pipeline.lean.client.requests import RawRequest, decode, reply_json
 
 RECORDS = Path(__file__).resolve().parents[3].parent / "shared" / "reference" / "pantograph-transcripts.jsonl"
 # What recordings that are marked `elided` leave out although the wire always has it.

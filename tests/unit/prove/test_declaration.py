@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from pipeline.lean.scanner import parse
+from pipeline.lean.source.scanner import parse
 from pipeline.prove.declaration import Declaration
 from pipeline.prove.file import git_blob
 from pipeline.prove.source import tokens_of

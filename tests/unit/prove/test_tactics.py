@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from pipeline.lean.messages import Expression, Goal, Variable
+from pipeline.lean.client.messages import Expression, Goal, Variable
 from pipeline.prove.tactics import CLOSERS, Candidate, Ladder
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.lean.scanner import parse, scan_source
+from pipeline.lean.source.scanner import parse, scan_source
 
 _PIECES = [
     *(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.lean.lexer import Positions, decode, lex
+from pipeline.lean.source.lexer import Positions, decode, lex
 
 
 @pytest.mark.parametrize(

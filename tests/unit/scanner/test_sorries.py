@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.lean.scanner import scan_source
+from pipeline.lean.source.scanner import scan_source
 from store.scanned import ScannedFile, Sorry
 
 

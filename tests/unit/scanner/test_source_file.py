@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from pipeline.lean.scanner import parse
+from pipeline.lean.source.scanner import parse
 
 SOURCE = """\
 /- Copyright -/

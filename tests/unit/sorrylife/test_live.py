@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pipeline.lean.scanner import read_file, scan_source
+from pipeline.lean.source.scanner import read_file, scan_source
 from store.events import SorryChanged, SorryEvent, SorryFilled, SorryMoved, SorryOpened, SorryRemoved
 from store.matching import (
     Decl,

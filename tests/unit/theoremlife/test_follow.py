@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from pipeline.lean.scanner import read_file
+from pipeline.lean.source.scanner import read_file
 from store.matching import Decl, compare, declarations_guessed, declarations_known, declarations_now
 from store.theoremlife import TheoremStep, counted, follow
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from pipeline.lean.scanner import read_file
+from pipeline.lean.source.scanner import read_file
 from store.matching import Decl, declarations_known, declarations_now, match_declarations
 
 ONE = "theorem one (n : Nat) : n + 0 = n := by simp\n"

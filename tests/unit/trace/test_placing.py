@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.lean.lexer import lex
+from pipeline.lean.source.lexer import lex
 from pipeline.trace.placing import place
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.lean.messages import Invocation, Unit
+from pipeline.lean.client.messages import Invocation, Unit
 from pipeline.trace.source import FileSource
 from pipeline.trace.theorems import Proof, proofs, tactics
 from store.traced import ConstantUse

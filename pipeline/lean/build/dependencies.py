@@ -1,0 +1,373 @@
+"""Fetch and build the packages that a project's manifest names, once for each (toolchain, manifest).
+
+`<cache>/dependencies/<key>/packages/<name>` and `dependency.json` beside it; they appear at once, complete, and are
+read-only from then on. Fetching is the only step that has a network, through `pipeline.lean.sandbox.allowlist`, git
+included; building has none. `lake update` is never called: revisions are those of the manifest.
+
+The project's own lakefile does not run here. What lies in this cache is shared by every commit and repository with
+the same key, so only code that the key itself names may touch it: the packages are fetched, their cache is asked
+for and they are built below a root of our own making, which requires each of them at its revision and holds nothing
+else. The project is built elsewhere (`pipeline.build`), with this folder read-only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from pipeline.lean.sandbox.allowlist import Gateway, Refusal, Rules, forwarded
+from pipeline.lean.build.lake import Bounds, LakeRunner, Outcome
+from pipeline.lean.build.manifest import GitPackage, Manifest
+from pipeline.lean.build.packages import GitFailedError, fetch_package
+from pipeline.lean.build.trash import put_aside, remove_tree
+
+DEPENDENCIES = "dependencies"
+DESCRIPTION = "dependency.json"
+PACKAGES = "packages"
+LOCK = "lock"
+_ROOT_NAME = "unsorry_dependencies"
+_SCHEMA = 1
+
+Step = Callable[[str], None]
+Reason = Literal[
+    "dependencies_unreachable", "dependency_refused", "dependencies_timeout", "dependencies_too_large"
+]
+
+
+class DependencyError(Exception):
+    """The packages are not there. `passing` says whether trying again later can help."""
+
+    def __init__(self, reason: Reason, message: str, *, remedy: str, passing: bool) -> None:
+        super().__init__(message)
+        self.reason: Reason = reason
+        self.remedy = remedy
+        self.passing = passing
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """What lies under a key.
+
+    `cache` says what became of Mathlib's compiled files: "" (none offered), "fetched", or why not. `not_built` is ""
+    or the end of what lake said when the packages did not build completely; a project may still do with the rest.
+    `refusals` are the connections that were not made.
+    """
+
+    key: str
+    toolchain: str
+    packages: tuple[str, ...]
+    cache: str
+    not_built: str
+    refusals: tuple[Refusal, ...]
+    bytes: int
+    seconds: float
+
+
+def key_of(toolchain: str, manifest: bytes) -> str:
+    """Return the key of a toolchain's and a manifest's packages: 64 hex digits."""
+    digest = hashlib.sha256()
+    for part in (toolchain.encode(), manifest):
+        digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.hexdigest()
+
+
+def folder_of(cache: Path, key: str) -> Path:
+    """Return where a key's packages are or would be; the packages themselves are in `packages` below it."""
+    return cache.absolute() / DEPENDENCIES / key
+
+
+def read_dependencies(cache: Path, key: str) -> Dependencies | None:
+    """Return what lies under a key, None where it is not there or was not written by this version."""
+    folder = folder_of(cache, key)
+    try:
+        raw = json.loads((folder / DESCRIPTION).read_bytes())
+        if raw.pop("schema") != _SCHEMA or not (folder / LOCK).is_file():
+            return None
+        raw["refusals"] = tuple(Refusal(**refusal) for refusal in raw["refusals"])
+        return Dependencies(**{**raw, "packages": tuple(raw["packages"])})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Fetcher:
+    """Fetches and builds packages for one project.
+
+    `runner` is the project's lake; only its program, toolchain and sandbox are used. `timeout_s` is for the whole of
+    it, `disk_bytes` for the folder. `rules` holds for git and for the cache program alike. `on_step` is told what is
+    being done.
+    """
+
+    cache: Path
+    runner: LakeRunner
+    rules: Rules
+    timeout_s: float
+    memory_bytes: int | None = None
+    disk_bytes: int | None = None
+    on_step: Step = lambda _note: None
+
+    def ensure(self, *, toolchain: str, manifest: Manifest, key: str) -> Dependencies:
+        """Return the packages of the key, after fetching and building them where they are not there yet.
+
+        Of several that ask at once one works and the others wait for it.
+
+        Raises:
+            DependencyError: they cannot be had. Nothing is left under the key.
+            SandboxError: the sandbox cannot be composed.
+        """
+        if (found := read_dependencies(self.cache, key)) is not None:
+            return found
+        folder = folder_of(self.cache, key)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(folder.parent / f".{key}.lock", self.on_step):
+            if (found := read_dependencies(self.cache, key)) is not None:
+                return found
+            put_aside(folder)  # of another version, or not ours
+            staging = folder.parent / f".new-{key}"
+            remove_tree(staging)
+            try:
+                made = self._make(staging, folder, toolchain=toolchain, manifest=manifest, key=key)
+                staging.rename(folder)
+            finally:
+                remove_tree(staging)
+        return made
+
+    def _make(
+        self, staging: Path, folder: Path, *, toolchain: str, manifest: Manifest, key: str
+    ) -> Dependencies:
+        started = time.monotonic()
+        packages = staging / PACKAGES
+        packages.mkdir(parents=True)
+        (staging / LOCK).touch()
+        with Gateway(self.rules, tcp=True) as gateway:
+            for number, package in enumerate(manifest.packages, 1):
+                self.on_step(f"package {package.name} ({number} of {len(manifest.packages)})")
+                self._fetch(package, packages / package.name, gateway, self._left(started))
+            root = _write_root(staging, manifest, toolchain)
+            lake = _Lake(self, root, staging, folder)
+            cache = self._ask_for_cache(lake, manifest, packages, gateway, started)
+        not_built = self._build(lake, manifest, started)
+        remove_tree(root)
+        size = _settle(packages)
+        made = Dependencies(
+            key=key,
+            toolchain=toolchain,
+            packages=tuple(package.name for package in manifest.packages),
+            cache=cache,
+            not_built=not_built,
+            refusals=gateway.refusals,
+            bytes=size,
+            seconds=round(time.monotonic() - started, 3),
+        )
+        text = json.dumps({"schema": _SCHEMA, **asdict(made)}, ensure_ascii=False, indent=1)
+        with (staging / DESCRIPTION).open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        return made
+
+    def _fetch(self, package: GitPackage, target: Path, gateway: Gateway, timeout_s: float) -> None:
+        parts = urlsplit(package.url)
+        refused = (
+            None if parts.scheme == "file" else self.rules.refuses(parts.hostname or "", parts.port or 443)
+        )
+        if refused is not None:
+            raise DependencyError(
+                "dependency_refused",
+                f"package {package.name}: {package.url}: {refused}",
+                remedy="add the host to the hosts that builds may reach, if you trust it",
+                passing=False,
+            )
+        try:
+            fetch_package(package, target, proxy=gateway.url, timeout_s=timeout_s, disk_bytes=self.disk_bytes)
+        except GitFailedError as error:
+            said = "".join(f"; {one.target}: {one.reason}" for one in gateway.refusals)
+            raise DependencyError(
+                "dependencies_unreachable",
+                f"package {package.name}: {package.url} at {package.rev}: {error}{said}",
+                remedy="check the network and that the revision still exists; it is tried again by itself",
+                passing=True,
+            ) from error
+
+    def _ask_for_cache(
+        self, lake: _Lake, manifest: Manifest, packages: Path, gateway: Gateway, started: float
+    ) -> str:
+        """Run Mathlib's `cache get` where a package brings it; what it could not fetch is built instead."""
+        mathlib = next((one for one in manifest.packages if one.name == "mathlib"), None)
+        if mathlib is None or not (packages / "mathlib" / mathlib.subdir / "Cache").is_dir():
+            return ""
+        self.on_step("compiled files of Mathlib")
+        bounds = self._bounds(started, lake.staging)
+        outcome = lake.run("exe", "cache", "get", bounds=bounds, gateway=gateway)
+        if outcome.ending in ("timeout", "disk"):
+            raise self._passed_a_bound(outcome, bounds)
+        if outcome.ok:
+            return "fetched"
+        return f"lake exe cache get: {outcome.explain(bounds)}: {outcome.end(500)}"
+
+    def _build(self, lake: _Lake, manifest: Manifest, started: float) -> str:
+        """Build each package's default targets; return what did not build, by package, with the end of the output.
+
+        All at once, which evaluates the lakefiles once; where that fails one by one, so that a package that lake
+        cannot build does not keep it from the others.
+        """
+        targets = [f"@{one.name}" for one in manifest.packages]
+        if not (said := self._build_targets(lake, targets, started)) or len(targets) == 1:
+            return said
+        return "\n".join(filter(None, (self._build_targets(lake, [one], started) for one in targets)))
+
+    def _build_targets(self, lake: _Lake, targets: list[str], started: float) -> str:
+        words = " ".join(targets)
+        self.on_step(f"building {words}")
+        bounds = self._bounds(started, lake.staging)
+        built = lake.run("build", *targets, bounds=bounds)
+        if built.ending in ("timeout", "disk"):
+            raise self._passed_a_bound(built, bounds)
+        return "" if built.ok else f"{words}: {built.explain(bounds)}: {built.end(500)}"
+
+    def _left(self, started: float) -> float:
+        return max(1.0, self.timeout_s - (time.monotonic() - started))
+
+    def _bounds(self, started: float, staging: Path) -> Bounds:
+        return Bounds(self._left(started), self.memory_bytes, None, self.disk_bytes, (staging,))
+
+    def _passed_a_bound(self, outcome: Outcome, bounds: Bounds) -> DependencyError:
+        reason: Reason = "dependencies_timeout" if outcome.ending == "timeout" else "dependencies_too_large"
+        what = (
+            f"no end after {self.timeout_s:g} s" if outcome.ending == "timeout" else outcome.explain(bounds)
+        )
+        return DependencyError(
+            reason,
+            f"the packages: {what}; the end of the output:\n{outcome.end()}",
+            remedy="raise the limit of builds in the settings, then `unsorry jobs retry`",
+            passing=outcome.ending == "timeout",  # a network may be faster another time
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Lake:
+    """Lake in the root of our own making. In the sandbox the packages are where they will be for good."""
+
+    fetcher: Fetcher
+    root: Path
+    staging: Path
+    folder: Path
+
+    def run(self, *arguments: str, bounds: Bounds, gateway: Gateway | None = None) -> Outcome:
+        link = self.root / ".lake" / PACKAGES
+        link.unlink(missing_ok=True)
+        runner = self.fetcher.runner
+        if runner.sandbox == "none":
+            link.symlink_to(self.staging / PACKAGES)
+            environment = {}
+            if gateway is not None:
+                environment = dict.fromkeys(
+                    ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"), gateway.url
+                )
+            environment["XDG_CACHE_HOME"] = str(self.root / "home")
+            here = LakeRunner(runner.program, runner.toolchain, "none", self.root, environment=environment)
+            return here.run(*arguments, bounds=bounds)
+        link.symlink_to(self.folder / PACKAGES)
+        wrap, readable = forwarded(gateway.socket) if gateway is not None else ((), ())
+        here = LakeRunner(
+            runner.program,
+            runner.toolchain,
+            runner.sandbox,
+            self.root,
+            readable=readable,
+            writable=(self.root,),
+            mounts={self.folder / PACKAGES: self.staging / PACKAGES},
+            # Archives of compiled files are larger than the private home.
+            environment={"XDG_CACHE_HOME": str(self.root / "home")},
+            wrap=wrap,
+            certificates=gateway is not None,
+        )
+        return here.run(*arguments, bounds=bounds)
+
+
+def _write_root(staging: Path, manifest: Manifest, toolchain: str) -> Path:
+    """Make the project that requires each package at its revision and is nothing else."""
+    root = staging / "root"
+    (root / ".lake").mkdir(parents=True)
+    (root / "home").mkdir()
+    lines = ["import Lake", "open Lake DSL", f"package {_ROOT_NAME}", ""]
+    for one in manifest.packages:
+        revision = f' @ "{one.input_rev}"' if one.input_rev else ""
+        subdir = f' / "{one.subdir}"' if one.subdir else ""
+        name = ".".join(f"«{part}»" for part in one.name.split("."))
+        lines.append(f'require {name} from git "{one.url}"{revision}{subdir}')
+    (root / "lakefile.lean").write_text("\n".join([*lines, ""]), "utf-8")
+    (root / "lean-toolchain").write_text(f"{toolchain}\n", "utf-8")
+    (root / "lake-manifest.json").write_text(manifest_text(_ROOT_NAME, manifest.packages), "utf-8")
+    return root
+
+
+def manifest_text(name: str, packages: tuple[GitPackage, ...] = ()) -> str:
+    """Write a manifest in version 7, which every Lake since Lean 4.3 reads."""
+    entries = [
+        {
+            "url": one.url,
+            "type": "git",
+            "subDir": one.subdir or None,
+            "rev": one.rev,
+            "name": one.name,
+            "manifestFile": one.manifest_file,
+            "inputRev": one.input_rev or None,
+            "inherited": False,
+            "configFile": one.config_file,
+        }
+        for one in packages
+    ]
+    written = {
+        "version": 7,
+        "packagesDir": ".lake/packages",
+        "packages": entries,
+        "name": name,
+        "lakeDir": ".lake",
+    }
+    return json.dumps(written, indent=1) + "\n"
+
+
+def _settle(packages: Path) -> int:
+    """Take away what a package has no business to leave, and the right to write; return the bytes taken.
+
+    Links that lead out of the packages would be followed by those who read there; sockets and devices are no files.
+    """
+    total = 0
+    for folder, folders, files in os.walk(packages, topdown=False):
+        for name in (*files, *folders):
+            path = Path(folder, name)
+            about = path.lstat()
+            if stat.S_ISLNK(about.st_mode):
+                target = path.resolve()
+                if not target.is_relative_to(packages.resolve()) or path.readlink().is_absolute():
+                    path.unlink()
+            elif stat.S_ISREG(about.st_mode):
+                total += 512 * about.st_blocks
+                path.chmod(about.st_mode & 0o555)
+            elif stat.S_ISDIR(about.st_mode):
+                path.chmod(0o555)
+            else:
+                path.unlink()
+    return total
+
+
+@contextmanager
+def _locked(path: Path, on_step: Step) -> Iterator[None]:
+    with path.open("a", encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_step("waiting for a job that fetches the same packages")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,127 @@
+"""Run lake, lean and other programs of a repository: in the sandbox, bounded, and ended for certain.
+
+Two layers. `run_bounded` runs any argument list: its output is kept at both ends only, it has a time limit, the
+memory, processes and disk of its whole tree are watched, and when it returns nothing that it started is alive.
+`LakeRunner` composes the command line for one project: which lake, what it may read and write, its environment.
+
+Not here: what is asked of lake (`pipeline.build`, `pipeline.gate.lake`) and where a toolchain comes from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipeline.lean.backend import LeanBackend, Sandbox
+from pipeline.lean.sandbox.bounded import Bounds, Ending, Outcome, run_bounded
+from pipeline.lean.sandbox.command import PRIVATE_HOME, Limits, SandboxError, bubblewrap, unconfined
+
+__all__ = ["Bounds", "Ending", "LakeRunner", "Outcome", "run_bounded"]
+
+LAKEFILES = ("lakefile.lean", "lakefile.toml")
+_SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+@dataclass(frozen=True, slots=True)
+class LakeRunner:
+    """One project and the lake that works in it.
+
+    `toolchain` is the folder of the toolchain, None where lake was found on PATH. `readable`, `writable` and
+    `mounts` are those of `sandbox.bubblewrap`; with nothing writable lake can only read. `wrap` is put before the
+    program inside the sandbox (a forwarder that brings a network).
+    """
+
+    program: Path
+    toolchain: Path | None
+    sandbox: Sandbox
+    project: Path
+    readable: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
+    mounts: Mapping[Path, Path] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    wrap: tuple[str, ...] = ()
+    certificates: bool = False
+
+    @classmethod
+    def find(cls, backend: LeanBackend, *, project: Path) -> LakeRunner | str:
+        """Return the lake of the backend's toolchain, or one sentence on why there is none to use."""
+        if backend.kind != "pantograph":
+            return f"no Lean here: {backend.detail or 'the backend is ' + backend.kind}"
+        if not any((project / name).is_file() for name in LAKEFILES):
+            return "the project has no lakefile"
+        if backend.sysroot:
+            own = Path(backend.sysroot) / "bin" / "lake"
+            if own.is_file():
+                return cls(own, Path(backend.sysroot), backend.sandbox, project)
+        found = shutil.which("lake")
+        if found is None:
+            return "lake is not installed"
+        return cls(Path(found), None, backend.sandbox, project)
+
+    def with_(self, **changes: object) -> LakeRunner:
+        """Return the same runner with other fields."""
+        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
+
+    def run(self, *arguments: str, bounds: Bounds, on_line: Callable[[str], None] | None = None) -> Outcome:
+        """Run `lake <arguments>` in the project; see `execute`."""
+        return self.execute((str(self.program), *arguments), bounds=bounds, on_line=on_line)
+
+    def execute(
+        self, command: Sequence[str], *, bounds: Bounds, on_line: Callable[[str], None] | None = None
+    ) -> Outcome:
+        """Run a program (by absolute path) as lake would be run, and wait for the end of all that it starts.
+
+        `bounds.memory_bytes` also becomes the limit of each process. `on_line` gets each line of output.
+
+        Raises:
+            SandboxError: the sandbox cannot be composed; nothing was run.
+        """
+        # A file may grow a little past what all may take together: so it is the watch that sees it and names it.
+        file_bytes = None if bounds.disk_bytes is None else bounds.disk_bytes + 2**20
+        limits = Limits(memory_bytes=bounds.memory_bytes, file_bytes=file_bytes)
+        if bounds.processes is not None:
+            limits = dataclasses.replace(limits, processes=bounds.processes)
+        command = (*self.wrap, *command)
+        if self.sandbox == "none":
+            if self.mounts:
+                raise SandboxError("mounts: without a sandbox nothing can be mounted at another path")
+            return run_bounded(
+                unconfined(command, limits=limits),
+                cwd=self.project,
+                bounds=bounds,
+                environment=self._environment(),
+                on_line=on_line,
+            )
+
+        def compose(info_fd: int) -> Sequence[str]:
+            return bubblewrap(
+                command,
+                project=self.project,
+                readable=(self.toolchain or self.program, *self.readable),
+                writable=self.writable,
+                mounts=self.mounts,
+                environment=self._environment(),
+                limits=limits,
+                certificates=self.certificates,
+                info_fd=info_fd,
+            )
+
+        return run_bounded(compose, cwd=self.project, bounds=bounds, on_line=on_line)
+
+    def _environment(self) -> dict[str, str]:
+        listed = {
+            "LANG": "C.UTF-8",
+            "PATH": f"{self.program.parent}:{_SYSTEM_PATH}",
+            "HOME": str(PRIVATE_HOME),
+            # A build's files have to be in the project's own folders: those are what is kept.
+            "LAKE_ARTIFACT_CACHE": "false",
+            "MATHLIB_NO_CACHE_ON_UPDATE": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_CONFIG_NOSYSTEM": "1",
+        }
+        if self.sandbox == "none":
+            listed["HOME"] = str(Path.home())
+        return {**listed, **self.environment}

@@ -1,0 +1,345 @@
+"""One request at a time to a REPL process: start and probe, lock, limits, JSON, staleness, errors.
+
+Requests go in object form with a payload, in raw UTF-8; a line break inside a text is escaped by JSON, so no blank
+line is ever sent. Two timeouts guard a call: the REPL's own interrupt, and a kill a few seconds above it. Bytes
+and the process's end are `process.py`'s, how it is started `launch.py`'s; the commands are `repl.py`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from pipeline.lean.backend import LeanBackend
+from pipeline.lean.client import dialect as dialects
+from pipeline.lean.client.dialect import Dialect
+from pipeline.lean.client.errors import (
+    MalformedReply,
+    ReplDied,
+    ReplProtocolError,
+    ReplRefused,
+    ReplStartError,
+    ReplSuspect,
+    ReplTimeout,
+    StaleState,
+    refusal,
+)
+from pipeline.lean.client.goals import StateRef
+from pipeline.lean.client.launch import command_line, module_names
+from pipeline.lean.client.process import ReplProcess, excerpt
+from pipeline.lean.client.request_base import Request
+from pipeline.lean.client.wire import Json
+
+READY_TIMEOUT_S = 120.0
+CALL_TIMEOUT_S = 60.0
+GRACE_S = 3.0
+_PROBE_TIMEOUT_S = 10.0
+_generations = itertools.count(1)
+R = TypeVar("R")
+
+# The REPL's interrupt does not reach these (they are only killed) …
+_NEVER_INTERRUPTED = frozenset({"frontend.distil", "frontend.track", "frontend.refactor"})
+# … and these end at once, so it does not matter which limit happens to be set.
+_LIGHT = frozenset(
+    {
+        "stat", "reset", "options.set", "options.print", "env.describe", "env.inspect",
+        "goal.print", "goal.delete", "goal.subsume",
+    }
+)  # fmt: skip
+# How much later than asked the interrupt may come; so limits that shrink a little need no request each.
+_LATE = 0.1
+_PANICKED = "Lean panicked, so its answers cannot be trusted"
+
+
+class Connection:
+    """A running REPL that answers requests. `start` makes it; it is also an async context manager that closes it.
+
+    Attributes:
+        generation: the number in the `StateRef`s that it makes; another one after every reset.
+        dialect: what the REPL understands.
+    """
+
+    def __init__(
+        self, process: ReplProcess, dialect: Dialect, *, call_timeout_s: float, grace_s: float
+    ) -> None:
+        self._process = process
+        self._call_timeout_s = call_timeout_s
+        self._grace_s = grace_s
+        self._lock = asyncio.Lock()
+        self._poison = ""
+        self._interrupt_ms = 0
+        self._calls = 0
+        self.generation = next(_generations)
+        self.dialect = dialect
+
+    @classmethod
+    async def start(
+        cls,
+        backend: LeanBackend,
+        *,
+        imports: Sequence[str],
+        project: Path,
+        ready_timeout_s: float = READY_TIMEOUT_S,
+        call_timeout_s: float = CALL_TIMEOUT_S,
+        grace_s: float = GRACE_S,
+        memory_bytes: int | None = None,
+        dialect: Dialect | None = None,
+    ) -> Self:
+        """Start the backend's REPL in `project` with these modules imported, wait until it is ready, and probe it.
+
+        Args:
+            backend: which REPL.
+            imports: modules; none at all is an environment without even `Init`.
+            project: working directory, and where compiled modules are looked for.
+            ready_timeout_s: seconds until `ready.`, imports included.
+            call_timeout_s: seconds for a call that names no limit.
+            grace_s: seconds between the REPL's own interrupt and the kill.
+            memory_bytes: cap on the private memory of the process and, by itself, of each that it starts
+                (RLIMIT_DATA). Compiled modules are mapped read-only and do not count.
+            dialect: taken as known, so that nothing is asked.
+
+        Raises:
+            ReplStartError: there is no backend, it could not be run, it ended or stayed silent, or it is no
+                pantograph-repl that this client knows; the text has what it said on standard error.
+        """
+        names = module_names(imports)
+        process = await _launched(backend, names, project=project, memory_bytes=memory_bytes)
+        program = backend.argv[0]
+        try:
+            line = await process.exchange(b"", ready_timeout_s, "start")
+        except ReplTimeout:
+            raise ReplStartError(
+                f"{program}: not ready after {ready_timeout_s:g} s{process.said()};"
+                " raise the time-out if the imports are large"
+            ) from None
+        except ReplDied as error:
+            raise ReplStartError(f"{program}: ended before it was ready: {error}") from error
+        if line.strip() != b"ready.":
+            await process.close(grace_s=0.0)
+            raise ReplStartError(
+                f"{program}: said {excerpt(line)} where `ready.` was expected{process.said()}"
+            )
+        repl = cls(process, dialects.NEWEST, call_timeout_s=call_timeout_s, grace_s=grace_s)
+        if dialect is not None:
+            repl.dialect = dialect
+            return repl
+        try:
+            repl.dialect = await dialects.probe(repl._probe)
+        except (ReplDied, MalformedReply) as error:
+            await repl.close()
+            raise ReplStartError(
+                f"{program}: ready, but it does not answer as a pantograph-repl: {error}"
+            ) from error
+        except BaseException:
+            await repl.close()
+            raise
+        return repl
+
+    @staticmethod
+    async def version(backend: LeanBackend, project: Path) -> str:
+        """Return what the backend's `--version` prints, for people; `dialect` is what decisions are made by.
+
+        Raises:
+            ReplStartError: it cannot be run, or prints nothing.
+        """
+        process = await _launched(backend, ("--version",), project=project, memory_bytes=None)
+        try:
+            return (
+                (await process.exchange(b"", _PROBE_TIMEOUT_S, "--version")).decode(errors="replace").strip()
+            )
+        except ReplDied as error:
+            raise ReplStartError(f"{backend.argv[0]}: {error}") from error
+        finally:
+            await process.close(grace_s=1.0)
+
+    # ---- what the process is
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Say whether another call can succeed; False once dead, killed, poisoned by a panic or suspect."""
+        return self._process.running and not (self._poison or self._process.panicked)
+
+    @property
+    def calls(self) -> int:
+        """The number of requests sent so far; a pool recycles by it."""
+        return self._calls
+
+    @property
+    def stderr(self) -> str:
+        """The last lines of the process's standard error."""
+        return self._process.stderr
+
+    @property
+    def folder(self) -> Path:
+        """A folder that the process can write into, sandboxed or not; it is removed with the process."""
+        return self._process.folder
+
+    def rss_bytes(self) -> int:
+        """Return the resident size of the process and all below it now, 0 when it is gone.
+
+        Compiled modules that several processes share count in each, so sums overstate.
+        """
+        return self._process.rss_bytes()
+
+    async def close(self) -> None:
+        """End the process: by the end of its input, then by force, with everything it started."""
+        async with self._lock:
+            await self._process.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ---- one call
+
+    async def send(self, request: Request[R], *, timeout_s: float | None = None) -> R:
+        """Send a typed request and return its typed answer. Every command is to be had this way.
+
+        Raises:
+            UnsupportedByDialect, StaleState: nothing was sent.
+            ReplRefused: the answer is an error object; its class says what to do.
+            ReplDied: the process is gone, by one of its subclasses.
+        """
+        self.dialect.require(request.command)
+        try:
+            raw, generation = await self._call(request.command, request.payload(), timeout_s, request.states)
+        except ReplRefused as error:
+            return request.refused(error)
+        try:
+            return request.reply(raw, generation)
+        except MalformedReply as error:
+            raise self.outside(error) from error
+
+    async def call(self, command: str, payload: Json, *, timeout_s: float | None = None) -> Json:
+        """Send one request as it stands and return its reply object; `send` is the typed way.
+
+        Raises: as `send`, but states are not looked at.
+        """
+        raw, _ = await self._call(command, payload, timeout_s, ())
+        return raw
+
+    async def _call(
+        self, command: str, payload: Json, timeout_s: float | None, states: tuple[StateRef, ...]
+    ) -> tuple[Json, int]:
+        """Return the reply and the generation that it belongs to."""
+        if command == "options.set" and ("printJsonPretty" in payload or "timeout" in payload):
+            raise ValueError(
+                "options.set: printJsonPretty breaks the one-line framing and timeout is set for each call;"
+                " leave out the first, pass timeout_s= to the call for the second"
+            )
+        limit_s = self._call_timeout_s if timeout_s is None else timeout_s
+        async with self._lock:
+            self._hold_current(states)
+            if command not in _LIGHT and command not in _NEVER_INTERRUPTED:
+                await self._set_interrupt(limit_s)
+            reply = await self._exchange(command, payload, limit_s + self._grace_s)
+            if command == "reset" and "error" not in reply:
+                # Before the lock goes: whoever waits for it may hold states whose ids will be given out again.
+                self.generation = next(_generations)
+            generation = self.generation
+        if "error" in reply:
+            raise self._refusal(reply, command)
+        return reply, generation
+
+    async def _set_interrupt(self, limit_s: float) -> None:
+        # The interrupt belongs to the process, and each request leaves a sleeping timer of its length behind: it is
+        # kept near the call's own limit, and set again only when it is not.
+        wanted = min(max(1, int(limit_s * 1000)), 2**31 - 1)
+        late = min(wanted * _LATE, self._grace_s * 500)
+        if wanted <= self._interrupt_ms <= wanted + late:
+            return
+        reply = await self._exchange("options.set", {"timeout": wanted}, limit_s + self._grace_s)
+        if "error" in reply:
+            raise self._refusal(reply, "options.set")
+        self._interrupt_ms = wanted
+
+    async def _exchange(self, command: str, payload: Json, limit_s: float) -> Json:
+        process = self._process
+        if process.dead is None and (self._poison or process.panicked):
+            await process.fatal(ReplDied, f"{command}: {self._poison or _PANICKED}")
+        try:
+            text = json.dumps({"cmd": command, "payload": payload}, ensure_ascii=False, separators=(",", ":"))
+            data = text.encode("utf-8") + b"\n"
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"{command}: the request holds a lone surrogate, which is no text: {error}"
+            ) from error
+        self._calls += 1
+        line = await process.exchange(data, limit_s, command)
+        if process.panicked:
+            raise await process.fatal(ReplDied, f"{command}: {_PANICKED}")
+        try:
+            reply = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise await process.fatal(
+                ReplProtocolError, f"{command}: the answer {excerpt(line)} is no JSON ({error})"
+            ) from error
+        if not isinstance(reply, dict):
+            raise await process.fatal(
+                ReplProtocolError, f"{command}: the answer {excerpt(line)} is no object"
+            )
+        return reply
+
+    async def _probe(self, command: str, payload: Json) -> Json:
+        return await self._exchange(command, payload, _PROBE_TIMEOUT_S)
+
+    def _hold_current(self, states: tuple[StateRef, ...]) -> None:
+        for state in states:
+            if state.generation != self.generation:
+                raise StaleState(
+                    f"state {state.id} belongs to REPL generation {state.generation}, this is {self.generation};"
+                    " start the goal again here and replay its tactics"
+                )
+
+    def _refusal(self, reply: Json, command: str) -> ReplRefused:
+        error = refusal(str(reply["error"]), str(reply.get("desc", "")), command=command)
+        if isinstance(error, ReplSuspect):
+            self._poison = f"it is suspect after an error that escaped: {error}"
+        return error
+
+    def outside(self, error: MalformedReply) -> ReplProtocolError:
+        """Take no further call after an answer of an unknown shape, and return the error to raise."""
+        # Framing is intact, but a REPL that answers in unknown shapes is not one this client can drive.
+        self._poison = f"it answered outside the protocol: {error}"
+        return ReplProtocolError(str(error), stderr=self.stderr)
+
+
+async def _launched(
+    backend: LeanBackend, arguments: Sequence[str], *, project: Path, memory_bytes: int | None
+) -> ReplProcess:
+    # A process that outlived its group (it can only without a sandbox) may still write there: then something stays in
+    # the system's folder for temporary files, which is less than the error that would hide why the process ended.
+    folder = tempfile.TemporaryDirectory(prefix="unsorry-repl-", ignore_cleanup_errors=True)
+    try:
+        argv, environment, limited = command_line(
+            backend,
+            arguments=arguments,
+            project=project,
+            folder=Path(folder.name),
+            memory_bytes=memory_bytes,
+        )
+    except BaseException:
+        folder.cleanup()
+        raise
+    return await ReplProcess.start(
+        argv,
+        cwd=project,
+        environment=environment,
+        folder=folder,
+        memory_bytes=memory_bytes,
+        limit_memory=not limited,
+    )

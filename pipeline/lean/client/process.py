@@ -1,0 +1,368 @@
+"""One REPL process as bytes: a line goes in, a line comes out, and nothing of the process outlives it.
+
+Owns the three pipes, the time limit of an exchange, the memory cap, the private folder and the end of the process
+group. Knows no command and no JSON. Pipes are read as data arrives, standard error into a small ring all the
+time, so that the process never blocks on us and a `PANIC` is seen before the answer that it spoils is given out.
+Output that nobody asked for, and a second line after an answer, end the process: from then on no answer could be
+told from the next one's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import resource
+import signal
+import stat
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+from pipeline.lean.client.errors import ReplDied, ReplProtocolError, ReplStartError, ReplTimeout
+
+MAX_LINE_BYTES = 256 * 1024 * 1024
+STDERR_KEPT_BYTES = 64 * 1024
+_CLOSE_S = 2.0
+_PAGE_BYTES = resource.getpagesize()
+_NO_MEMORY = re.compile(r"out of memory|bad_alloc|cannot allocate memory|MemoryError", re.IGNORECASE)
+
+
+class _Pipes(asyncio.SubprocessProtocol):
+    """What the process has written, and who waits for it. Called by the event loop alone."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.output = bytearray()
+        self.errors = bytearray()
+        self.panicked = False
+        self.flooded = False
+        self.eof = False
+        self.deaf = False
+        self.waiter: asyncio.Future[None] | None = None
+        self.exited: asyncio.Future[None] = loop.create_future()
+        self.closed: asyncio.Future[None] = loop.create_future()
+        self._transport: asyncio.SubprocessTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.SubprocessTransport, transport)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 2:
+            # A word that is cut by the seam of two reads counts too.
+            if b"PANIC" in self.errors[-4:] + data:
+                self.panicked = True
+            self.errors += data
+            del self.errors[:-STDERR_KEPT_BYTES]
+            return
+        self.output += data
+        if b"\n" in data:
+            self.wake()
+        elif len(self.output) > MAX_LINE_BYTES and not self.flooded:
+            self.flooded = True
+            pipe = None if self._transport is None else self._transport.get_pipe_transport(1)
+            if pipe is not None:
+                pipe.close()
+            self.wake()
+
+    def pipe_connection_lost(self, fd: int, _exc: Exception | None) -> None:
+        if fd == 1:
+            self.eof = True
+        elif fd == 0:
+            self.deaf = True
+        else:
+            return
+        self.wake()
+
+    def process_exited(self) -> None:
+        # Its id is free from now on; while children of it live, its group's is not, and this is the moment.
+        if self._transport is not None:
+            kill_group(self._transport.get_pid())
+        if not self.exited.done():
+            self.exited.set_result(None)
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def wake(self, error: BaseException | None = None) -> None:
+        if self.waiter is not None and not self.waiter.done():
+            if error is None:
+                self.waiter.set_result(None)
+            else:
+                self.waiter.set_exception(error)
+
+
+class ReplProcess:
+    """A running process that is spoken to in lines. Make it with `start`; end it with `close`."""
+
+    def __init__(
+        self,
+        transport: asyncio.SubprocessTransport,
+        pipes: _Pipes,
+        folder: tempfile.TemporaryDirectory[str],
+        memory_bytes: int | None,
+    ) -> None:
+        self._transport = transport
+        self._pipes = pipes
+        self._stdin = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
+        self._loop = asyncio.get_running_loop()
+        self._temporary = folder
+        self._memory_bytes = memory_bytes
+        self._killed = False
+        self.folder = Path(folder.name)
+        self.pid = transport.get_pid()
+        self.dead: ReplDied | None = None
+
+    @classmethod
+    async def start(
+        cls,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        environment: Mapping[str, str],
+        folder: tempfile.TemporaryDirectory[str],
+        memory_bytes: int | None = None,
+        limit_memory: bool = True,
+    ) -> ReplProcess:
+        """Start the program in a session of its own. It takes `folder` over and removes it with the process.
+
+        Args:
+            argv, cwd, environment: what to run, where, and its whole environment.
+            folder: a private folder that the program may write into.
+            memory_bytes: its cap on private memory (RLIMIT_DATA: heap and private writable mappings, for each
+                process by itself; what is mapped read-only, as compiled modules are, does not count).
+            limit_memory: set the cap here, from outside, right after the start: what the program forks in its
+                first instant may escape it. False when the argument list sets it before the program runs.
+
+        Raises:
+            ReplStartError: it cannot be run, or the cap cannot be set.
+        """
+        try:
+            transport, pipes = await asyncio.get_running_loop().subprocess_exec(
+                _Pipes, *argv, cwd=cwd, env=dict(environment), start_new_session=True
+            )
+        except OSError as error:
+            folder.cleanup()
+            raise ReplStartError(f"{argv[0]}: cannot be started in {cwd}: {error}") from error
+        except BaseException:
+            folder.cleanup()
+            raise
+        process = cls(transport, pipes, folder, memory_bytes)
+        if memory_bytes is not None and limit_memory:
+            try:
+                _limit_data(process.pid, memory_bytes)
+            except OSError as error:
+                await process.close(grace_s=0.0)
+                raise ReplStartError(
+                    f"{argv[0]}: its memory cannot be limited to {memory_bytes} bytes: {error};"
+                    " start it without a limit, or in a sandbox"
+                ) from error
+        return process
+
+    @property
+    def returncode(self) -> int | None:
+        return self._transport.get_returncode()
+
+    @property
+    def running(self) -> bool:
+        return self.dead is None and self.returncode is None
+
+    @property
+    def panicked(self) -> bool:
+        return self._pipes.panicked
+
+    @property
+    def stderr(self) -> str:
+        """The last lines of its standard error."""
+        return self._pipes.errors.decode("utf-8", errors="replace")
+
+    def rss_bytes(self) -> int:
+        """Return the resident size of the process and all below it, 0 when it is gone.
+
+        It is what they map now, read from /proc: compiled modules that several processes share count in each, and
+        what was started and given away to init (which nothing in a sandbox can do) counts in none.
+        """
+        return 0 if self.returncode is not None else sum(map(_resident, _tree(self.pid)))
+
+    # ---- lines
+
+    async def exchange(self, data: bytes, limit_s: float, what: str) -> bytes:
+        """Write one line (its end included; nothing when empty) and return the one line that comes, without its end.
+
+        Cancelling it ends the process, because the answer would otherwise be read as the next one's.
+
+        Args:
+            data: the line.
+            limit_s: seconds after which the process is killed.
+            what: what this is, for the errors.
+
+        Raises:
+            ReplTimeout, ReplProtocolError, ReplDied: the process is gone.
+        """
+        if self.dead is not None:
+            raise self.dead
+        pipes = self._pipes
+        if data:
+            if pipes.output:
+                said = excerpt(pipes.output)
+                raise await self.fatal(ReplProtocolError, f"{what}: it wrote {said} without being asked")
+            self._stdin.write(data)
+        if b"\n" not in pipes.output:
+            await self._wait(limit_s, what)
+        if pipes.deaf and b"\n" not in pipes.output:
+            # It most likely is about to end; what it still says on the way says more than that it does not read.
+            await self._within(pipes.closed, 1.0)
+        output = pipes.output
+        end = output.find(b"\n")
+        if end < 0:
+            if pipes.flooded:
+                raise await self.fatal(
+                    ReplProtocolError, f"{what}: the answer is longer than {MAX_LINE_BYTES} bytes"
+                )
+            rest = f" after {excerpt(output)}" if output else ""
+            closed = "output" if pipes.eof else "input"
+            raise await self.fatal(ReplDied, f"{what}: the REPL closed its {closed}{rest}", wait=True)
+        if end + 1 < len(output):
+            said = excerpt(output[end + 1 : end + 200])
+            raise await self.fatal(ReplProtocolError, f"{what}: it wrote {said} after its answer")
+        line = bytes(output[:end])
+        # A buffer that one large answer has grown is given back.
+        pipes.output = bytearray()
+        return line
+
+    async def _wait(self, limit_s: float, what: str) -> None:
+        """Wait for the end of a line or of the process: one future and one timer, no task."""
+        pipes = self._pipes
+        if pipes.eof or pipes.deaf or pipes.flooded:
+            return
+        waiter = pipes.waiter = self._loop.create_future()
+        timer = self._loop.call_later(limit_s, pipes.wake, TimeoutError())
+        try:
+            await waiter
+        except TimeoutError:
+            raise await self.fatal(ReplTimeout, f"{what}: no answer in {limit_s:g} s") from None
+        except asyncio.CancelledError:
+            await self.fatal(ReplDied, f"{what}: given up with its answer outstanding")
+            raise
+        finally:
+            timer.cancel()
+            pipes.waiter = None
+
+    # ---- the end
+
+    async def fatal(self, kind: type[ReplDied], what: str, *, wait: bool = False) -> ReplDied:
+        """Kill the process, remember why, and return the error to raise. `wait`: it is ending by itself."""
+        self.dead = kind(what)
+        if wait:
+            # Its own exit status says more than our SIGKILL.
+            await self._within(self._pipes.exited, 1.0)
+        await self._kill()
+        code = self.returncode
+        self.dead = kind(
+            f"{what} (exit status {code}){self._cause()}{self.said()}", returncode=code, stderr=self.stderr
+        )
+        return self.dead
+
+    async def close(self, *, grace_s: float = _CLOSE_S) -> None:
+        """End the process by the end of its input, `grace_s` later by force, with everything that it started."""
+        if self.dead is None:
+            self.dead = ReplDied("the REPL was closed")
+        self._stdin.close()
+        await self._within(self._pipes.exited, grace_s)
+        await self._kill()
+
+    def said(self) -> str:
+        """Return what standard error held, as the end of an error's text."""
+        text = self.stderr.strip()
+        return f"; standard error: {text[-2000:]}" if text else "; nothing on standard error"
+
+    def _cause(self) -> str:
+        """Say that memory was the reason, where something tells."""
+        if self._memory_bytes is not None and _NO_MEMORY.search(self.stderr):
+            return f"; it ran into its memory cap of {self._memory_bytes} bytes: raise it, or ask for less at once"
+        if not self._killed and self.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL):
+            return "; killed by another than this program, most often the kernel for want of memory"
+        return ""
+
+    async def _kill(self) -> None:
+        # The whole group: a REPL in a sandbox, or one that has started something, is more than one process.
+        if self.returncode is None:
+            self._killed = True
+            kill_group(self.pid)
+        await self._within(self._pipes.exited, _CLOSE_S)
+        # A child in a session of its own may hold the pipes open; it is not waited for.
+        await self._within(self._pipes.closed, _CLOSE_S)
+        self._transport.close()
+        self._temporary.cleanup()
+
+    @staticmethod
+    async def _within(event: asyncio.Future[None], limit_s: float) -> None:
+        if not event.done():
+            await asyncio.wait([event], timeout=limit_s)
+
+    def read_private(self, name: str) -> bytes:
+        """Return and remove a file that the process wrote into its folder.
+
+        Elaborated code could have written it too, so a link, a pipe or a file beyond the cap on lines is an OSError.
+        """
+        path = self.folder / name
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with os.fdopen(descriptor, "rb") as file:
+                found = os.fstat(file.fileno())
+                if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_LINE_BYTES:
+                    raise OSError(f"{name}: no regular file of at most {MAX_LINE_BYTES} bytes")
+                return file.read()
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+
+
+def kill_group(pid: int) -> None:
+    """Kill every process of a group; that there is none any more is fine."""
+    # PermissionError is macOS's answer for a group of zombies.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def excerpt(line: bytes | bytearray) -> str:
+    """Return the beginning of a line for an error's text."""
+    text = bytes(line[:120]).decode("utf-8", errors="replace")
+    return repr(text) + ("…" if len(line) > 120 else "")
+
+
+def _limit_data(pid: int, size: int) -> None:
+    """Cap the process's private memory from outside; a cap that is lower already stays."""
+    try:
+        _, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
+        if hard != resource.RLIM_INFINITY:
+            size = min(size, hard)
+        resource.prlimit(pid, resource.RLIMIT_DATA, (size, size))
+    except ProcessLookupError:
+        # It has ended already; why will be said by whoever waits for its first line.
+        return
+
+
+def _tree(pid: int) -> list[int]:
+    """Return the process and everything below it, as far as it is still there."""
+    found, todo = [], [pid]
+    while todo:
+        one = todo.pop()
+        found.append(one)
+        try:
+            threads = list(Path(f"/proc/{one}/task").iterdir())
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        for thread in threads:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                todo += map(int, (thread / "children").read_bytes().split())
+    return found
+
+
+def _resident(pid: int) -> int:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE_BYTES
+    return 0

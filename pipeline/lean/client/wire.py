@@ -1,0 +1,93 @@
+"""Strict reading of the REPL's JSON: each helper returns a typed value or raises `MalformedReply` with its path.
+
+`where` is the path so far (`goal.tactic.goals[2]`). A key that may be left out is read by an `optional_*` helper
+or with a default; null and absent are the same there, as they are to the REPL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from pipeline.lean.client.errors import MalformedReply
+
+Json = Mapping[str, object]
+T = TypeVar("T")
+
+
+def shown(raw: object) -> str:
+    text = repr(raw)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def object_(raw: object, where: str) -> Json:
+    # An exact dict is what json.loads makes; the abstract check is ten times slower and only for others.
+    if type(raw) is not dict and not isinstance(raw, Mapping):
+        raise MalformedReply(f"{where}: expected an object, got {shown(raw)}")
+    return raw
+
+
+def text(table: Json, key: str, where: str, *, default: str | None = None) -> str:
+    value = table.get(key, default)
+    if not isinstance(value, str):
+        raise MalformedReply(f"{where}.{key}: expected a string, got {shown(value)}")
+    return value
+
+
+def optional_text(table: Json, key: str, where: str) -> str | None:
+    return None if table.get(key) is None else text(table, key, where)
+
+
+def boolean(table: Json, key: str, where: str, *, default: bool | None = None) -> bool:
+    value = table.get(key, default)
+    if not isinstance(value, bool):
+        raise MalformedReply(f"{where}.{key}: expected a Bool, got {shown(value)}")
+    return value
+
+
+def natural(table: Json, key: str, where: str) -> int:
+    value = table.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise MalformedReply(f"{where}.{key}: expected a whole number, got {shown(value)}")
+    return value
+
+
+def optional_natural(table: Json, key: str, where: str) -> int | None:
+    return None if table.get(key) is None else natural(table, key, where)
+
+
+def list_(raw: object, where: str, one: Callable[[object, str], T]) -> tuple[T, ...]:
+    if not isinstance(raw, list):
+        raise MalformedReply(f"{where}: expected a list, got {shown(raw)}")
+    return tuple([one(item, f"{where}[{index}]") for index, item in enumerate(raw)])
+
+
+def _one_text(item: object, at: str) -> str:
+    if not isinstance(item, str):
+        raise MalformedReply(f"{at}: expected a string, got {shown(item)}")
+    return item
+
+
+def texts(table: Json, key: str, where: str) -> tuple[str, ...]:
+    return list_(table.get(key), f"{where}.{key}", _one_text)
+
+
+def optional_texts(table: Json, key: str, where: str) -> tuple[str, ...] | None:
+    return None if table.get(key) is None else texts(table, key, where)
+
+
+def optional(table: Json, key: str, where: str, one: Callable[[object, str], T]) -> T | None:
+    value = table.get(key)
+    return None if value is None else one(value, f"{where}.{key}")
+
+
+def byte_range(raw: object, where: str) -> tuple[int, int]:
+    match raw:
+        case [int() as start, int() as end] if 0 <= start <= end:
+            return start, end
+    raise MalformedReply(f"{where}: expected [start, end], got {shown(raw)}")
+
+
+def without_none(table: dict[str, object]) -> dict[str, object]:
+    """Drop what the wire leaves out: fields whose value is None."""
+    return {key: value for key, value in table.items() if value is not None}

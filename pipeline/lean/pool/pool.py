@@ -1,0 +1,381 @@
+"""A bounded pool of warm REPL processes, shared by the searches of one event loop.
+
+A process belongs to a `ReplKey` (backend, project, imports) and has been brought to a `Setup` (options, texts that
+its environment has taken in). Neither can be undone, so a process serves a search only if the search's own setup
+begins with what the process has; that is also why a theorem's own text, once taken in, can never be seen by a
+search for its proof. `ReplPool.take` gives one process to one taker at a time, first come, first served; an idle
+process is kept and handed to the next taker that it fits, and the one that was idle longest is closed when room is
+needed. A process is closed rather than kept when it has died, answered too many calls or grown too large. What is
+done with a process, and what happens after it has died, is `session.py`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from pipeline.lean.backend import LeanBackend
+from pipeline.lean.client.dialect import Dialect
+from pipeline.lean.client.errors import ReplError
+from pipeline.lean.client.repl import CALL_TIMEOUT_S, GRACE_S, READY_TIMEOUT_S, Repl
+
+PROCESSES = 2
+MEMORY_BYTES = 8 * 1024**3
+CALLS = 20_000
+SETUP_TIMEOUT_S = 300.0
+_RSS_EVERY_CALLS = 16
+_WORN_AFTER_CALLS = 64
+_CLOSED = "the pool of REPLs was closed"
+T = TypeVar("T")
+
+
+class PoolClosed(ReplError):  # noqa: N818 - named by what happened
+    """The pool was closed; nothing more can be asked of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplKey:
+    """What a process is started with and cannot change. Equal keys may share processes."""
+
+    backend: LeanBackend
+    project: Path
+    imports: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a process is brought to before a search: REPL options, and texts elaborated into its environment."""
+
+    options: tuple[tuple[str, bool | int], ...] = ()
+    prefix: tuple[str, ...] = ()
+
+    def begins_with(self, other: Setup) -> bool:
+        """Say whether a process in the state `other` can still be brought to this one."""
+        options = dict(self.options)
+        same = all(name in options and options[name] == value for name, value in other.options)
+        return same and self.prefix[: len(other.prefix)] == other.prefix
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """Bounds of a pool.
+
+    Attributes:
+        processes: how many may exist at once.
+        memory_bytes: of one process; its hard limit on private memory.
+        recycle_bytes: the resident size of a process above which it is replaced between two calls. None: three
+            quarters of `memory_bytes`.
+        total_memory_bytes: of all together; lowers `processes` so that their hard limits fit. None: no such bound.
+        calls: after so many requests a process is replaced.
+        ready_timeout_s, call_timeout_s, grace_s: see `Repl.start`; a call's own limit is interrupted in band, and
+            `grace_s` later the process is killed.
+        setup_timeout_s: for each text of a setup, which may be most of a file.
+    """
+
+    processes: int = PROCESSES
+    memory_bytes: int = MEMORY_BYTES
+    recycle_bytes: int | None = None
+    total_memory_bytes: int | None = None
+    calls: int = CALLS
+    ready_timeout_s: float = READY_TIMEOUT_S
+    call_timeout_s: float = CALL_TIMEOUT_S
+    grace_s: float = GRACE_S
+    setup_timeout_s: float = SETUP_TIMEOUT_S
+
+    def __post_init__(self) -> None:
+        for name in ("processes", "memory_bytes", "calls"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"pool limits: {name} is {getattr(self, name)}; it must be at least 1")
+        if self.total_memory_bytes is not None and self.total_memory_bytes < self.memory_bytes:
+            raise ValueError(
+                f"pool limits: total_memory_bytes {self.total_memory_bytes} has no room for one process of"
+                f" {self.memory_bytes}; raise it or lower memory_bytes"
+            )
+
+    @property
+    def capacity(self) -> int:
+        """The number of processes that may exist at once, memory considered."""
+        if self.total_memory_bytes is None:
+            return self.processes
+        return min(self.processes, self.total_memory_bytes // self.memory_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStats:
+    """Counters since the pool was made, and how it stands now: takers served, idle processes, takers waiting."""
+
+    started: int
+    reused: int
+    evicted: int
+    recycled: int
+    died: int
+    busy: int
+    idle: int
+    waiting: int
+
+
+@dataclass(slots=True, eq=False)
+class PooledRepl:
+    """One process of the pool. `setup` is what it has been brought to; whoever holds it keeps that true."""
+
+    repl: Repl
+    key: ReplKey
+    setup: Setup = field(default_factory=Setup)
+    owner: object | None = None
+    """Whose goal states it holds while it is idle; None when it holds none that anybody wants."""
+    paid_at_calls: int = 0
+    """Its number of calls when it was last set up or had states replayed into it: what came since was of use."""
+    _rss_at_calls: int = 0
+    _rss_bytes: int = 0
+
+    def worn(self, limits: PoolLimits) -> bool:
+        """Say whether it has answered so many calls or grown so large that it should be replaced."""
+        calls = self.repl.calls
+        if calls >= limits.calls:
+            return True
+        if calls - self._rss_at_calls >= _RSS_EVERY_CALLS:
+            self._rss_at_calls = calls
+            self._rss_bytes = self.repl.rss_bytes()
+        return self._rss_bytes > (limits.recycle_bytes or limits.memory_bytes * 3 // 4)
+
+    def worn_in_use(self, limits: PoolLimits) -> bool:
+        """Say the same in the middle of a search, where replacing costs a replay: some calls must have paid for it."""
+        return self.repl.calls - self.paid_at_calls >= _WORN_AFTER_CALLS and self.worn(limits)
+
+
+class ReplPool:
+    """The processes. Also an async context manager that closes it."""
+
+    def __init__(self, limits: PoolLimits | None = None) -> None:
+        self.limits = limits or PoolLimits()
+        self._idle: collections.OrderedDict[PooledRepl, None] = collections.OrderedDict()
+        self._busy: set[PooledRepl] = set()
+        self._tickets = 0
+        self._waiters: collections.deque[asyncio.Future[None]] = collections.deque()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._starting: set[asyncio.Task[Repl]] = set()
+        # What one process of a backend was found to understand need not be asked of the next.
+        self._dialects: dict[LeanBackend, Dialect] = {}
+        self._closed = False
+        self._started = self._reused = self._evicted = self._recycled = self._died = 0
+
+    @property
+    def stats(self) -> PoolStats:
+        return PoolStats(
+            started=self._started,
+            reused=self._reused,
+            evicted=self._evicted,
+            recycled=self._recycled,
+            died=self._died,
+            busy=self._tickets,
+            idle=len(self._idle),
+            waiting=len(self._waiters),
+        )
+
+    async def take(
+        self, key: ReplKey, setup: Setup | None = None, *, owner: object | None = None
+    ) -> PooledRepl:
+        """Wait for a turn and return a process for `key` that can be brought to `setup`; give it back afterwards.
+
+        An `owner` that left its goal states in an idle process gets that one if it is still there. From any other
+        process the states of former users are gone.
+
+        Raises:
+            PoolClosed: the pool is closed, or was while this waited.
+            ReplStartError: a process had to be started and could not.
+        """
+        wanted = setup or Setup()
+        await self._turn()
+        try:
+            while (found := self._choose(key, wanted, owner)) is not None:
+                if found.owner is not None and found.owner is not owner and not await self._forget(found):
+                    continue
+                found.owner = None
+                self._reused += 1
+                return found
+            return await self._start(key)
+        except BaseException:
+            self._end_turn()
+            raise
+
+    def give_back(self, process: PooledRepl, *, owner: object | None = None) -> None:
+        """Return a process that was taken. It stays warm unless it is dead or worn; never blocks.
+
+        With `owner` its goal states stay for as long as nobody else needs the process; without, they must be gone.
+        """
+        if process not in self._busy:
+            return
+        if self._closed or not process.repl.alive:
+            self.retire(process)
+            return
+        if process.worn(self.limits):
+            self._recycled += 1
+            self.retire(process)
+            return
+        self._busy.discard(process)
+        process.owner = owner
+        self._idle[process] = None
+        self._end_turn()
+
+    def retire(self, process: PooledRepl) -> None:
+        """Return a process that was taken and have it closed; its place is free once it is gone. Never blocks."""
+        if process not in self._busy:
+            return
+        self._busy.discard(process)
+        self._died += not process.repl.alive
+
+        async def close() -> None:
+            try:
+                await process.repl.close()
+            finally:
+                self._end_turn()
+
+        self._spawn(close())
+
+    def recycle(self, process: PooledRepl) -> None:
+        """Retire a process because it is worn."""
+        self._recycled += process in self._busy
+        self.retire(process)
+
+    async def close(self) -> None:
+        """End every process, also those in use, and refuse those who wait. Returns when all are gone."""
+        self._closed = True
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_exception(PoolClosed(_CLOSED))
+        for starting in self._starting:
+            starting.cancel()
+        for process in list(self._busy):
+            self.retire(process)
+        while self._idle:
+            self._spawn(self._idle.popitem()[0].repl.close())
+        while self._tasks:
+            await asyncio.shield(asyncio.wait(self._tasks))
+
+    async def __aenter__(self) -> ReplPool:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ---- turns: at most `capacity` takers hold a process or are getting one
+
+    async def _turn(self) -> None:
+        if self._closed:
+            raise PoolClosed(_CLOSED)
+        if self._tickets < self.limits.capacity and not self._waiters:
+            self._tickets += 1
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                # The turn came in the same moment: it goes to the next in line.
+                self._end_turn()
+            elif waiter in self._waiters:
+                self._waiters.remove(waiter)
+            raise
+
+    def _end_turn(self) -> None:
+        self._tickets -= 1
+        while self._waiters and self._tickets < self.limits.capacity:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                self._tickets += 1
+                waiter.set_result(None)
+
+    # ---- processes
+
+    def _choose(self, key: ReplKey, wanted: Setup, owner: object | None) -> PooledRepl | None:
+        """Take the best idle process out of the idle ones, None where a new one is better or the only way."""
+        fitting = []
+        for process in list(self._idle):
+            if not process.repl.alive:
+                # It ended while nobody used it.
+                self._died += 1
+                del self._idle[process]
+                self._spawn(process.repl.close())
+            elif process.key == key and wanted.begins_with(process.setup):
+                fitting.append(process)
+        own = [process for process in fitting if owner is not None and process.owner is owner]
+        free = [process for process in fitting if process.owner is None]
+        # Another's states are thrown away only where a process would have to be closed anyway.
+        others = fitting if self._tickets + len(self._idle) > self.limits.capacity else []
+        for candidates in (own, free, others):
+            if candidates:
+                # Of those with most of the setup done, the one used last, but others' states by age.
+                newest_first = candidates if candidates is others else candidates[::-1]
+                best = max(newest_first, key=lambda process: len(process.setup.prefix))
+                del self._idle[best]
+                self._busy.add(best)
+                return best
+        return None
+
+    async def _forget(self, process: PooledRepl) -> bool:
+        """Drop the states of a former user; False when the process died of it."""
+        try:
+            await process.repl.reset()
+        except BaseException as error:
+            self._busy.discard(process)
+            self._died += 1
+            await asyncio.shield(self._spawn(process.repl.close()))
+            if isinstance(error, ReplError):
+                return False
+            raise
+        return True
+
+    async def _start(self, key: ReplKey) -> PooledRepl:
+        while self._idle and self._tickets + len(self._idle) > self.limits.capacity:
+            oldest, _ = self._idle.popitem(last=False)
+            self._evicted += 1
+            await asyncio.shield(self._spawn(oldest.repl.close()))
+        limits = self.limits
+        # A task of its own, so that closing the pool can end it; a cancelled taker ends it too, and waits for that.
+        starting = self._spawn(
+            Repl.start(
+                key.backend,
+                imports=key.imports,
+                project=key.project,
+                ready_timeout_s=limits.ready_timeout_s,
+                call_timeout_s=limits.call_timeout_s,
+                grace_s=limits.grace_s,
+                memory_bytes=limits.memory_bytes,
+                dialect=self._dialects.get(key.backend),
+            )
+        )
+        self._starting.add(starting)
+        try:
+            repl = await starting
+        except asyncio.CancelledError:
+            if starting.done() and not starting.cancelled() and starting.exception() is None:
+                await asyncio.shield(self._spawn(starting.result().close()))
+            task = asyncio.current_task()
+            if self._closed and (task is None or not task.cancelling()):
+                raise PoolClosed(_CLOSED) from None
+            raise
+        finally:
+            self._starting.discard(starting)
+        if self._closed:
+            await asyncio.shield(self._spawn(repl.close()))
+            raise PoolClosed(_CLOSED)
+        self._started += 1
+        self._dialects[key.backend] = repl.dialect
+        process = PooledRepl(repl, key)
+        self._busy.add(process)
+        return process
+
+    def _spawn(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work, name="repl-pool")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

@@ -1,0 +1,232 @@
+"""Compose the command line that runs a program of a watched repository: bubblewrap, limits, a listed environment.
+
+The program sees the system's own libraries, what its caller lists (toolchain, packages) and the project, all
+read-only; it writes into private folders of limited size (`/tmp`, `/dev/shm`, a home) and into what the caller
+names as writable. No other process, no capability, no further user namespace, no network device but its own
+loopback. This module keeps nothing running; callers run the argument list that it returns
+(`pipeline.lean.build.lake.run_bounded`, or the REPL's client).
+
+What bounds what, and how hard:
+    - one process: RLIMIT_DATA (private memory), RLIMIT_FSIZE, RLIMIT_CPU, set by `prlimit` inside the sandbox and
+      not to be raised. Shared memory does not count for RLIMIT_DATA.
+    - all of them: RLIMIT_NPROC counts the sandbox alone on Linux 5.14 and later, and never binds root. Memory of the
+      whole tree, its number of processes and what it writes are watched from outside (`run_bounded`), which samples
+      a few times a second: a bound that is passed for a moment, not a wall. A wall is the cgroup of the daemon's
+      unit (MemoryMax, TasksMax), which holds everything that is started below it.
+    - memory file systems: their sizes, here.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import resource
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+TMP_BYTES = 256 * 1024 * 1024
+HOME_BYTES = 64 * 1024 * 1024
+SHM_BYTES = 64 * 1024 * 1024
+PRIVATE_HOME = Path("/home/sandbox")
+"""A folder that is empty at the start of every sandbox and gone at its end; a caller may set HOME to it."""
+# What a dynamically linked program needs of the machine; each is bound only where it exists.
+_SYSTEM_READABLE = ("/usr", "/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime")
+# What a program that speaks TLS needs beside; of /etc/ssl not all, for its keys lie there too.
+_CERTIFICATES = (
+    "/etc/ssl/certs",
+    "/etc/ca-certificates",
+    "/etc/pki/tls/certs",
+    "/etc/pki/ca-trust/extracted",
+)
+# On merged-/usr systems these are links into /usr, elsewhere folders.
+_SYSTEM_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
+_NO_MORE_NAMESPACES = ("--unshare-user", "--disable-userns")
+_PACKAGES = re.compile(r"/dependencies/[0-9a-f]{64}/packages")
+
+
+class SandboxError(Exception):
+    """The sandbox cannot be composed; the message says what is missing and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one sandbox may take. None leaves a bound as it is for the process that starts the sandbox.
+
+    `memory_bytes`, `file_bytes` and `cpu_s` hold for each process by itself; `processes` (threads count) for all
+    of them together, where the kernel counts them so.
+    """
+
+    memory_bytes: int | None = None
+    file_bytes: int | None = None
+    cpu_s: int | None = None
+    processes: int | None = 4096
+
+
+def bubblewrap_path() -> str | None:
+    """Return where `bwrap` is, or None."""
+    return shutil.which("bwrap")
+
+
+def bubblewrap_problem() -> str | None:
+    """Say why a sandbox cannot be made here, or None where it can. Runs `bwrap` once to see."""
+    program = bubblewrap_path()
+    if program is None:
+        return "the program bwrap is not on PATH; install bubblewrap (Debian: apt install bubblewrap)"
+    if shutil.which("prlimit") is None:
+        return "the program prlimit is not on PATH; install util-linux"
+    probe = [program, "--unshare-all", "--ro-bind", "/", "/", "--", "/bin/true"]
+    done = subprocess.run(probe, capture_output=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode == 0:
+        return None
+    said = done.stderr.decode("utf-8", errors="replace").strip()
+    return f"{program} cannot make a sandbox ({said}); allow user namespaces to the daemon's user"
+
+
+@functools.cache
+def _namespaces(program: str) -> tuple[str, ...]:
+    """Return the options that keep user namespaces out of the sandbox, where this bwrap and kernel can.
+
+    In a user namespace of its own a program could mount memory file systems without a size. A bwrap before 0.8, a
+    setuid one, or root without user namespaces cannot forbid it; then it is left to the watch over the tree.
+    """
+    probe = [program, "--unshare-all", *_NO_MORE_NAMESPACES, "--ro-bind", "/", "/", "--", "/bin/true"]
+    done = subprocess.run(probe, capture_output=True, check=False, stdin=subprocess.DEVNULL)
+    return _NO_MORE_NAMESPACES if done.returncode == 0 else ()
+
+
+def bubblewrap(
+    command: Sequence[str],
+    *,
+    project: Path,
+    readable: Sequence[Path] = (),
+    writable: Sequence[Path] = (),
+    mounts: Mapping[Path, Path] | None = None,
+    environment: Mapping[str, str],
+    limits: Limits | None = None,
+    tmp_bytes: int = TMP_BYTES,
+    certificates: bool = False,
+    info_fd: int | None = None,
+) -> tuple[str, ...]:
+    """Return the argument list that runs `command` with the project as working directory.
+
+    There is no network in any sandbox; `pipeline.lean.sandbox.allowlist` brings a way out, a socket that is bound in.
+
+    Args:
+        command: the program and its arguments, by absolute path.
+        project: bound read-only at its own path, with the packages that `.lake/packages` leads to where that is
+            a link into a dependencies cache.
+        readable: further files, folders and sockets (toolchain, REPL), read-only at their own paths; missing ones
+            are an error, because a toolchain that silently is not there gives a baffling one later.
+        writable: folders (in the project or not) that may be written, at their own paths.
+        mounts: folders that may be written, at other paths: {path inside: folder outside}.
+        environment: the whole environment of the program.
+        limits: see `Limits`.
+        tmp_bytes: the size of the private /tmp.
+        certificates: also show the machine's trusted certificates.
+        info_fd: an inherited descriptor that bwrap tells its child's process id.
+
+    Raises:
+        SandboxError: bwrap or prlimit is not installed; something to bind is not there, leaves the project by a link
+            or would show the home folder.
+    """
+    program = bubblewrap_path()
+    if program is None:
+        raise SandboxError(
+            "bubblewrap: the program bwrap is not on PATH; install it (Debian: apt install bubblewrap),"
+            ' or write sandbox = "none" under [lean] to run repository code without one'
+        )
+    argv = [program, "--unshare-all", *_namespaces(program), "--die-with-parent", "--new-session"]
+    # Root would keep its capabilities in the sandbox, and could make the read-only mounts writable again.
+    argv += ["--cap-drop", "ALL", "--hostname", "sandbox", "--clearenv"]
+    if info_fd is not None:
+        argv += ["--info-fd", str(info_fd)]
+    for name, value in sorted(environment.items()):
+        argv += ["--setenv", name, value]
+    # /proc/sys belongs to the whole machine, and to root's own user id it is writable without any capability.
+    argv += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
+    argv += ["--size", str(SHM_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
+    argv += ["--size", str(tmp_bytes), "--tmpfs", "/tmp"]  # noqa: S108 - the sandbox's own
+    argv += ["--size", str(HOME_BYTES), "--tmpfs", str(PRIVATE_HOME)]
+    for system in (*_SYSTEM_READABLE, *(_CERTIFICATES if certificates else ())):
+        argv += ["--ro-bind-try", system, system]
+    for link in map(Path, _SYSTEM_LINKS):
+        if link.is_symlink():
+            argv += ["--symlink", str(link.readlink()), str(link)]
+        elif link.is_dir():
+            argv += ["--ro-bind", str(link), str(link)]
+    root = project.absolute()
+    linked = linked_packages(root)
+    for path in (*readable, root, *((linked,) if linked and linked not in readable else ())):
+        argv += ["--ro-bind", *_bindable(path.absolute(), root)]
+    for path in writable:
+        argv += ["--bind", *_bindable(path.absolute(), root)]
+    for inside, outside in (mounts or {}).items():
+        argv += ["--bind", _bindable(outside.absolute(), root)[0], str(inside)]
+    # The root, where bwrap has made the mount points, closes last: only what is listed stays writable.
+    argv += ["--remount-ro", "/", "--chdir", str(root), "--", *_limiter(limits or Limits()), *command]
+    return tuple(argv)
+
+
+def unconfined(command: Sequence[str], *, limits: Limits | None = None) -> tuple[str, ...]:
+    """Return the argument list for `sandbox = "none"`: the limits of a process, and no more.
+
+    The number of processes is not limited: without a namespace the user's others would count too.
+    """
+    limits = limits or Limits()
+    alone = Limits(limits.memory_bytes, limits.file_bytes, limits.cpu_s, processes=None)
+    return (*_limiter(alone), *command)
+
+
+def linked_packages(project: Path) -> Path | None:
+    """Return the folder of the dependencies cache that `.lake/packages` of the project leads to, if it is one.
+
+    Only a link to `…/dependencies/<key>/packages` beside a `dependency.json` counts, so that a link that a repository
+    made for itself opens nothing else.
+    """
+    link = project / ".lake" / "packages"
+    if not link.is_symlink():
+        return None
+    target = link.readlink()
+    complete = target.is_dir() and (target.parent / "dependency.json").is_file()
+    return target if complete and _PACKAGES.search(str(target.resolve())) and target.is_absolute() else None
+
+
+def _bindable(path: Path, project: Path) -> tuple[str, str]:
+    """Return source and destination of a bind, after holding that it shows only what its name says."""
+    if not path.exists():
+        raise SandboxError(f"{path}: not there, so it cannot be bound into the sandbox")
+    resolved = path.resolve()
+    if path.is_relative_to(project) and not resolved.is_relative_to(project.resolve()):
+        raise SandboxError(f"{path}: a link that leaves the project; remove it, or make the worktree anew")
+    if Path.home().resolve().is_relative_to(resolved):
+        raise SandboxError(
+            f"{path}: binding it would show the home folder {Path.home()}; name a folder below it"
+        )
+    return str(resolved), str(path)
+
+
+def _limiter(limits: Limits) -> tuple[str, ...]:
+    """Return the prefix that sets the limits, soft and hard; nothing that runs after it can raise them."""
+    program = shutil.which("prlimit")
+    if program is None:
+        raise SandboxError("prlimit: not on PATH; install util-linux, which brings it")
+    memory = limits.memory_bytes
+    if memory is None:
+        # What the daemon gave the job is a soft limit; inside nobody shall raise it.
+        inherited = resource.getrlimit(resource.RLIMIT_DATA)[0]
+        memory = None if inherited == resource.RLIM_INFINITY else inherited
+    words = ["--core=0:0"]
+    for option, resource_, value in (
+        ("data", resource.RLIMIT_DATA, memory),
+        ("fsize", resource.RLIMIT_FSIZE, limits.file_bytes),
+        ("cpu", resource.RLIMIT_CPU, limits.cpu_s),
+        ("nproc", resource.RLIMIT_NPROC, limits.processes),
+    ):
+        if value is not None:
+            hard = resource.getrlimit(resource_)[1]  # which only root could raise
+            bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            words.append(f"--{option}={bound}:{bound}")
+    return (program, *words, "--")

@@ -1,0 +1,218 @@
+"""What a declaration is called and what it states, read from its command.
+
+Owns names (namespaces, `_root_`, `alias ⟨a, b⟩`, anonymous ones), scopes, and the border between a statement and
+its proof or value. A statement ends at the `:=`, `where` or `|` that belongs to the declaration itself: not to a
+binder (`(h : p := by simp)`), not to a `let … := …` or `match` inside the statement, not to an absolute
+value `|x|`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from pipeline.lean.source.commands import CLOSERS, RawCommand
+from pipeline.lean.source.lexer import ID_FIRST, ID_REST, Lexed, Positions
+from pipeline.lean.source.words import HAS_FIELDS, LIBRARY_DECLARATIONS, OTHERS, RESERVED_DECLARATIONS
+
+_PART = rf"(?:«[^«»\n]*»|[{ID_FIRST}][{ID_REST}]*)"
+_NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
+_PARTS = re.compile(_PART)
+_BLANK = re.compile(r"\s*")
+_SPACES = re.compile(r"[ \t]*")
+_UNIVERSES = re.compile(r"\.\{[^{}]*\}")
+_HEAD = re.compile(
+    rf"[(\[{{⟨⦃)\]}}⟩⦄]|:=|=>|↦|←|\||(?<![{ID_REST}.`])"
+    rf"(?:where|let|letI|let_fun|have|haveI|match|fun|deriving|extends)(?![{ID_REST}])|λ"
+)
+_ANONYMOUS = {"example": "_example", "instance": "_instance", "deriving instance": "_instance"}
+_ALTERNATIVES_ONLY = HAS_FIELDS - {"structure", "class"}
+_OPENERS = frozenset(CLOSERS.values())
+# Words of a library that declare only when a name and a type or value follow.
+_CONDITIONAL = frozenset({"initialize", "builtin_initialize"})
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Names as written (None where there is none to write) and the borders of the statement."""
+
+    names: tuple[str | None, ...]
+    kind: str
+    start: int
+    end: int
+
+
+def read_head(lexed: Lexed, positions: Positions, command: RawCommand) -> Head | None:
+    """Read a declaration's head; None where the command declares nothing."""
+    keyword = command.keyword
+    if keyword.startswith(("#", "/")) or keyword in OTHERS:
+        return None
+    reserved = keyword in RESERVED_DECLARATIONS or keyword in _ANONYMOUS or keyword == "class inductive"
+    at = _skip(lexed.bare, command.word_end)
+    if keyword == "alias":
+        return _alias(lexed, command, at)
+    if keyword == "deriving instance":
+        return Head((None,), keyword, at, command.end)
+    if keyword == "instance":
+        at = _skip_priority(lexed.bare, at, command.end)
+    names: tuple[str | None, ...] = (None,)
+    match = _NAME.match(lexed.code, at, command.end) if keyword != "example" else None
+    if match and lexed.bare[at] not in "\x01\x02":
+        names, at = (match.group(),), match.end()
+        universes = _UNIVERSES.match(lexed.bare, at, command.end)
+        at = universes.end() if universes else at
+    elif not reserved:
+        return None
+    end, closed = _statement_end(lexed.bare, positions, at, command.end, keyword)
+    if keyword in _CONDITIONAL and not lexed.bare.startswith(":", _skip(lexed.bare, at)):
+        return None
+    if not reserved and keyword not in LIBRARY_DECLARATIONS and not (closed and _typed(lexed.bare, at, end)):
+        return None
+    return Head(names, keyword, at, end)
+
+
+def _skip(bare: str, at: int) -> int:
+    match = _BLANK.match(bare, at)
+    return match.end() if match else at
+
+
+def _typed(bare: str, start: int, end: int) -> bool:
+    """Whether a command that nobody here knows reads like `word name binders : type` at this place."""
+    at = _skip(bare, start)
+    return at < end and bare[at] in "([{⦃:"
+
+
+def _skip_priority(bare: str, at: int, limit: int) -> int:
+    if bare.startswith("(", at) and bare.startswith("priority", _skip(bare, at + 1)):
+        close = bare.find(")", at, limit)
+        return _skip(bare, close + 1) if close >= 0 else at
+    return at
+
+
+def _alias(lexed: Lexed, command: RawCommand, at: int) -> Head | None:
+    assigned = lexed.bare.find(":=", at, command.end)
+    if assigned < 0:
+        return None
+    names = tuple(name for name in _NAME.findall(lexed.code, at, assigned) if name != "_")
+    return Head(names, "alias", assigned + 2, command.end) if names else None
+
+
+def _statement_end(bare: str, positions: Positions, start: int, limit: int, kind: str) -> tuple[int, bool]:
+    """Where the statement ends, and whether a proof, value or body begins there."""
+    reader = _StatementReader(bare, positions, kind)
+    depth = 0
+    for match in _HEAD.finditer(bare, start, limit):
+        word = match.group()
+        if word in _OPENERS:
+            depth += 1
+        elif word in CLOSERS:
+            depth = max(0, depth - 1)
+        elif not depth:
+            end = reader.step(word, match.start())
+            if end is not None:
+                return end, True
+    return limit, False
+
+
+class _StatementReader:
+    """Takes the words of a statement outside brackets until one ends it."""
+
+    def __init__(self, bare: str, positions: Positions, kind: str) -> None:
+        self.bare = bare
+        self.positions = positions
+        self.kind = kind
+        self.lets = 0  # `let`s whose `:=` is still to come
+        self.matches = False
+        self.bar = -1  # where the first alternative may begin; certain only when a `=>` follows
+        self.bar_is_strong = False
+
+    def step(self, word: str, at: int) -> int | None:
+        """The end of the statement, where this word decides it."""
+        match word:
+            case ":=" if not self.lets:
+                return at
+            case ":=" | "←":
+                self.lets = max(0, self.lets - 1)
+            case "where":
+                return at
+            case "deriving" if self.kind in HAS_FIELDS:
+                return at
+            case "|" if self.kind in _ALTERNATIVES_ONLY:
+                return at
+            case "|":
+                self._bar(at)
+            case "match":
+                self.matches = True
+            case "fun" | "λ" if not self.bar_is_strong:
+                self.bar = -1  # the `=>` to come is the function's
+            case "=>" if self.bar >= 0:
+                return self.bar
+            case "let" | "letI" | "let_fun" | "have" | "haveI" if self.kind not in HAS_FIELDS:
+                self.lets += 1
+            case _:
+                pass
+        return None
+
+    def _bar(self, at: int) -> None:
+        """An alternative, or half of an absolute value: alternatives usually begin a line and a space follows."""
+        strong = self.positions.is_first(at) and self.bare[at + 1 : at + 2].isspace()
+        if not self.matches and (self.bar < 0 or (strong and not self.bar_is_strong)):
+            self.bar, self.bar_is_strong = at, strong
+
+
+@dataclass(slots=True)
+class Scope:
+    """One open `namespace`, `section` or `mutual`; a dotted one opens a scope for each part."""
+
+    kind: str
+    name: str | None
+    command: int
+
+
+@dataclass(slots=True)
+class Scopes:
+    """The scopes that are open while one walks the commands in order."""
+
+    open: list[Scope] = field(default_factory=list)
+
+    def enter(self, kind: str, name: str | None, command: int) -> None:
+        for part in name_parts(name) if name else [None]:
+            self.open.append(Scope(kind, part, command))
+
+    def leave(self, name: str | None) -> list[Scope]:
+        """Close what `end name` closes; an `end` that fits nothing closes nothing."""
+        parts = name_parts(name) if name else []
+        count = len(parts) or 1
+        if len(self.open) < count:
+            return []
+        if parts and [scope.name for scope in self.open[-count:]] != parts:
+            return []
+        closed = self.open[-count:]
+        del self.open[-count:]
+        return closed
+
+    def qualify(self, name: str) -> str:
+        """The full name of what is declared here as `name`."""
+        if name.startswith("_root_."):
+            return name.removeprefix("_root_.")
+        return ".".join(
+            [*(scope.name for scope in self.open if scope.kind == "namespace" and scope.name), name]
+        )
+
+
+def name_parts(name: str) -> list[str]:
+    """The parts of a dotted name; a dot inside `«»` parts nothing."""
+    return _PARTS.findall(name)
+
+
+def scope_name(lexed: Lexed, command: RawCommand) -> str | None:
+    """The name after `namespace`, `section` or `end`, which stands on the same line."""
+    spaces = _SPACES.match(lexed.bare, command.word_end)
+    at = spaces.end() if spaces else command.word_end
+    match = _NAME.match(lexed.code, at, max(command.end, at))
+    return match.group() if match else None
+
+
+def anonymous(kind: str) -> str:
+    """What a declaration without a name is called."""
+    return _ANONYMOUS.get(kind, f"_{kind.replace(' ', '_')}")

@@ -1,0 +1,303 @@
+"""Read Lean 4 source without Lean: declarations, statements, imports, and sorrys with their exact bytes.
+
+`scan_source` gives the record that the log keeps; `parse` gives the commands as well, for the prover and the gate;
+`read_file` what tells a new proof from an old one, and `locate` the borders of statements, for the tracer. None raises
+on any input: what cannot be read as it stands is named in `error` and the rest is still read. Bytes that are no
+UTF-8 count as one column each and show as U+FFFD, and
+byte offsets are into the file as it is. All are linear in the size of the file. Carriage returns and a byte order
+mark are white space and no error.
+
+It is a reader of text: it knows nothing of what macros expand to, and takes the project's commands for what
+they look like (see `commands`). What only Lean can know is the tracer's business.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from pipeline.lean.source.commands import RawCommand, Split, split
+from pipeline.lean.source.declarations import Scopes, anonymous, name_parts, read_head, scope_name
+from pipeline.lean.source.lexer import Lexed, Positions, decode, lex, printable
+from pipeline.lean.source.sorries import candidates, context_hash, read_sorries
+from store.identity import normalise, short_hash
+from store.scanned import Declaration, ReadFile, ScannedFile, Sorry
+
+_SCOPE_KINDS = frozenset({"namespace", "section", "end", "mutual"})
+_STATE_KINDS = frozenset({"open", "variable", "universe", "set_option", "include", "omit", "export"})
+_KIND_OF = {"variables": "variable", "variable!": "variable", "universes": "universe"}
+_OWN_KINDS = frozenset({*_SCOPE_KINDS, *_STATE_KINDS, "attribute", "notation", "macro", "syntax"})
+_LOCAL = frozenset({"local", "scoped"})
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command of the file. The range covers its doc comment and its `… in` prefixes.
+
+    `kind` is "declaration", or the keyword of the commands that matter to scopes ("namespace", "section", "end",
+    "open", "variable", "universe", "set_option", "include", "omit", "export", "attribute", …), else "other". A
+    `mutual … end` block is one command of kind "declaration". `preamble` is what re-issues its effect on the commands
+    that follow, where it has one.
+    """
+
+    kind: str
+    byte_start: int
+    byte_end: int
+    keyword: str
+    text: str
+    preamble: str = ""
+    closes: int = 0
+    opens: int = 0
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file in commands. `header_end` is the byte where its first command may stand."""
+
+    text: str
+    header_end: int
+    imports: tuple[str, ...]
+    commands: tuple[Command, ...]
+    scanned: ScannedFile
+
+    def preamble_at(self, byte: int) -> str:
+        """Re-issue the scopes and settings in force at a byte, in their order, one command a line.
+
+        That is: open namespaces and sections, and inside them `open`, `export`, `variable`, `universe`,
+        `set_option`, `include`, `omit`, and what is `local` or `scoped` of attributes, notations and macros. Without
+        the definitions before that place, which are the module's business, and without an `open … in` that
+        belongs to the command at that place itself.
+        """
+        active: list[str] = []
+        scopes: list[int] = []  # where in `active` each open scope begins
+        for command in self.commands:
+            if command.byte_end > byte:
+                break
+            if command.closes:
+                del active[scopes[-command.closes] :]
+                del scopes[-command.closes :]
+            elif command.opens:
+                for line in command.preamble.splitlines():  # one for each scope that it opens
+                    scopes.append(len(active))
+                    active.append(line)
+            elif command.preamble:
+                active.append(command.preamble)
+        return "\n".join(active)
+
+    @cached_property
+    def declarations(self) -> dict[str, Declaration]:
+        """By name; of those that share one, the first."""
+        return {item.name: item for item in reversed(self.scanned.declarations)}
+
+
+class Located(NamedTuple):
+    """A declaration with its borders in the text: offsets in code points. Its statement ends at `stated`."""
+
+    start: int
+    stated: int
+    end: int
+    record: Declaration
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedFile:
+    """A file in code points: `code` is its text with comments blanked, at the same offsets."""
+
+    code: str
+    positions: Positions
+    declarations: tuple[Located, ...]
+
+
+def scan_source(data: bytes, *, path: str) -> ScannedFile:
+    """Read one file's declarations and sorrys. Never raises."""
+    return _Reader(data).scan(path)
+
+
+def read_file(data: bytes, *, path: str) -> ReadFile:
+    """Read one file as `scan_source` does, and hash each declaration's proof or value. Never raises."""
+    return _Reader(data).read(path)
+
+
+def parse(data: bytes, *, path: str = "") -> SourceFile:
+    """Read one file with its commands. Never raises."""
+    reader = _Reader(data)
+    scanned = reader.scan(path)
+    return SourceFile(
+        text=printable(reader.lexed.text),
+        header_end=reader.positions.byte(reader.split.header_end),
+        imports=scanned.imports,
+        commands=reader.commands(),
+        scanned=scanned,
+    )
+
+
+def locate(data: bytes) -> LocatedFile:
+    """Read where the declarations of one file and their statements begin and end. Never raises."""
+    reader = _Reader(data)
+    found = reader._declarations()
+    declarations = tuple(Located(item.start, item.stated, item.end, item.record) for item in found)
+    return LocatedFile(printable(reader.lexed.code), reader.positions, declarations)
+
+
+@dataclass(slots=True)
+class _Found:
+    """A declaration's borders in the text and the end of its statement, beside its record."""
+
+    start: int
+    stated: int
+    end: int
+    record: Declaration
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        text, self.problem = decode(data)
+        self.lexed: Lexed = lex(text)
+        self.positions = Positions(text, self.lexed.bare)
+        self.split: Split = split(self.lexed, self.positions)
+        # For each command that closes or opens scopes: how many. The position of a block's command for `mutual`.
+        self.closed: dict[int, int] = {}
+        self.opened: dict[int, int] = {}
+        self.mutual_ends: dict[int, int] = {}
+
+    def scan(self, path: str) -> ScannedFile:
+        return self._scanned(path, self._declarations())
+
+    def read(self, path: str) -> ReadFile:
+        found = self._declarations()
+        code = self.lexed.code
+        hashes = (short_hash("proof", printable(normalise(code[item.stated : item.end]))) for item in found)
+        return ReadFile(self._scanned(path, found), tuple(hashes))
+
+    def _scanned(self, path: str, found: list[_Found]) -> ScannedFile:
+        problems = [self.problem] if self.problem else []
+        nul = self.lexed.text.find("\0")
+        if nul >= 0:
+            problems.append(f"a NUL at byte {self.positions.byte(nul)}")
+        return ScannedFile(
+            path=path,
+            error="; ".join([*problems, *self.lexed.errors]) or None,
+            imports=tuple(printable(name) for name in self.split.imports),
+            declarations=tuple(item.record for item in found),
+            sorries=tuple(self._sorries(found)),
+        )
+
+    def _declarations(self) -> list[_Found]:
+        found: list[_Found] = []
+        scopes = Scopes()
+        for number, command in enumerate(self.split.commands):
+            match command.keyword:
+                case "namespace" | "section":
+                    before = len(scopes.open)
+                    scopes.enter(command.keyword, scope_name(self.lexed, command), number)
+                    self.opened[number] = len(scopes.open) - before
+                case "mutual":
+                    scopes.enter("mutual", None, number)
+                case "end":
+                    closed = scopes.leave(scope_name(self.lexed, command))
+                    if closed and closed[-1].kind == "mutual":
+                        self.mutual_ends[closed[-1].command] = number
+                    else:
+                        self.closed[number] = len(closed)
+                case _:
+                    found.extend(self._declared(command, scopes))
+        return found
+
+    def _declared(self, command: RawCommand, scopes: Scopes) -> list[_Found]:
+        head = read_head(self.lexed, self.positions, command)
+        if head is None:
+            return []
+        start, end = command.own, command.end
+        statement = printable(normalise(self.lexed.code[head.start : head.end]))
+        text_hash = short_hash("text", printable(normalise(self.lexed.code[start:end])))
+        places = self.positions
+        return [
+            _Found(
+                start,
+                head.end,
+                end,
+                Declaration(
+                    name=printable(scopes.qualify(name or anonymous(head.kind))),
+                    kind=head.kind,
+                    line=places.line(start),
+                    column=places.column(start),
+                    end_line=places.line(end),
+                    end_column=places.column(end),
+                    byte_start=places.byte(start),
+                    byte_end=places.byte(end),
+                    statement=statement,
+                    statement_hash=short_hash("statement", statement),
+                    text_hash=text_hash,
+                ),
+            )
+            for name in head.names
+        ]
+
+    def _sorries(self, found: list[_Found]) -> list[Sorry]:
+        wanted = candidates(self.lexed, self.split.limit)
+        sorries: list[Sorry] = []
+        for index, item in enumerate(found):
+            first, last = bisect_left(wanted, item.start), bisect_left(wanted, item.end)
+            if first == last or (index and found[index - 1].start == item.start):
+                continue
+            inside = read_sorries(self.lexed, self.positions, item.start, item.end, wanted[first:last])
+            for ordinal, (at, word, mode) in enumerate(inside):
+                byte = self.positions.byte(at)
+                sorries.append(
+                    Sorry(
+                        declaration=item.record.name,
+                        index=index,
+                        ordinal=ordinal,
+                        token="sorry" if word == "sorry" else "admit",
+                        mode=mode,
+                        line=self.positions.line(at),
+                        column=self.positions.column(at),
+                        byte_start=byte,
+                        byte_end=byte + len(word),
+                        context_hash=context_hash(self.lexed, item.start, item.end, at, len(word)),
+                    )
+                )
+        return sorries
+
+    def commands(self) -> tuple[Command, ...]:
+        """Call after `scan`, which finds the scopes."""
+        commands = []
+        raw = self.split.commands
+        number = 0
+        while number < len(raw):
+            command = raw[number]
+            last = self.mutual_ends.get(number, number)
+            commands.append(self._command(number, command, raw[last].end))
+            number = last + 1
+        return tuple(commands)
+
+    def _command(self, number: int, command: RawCommand, end: int) -> Command:
+        keyword = _KIND_OF.get(command.keyword, command.keyword)
+        if keyword == "mutual" or read_head(self.lexed, self.positions, command):
+            kind = "declaration"
+        else:
+            kind = keyword if keyword in _OWN_KINDS else "other"
+        return Command(
+            kind=kind,
+            byte_start=self.positions.byte(command.start),
+            byte_end=self.positions.byte(end),
+            keyword=command.keyword,
+            text=printable(self.lexed.text[command.start : end]),
+            preamble=self._preamble(command, kind, opens=self.opened.get(number, 0)),
+            closes=self.closed.get(number, 0),
+            opens=self.opened.get(number, 0),
+        )
+
+    def _preamble(self, command: RawCommand, kind: str, *, opens: int) -> str:
+        code = normalise(self.lexed.code[command.start : command.end])
+        name = scope_name(self.lexed, command) if opens > 1 else None
+        if name:  # `namespace A.B` as two, since `end B` may close only the inner one
+            before = code.removesuffix(name)
+            return printable("\n".join(f"{before}{part}" for part in name_parts(name)))
+        local_attribute = kind == "attribute" and ("[local " in code or "[scoped " in code)
+        local = kind != "declaration" and not _LOCAL.isdisjoint(command.modifiers)
+        if kind in ("namespace", "section") or kind in _STATE_KINDS or local_attribute or local:
+            return printable(code)
+        return ""

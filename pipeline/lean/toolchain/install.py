@@ -1,0 +1,399 @@
+"""Make a REPL build for one Lean version: elan's toolchain, Pantograph's source at a pinned commit, `lake build repl`.
+
+Each step is a program in a sandbox that may write to one folder only; those that need the network reach a list of
+hosts and nothing else; the last, a trial of the new REPL, has none. What is kept gets its place by one rename, so an
+installation that ends anywhere leaves either the whole build or nothing but a folder that the next one sweeps away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pipeline.lean.backend import Sandbox
+from pipeline.lean.build.lake import Bounds, LakeRunner, Outcome
+from pipeline.lean.sandbox.allowlist import Gateway, Refusal, Rules, forwarded
+from pipeline.lean.sandbox.command import SandboxError
+from pipeline.lean.toolchain.revisions import (
+    PANTOGRAPH,
+    LeanVersion,
+    VersionError,
+    known_releases,
+    parse_sha,
+    parse_version,
+    revision_for,
+)
+from pipeline.lean.toolchain.toolchains import (
+    MARKER,
+    RECORD,
+    REPL,
+    Toolchain,
+    ToolchainError,
+    Toolchains,
+    elan_home,
+    file_record,
+    find_elan,
+)
+
+HOSTS = (
+    "github.com",
+    "codeload.github.com",
+    "*.githubusercontent.com",
+    "release.lean-lang.org",
+    "releases.lean-lang.org",
+)
+"""Where elan finds Lean, and where Pantograph and the one package that it needs are."""
+GET_ELAN = "install elan, which brings lake and lean: https://github.com/leanprover/elan"
+DISK_BYTES = 20 * 2**30
+_LOGS = ".logs"
+_SHOWN_CHARACTERS = 2000
+_GOAL = '{"cmd":"goal.start","payload":{"expr":"True → True"}}'
+_GIT = {
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_ALLOW_PROTOCOL": "file:https",
+    "GIT_ASKPASS": "",
+    # The source is told by its commit, so it does not matter whose copy of it this is.
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "safe.directory",
+    "GIT_CONFIG_VALUE_0": "*",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long each step may take, in seconds."""
+
+    elan_s: float = 1800.0
+    git_s: float = 600.0
+    build_s: float = 3600.0
+    trial_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What came of an installation; `made` is False where the build was there already."""
+
+    toolchain: Toolchain
+    made: bool
+
+
+def install(
+    cache: Toolchains,
+    version: LeanVersion,
+    *,
+    sandbox: Sandbox,
+    revision: str = "",
+    source: str = PANTOGRAPH,
+    patience: Patience | None = None,
+    say: Callable[[str], None] = lambda _text: None,
+) -> Installed:
+    """Have a sound build for this version in the cache.
+
+    Args:
+        revision: the full commit id of Pantograph to build, "" for the known one. Its own `lean-toolchain` has to name
+            this version.
+        source: a git URL (https or file) that has that commit.
+        say: gets a line of progress now and then.
+
+    Raises:
+        ToolchainError: it cannot be made; the cache is as it was. `ToolchainBusyError` where another process is in
+            the way.
+    """
+    sha = _revision(version, revision)
+    with cache.installing(f"unsorry toolchain install {version}"):
+        cache.sweep()
+        there = cache.find(version)
+        if there is not None and there.revision == sha:
+            damage = cache.check(there)
+            if not damage:
+                return Installed(there, made=False)
+            say(f"there is a damaged build, which will be replaced: {damage}")
+        with cache.exclusively(version):
+            pass  # a build that is in use cannot be replaced, and now is a better time to say so than after the work
+        work = cache.temporary(version)
+        work.mkdir(parents=True)
+        try:
+            build = _Build(cache, version, sha, source, sandbox, patience or Patience(), say, work)
+            return Installed(build.run(), made=True)
+        except SandboxError as error:
+            raise ToolchainError(f"{version}: not installed: {error}") from error
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def _revision(version: LeanVersion, asked: str) -> str:
+    try:
+        if asked:
+            return parse_sha(asked)
+    except VersionError as error:
+        raise ToolchainError(f"--revision {error}") from error
+    known = revision_for(version)
+    if known is None:
+        raise ToolchainError(
+            f"{version}: no revision of Pantograph is known for this Lean version; known are"
+            f" {', '.join(known_releases())}. Give one that is made for it with --revision SHA"
+            f" (its lean-toolchain must say {version.toolchain})"
+        )
+    return known.sha
+
+
+@dataclass(frozen=True, slots=True)
+class _Build:
+    """One installation under way; `work` is its folder, which is thrown away at the end."""
+
+    cache: Toolchains
+    version: LeanVersion
+    sha: str
+    source: str
+    sandbox: Sandbox
+    patience: Patience
+    say: Callable[[str], None]
+    work: Path
+    started: float = field(default_factory=time.monotonic)
+
+    def run(self) -> Toolchain:
+        rules, local = self._places()
+        with Gateway(rules) as gateway:
+            online = _Online(gateway, self.sandbox)
+            sysroot = self._have_lean(online)
+            checkout = self._have_source(online, local)
+            self._have_repl(online, sysroot, checkout)
+        made = self._collect(checkout)
+        says = self._try(made, sysroot)
+        return self._keep(made, sysroot, says)
+
+    def _places(self) -> tuple[Rules, tuple[Path, ...]]:
+        """Return where the network leads to, and which folder of this machine the source is in."""
+        parts = urlsplit(self.source)
+        if parts.scheme == "file" and parts.path.startswith("/"):
+            folder = Path(parts.path)
+            if not folder.is_dir():
+                raise ToolchainError(f"--source {self.source}: {folder} is not a folder")
+            return Rules(HOSTS), (folder,)
+        if parts.scheme != "https" or not parts.hostname or parts.username is not None:
+            raise ToolchainError(
+                f"--source {self.source}: give the URL of a git repository, https://… or file:///…"
+            )
+        return Rules((*HOSTS, parts.hostname)), ()
+
+    def _have_lean(self, online: _Online) -> Path:
+        home = elan_home()
+        sysroot = home / "toolchains" / self.version.elan_folder
+        elan = find_elan()
+        if _has_lean(sysroot):
+            return sysroot
+        if elan is None:
+            raise ToolchainError(f"{self.version}: elan is not on PATH and not in {home / 'bin'}; {GET_ELAN}")
+        self.say(f"elan toolchain install {self.version.toolchain}")
+        try:
+            (home / "toolchains").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ToolchainError(
+                f"{home}: {error.strerror}; set ELAN_HOME to a folder of this user"
+            ) from error
+        bounds = Bounds(self.patience.elan_s, disk_bytes=DISK_BYTES, watched=(home,))
+        runner = LakeRunner(
+            elan, None, self.sandbox, self.work, writable=(home,), environment={"ELAN_HOME": str(home)}
+        )
+        done = online(runner).run("toolchain", "install", self.version.toolchain, bounds=bounds)
+        self._hold(done, bounds, "elan could not install it", online)
+        if not _has_lean(sysroot):
+            # elan takes any folder of that name for an installed toolchain.
+            raise ToolchainError(
+                f"{self.version}: {sysroot} has no bin/lean and bin/lake; run"
+                f" `elan toolchain uninstall {self.version.toolchain}` and try again"
+            )
+        return sysroot
+
+    def _have_source(self, online: _Online, local: tuple[Path, ...]) -> Path:
+        git = shutil.which("git")
+        if git is None:
+            raise ToolchainError("git is not on PATH; install it (Debian: apt install git)")
+        checkout = self.work / "source"
+        checkout.mkdir()
+        self.say(f"git fetch {self.source} {self.sha[:12]}")
+        runner = LakeRunner(
+            Path(git), None, self.sandbox, checkout, readable=local, writable=(checkout,), environment=_GIT
+        )
+        bounds = Bounds(self.patience.git_s, disk_bytes=DISK_BYTES, watched=(checkout,))
+
+        def run(*arguments: str) -> Outcome:
+            return online(runner).run(*arguments, bounds=bounds)
+
+        self._hold(run("init", "--quiet"), bounds, "git init failed", online)
+        fetched = run("fetch", "--quiet", "--no-tags", "--depth", "1", "--", self.source, self.sha)
+        if not fetched.ok and fetched.ending == "exited":
+            # Not every server gives a commit that no branch points to: take all its branches.
+            fetched = run("fetch", "--quiet", "--no-tags", "--", self.source, "+refs/*:refs/unsorry/*")
+        self._hold(fetched, bounds, f"{self.source}: git could not fetch it", online)
+        out = run("-c", "core.hooksPath=/dev/null", "checkout", "--quiet", "--detach", self.sha, "--")
+        self._hold(out, bounds, f"{self.source}: has no commit {self.sha}", online)
+        head = run("rev-parse", "HEAD")
+        if head.output.strip() != self.sha:
+            raise ToolchainError(
+                f"{self.version}: {self.source} gave commit {head.output.strip()[:60]}, not {self.sha}; not built"
+            )
+        self._hold_version(checkout / MARKER)
+        return checkout
+
+    def _hold_version(self, marker: Path) -> None:
+        try:
+            written = marker.read_text("utf-8", errors="replace").strip()
+        except OSError as error:
+            raise ToolchainError(
+                f"{self.version}: Pantograph at {self.sha} has no {MARKER}: {error}"
+            ) from error
+        try:
+            fits = parse_version(written) == self.version
+        except VersionError:
+            fits = False
+        if not fits:
+            raise ToolchainError(
+                f"{self.version}: Pantograph at {self.sha} is made for {written[:80]!r} ({MARKER}), not for"
+                f" {self.version.toolchain}; not built. Give a commit that is with --revision SHA"
+            )
+
+    def _have_repl(self, online: _Online, sysroot: Path, checkout: Path) -> None:
+        self.say("lake build repl")
+        bounds = Bounds(self.patience.build_s, disk_bytes=DISK_BYTES, watched=(checkout,))
+        runner = LakeRunner(
+            sysroot / "bin" / "lake", sysroot, self.sandbox, checkout, writable=(checkout,), environment=_GIT
+        )
+        done = online(runner).run("build", "repl", bounds=bounds, on_line=_progress(self.say))
+        self._hold(done, bounds, "`lake build repl` failed", online)
+
+    def _collect(self, checkout: Path) -> Path:
+        """Copy what is kept into a folder of its own."""
+        built = checkout / ".lake" / "build" / "bin" / "repl"
+        if built.is_symlink() or not built.is_file():
+            raise ToolchainError(
+                f"{self.version}: `lake build repl` ended well but made no .lake/build/bin/repl"
+            )
+        made = self.work / "made"
+        made.mkdir()
+        shutil.copyfile(built, made / REPL)
+        (made / REPL).chmod(0o755)
+        (made / MARKER).write_text(self.version.toolchain + "\n", "utf-8")
+        return made
+
+    def _try(self, made: Path, sysroot: Path) -> str:
+        """Run the new REPL without a network: its version, and one goal. Return what it says of itself."""
+        self.say("trying it")
+        trial = self.work / "trial"
+        trial.mkdir()
+        bounds = Bounds(self.patience.trial_s)
+        runner = LakeRunner(
+            made / REPL,
+            sysroot,
+            self.sandbox,
+            trial,
+            readable=(made,),
+            environment={"LEAN_SYSROOT": str(sysroot), "PATH": f"{sysroot}/bin:/usr/bin:/bin"},
+        )
+        said = runner.run("--version", bounds=bounds)
+        self._hold(said, bounds, "the new REPL does not say its version", None)
+        script = 'printf "%s\\n" "$1" | "$0" Init'
+        asked = runner.execute(("/bin/sh", "-c", script, str(made / REPL), _GOAL), bounds=bounds)
+        self._hold(asked, bounds, "the new REPL does not start", None)
+        lines = asked.output.splitlines()
+        answers = lines[lines.index("ready.") + 1 :] if "ready." in lines else []
+        if not any(_opens_goal(line) for line in answers):
+            raise ToolchainError(
+                f"{self.version}: the new REPL did not open a goal; it said: {asked.end(_SHOWN_CHARACTERS)}"
+            )
+        return " ".join(said.output.split())[:200]
+
+    def _keep(self, made: Path, sysroot: Path, says: str) -> Toolchain:
+        """Write the record, make all of it durable, and give it its place."""
+        toolchain = Toolchain(
+            version=self.version,
+            folder=self.cache.folder / self.version.release,
+            sysroot=str(sysroot),
+            revision=self.sha,
+            source=self.source,
+            says=says,
+            built_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            built_with=f"lake build repl, {self.sandbox}",
+            seconds=round(time.monotonic() - self.started, 1),
+            files=tuple(file_record(made / name) for name in (REPL, MARKER)),
+        )
+        (made / RECORD).write_text(json.dumps(toolchain.record(), indent=1) + "\n", "utf-8")
+        for path in (*made.iterdir(), made):
+            _sync(path)
+        with self.cache.exclusively(self.version):
+            if toolchain.folder.exists():
+                toolchain.folder.rename(self.work / "replaced")
+            made.rename(toolchain.folder)
+            _sync(self.cache.folder)
+        return toolchain
+
+    def _hold(self, done: Outcome, bounds: Bounds, what: str, online: _Online | None) -> None:
+        """Go on where a step ended well; else keep its output and raise with the end of it."""
+        if done.ok:
+            return
+        text = f"{self.version}: {what} ({done.explain(bounds)})"
+        log = self.cache.folder / _LOGS / f"{self.version.release}.log"
+        with contextlib.suppress(OSError):  # a full disk must not hide what went wrong
+            log.parent.mkdir(exist_ok=True)
+            log.write_text(f"{text}\n\n{done.output}", "utf-8")
+        refused = online.refusals if online is not None else ()
+        hosts = "".join(f"\nrefused: {refusal.target} ({refusal.reason})" for refusal in refused)
+        raise ToolchainError(
+            f"{text}; nothing was installed. The end of its output ({log}):\n{done.end(_SHOWN_CHARACTERS)}{hosts}"
+        )
+
+
+class _Online:
+    """Gives a step the network: through the list of hosts in the sandbox, as it is without one."""
+
+    def __init__(self, gateway: Gateway, sandbox: Sandbox) -> None:
+        self._gateway = gateway
+        self._sandbox = sandbox
+
+    def __call__(self, runner: LakeRunner) -> LakeRunner:
+        if self._sandbox == "none":
+            return runner
+        wrap, readable = forwarded(self._gateway.socket)
+        return replace(runner, wrap=wrap, readable=(*readable, *runner.readable), certificates=True)
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        return self._gateway.refusals
+
+
+def _has_lean(sysroot: Path) -> bool:
+    return all((sysroot / "bin" / name).exists() for name in ("lean", "lake"))
+
+
+def _opens_goal(line: str) -> bool:
+    try:
+        reply = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(reply, dict) and "stateId" in reply and "error" not in reply
+
+
+def _progress(say: Callable[[str], None]) -> Callable[[str], None]:
+    """Pass on what lake says it has built, not what the compiler says of it."""
+
+    def line(text: str) -> None:
+        if text.lstrip().startswith(("✔", "⚠", "✖", "info:")):
+            say(f"  {text.strip()}")
+
+    return line
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,360 @@
+"""The cache of REPL builds, one a Lean version: what is there, whether it is sound, who uses it, taking one away.
+
+A build is a folder `<cache>/toolchains/<version>/` with `pantograph-repl`, `lean-toolchain` and `toolchain.json`,
+which says what it was made of and the size, time and sha256 of each file. It gets there by one rename
+(`pipeline.lean.toolchain.install`) and is never changed. Locks lie beside the builds, in `.locks/`: a user of a build
+holds a shared one, whoever removes or replaces it an exclusive one.
+
+Standard library only and no process started: the daemon asks at its start. A look compares sizes and times; `check`
+reads the files and compares the hashes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+from pipeline.lean.toolchain.revisions import LeanVersion, VersionError, parse_version
+
+REPL = "pantograph-repl"
+MARKER = "lean-toolchain"
+RECORD = "toolchain.json"
+SCHEMA = 1
+_LOCKS = ".locks"
+_TEMPORARY = ".installing-"
+_REMOVED = ".removed-"
+_LOCKED_INODE = re.compile(
+    r"^\d+: FLOCK\s+ADVISORY\s+\w+\s+(\d+)\s+[0-9a-f]+:[0-9a-f]+:(\d+)\s", re.MULTILINE
+)
+
+
+class ToolchainError(Exception):
+    """Something asked of the cache cannot be done; the message names the build, the reason and the remedy."""
+
+
+class ToolchainBusyError(ToolchainError):
+    """Another process holds the lock that is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """One file of a build as it was when it was made; `mtime_ns` is nanoseconds since 1970."""
+
+    name: str
+    sha256: str
+    size_bytes: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """A build in the cache. `problem` is "" or why it must not be used; then the facts may be missing too.
+
+    `sysroot` is the folder of elan's toolchain that it was built with and needs to run; `says` what the REPL
+    answered to `--version`; `built_at` is ISO 8601, UTC.
+    """
+
+    version: LeanVersion
+    folder: Path
+    problem: str = ""
+    sysroot: str = ""
+    revision: str = ""
+    source: str = ""
+    says: str = ""
+    built_at: str = ""
+    built_with: str = ""
+    seconds: float = 0.0
+    files: tuple[FileRecord, ...] = ()
+
+    @property
+    def repl(self) -> Path:
+        return self.folder / REPL
+
+    @property
+    def toolchain(self) -> str:
+        return self.version.toolchain
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+    def record(self) -> dict[str, Any]:
+        """What `toolchain.json` holds."""
+        return {
+            "schema": SCHEMA,
+            "toolchain": self.toolchain,
+            "sysroot": self.sysroot,
+            "revision": self.revision,
+            "source": self.source,
+            "says": self.says,
+            "built_at": self.built_at,
+            "built_with": self.built_with,
+            "seconds": self.seconds,
+            "files": [asdict(file) for file in self.files],
+        }
+
+
+class Toolchains:
+    """The folder of builds. Nothing is made before it is needed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def installed(self) -> tuple[Toolchain, ...]:
+        """Return every build, damaged ones with their problem; compares sizes and times only."""
+        if not self.folder.is_dir():
+            return ()
+        found = []
+        for path in sorted(self.folder.iterdir()):
+            if path.name.startswith(".") or not path.is_dir() or path.is_symlink():
+                continue
+            with contextlib.suppress(VersionError):  # a folder that is none of ours
+                version = parse_version(path.name)
+                if version.release == path.name:
+                    found.append(self._look(version))
+        return tuple(found)
+
+    def find(self, version: LeanVersion) -> Toolchain | None:
+        """Return the build for a version, sound or not, or None."""
+        path = self.folder / version.release
+        return self._look(version) if path.is_dir() and not path.is_symlink() else None
+
+    def check(self, toolchain: Toolchain) -> str:
+        """Read every file of a build and compare; return "" or what is wrong."""
+        if toolchain.problem:
+            return toolchain.problem
+        for file in toolchain.files:
+            path = toolchain.folder / file.name
+            try:
+                digest = sha256_of(path)
+            except OSError as error:
+                return f"{path}: {error.strerror}"
+            if digest != file.sha256:
+                return f"{path}: not the file that was built (sha256 {digest[:12]}…, not {file.sha256[:12]}…)"
+        return ""
+
+    @contextlib.contextmanager
+    def in_use(self, version: LeanVersion) -> Iterator[Toolchain]:
+        """Hold a build for the length of the block: nobody removes or replaces it meanwhile.
+
+        Raises:
+            ToolchainError: there is no sound build for this version (any more), or it is being replaced.
+        """
+        with self._lock(version, exclusive=False):
+            found = self.find(version)
+            if found is None:
+                raise ToolchainError(
+                    f"{version.toolchain}: not installed; run `unsorry toolchain install {version}`"
+                )
+            if found.problem:
+                raise ToolchainError(f"{found.problem}; run `unsorry toolchain install {version}` again")
+            yield found
+
+    def users(self, version: LeanVersion) -> tuple[int, ...]:
+        """Return the process ids that hold a lock on a build, as far as the system tells."""
+        return _holders(self.folder / _LOCKS / f"{version.release}.lock")
+
+    def remove(self, version: LeanVersion) -> Toolchain:
+        """Take a build away: only what an installation made, and only if nobody uses it.
+
+        Raises:
+            ToolchainError: there is none, or its folder holds something that is not part of it.
+            ToolchainBusyError: it is in use.
+        """
+        with self.exclusively(version):
+            found = self.find(version)
+            if found is None:
+                known = ", ".join(each.version.release for each in self.installed()) or "none"
+                raise ToolchainError(f"{version}: not installed in {self.folder} (installed: {known})")
+            ours = {REPL, MARKER, RECORD}
+            foreign = sorted(path.name for path in found.folder.iterdir() if path.name not in ours)
+            if foreign:
+                raise ToolchainError(
+                    f"{found.folder}: holds {', '.join(foreign[:3])}, which no installation made;"
+                    " move it elsewhere first"
+                )
+            # Gone at once under its name, however long the deleting takes or whatever ends it.
+            aside = self.folder / f"{_REMOVED}{version.release}-{os.getpid()}"
+            found.folder.rename(aside)
+            shutil.rmtree(aside)
+            return found
+
+    @contextlib.contextmanager
+    def exclusively(self, version: LeanVersion) -> Iterator[None]:
+        """Hold a build against all users, for replacing or removing it.
+
+        Raises:
+            ToolchainBusyError: somebody uses it; the message says which processes.
+        """
+        with self._lock(version, exclusive=True):
+            yield
+
+    def sweep(self) -> None:
+        """Delete what interrupted installations and removals left. Call with the installing lock held."""
+        for path in self.folder.glob(".*"):
+            if path.name.startswith((_TEMPORARY, _REMOVED)) and not path.is_symlink():
+                # What a process that survived its installation still writes into resists; the next one gets it.
+                shutil.rmtree(path, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def installing(self, what: str) -> Iterator[None]:
+        """Hold the right to install in this cache; `what` tells others what is going on.
+
+        Raises:
+            ToolchainBusyError: another installation is at work; the message says which.
+        """
+        locks = self._locks()
+        with (locks / "install.lock").open("a+", encoding="utf-8") as file:
+            if not _take(file, fcntl.LOCK_EX):
+                file.seek(0)
+                raise ToolchainBusyError(
+                    f"{self.folder}: {file.read(200).strip() or 'another installation'} is at work here;"
+                    " wait for its end"
+                )
+            file.seek(0)
+            file.truncate()
+            file.write(f"process {os.getpid()} ({what})")
+            file.flush()
+            try:
+                yield
+            finally:
+                file.seek(0)
+                file.truncate()
+
+    def temporary(self, version: LeanVersion) -> Path:
+        """Return where an installation builds; swept away when that was interrupted."""
+        return self.folder / f"{_TEMPORARY}{version.release}-{os.getpid()}"
+
+    def _locks(self) -> Path:
+        locks = self.folder / _LOCKS
+        try:
+            locks.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ToolchainError(
+                f"{locks}: {error.strerror or error}; give this user write permission there, or run this as the"
+                " daemon's user"
+            ) from error
+        return locks
+
+    @contextlib.contextmanager
+    def _lock(self, version: LeanVersion, *, exclusive: bool) -> Iterator[None]:
+        path = self._locks() / f"{version.release}.lock"
+        with _opened(path) as file:
+            if not _take(file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH):
+                pids = ", ".join(map(str, _holders(path)))
+                who = f"process {pids}" if pids else "another process"
+                what = "is used" if exclusive else "is being replaced or removed"
+                raise ToolchainBusyError(f"{version.toolchain}: {what} by {who}; wait for its end")
+            yield
+
+    def _look(self, version: LeanVersion) -> Toolchain:
+        folder = self.folder / version.release
+        try:
+            toolchain = _from_record(version, folder, json.loads((folder / RECORD).read_text("utf-8")))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            why = error.strerror if isinstance(error, OSError) else f"not readable ({error})"
+            return Toolchain(version, folder, f"{folder / RECORD}: {why}")
+        return replace(toolchain, problem=_differs(toolchain))
+
+
+def elan_home() -> Path:
+    """Return where elan keeps its toolchains: `$ELAN_HOME`, else `~/.elan`."""
+    return Path(os.environ.get("ELAN_HOME") or Path.home() / ".elan").absolute()
+
+
+def find_elan() -> Path | None:
+    """Return the program elan, on PATH or where its installer puts it."""
+    found = shutil.which("elan") or shutil.which(elan_home() / "bin" / "elan")
+    return Path(found).absolute() if found else None
+
+
+def sha256_of(path: Path) -> str:
+    """Hash a file without holding it in memory."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def file_record(path: Path) -> FileRecord:
+    """Describe a file as it is now."""
+    found = path.stat()
+    return FileRecord(path.name, sha256_of(path), found.st_size, found.st_mtime_ns)
+
+
+def _from_record(version: LeanVersion, folder: Path, raw: dict[str, Any]) -> Toolchain:
+    if raw["schema"] != SCHEMA:
+        raise ValueError(f"schema {raw['schema']!r}, this unsorry reads {SCHEMA}")
+    if raw["toolchain"] != version.toolchain:
+        raise ValueError(f"made for {raw['toolchain']!r}")
+    return Toolchain(
+        version=version,
+        folder=folder,
+        sysroot=str(raw["sysroot"]),
+        revision=str(raw["revision"]),
+        source=str(raw["source"]),
+        says=str(raw["says"]),
+        built_at=str(raw["built_at"]),
+        built_with=str(raw["built_with"]),
+        seconds=float(raw["seconds"]),
+        files=tuple(
+            FileRecord(str(one["name"]), str(one["sha256"]), int(one["size_bytes"]), int(one["mtime_ns"]))
+            for one in raw["files"]
+        ),
+    )
+
+
+def _differs(toolchain: Toolchain) -> str:
+    """Say what is not as it was when the build was made, looking at sizes, times and permissions only."""
+    if {file.name for file in toolchain.files} != {REPL, MARKER}:
+        return f"{toolchain.folder / RECORD}: does not list {REPL} and {MARKER}"
+    for file in toolchain.files:
+        path = toolchain.folder / file.name
+        try:
+            found = path.lstat()
+        except OSError as error:
+            return f"{path}: {error.strerror}"
+        if not stat.S_ISREG(found.st_mode):
+            return f"{path}: not a regular file"
+        if (found.st_size, found.st_mtime_ns) != (file.size_bytes, file.mtime_ns):
+            return f"{path}: changed since it was built"
+    if not os.access(toolchain.repl, os.X_OK):
+        return f"{toolchain.repl}: not executable by this user"
+    if not Path(toolchain.sysroot, "bin", "lean").exists():
+        return f"{toolchain.sysroot}: the Lean that this build needs is gone (elan's folder)"
+    return ""
+
+
+def _opened(path: Path) -> IO[str]:
+    """Open a lock file; one that another user (an administrator, with sudo) made can be locked without writing."""
+    try:
+        return path.open("r") if path.exists() and not os.access(path, os.W_OK) else path.open("a")
+    except OSError as error:
+        raise ToolchainError(f"{path}: {error.strerror}; give this user write permission there") from error
+
+
+def _take(file: IO[str], kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _holders(path: Path) -> tuple[int, ...]:
+    """Ask the kernel's list of locks who holds this file; empty where it does not say (a container, another user)."""
+    try:
+        inode = path.stat().st_ino
+        listed = Path("/proc/locks").read_text("ascii", errors="replace")
+    except OSError:
+        return ()
+    pids = {int(pid) for pid, number in _LOCKED_INODE.findall(listed) if int(number) == inode}
+    return tuple(sorted(pid for pid in pids if pid > 0))
