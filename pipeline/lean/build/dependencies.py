@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pipeline.lean.sandbox.allowlist import Gateway, Refusal, Rules, forwarded
 from pipeline.lean.build.lake import Bounds, LakeRunner, Outcome
 from pipeline.lean.build.manifest import GitPackage, Manifest
 from pipeline.lean.build.packages import GitFailedError, fetch_package
 from pipeline.lean.build.trash import put_aside, remove_tree
+from pipeline.lean.sandbox.allowlist import Gateway, Refusal, Rules, forwarded
 
 DEPENDENCIES = "dependencies"
 DESCRIPTION = "dependency.json"

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pipeline.lean.sandbox.bounded import Bounds, run_bounded
 from pipeline.lean.build.manifest import GitPackage
+from pipeline.lean.sandbox.bounded import Bounds, run_bounded
 
 _CONFIG = (
     ("core.hooksPath", "/dev/null"),
