@@ -183,6 +183,8 @@ def _folders(paths: Paths | None) -> Iterator[Finding]:
 
 
 def _bubblewrap(settings: Settings | None) -> Finding:
+    from pipeline.lean.sandbox.command import bubblewrap_problem
+
     if settings is not None and settings.lean.sandbox == "none":
         return Finding(
             "bubblewrap",
@@ -196,13 +198,12 @@ def _bubblewrap(settings: Settings | None) -> Finding:
         return Finding(
             "bubblewrap", "missing", "bwrap is not on PATH; Lean will not be run without it", remedy
         )
-    tried = _run(program, "--unshare-all", "--ro-bind", "/", "/", "--", shutil.which("true") or "/bin/true")
-    if tried is None or tried.returncode != 0:
-        said = "no answer" if tried is None else (tried.stderr or tried.stdout).strip()
+    problem = bubblewrap_problem()
+    if problem is not None:
         return Finding(
             "bubblewrap",
             "missing",
-            f"{program} cannot make a sandbox here: {said}",
+            problem,
             "allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone, AppArmor, container flags)",
         )
     return Finding("bubblewrap", "ok", f"{_version_of('bwrap', '--version') or program}, tried")
@@ -272,7 +273,7 @@ def _toolchains(paths: Paths) -> Iterator[Finding]:
 
 
 def _needs(paths: Paths, leans: Leans) -> Iterator[Finding]:
-    """The Lean versions that the scanned branches need and nothing here runs."""
+    """What runs each Lean version that the scanned branches need, or why nothing does."""
     from daemon.lean_needs import needs
     from store import queries
     from store.errors import LogError, translated
@@ -281,19 +282,21 @@ def _needs(paths: Paths, leans: Leans) -> Iterator[Finding]:
         return
     try:
         with translated(paths.database_db), closing(queries.connect(paths.database_db)) as database:
-            lacking = [need for need in needs(database, leans) if not need.met]
+            needed = needs(database, leans)
     except LogError as error:
         yield Finding("lean versions", "warning", f"what the repositories need cannot be read: {error}")
         return
-    for need in lacking:
+    for need in needed:
         places = ", ".join(f"{repository} ({branch})" for repository, branch in need.branches[:3])
         more = f" and {len(need.branches) - 3} more" if len(need.branches) > 3 else ""
-        remedy = f"unsorry toolchain install {need.version}" if need.version else ""
+        remedy = f"unsorry toolchain install {need.version}" if need.version else "see docs/install.md"
+        if leans.fixed is not None:  # then it is not for want of a build
+            remedy = "see `lean backend`"
         yield Finding(
             f"lean {need.version or 'version'}",
-            "missing",
+            "ok" if need.met else "missing",
             f"needed by {places}{more}: {need.backend.detail}",
-            remedy,
+            "" if need.met else remedy,
         )
 
 

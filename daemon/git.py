@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from daemon.git_errors import GitError, classify
 from daemon.redact import redact
+from pipeline.lean.build.trash import remove_tree
 
 KEEP = "refs/unsorry/keep/"
 REMOTE = "refs/remotes/origin/"
@@ -307,12 +308,14 @@ class Git:
 
     async def worktree_remove(self, mirror: Path, path: Path) -> None:
         """Remove the folder, whatever a job left in it, and the mirror's record of it."""
-        if not await asyncio.to_thread(_remove, path):
+        try:
+            await asyncio.to_thread(remove_tree, path)
+        except OSError as error:
             raise GitError(
                 "invalid",
-                f"{path}: the worktree could not be removed",
+                f"{path}: the worktree could not be removed: {error}",
                 remedy=f"remove the folder by hand: rm -rf {path}",
-            )
+            ) from error
         await self.worktree_prune(mirror)
 
     async def worktree_prune(self, mirror: Path) -> None:
@@ -414,11 +417,6 @@ def environment(*, url: str | None = None, token: str | None = None) -> dict[str
         variables[f"GIT_CONFIG_KEY_{index}"] = key
         variables[f"GIT_CONFIG_VALUE_{index}"] = value
     return variables
-
-
-def _remove(path: Path) -> bool:
-    shutil.rmtree(path, ignore_errors=True)
-    return not path.exists()
 
 
 def _basic(token: str) -> str:

@@ -33,7 +33,7 @@ from daemon.process import Exit, JobProcess, LineTooLongError
 from daemon.recovery import drop_old_job_folders
 from daemon.redact import redact
 from daemon.settings_models import Jobs
-from pipeline.lean.build.builds import Attached, BuildMissingError, attach
+from pipeline.lean.build.builds import Attached, BuildMissingError, attach, empty_lake
 from pipeline.protocol import JobSpec
 from store.events import EventBody, JobFailed, JobInterrupted, JobStarted, JobSucceeded
 from store.identity import event_id
@@ -46,6 +46,20 @@ MODULES: Mapping[Kind, str] = {
     "trace": "pipeline.trace",
     "prove": "pipeline.prove",
     "check": "pipeline.check",
+}
+_LONGER: Mapping[Kind, str] = {
+    "scan": "raise [jobs] timeout",
+    "build": "raise [build] timeout",
+    "trace": "raise [jobs] timeout; what is traced stays, and the next attempt goes on from there",
+    "prove": "raise [jobs] timeout, or lower [prove] sorries_per_job",
+    "check": "raise [jobs] timeout",
+}
+_MORE_MEMORY: Mapping[Kind, str] = {
+    "scan": "raise [jobs] memory",
+    "build": "raise [build] memory, or lower [jobs] max_running",
+    "trace": "raise [jobs] memory, or lower [trace] parallel",
+    "prove": "raise [jobs] memory, or lower [prove] parallel",
+    "check": "raise [jobs] memory",
 }
 _LONGEST_BACKOFF_S = 3600.0
 _GRACE_S = 5.0
@@ -209,6 +223,9 @@ class JobRunner:
             if due.built:
                 cache = self._paths.cache
                 attached = await asyncio.to_thread(attach, worktree, cache, due.repository, due.sha)
+            elif due.needs_worktree:
+                # A commit may bring compiled files along; nothing that was not built here is ever imported.
+                await asyncio.to_thread(empty_lake, worktree)
             spec = JobSpec(
                 job=due.job,
                 kind=due.kind,
@@ -404,7 +421,7 @@ def _peak(heard: _Heard) -> int | None:
 
 def _ended_by_us(due: DueJob, heard: _Heard) -> Failure:
     remedy = {
-        "deadline": "raise [jobs] timeout, or lower [prove] sorries_per_job",
+        "deadline": _LONGER[due.kind],
         "protocol": "report this as a defect, with the job's log: the job printed what it must not",
         "conflict": "the job's result contradicts the log; report this as a defect, with the job's log",
     }[heard.stopped]
@@ -417,9 +434,7 @@ def _crash(due: DueJob, heard: _Heard, said: str) -> Failure:
     if end is not None and end.signal is not None:
         remedy = f"see `unsorry jobs logs {due.job}`"
         if end.signal == 9:
-            remedy = (
-                "it may have been killed for memory: raise [jobs] memory or lower [prove] parallel; " + remedy
-            )
+            remedy = f"it may have been killed for memory: {_MORE_MEMORY[due.kind]}; {remedy}"
         message = f"{due.describes}: killed by signal {end.signal}{last}"
         return Failure("crashed", message, remedy, deterministic=False)
     status = end.status if end is not None else None

@@ -1,4 +1,4 @@
-"""Which Lean version each watched branch needs, and what would run it: the question behind `toolchain list` and doctor.
+"""Which Lean version each watched branch needs, and what would run it: for `toolchain list`, `doctor` and `status`.
 
 Reads the view (`branches.toolchain`, which a scan fills) and the answer of `Leans`; starts nothing.
 """
@@ -44,6 +44,16 @@ def needs(database: sqlite3.Connection, leans: Leans) -> tuple[Need, ...]:
         Need(toolchain, _short(toolchain), tuple(sorted(branches)), leans.for_toolchain(toolchain))
         for toolchain, branches in sorted(found.items())
     )
+
+
+def lacking(database: sqlite3.Connection, leans: Leans) -> tuple[Need, ...]:
+    """Return the versions that are needed and that nothing here runs.
+
+    Empty where the settings have one thing run every version, or none at all: that is the daemon's own state.
+    """
+    if leans.fixed is not None:
+        return ()
+    return tuple(need for need in needs(database, leans) if not need.met)
 
 
 def _full(text: str) -> str:

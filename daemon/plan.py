@@ -21,7 +21,7 @@ from daemon.due import LONG, PRIORITY, DueJob, Kind
 from daemon.planner import Planner
 from daemon.settings import Settings
 from pipeline.lean.backend import Leans
-from store import queries, trace_queries
+from store import line_queries, queries
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def make_plan(
     due = [job for job in found if job.lane not in running]
     # Sorting is stable: within one repository the planner's order stays.
     due.sort(key=lambda job: (PRIORITY[job.kind], served.get(job.repository, 0.0)))
-    return Plan(tuple(due), planner.next_retry_at)
+    return Plan(tuple(due), planner.standings.next_retry_at)
 
 
 def admissible(plan: Plan, *, running: Sequence[Kind], max_running: int) -> Iterator[DueJob]:
@@ -81,9 +81,7 @@ def parameters_now(view: sqlite3.Connection, *, job: DueJob) -> dict[str, Any]:
         case "scan":
             return scan_parameters(view, job=job)
         case "trace":
-            known = trace_queries.trace_parameters(
-                view, repository=job.repository, branch=job.branch, sha=job.sha
-            )
+            known = line_queries.trace_parameters(view, repository=job.repository, branch=job.branch)
             return {**job.parameters, **known}
         case _:
             return dict(job.parameters)

@@ -9,32 +9,23 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from daemon.due import DueJob
 from daemon.settings import Repo, Settings
 from daemon.settings_models import Prove
+from daemon.standing import Standings
 from daemon.watching import asked_for
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.trace.order import TRACER_VERSION
-from store import queries
+from store import line_queries, queries
 from store.identity import job_id
 from store.rows import BranchRow, CommitRow, ProofRow, SorryRow
 
 PROVER = "tactics"
 RUNG = 0
 _SLACK_S = 60.0
-
-
-@dataclass(slots=True)
-class _Standing:
-    """What became of a job so far: ready (perhaps again), waiting until a time, or settled for good."""
-
-    state: Literal["ready", "waiting", "running", "done", "parked"]
-    attempt: int
-    deterministic: bool = False
 
 
 def budget_key(prove: Prove, *, lean: LeanBackend) -> str:
@@ -56,8 +47,8 @@ class Planner:
         self._settings = settings
         self._leans = leans
         self._builds = builds
-        self._now = now
-        self.next_retry_at: datetime | None = None
+        self.standings = Standings(view, now=now)
+        self._builds_due: set[str] = set()
         self._proofs_to_check: dict[str, list[ProofRow]] = {}
         for proof in queries.proofs_to_check(view):
             self._proofs_to_check.setdefault(proof.repository, []).append(proof)
@@ -80,13 +71,19 @@ class Planner:
             lean = self._leans.for_toolchain(branch.toolchain)
             if lean.kind == "none":
                 continue
-            if self._must_build(lean, repo, branch.tip):
+            uses = [*self._uses(repo, branch, lean)]
+            # A build that nothing is to be done in may leave the cache; to make it again would push out another.
+            if uses and self._must_build(lean, repo, branch.tip):
                 yield from self._build(repo, branch, lean, branch.tip)
                 continue
-            if self._settings.trace.enabled:
-                yield from self._trace(repo, branch, lean)
-            if self._settings.prove.enabled and not repo.opt_out:
-                yield from self._prove(repo, branch, lean)
+            yield from uses
+
+    def _uses(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> Iterator[DueJob]:
+        """What is to be done in the tip once it is built."""
+        if self._settings.trace.enabled:
+            yield from self._trace(repo, branch, lean)
+        if self._settings.prove.enabled and not repo.opt_out:
+            yield from self._prove(repo, branch, lean)
 
     # --- build --------------------------------------------------------------------------------------------
 
@@ -99,10 +96,11 @@ class Planner:
     def _build(self, repo: Repo, branch: BranchRow, lean: LeanBackend, sha: str) -> Iterator[DueJob]:
         build = self._settings.build
         identity = job_id("build", repo.key, sha, lean.toolchain)
-        standing = self._standing(identity)
+        standing = self.standings.of(identity)
         # One that ended well is not in the cache any more: it is made again.
-        if standing.state not in ("ready", "done"):
+        if standing.state not in ("ready", "done") or identity in self._builds_due:
             return
+        self._builds_due.add(identity)
         yield DueJob(
             job=identity,
             kind="build",
@@ -135,10 +133,25 @@ class Planner:
     def _trace(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> Iterator[DueJob]:
         trace = self._settings.trace
         patterns = json.dumps([repo.include, repo.exclude])
-        identity = job_id(
-            "trace", repo.key, branch.branch, branch.tip, lean.kind, lean.toolchain, TRACER_VERSION, patterns
+        # The tip's scan makes a commit that came back after a force-push another job, and patterns that came back;
+        # the other tracer's last word on the line makes Lean's turn come again after the simulator's. What the job
+        # itself records changes neither, so that it is done once it has ended well.
+        since = line_queries.closed_by_other(
+            self._view, repository=repo.key, branch=branch.branch, simulated=lean.simulated
         )
-        standing = self._standing(identity)
+        identity = job_id(
+            "trace",
+            repo.key,
+            branch.branch,
+            branch.tip,
+            str(branch.scanned_seq),
+            str(since),
+            lean.kind,
+            lean.toolchain,
+            TRACER_VERSION,
+            patterns,
+        )
+        standing = self.standings.of(identity)
         if standing.state != "ready":
             return
         yield DueJob(
@@ -196,7 +209,7 @@ class Planner:
             identity = job_id(
                 "scan", repo.key, branch.branch, commit.sha, str(commit.seq), patterns, str(after)
             )
-            standing = self._standing(identity)
+            standing = self.standings.of(identity)
             if standing.state in ("parked", "done"):
                 continue  # what cannot be scanned must not hold up the commits after it
             if standing.state == "ready":
@@ -251,11 +264,10 @@ class Planner:
             if lean.kind == "none" or proof.simulated != lean.simulated:
                 continue  # what the simulator found is no matter for Lean, nor the other way round
             if self._must_build(lean, repo, proof.sha):
-                if proof.sha != branch.tip:  # the tip's own build is due by itself
-                    yield from self._build(repo, branch, lean, proof.sha)
+                yield from self._build(repo, branch, lean, proof.sha)
                 continue
             identity = job_id("check", proof.proof, lean.kind, lean.toolchain)
-            standing = self._standing(identity)
+            standing = self.standings.of(identity)
             if standing.state != "ready":
                 continue
             yield DueJob(
@@ -330,7 +342,7 @@ class Planner:
             lean.toolchain,
             *key,
         )
-        standing = self._standing(identity)
+        standing = self.standings.of(identity)
         if standing.state == "parked" and not standing.deterministic and len(sorries) > 1:
             # One of them kills the job (a hang, a crash): halves find it, and the others get their turn.
             middle = len(sorries) // 2
@@ -387,26 +399,3 @@ class Planner:
         )
 
     # --- standing -----------------------------------------------------------------------------------------
-
-    def _standing(self, identity: str) -> _Standing:
-        row = next((row for row in queries.jobs_by_prefix(self._view, identity) if row.job == identity), None)
-        if row is None:
-            return _Standing("ready", 1)
-        attempt = row.attempt + 1
-        match row.state:
-            case "running":
-                return _Standing("running", row.attempt)
-            case "succeeded":
-                # It ended well and its work is still undone: running it again would not end otherwise.
-                return _Standing("done", row.attempt)
-            case "failed":
-                if row.deterministic or row.retry_at is None:
-                    return _Standing("parked", attempt, deterministic=row.deterministic)
-                until = datetime.fromisoformat(row.retry_at)
-                if until <= self._now:
-                    return _Standing("ready", attempt)
-                if self.next_retry_at is None or until < self.next_retry_at:
-                    self.next_retry_at = until
-                return _Standing("waiting", attempt)
-            case _:
-                return _Standing("ready", attempt)

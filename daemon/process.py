@@ -28,6 +28,8 @@ from pathlib import Path
 
 import psutil
 
+from pipeline.lean.toolchain.standins import SWITCH as STAND_INS_SWITCH
+
 LONGEST_LINE_BYTES = 512 * 2**20
 MARK = "UNSORRY_ATTEMPT"
 DAEMON_PID = "UNSORRY_DAEMON_PID"
@@ -44,6 +46,7 @@ _PASSED_ON = (
     "TZ",
     "TMPDIR",
     "ELAN_HOME",
+    STAND_INS_SWITCH,
     "PYTHONDONTWRITEBYTECODE",
     "PYTHONHASHSEED",
     "COVERAGE_PROCESS_START",

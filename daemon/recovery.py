@@ -23,6 +23,7 @@ from daemon.ledger import Ledger
 from daemon.lock import holder
 from daemon.paths import Paths
 from daemon.process import kill_marked
+from pipeline.lean.build.trash import remove_tree
 from store import queries
 from store.events import JobInterrupted
 from store.identity import event_id
@@ -78,7 +79,10 @@ def end_attempt(directory: Path) -> int:
 async def _sweep_worktrees(git: Git, paths: Paths) -> None:
     stale = await asyncio.to_thread(_children, paths.worktrees)
     for folder in stale:
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        try:
+            await asyncio.to_thread(remove_tree, folder)
+        except OSError as error:
+            log.warning("worktree_left", path=str(folder), reason=str(error))
     if not stale:
         return
     for mirror in await asyncio.to_thread(_children, paths.mirrors):

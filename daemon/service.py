@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -33,6 +33,7 @@ from daemon.control import ControlServer, JobStateError, SocketInUseError
 from daemon.git import Git
 from daemon.github import GitHub
 from daemon.jobs import JobRunner
+from daemon.lean_needs import Need, lacking
 from daemon.ledger import Ledger, StoreFailedError
 from daemon.lock import DaemonLock, make_folder
 from daemon.logs import configure
@@ -48,6 +49,7 @@ from daemon.watchlist import watchlist_events
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
 from pipeline.lean.build.builds import present, sweep
 from store import queries
+from store.build_events import ProjectBuilt
 from store.errors import LogError
 from store.events import ConfigLoaded, ConfigRejected, DaemonStarted, DaemonStopped, JobReleased
 from store.log import NewEvent
@@ -70,6 +72,8 @@ class Service:
         self._reload_wanted = False
         self._plan_wanted = True
         self._plan: Plan = Plan((), None)
+        self._lacking: tuple[Need, ...] = ()
+        self._cache_bytes = 0
         self._config_errors: tuple[str, ...] = ()
         self._rejected_digest = ""
         self._problems: dict[str, str] = {}
@@ -199,6 +203,7 @@ class Service:
                     last_started=dict(self._runner.last_started),
                 )
             )
+            self._lacking = await self._ledger.ask(partial(lacking, leans=self._leans))
         except (LogError, sqlite3.Error, OSError) as error:
             self._problems["plan"] = f"what is due cannot be found out: {error}"
             log.exception("plan_failed")
@@ -395,6 +400,16 @@ class Service:
             "jobs": running,
             "queued": [{"job": due.job, "kind": due.kind, "describes": due.describes} for due in queued],
             "polling": sorted(self._polling),
+            "lacking": [
+                {
+                    "toolchain": need.toolchain,
+                    "version": need.version,
+                    "branches": [f"{repository} ({branch})" for repository, branch in need.branches],
+                    "detail": need.backend.detail,
+                }
+                for need in self._lacking
+            ],
+            "cache": {"bytes": self._cache_bytes, "limit_bytes": self.settings.cache.size_bytes},
         }
 
     def _sentence(self) -> str:
@@ -434,8 +449,10 @@ class Service:
     # --- small things -------------------------------------------------------------------------------------
 
     def _on_append(self, events: Sequence[NewEvent]) -> None:
-        if any(event.body.type == "project_built" for event in events):
-            self._spawn(self._sweep(), name="sweep")
+        bodies = [event.body for event in events if isinstance(event.body, ProjectBuilt)]
+        # A build that failed may have fetched packages, and one that was killed leaves its beginnings.
+        if bodies or any(event.body.type == "job_failed" for event in events):
+            self._spawn(self._sweep({(body.repository, body.sha) for body in bodies}), name="sweep")
         self._to_patch.update(
             str(getattr(event.body, "proof", "")) for event in events if event.body.type in _WITH_PATCH
         )
@@ -445,9 +462,12 @@ class Service:
         self._plan_wanted = True
         self._wake.set()
 
-    async def _sweep(self) -> None:
-        """Keep the builds and dependencies within their bound, but for what a job has or is about to get."""
-        about_to_start = {(due.repository, due.sha) for due in self._plan.due}
+    async def _sweep(self, just_built: Collection[tuple[str, str]] = ()) -> None:
+        """Keep the builds and dependencies within their bound, but for what a job has or is about to get.
+
+        What was just built is about to be used, though the plan was made before and does not say so yet.
+        """
+        about_to_start = {*just_built, *((due.repository, due.sha) for due in self._plan.due)}
         limit = self.settings.cache.size_bytes
         try:
             swept = await asyncio.to_thread(sweep, self.settings.paths.cache, limit, about_to_start)
@@ -456,6 +476,7 @@ class Service:
             log.exception("sweep_failed")
             return
         self._problems.pop("cache", None)
+        self._cache_bytes = swept.left_bytes
         if swept.removed_builds or swept.removed_dependencies:
             log.info("cache_swept", builds=len(swept.removed_builds), freed_bytes=swept.freed_bytes)
         if swept.left_bytes > limit:

@@ -23,6 +23,7 @@ from daemon.settings_types import (
     parse_size,
     resolve_url,
 )
+from pipeline.lean.sandbox.hosts import DEFAULT_HOSTS
 
 TOKEN_CREDENTIAL = "github-token"  # noqa: S105 - the name of a systemd credential, not a secret
 TOKEN_VARIABLE = "UNSORRY_GITHUB_TOKEN"  # noqa: S105 - the name of an environment variable
@@ -205,18 +206,7 @@ class Build(_Section):
     disk_bytes: Annotated[int, BeforeValidator(_size(minimum_bytes=2**20, example="30G"))] = Field(
         30 * 2**30, alias="disk", examples=["30G"]
     )
-    hosts: Hosts = Field(
-        (
-            "github.com",
-            "*.github.com",
-            "*.githubusercontent.com",
-            "lakecache.blob.core.windows.net",
-            "mathlib4.lean-cache.cloud",
-            "reservoir.lean-lang.org",
-            "releases.lean-lang.org",
-        ),
-        examples=[["github.com", "*.githubusercontent.com"]],
-    )
+    hosts: Hosts = Field(DEFAULT_HOSTS, examples=[["github.com", "*.githubusercontent.com"]])
 
 
 class Trace(_Section):
@@ -230,7 +220,7 @@ class Trace(_Section):
 
 
 class Cache(_Section):
-    """[cache]: how much builds, dependencies and worktrees may take on disk."""
+    """[cache]: how much builds and their packages may take on disk."""
 
     size_bytes: Annotated[int, BeforeValidator(_size(minimum_bytes=2**20, example="200G"))] = Field(
         200 * 2**30, alias="size", examples=["200G"]

@@ -2,9 +2,9 @@
 
 It builds a git repository out of `examples/demo-project`, starts the daemon on it, makes the project's later
 commits while the daemon runs, and ends when every sorry that can be filled is filled and checked, and its patch
-lies there. Then it shows a theorem's life, and takes a small LeanDojo database in and out. Everything stays in
-`demo-run/` until the next run. The daemon is the real one, started as systemd would start it; should it die on the
-way, it is started again, as systemd would.
+lies there. Then it shows what was traced and what a trace lacks, a proof that the gate refused, a theorem's life,
+and takes a small LeanDojo database in and out. Everything stays in `demo-run/` until the next run. The daemon is the
+real one, started as systemd would start it; should it die on the way, it is started again, as systemd would.
 
 Lean is used where it is found. Where it is not, the simulator stands in and every line about it says so.
 """
@@ -27,7 +27,7 @@ from typing import Any
 from daemon.control_client import ControlError, request
 from daemon.lock import holder
 from daemon.paths import Paths, paths_from_config
-from pipeline.lean.backend import find_lean
+from pipeline.lean.backend import find_leans
 from store import queries
 from store.errors import DatabaseMissingError
 from store.log import LogReader, StoredEvent
@@ -37,6 +37,8 @@ PROJECT = ROOT / "examples" / "demo-project"
 LEANDOJO = ROOT / "examples" / "leandojo" / "dynamic_database.json"
 RENAMED = "Demo.or_regroup_right"
 """A theorem that a revision renames: its life is shown at the end."""
+TRACED = "Demo.Negation.drop_triple"
+"""A theorem that a person proved with tactics, one of which names another theorem: its trace is shown at the end."""
 MARKER = ".unsorry-demo"
 COMMIT_DEADLINE_S = 100.0
 QUIET_S = 1.0
@@ -102,6 +104,14 @@ def _moved(data: dict[str, Any], _names: Names) -> str | None:
     return f"moved      {_place(data)}  ({', '.join(real)})" if real else None
 
 
+def _traced(data: dict[str, Any], _names: Names) -> str:
+    shares = (
+        f"{data[f'{what}_traced']} of {data[f'{what}_seen']} {what}"
+        for what in ("files", "theorems", "tactics")
+    )
+    return f"traced     {data['sha'][:9]}  {', '.join(shares)}; {sum(data['gaps'].values())} gaps"
+
+
 def _attempt(data: dict[str, Any], names: Names) -> str | None:
     if data["outcome"] == "found":
         return None  # the proof has its own line
@@ -114,6 +124,7 @@ LINES: dict[str, Callable[[dict[str, Any], Names], str | None]] = {
     "commit_scanned": lambda d, _: (
         f"scanned    {d['sha'][:9]}  {d['files_scanned']} files in {d['seconds']:.2f} s"
     ),
+    "trace_measured": _traced,
     "sorry_opened": lambda d, _: f"sorry      {_place(d)}",
     "sorry_moved": _moved,
     "sorry_changed": lambda d, _: f"changed    {_place(d)}  is now  {d['place']['statement']}",
@@ -302,8 +313,11 @@ every = "2s"
     return config
 
 
-def choose_backend() -> str:
-    found = find_lean(backend="auto", repl="", sandbox="bubblewrap")
+def choose_backend(directory: Path) -> str:
+    leans = find_leans(
+        backend="auto", repl="", sandbox="bubblewrap", toolchains=directory / "cache" / "toolchains"
+    )
+    found = leans.for_toolchain((PROJECT / "lean-toolchain").read_text(encoding="utf-8"))
     if found.kind == "pantograph":
         say(f"Lean: {found.detail}")
         return "pantograph"
@@ -345,6 +359,45 @@ def show(config: Path, *arguments: str | Path) -> None:
     say(done.stdout)
 
 
+def show_traced(config: Path, folder: Path) -> None:
+    """Export the project's own trace in LeanDojo's format, and print one theorem as it stands there."""
+    show(config, "export", "leandojo", folder, "--repo", "project", "--simulated")
+    metadata = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
+    mark = "  SIMULATED: no Lean said this" if metadata["unsorry"]["simulated"] else ""
+    for split in ("train", "val", "test"):
+        path = folder / "random" / f"{split}.json"
+        for theorem in json.loads(path.read_text(encoding="utf-8")):
+            if theorem["full_name"] == TRACED:
+                say(f"{theorem['file_path']} in {os.path.relpath(path)}:{mark}")
+                say(f"  {theorem['theorem_statement']}")
+                for step in theorem["traced_tactics"]:
+                    _show_step(step)
+                say()
+                return
+    raise DemoError(f"{folder}: {TRACED} is in none of its lists; that is not how the demo should end")
+
+
+def _show_step(step: dict[str, Any]) -> None:
+    annotated, premises = step["annotated_tactic"]
+    say(f"    {annotated}")
+    for name in ("before", "after"):
+        *hypotheses, goal = step[f"state_{name}"].split("\n")
+        say(f"      {name:8}{', '.join(hypotheses)}{' ' if hypotheses else ''}{goal}")
+    for premise in premises:
+        line, column = premise["def_pos"]
+        say(f"      uses    {premise['full_name']}, defined at {premise['def_path']}:{line}:{column}")
+
+
+def show_refused(config: Path) -> None:
+    """Show the evidence on one proof that a search found and the gate did not let through."""
+    proofs = json.loads(unsorry(config, "proofs", "--json").stdout)["proofs"]
+    refused = [proof for proof in proofs if proof["state"] in ("rejected", "conditional")]
+    if not refused:
+        say("This time the gate refused nothing.\n")
+        return
+    show(config, "proofs", "show", refused[-1]["proof"])
+
+
 def check_patches(paths: Paths, repository: Path) -> int:
     """Let git judge that each patch applies to the commit that it names; return how many there are."""
     patches = sorted(paths.patches.rglob("*.patch"))
@@ -367,7 +420,7 @@ def check_patches(paths: Paths, repository: Path) -> int:
 def run(directory: Path) -> None:
     say("unsorry demo: from a commit to a checked proof\n")
     prepare(directory)
-    backend = choose_backend()
+    backend = choose_backend(directory)
     repository = directory / "project"
     base_commit(repository)
     config = write_config(directory, repository, backend)
@@ -393,6 +446,13 @@ def run(directory: Path) -> None:
         raise DemoError("no patch was written; that is not how the demo should end")
     note = "SIMULATED, and says so in its first line" if backend == "simulator" else "with its evidence"
     say(f"{count} patch files in {paths.patches}, each one {note}; git applies every one.\n")
+    say(
+        "Each commit is traced: tactic states, and the premises that a proof names. What a trace lacks has a reason:\n"
+    )
+    show(config, "repos", "--gaps")
+    show_traced(config, directory / "trace")
+    say("A search that ends with no goals is a candidate, nothing more. The gate refused this one:\n")
+    show_refused(config)
     say("A theorem keeps its identity, whatever it is called and wherever it stands:\n")
     show(config, "theorems", "show", RENAMED)
     say("What LeanDojo recorded comes in, is ordered by difficulty, and goes out again in its formats:\n")

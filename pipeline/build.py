@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import re
 import sys
 import time
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from pipeline.held import lean_held
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build import builds
 from pipeline.lean.build.buildlog import BuildLog
@@ -29,19 +31,21 @@ from pipeline.lean.build.dependencies import (
     key_of,
     manifest_text,
 )
-from pipeline.lean.build.lake import LAKEFILES, Bounds, LakeRunner, Outcome
-from pipeline.lean.build.manifest import Manifest, ManifestError, read_manifest
+from pipeline.lean.build.history import is_ancestor
+from pipeline.lean.build.lake import LAKEFILES, MOST_PROCESSES, Bounds, LakeRunner, Outcome
+from pipeline.lean.build.manifest import MANIFEST, MOST_BYTES, Manifest, ManifestError, read_manifest
 from pipeline.lean.build.sources import Sources, read_sources
 from pipeline.lean.sandbox.allowlist import Rules
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from store.build_events import ProjectBuilt
 
-_MANIFEST = "lake-manifest.json"
 _REQUIRES = re.compile(r"^\s*(require\b|\[\[\s*require\s*\]\])", re.MULTILINE)
 _MODULE = re.compile(r"[^\W\d][\w'!?«»]*(\.[\w'!?«»]+)*")
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _NAMED_ERRORS = 5
+_LONGEST_TOOLCHAIN = 200
+_LONGEST_TEXT_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,8 @@ def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
     parameters = _read(spec.parameters)
     held: list[IO[bytes]] = []
     try:
-        return _Job(spec, reporter, parameters, held).run()
+        with lean_held(parameters.lean):
+            return _Job(spec, reporter, parameters, held).run()
     except SandboxError as error:
         raise JobError(
             "sandbox_missing", f"{parameters.worktree}: {error}", remedy="see `unsorry doctor`"
@@ -108,7 +113,13 @@ class _Job:
         sources = read_sources(given.worktree)
         # A repository may bring its own `.lake`: nothing in it was built here.
         writable = [builds.empty_lake(given.worktree, tree) for tree in ("", *like.nested)]
-        seeded = builds.seed(given.worktree, given.cache, like, sources)
+        seeded = builds.seed(
+            given.worktree,
+            given.cache,
+            like,
+            sources,
+            is_ancestor=lambda sha: is_ancestor(given.worktree, sha, given.sha),
+        )
         log, outcome = self._build(runner.with_(writable=tuple(writable)), like)
         failed = self._judge(log, outcome, sources)
         seconds = round(time.monotonic() - self._started, 3)
@@ -137,7 +148,7 @@ class _Job:
 
     def _lake(self) -> tuple[LakeRunner, str]:
         given = self._given
-        wanted = _text(given.worktree / "lean-toolchain").strip()
+        wanted = _text(given.worktree / "lean-toolchain")[:_LONGEST_TOOLCHAIN].strip()
         if not any((given.worktree / name).is_file() for name in LAKEFILES):
             raise JobError(
                 "lakefile_missing",
@@ -157,14 +168,17 @@ class _Job:
 
     def _manifest(self) -> Manifest:
         """Read the manifest; a project that requires nothing may do without one, and then gets an empty one."""
-        path = self._given.worktree / _MANIFEST
-        if path.is_file():
+        path = self._given.worktree / MANIFEST
+        if os.path.lexists(path):
             try:
-                return read_manifest(path.read_bytes(), schemes=self._given.schemes)
+                if path.is_symlink() or not path.is_file():
+                    raise ManifestError("no file but a link or a folder")
+                with path.open("rb") as file:
+                    return read_manifest(file.read(MOST_BYTES + 1), schemes=self._given.schemes)
             except ManifestError as error:
                 raise JobError(
                     "manifest_refused",
-                    f"{self._what}: {_MANIFEST}: {error}",
+                    f"{self._what}: {MANIFEST}: {error}",
                     remedy="the repository's authors have to mend it (`lake update` writes it anew)",
                     deterministic=True,
                 ) from error
@@ -172,7 +186,7 @@ class _Job:
         if any(_REQUIRES.search(text) for text in lakefiles):
             raise JobError(
                 "manifest_missing",
-                f"{self._what}: the lakefile requires packages and there is no {_MANIFEST} that says which revisions",
+                f"{self._what}: the lakefile requires packages and there is no {MANIFEST} that says which revisions",
                 remedy="the repository's authors have to commit the manifest; `lake update` is never run here",
                 deterministic=True,
             )
@@ -183,7 +197,7 @@ class _Job:
         given = self._given
         if not manifest.packages:
             return None
-        key = key_of(toolchain, (given.worktree / _MANIFEST).read_bytes())
+        key = key_of(toolchain, (given.worktree / MANIFEST).read_bytes())
         fetcher = Fetcher(
             cache=given.cache,
             runner=runner,
@@ -224,7 +238,7 @@ class _Job:
 
     def _bounds(self, watched: tuple[Path, ...] = ()) -> Bounds:
         left = max(1.0, self._given.timeout_s - (time.monotonic() - self._started))
-        return Bounds(left, self._given.memory_bytes, None, self._given.disk_bytes, watched)
+        return Bounds(left, self._given.memory_bytes, MOST_PROCESSES, self._given.disk_bytes, watched)
 
     def _judge(self, log: BuildLog, outcome: Outcome, sources: Sources) -> tuple[str, ...]:
         """Return the modules that were not built, or raise where nothing useful was."""
@@ -240,14 +254,20 @@ class _Job:
             "disk": "build_too_large",
             "memory": "build_out_of_memory",
             "not_started": "toolchain_missing",
+            "processes": "build_too_many_processes",
         }
         reason = reasons.get(outcome.ending, "build_failed")
-        said = outcome.explain(self._bounds()) if outcome.ending != "timeout" else "no end in time"
+        said = (
+            f"no end after {self._given.timeout_s:g} s"
+            if outcome.ending == "timeout"
+            else outcome.explain(self._bounds())
+        )
         what = "nothing was built" if outcome.ok else said
         errors = "".join(f"\n  {error}" for error in log.errors[:_NAMED_ERRORS])
+        end = f"\nthe end of its output:\n{output}" if (output := outcome.end()) else ""
         raise JobError(
             reason,
-            f"{self._what}: lake build: {what}{errors}\nthe end of its output:\n{outcome.end()}",
+            f"{self._what}: lake build: {what}{errors}{end}",
             remedy=_REMEDIES[reason],
             # Killed from outside, or no program: the machine's doing and not the commit's.
             deterministic=outcome.ending != "not_started" and outcome.signal != 9,
@@ -273,10 +293,11 @@ class _Job:
 
 
 _REMEDIES = {
-    "build_timeout": "raise the time limit of builds in the settings, then `unsorry jobs retry`",
-    "build_too_large": "raise the disk limit of builds in the settings, then `unsorry jobs retry`",
-    "build_out_of_memory": "raise the memory limit of builds in the settings, then `unsorry jobs retry`",
-    "build_failed": "a later commit that builds is taken by itself; `unsorry jobs retry` tries this one again",
+    "build_timeout": "raise [build] timeout",
+    "build_too_large": "raise [build] disk",
+    "build_out_of_memory": "raise [build] memory",
+    "build_too_many_processes": f"more than {MOST_PROCESSES} are never needed; see what the lakefile starts",
+    "build_failed": "the repository's authors have to mend it; the next commit is built by itself",
     "toolchain_missing": "see `unsorry doctor` and `unsorry toolchain list`",
 }
 
@@ -296,12 +317,21 @@ def _built_modules(worktree: Path) -> set[str]:
 def _lakefile_hash(worktree: Path) -> str:
     digest = hashlib.sha256()
     for name in LAKEFILES:
-        digest.update(hashlib.sha256(_text(worktree / name).encode()).digest())
+        path = worktree / name
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        else:
+            digest.update(bytes(32))
     return digest.hexdigest()
 
 
 def _text(path: Path) -> str:
-    return path.read_text("utf-8", errors="replace") if path.is_file() and not path.is_symlink() else ""
+    """Return the beginning of a file of the repository, which may be of any size; "" where there is none."""
+    if path.is_symlink() or not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        return file.read(_LONGEST_TEXT_BYTES).decode("utf-8", errors="replace")
 
 
 def _read(raw: dict[str, Any]) -> _Parameters:

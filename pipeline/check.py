@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from pipeline.gate.patch import PatchHeader, build_patch
 from pipeline.gate.verdict import Gate, Verdict
+from pipeline.held import lean_held
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client.repl import ReplError
 from pipeline.lean.sandbox.command import SandboxError
@@ -31,7 +32,8 @@ def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
     gate = Gate(proof=proof, backend=backend, project=project, before=before)
     reporter.progress(0, 1, proof.declaration)
     try:
-        verdict = asyncio.run(gate.run())
+        with lean_held(backend):
+            verdict = asyncio.run(gate.run())
     except (ReplError, SandboxError) as error:
         raise JobError(
             "lean_failed", f"proof {proof.proof} could not be judged: {error}", remedy="see `unsorry doctor`"
@@ -60,6 +62,15 @@ def _file_at_commit(project: Path, proof: ProofFound) -> bytes:
     file = project / proof.path
     if not file.resolve().is_relative_to(project.resolve()):
         raise JobError("outside_worktree", f"{proof.path} leaves the worktree", deterministic=True)
+    if any(
+        one.is_symlink() for one in (file, *file.parents) if one.is_relative_to(project) and one != project
+    ):
+        raise JobError(
+            "linked_file",
+            f"{proof.path} is a link, or lies behind one: what would be built is not what the commit has there",
+            remedy="fill the sorry in the file itself",
+            deterministic=True,
+        )
     try:
         data = file.read_bytes()
     except OSError as error:
@@ -90,8 +101,9 @@ def _conclusion(spec: JobSpec, reporter: Reporter, gate: Gate, verdict: Verdict)
             simulated=simulated,
             job=spec.job,
         )
-    patch = _patch(reporter, gate, verdict, simulated=simulated)
-    if verdict.all_required_passed and not simulated and gate.backend.kind == "pantograph":
+    verified = verdict.all_required_passed and not simulated and gate.backend.kind == "pantograph"
+    patch = _patch(reporter, gate, verdict, simulated=simulated, verified=verified)
+    if verified:
         return ProofVerified(
             proof=proof.proof,
             sorry=proof.sorry,
@@ -112,8 +124,10 @@ def _conclusion(spec: JobSpec, reporter: Reporter, gate: Gate, verdict: Verdict)
     )
 
 
-def _patch(reporter: Reporter, gate: Gate, verdict: Verdict, *, simulated: bool) -> BlobRef:
+def _patch(reporter: Reporter, gate: Gate, verdict: Verdict, *, simulated: bool, verified: bool) -> BlobRef:
     proof = gate.proof
+    # The Lean that judged, which is not always the one that the search ran with.
+    judge = {"simulator": "the simulator", "none": "none: no Lean judged it"}.get(gate.backend.kind)
     header = PatchHeader(
         sorry=proof.sorry,
         proof=proof.proof,
@@ -121,7 +135,8 @@ def _patch(reporter: Reporter, gate: Gate, verdict: Verdict, *, simulated: bool)
         sha=proof.sha,
         declaration=proof.declaration,
         prover=f"{proof.prover}, rung {proof.rung}",
-        toolchain=proof.toolchain or ("the simulator" if simulated else ""),
+        toolchain=judge or gate.backend.toolchain,
+        verified=verified,
         simulated=simulated,
         checks=tuple(verdict.checks),
         not_checked=verdict.not_checked,

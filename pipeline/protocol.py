@@ -228,8 +228,16 @@ def run_job(work: Callable[[JobSpec, Reporter], dict[str, Any]]) -> int:
         import traceback
 
         traceback.print_exc(file=sys.stderr)
-        reporter.failure(JobError("crashed", f"{type(error).__name__}: {error}"))
+        first = _first(error)
+        reporter.failure(JobError("crashed", f"{type(first).__name__}: {first}"))
     return 1
+
+
+def _first(error: BaseException) -> BaseException:
+    """A task group's own text says only how many errors there were."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _end_with_the_daemon() -> None:

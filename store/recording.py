@@ -49,11 +49,6 @@ class Log(Protocol):
     def reader(self) -> LogReader: ...
 
 
-def branch_line(branch: str) -> str:
-    """Return the line of our own traces of a branch."""
-    return f"branch:{branch}"
-
-
 def import_line(trace: str) -> str:
     """Return the line that one import has for itself, by its trace id."""
     return f"import:{trace}"
@@ -63,7 +58,8 @@ def import_line(trace: str) -> str:
 class TraceHead:
     """What a trace is of and what made it; the fields are those of `store.trace_events.CommitTraced`.
 
-    `line` is `branch_line` or `import_line`; None means an import's, of this trace. `seconds` is how long tracing took.
+    `line` is `store.line_queries.branch_line` or `import_line`; None means an import's, of this trace. `seconds` is how
+    long tracing took.
     """
 
     repository: str

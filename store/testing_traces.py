@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from store.event_body import BlobRef, EventBody
-from store.recording import Log, RecordedTrace, TraceHead, branch_line, file_event, record_trace
+from store.line_queries import branch_line
+from store.recording import Log, RecordedTrace, TraceHead, file_event, record_trace
 from store.testing_models import checkpoint_promoted, checkpoint_saved, evaluation_finished
 from store.trace_events import (
     CommitTraced,

@@ -18,8 +18,8 @@ class FileTraced(EventBody):
     `path` is relative to the repository's root; a dependency's file begins with `.lake/packages/<package>/`.
     `error` says what could not be extracted; what could is still in `trace`. `sha` is the commit as the tracer
     or the dataset names it. `key` names all that the trace depends on (the file, its toolchain, the manifest, the
-    tracer, what it imports): under the same key it is not traced again. "" for an import, and where an older version
-    wrote it.
+    tracer, what it imports): under the same key it is not traced again. A failure's names the commit too. "" for an
+    import, and where an older version wrote it.
     """
 
     type: ClassVar[str] = "file_traced"

@@ -2,7 +2,8 @@
 
 Read-only and light, like `store.queries`, whose `connect` makes the connection. Only closed traces that nobody withdrew
 answer: what an import left half done is in the tables and in no answer. Where rows can be many the answer is an
-iterator, which holds some hundred rows; do not close the connection under it.
+iterator, which holds some hundred rows; do not close the connection under it. What a line has, closed or not, is
+`store.line_queries`'.
 """
 
 from __future__ import annotations
@@ -10,21 +11,16 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from itertools import groupby
 from typing import Any, TypeVar
 
-from store.queries import sorries
 from store.rows import columns, make_all
 from store.splits import Side, Split, exported_side, files_of
 from store.trace_rows import (
     FileOfTrace,
     GapRow,
-    LineFile,
-    MeasureRow,
     PremiseOfTrace,
     PremiseUser,
-    SorryGoalRow,
     TheoremOfTrace,
     TraceRow,
     TrainingExample,
@@ -78,27 +74,6 @@ def newest_traces(db: sqlite3.Connection, *, simulated: bool = False) -> list[Tr
     )
 
 
-def line_trace(db: sqlite3.Connection, repository: str, line: str) -> TraceRow | None:
-    """Return the trace that was closed last on a line, withdrawn or not; None where none was."""
-    rows = db.execute(
-        f"SELECT {_names(TraceRow, 'traces')} FROM traces WHERE repository = ? AND line = ? "
-        "ORDER BY seq DESC LIMIT 1",
-        (repository, line),
-    )
-    return next(iter(make_all(TraceRow, rows)), None)
-
-
-def newest_measures(db: sqlite3.Connection) -> list[MeasureRow]:
-    """Return how complete the newest trace of each branch is, by repository and line; simulated ones among them."""
-    return make_all(
-        MeasureRow,
-        db.execute(
-            f"SELECT {_names(MeasureRow, 'trace_measures')} FROM trace_measures WHERE seq IN "
-            "(SELECT max(seq) FROM trace_measures GROUP BY repository, line) ORDER BY repository, line"
-        ),
-    )
-
-
 def gaps_of_trace(db: sqlite3.Connection, trace: str) -> list[GapRow]:
     """Return what a trace lacks, each thing with its reason, by path."""
     rows = db.execute(
@@ -109,103 +84,6 @@ def gaps_of_trace(db: sqlite3.Connection, trace: str) -> list[GapRow]:
         (trace,),
     )
     return make_all(GapRow, rows)
-
-
-def line_files(db: sqlite3.Connection, repository: str, line: str) -> list[LineFile]:
-    """Return the files that a line has now, by path: also those of a commit whose trace was not closed yet."""
-    names = {
-        "path": "f.path",
-        "key": "f.key",
-        "sha": "f.sha",
-        "error": "f.error",
-        "seen": "coalesce(c.seen_json, 'null')",
-        "gaps": "c.gaps_json",
-    }
-    return make_all(
-        LineFile,
-        db.execute(
-            f"SELECT {', '.join(names.get(f.name, f'c.{f.name}') for f in fields(LineFile))} "
-            "FROM traced_files AS f JOIN traced_contents AS c ON c.content = f.content "
-            "WHERE f.repository = ? AND f.line = ? AND f.until_seq IS NULL ORDER BY f.path",
-            (repository, line),
-        ),
-    )
-
-
-def line_position(db: sqlite3.Connection, repository: str, line: str) -> int:
-    """Return the log position of the last event that changed a line or closed a commit on it; 0 for none."""
-    where = (repository, line)
-    files = db.execute(
-        "SELECT max(max(from_seq), coalesce(max(until_seq), 0)) FROM traced_files WHERE repository = ? AND line = ?",
-        where,
-    ).fetchone()[0]
-    closed = db.execute("SELECT max(seq) FROM traces WHERE repository = ? AND line = ?", where).fetchone()[0]
-    return max(files or 0, closed or 0)
-
-
-def sorry_goals(
-    db: sqlite3.Connection,
-    *,
-    repository: str | None = None,
-    branch: str | None = None,
-    sorry: str | None = None,
-) -> list[SorryGoalRow]:
-    """Return what Lean last said of sorrys, by repository, branch and sorry; of those where it said something."""
-    return make_all(
-        SorryGoalRow,
-        db.execute(
-            f"SELECT {_names(SorryGoalRow, 'sorry_goals')} FROM sorry_goals WHERE (?1 IS NULL OR repository = ?1) "
-            "AND (?2 IS NULL OR branch = ?2) AND (?3 IS NULL OR sorry = ?3) ORDER BY repository, branch, sorry",
-            (repository, branch, sorry),
-        ),
-    )
-
-
-def trace_parameters(db: sqlite3.Connection, *, repository: str, branch: str, sha: str) -> dict[str, Any]:
-    """Return what a trace job needs of the view at the moment that it starts.
-
-    `known` maps each path of the line to what it was traced under and what it holds. A file that failed at another
-    commit is left out, so that it is tried again; one that failed at this one has had its turn.
-    """
-    line = f"branch:{branch}"
-    files = line_files(db, repository, line)
-    goals = {row.sorry: row for row in sorry_goals(db, repository=repository, branch=branch)}
-    rows = sorries(db, repository=repository, branch=branch)
-    return {
-        "line": line,
-        "after": line_position(db, repository, line),
-        "known": {
-            file.path: {
-                "key": file.key if file.error is None or file.sha == sha else "",
-                "theorems": file.n_theorems,
-                "premises": file.n_premises,
-                "tactics": file.n_tactics,
-                "failed": file.error is not None,
-                "seen": file.seen,
-                "gaps": file.gaps,
-            }
-            for file in files
-        },
-        "sorries": [
-            {
-                **{name: getattr(row, name) for name in _STATED},
-                "stated": None if row.sorry not in goals else _stated(goals[row.sorry]),
-            }
-            for row in rows
-            if row.state in ("open", "verified")
-        ],
-    }
-
-
-_STATED = (
-    "sorry", "path", "blob", "declaration", "ordinal", "mode", "byte_start", "byte_end", "statement_hash",
-    "context_hash",
-)  # fmt: skip
-
-
-def _stated(row: SorryGoalRow) -> dict[str, Any]:
-    names = ("goal", "statement_hash", "context_hash", "simulated")
-    return {name: getattr(row, name) for name in names}
 
 
 def files_of_trace(db: sqlite3.Connection, trace: str) -> Iterator[FileOfTrace]:

@@ -104,11 +104,10 @@ class SorryGoalRow:
 @dataclass(frozen=True, slots=True)
 class LineFile:
     """A file that a line has now, its commit's trace closed or not. `seen` is `store.traced.Seen` as a list, None for
-    an import; `gaps` are lists of kind, declaration, reason. `sha` is the commit that brought this version."""
+    an import; `gaps` are lists of kind, declaration, reason."""
 
     path: str
     key: str
-    sha: str
     error: str | None
     n_theorems: int
     n_premises: int

@@ -184,12 +184,17 @@ class TheoremPremise(SQLModel, table=True):
 
 
 class TraceMeasure(SQLModel, table=True):
-    """How complete a trace is; see `store.trace_events.TraceMeasured`. `gaps_json` maps kinds to counts."""
+    """How complete the newest trace of a line is, Lean's and the simulator's each; see `TraceMeasured`.
+
+    By line and not by trace: two branches may have the same commit, and so the same trace. `gaps_json` maps kinds to
+    counts.
+    """
 
     __tablename__: ClassVar[str] = "trace_measures"
-    trace: str = Field(primary_key=True, sa_type=Text)
-    repository: str = Field(sa_type=Text)
-    line: str = Field(sa_type=Text)
+    repository: str = Field(primary_key=True, sa_type=Text)
+    line: str = Field(primary_key=True, sa_type=Text)
+    simulated: int = Field(primary_key=True, sa_type=Integer)
+    trace: str = Field(sa_type=Text)
     sha: str = Field(sa_type=Text)
     seq: int = Field(sa_type=Integer)
     files_seen: int = Field(sa_type=Integer)
@@ -200,7 +205,6 @@ class TraceMeasure(SQLModel, table=True):
     tactics_traced: int = Field(sa_type=Integer)
     n_dependencies: int = Field(sa_type=Integer)
     gaps_json: str = Field(sa_type=Text)
-    simulated: int = Field(sa_type=Integer)
     measured_at: str = Field(sa_type=Text)
 
 

@@ -71,10 +71,18 @@ class ConstantUse:
 
 
 GapKind = Literal[
-    "file", "elaboration", "theorem", "tactics", "tactic_position", "premise_site", "sorry_goal"
+    "file",
+    "elaboration",
+    "theorem",
+    "generated",
+    "tactics",
+    "tactic_position",
+    "premise_site",
+    "sorry_goal",
 ]
-"""What a trace lacks: a whole file; what Lean refused; a theorem that it did not make; a tactic proof without records;
-steps whose text was not found in the source; constants without a definition site; the goal of a sorry."""
+"""What a trace lacks: a whole file; what Lean refused; a theorem that it did not make; a constant that no text declares
+(a macro does); a tactic proof without records; steps whose text was not found in the source; constants without a
+definition site; the goal of a sorry."""
 
 
 @dataclass(frozen=True, slots=True)

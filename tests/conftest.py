@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from pipeline.lean.backend import find_lean
+from pipeline.lean.backend import find_leans
+from pipeline.lean.toolchain.standins import SWITCH
+
+# Programs that stand in for Lean run in these tests, and in the processes that they start, and nowhere else.
+os.environ[SWITCH] = "1"
 
 
 def _no_lean() -> str:
-    found = find_lean(backend="auto", repl="", sandbox="bubblewrap")
+    nowhere = Path("/nonexistent")
+    found = find_leans(backend="auto", repl="", sandbox="bubblewrap", toolchains=nowhere).summary
     return "" if found.kind == "pantograph" else f"no Lean: {found.detail}"
 
 

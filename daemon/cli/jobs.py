@@ -29,6 +29,7 @@ from daemon.cli.render import (
     clean_block,
     emit_json,
     fields,
+    headline,
     row_json,
     say,
     size,
@@ -38,16 +39,16 @@ from daemon.cli.render import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from store.rows import JobRow
 
 STATES = ("running", "succeeded", "failed", "interrupted", "released")
+KINDS = ("scan", "build", "trace", "prove", "check")
 SHOWN_TO_PEOPLE = 50
 State = Annotated[str | None, typer.Option("--state", metavar="S", help=f"Only: {', '.join(STATES)}.")]
-Kind = Annotated[
-    str | None, typer.Option("--kind", metavar="K", help="Only: scan, build, trace, prove, check.")
-]
+Kind = Annotated[str | None, typer.Option("--kind", metavar="K", help=f"Only: {', '.join(KINDS)}.")]
 Limit = Annotated[
     int | None,
     typer.Option(
@@ -114,6 +115,8 @@ def _list(
 
     if state is not None and state not in STATES:
         raise typer.BadParameter(f'"{state}" is none of {", ".join(STATES)}', param_hint="--state")
+    if kind is not None and kind not in KINDS:
+        raise typer.BadParameter(f'"{kind}" is none of {", ".join(KINDS)}', param_hint="--kind")
     place = locate(config, as_of)
     most = (0 if as_json else SHOWN_TO_PEOPLE) if limit is None else limit
     live = ask(place)
@@ -174,10 +177,10 @@ def show(
             ("memory", size(row.peak_rss_bytes)),
             ("progress", live.progress_text(row.job)),
             ("reason", clean(row.reason)),
-            ("message", clean(row.message)),
+            ("message", clean_block(row.message.rstrip())),
             ("remedy", clean(row.remedy)),
-            ("next try", "never with the same inputs" if row.deterministic else ago(row.retry_at, never="")),
-            ("summary", ", ".join(f"{key} {value}" for key, value in row.summary.items())),
+            ("next try", _next_try(row)),
+            ("summary", "\n".join(_summary(row.summary))),
             ("folder", str(_folder(place, row))),
         )
     )
@@ -230,6 +233,7 @@ def described(row: JobRow, live: Live, place: Place) -> dict[str, Any]:
     return {
         **row_json(row),
         "alive": row.state == "running" and place.running and place.moment is None,
+        "folder": str(_folder(place, row)),
         "progress": live.progress(row.job),
     }
 
@@ -245,7 +249,32 @@ def _what(row: JobRow, live: Live) -> str:
     if row.state == "running":
         progress = live.progress_text(row.job)
         return f"{text} ({progress})" if progress else text
-    return f"{text}: {row.reason}: {row.message}" if row.state == "failed" else text
+    if row.state == "failed":
+        return f"{text}: {row.reason}: {headline(row.message)}"
+    missing = row.summary.get("modules_failed")
+    return f"{text}: without {', '.join(map(str, missing))}, which failed" if missing else text
+
+
+def _next_try(row: JobRow) -> str:
+    if row.state != "failed":
+        return ""
+    if row.retry_at is not None:
+        return ago(row.retry_at)
+    why = "the same inputs would fail again" if row.deterministic else "it was tried often enough"
+    return f"not by itself ({why}); {try_again(row.job)}"
+
+
+def try_again(job: str) -> str:
+    """Say how a person has a job tried that no plan will try again."""
+    return f"`unsorry jobs retry {job}` tries it again"
+
+
+def _summary(summary: dict[str, Any]) -> Iterator[str]:
+    """One line for each thing that the job says of itself and that is not empty."""
+    for key, value in summary.items():
+        text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        if text:
+            yield f"{key} {clean(text)}"
 
 
 def _folder(place: Place, row: JobRow) -> Path:

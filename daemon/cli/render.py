@@ -71,6 +71,11 @@ def clean_block(text: str) -> str:
     return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)
 
 
+def headline(text: str) -> str:
+    """Return the first line of a message, which says what is wrong; what follows it are compilers' words."""
+    return clean(text.split("\n", 1)[0])
+
+
 def table(
     headers: Sequence[str], rows: Iterable[Sequence[str]], *, shrink: int | None = None, indent: int = 2
 ) -> None:
@@ -91,11 +96,14 @@ def table(
 
 
 def fields(pairs: Iterable[tuple[str, str]], *, indent: int = 2) -> None:
-    """Write `name  value` lines with the values aligned; empty values are left out."""
+    """Write `name  value` lines with the values aligned; empty values are left out, lines of a value stay lines."""
     shown = [(name, value) for name, value in pairs if value]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
-        say(f"{' ' * indent}{styled(name.ljust(width), 'dim')}  {value}")
+        first, *rest = value.split("\n")
+        say(f"{' ' * indent}{styled(name.ljust(width), 'dim')}  {first}")
+        for line in rest:
+            say(f"{' ' * (indent + width + 2)}{line}")
 
 
 def parse_time(text: str) -> datetime:

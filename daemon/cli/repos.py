@@ -66,10 +66,10 @@ def described(database: sqlite3.Connection, *, gaps: bool = False) -> list[dict[
 
 def _traces(database: sqlite3.Connection, *, gaps: bool) -> dict[str, list[dict[str, Any]]]:
     """How complete the newest trace of each branch is, by repository; with `gaps` each thing that it lacks."""
-    from store import trace_queries
+    from store import line_queries, trace_queries
 
     found: dict[str, list[dict[str, Any]]] = {}
-    for row in trace_queries.newest_measures(database):
+    for row in line_queries.newest_measures(database):
         item = {
             "branch": row.line.removeprefix("branch:"),
             **row_json(row, "trace", "sha", *_MEASURED, "n_dependencies", "simulated", "measured_at"),
@@ -101,7 +101,10 @@ def show(found: list[dict[str, Any]], *, polls: bool = True) -> None:
         if item["state"] not in HEALTHY_STATES:
             say(f"  {clean(because(item))}; {clean(item['remedy'])}")
     for item in found:
+        gone = {head["branch"] for head in item["heads"] if head["state"] != "live"}
         for trace in item["traces"]:
+            if trace["branch"] in gone:
+                continue  # --json has it
             say(clean(_completeness(item["repository"], trace)))
             for gap in trace.get("gaps", ()):
                 where = f"{gap['path']} {gap['declaration']}".strip()

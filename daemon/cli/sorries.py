@@ -214,9 +214,9 @@ def show(
 
 def goals_said(database: sqlite3.Connection, sorry: str | None = None) -> Goals:
     """Return what Lean last said is to be proved, by repository, branch and sorry."""
-    from store import trace_queries
+    from store import line_queries
 
-    rows = trace_queries.sorry_goals(database, sorry=sorry)
+    rows = line_queries.sorry_goals(database, sorry=sorry)
     return {(row.repository, row.branch, row.sorry): row for row in rows}
 
 

@@ -8,7 +8,9 @@ import typer
 
 from daemon.cli import repos
 from daemon.cli.context import AsOf, Config, Json, locate
-from daemon.cli.render import ago, by_state, clean, counted, emit_json, fields, say, styled, table
+from daemon.cli.render import ago, by_state, clean, counted, emit_json, fields, headline, say, styled, table
+
+_ERRORS_SHOWN = 3
 
 
 def register(app: typer.Typer) -> None:
@@ -31,7 +33,7 @@ def show(report: dict[str, Any]) -> None:
     say(f"{styled('●', colour)} {styled(report['summary'], 'bold')}")
     for problem in report["problems"]:
         mark = styled("error", "red") if problem["severity"] == "error" else styled("warning", "yellow")
-        say(f"  {mark}: {clean(problem['message'])}")
+        _message(mark, problem)
         for line in problem.get("errors", ()):
             say(f"      {clean(line)}")
         say(f"    -> {clean(problem['remedy'])}")
@@ -84,6 +86,17 @@ def show(report: dict[str, Any]) -> None:
             ],
             shrink=3,
         )
+
+
+def _message(mark: str, problem: dict[str, Any]) -> None:
+    """Write what is wrong, and the first of the errors that a compiler named below it."""
+    first, *rest = problem["message"].rstrip().split("\n")
+    say(f"  {mark}: {headline(first)}")
+    errors = [line for line in rest if line.startswith("  ")]
+    for line in errors[:_ERRORS_SHOWN]:
+        say(f"      {clean(line)}")
+    if len(rest) > min(len(errors), _ERRORS_SHOWN) and problem["code"] == "job_failed":
+        say(f"      all that was said: unsorry jobs show {problem['subject']}")
 
 
 def _daemon(daemon: dict[str, Any], *, earlier: bool) -> str:

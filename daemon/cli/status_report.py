@@ -7,7 +7,6 @@ library and `store.queries` only: this is the answer that must come within 200 m
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Container
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -15,8 +14,18 @@ from typing import TYPE_CHECKING, Any
 from daemon.cli.context import Place, view
 from daemon.cli.events import summary
 from daemon.cli.live import Live, ask
+from daemon.cli.problems import (
+    Problem,
+    cache_problems,
+    job_problems,
+    lacking_problem,
+    lean_problems,
+    left_branches,
+    problem,
+    repository_problems,
+    still_failed,
+)
 from daemon.cli.render import counted, parse_time, row_json
-from daemon.cli.repos import HEALTHY_STATES, because
 from daemon.cli.repos import described as described_repositories
 from daemon.disk import refusal
 from store import queries
@@ -26,14 +35,10 @@ from store.reader import LogReader
 if TYPE_CHECKING:
     import sqlite3
 
-    from store.rows import JobRow
 
 LAST_EVENTS = 5
 JOBS_LOOKED_AT = 500
-FAILED_JOBS_NAMED = 5
 VIEW_MAY_LAG_S = 10.0
-
-Problem = dict[str, Any]
 
 
 def collect(place: Place) -> dict[str, Any]:
@@ -98,71 +103,60 @@ def _collect_now(report: dict[str, Any], problems: list[Problem], *, place: Plac
         except LogError as error:
             # Half an answer with the reason is worth more to who is on call than none.
             has_view = False
-            problems.append(_problem("view_unreadable", str(error), again))
+            problems.append(problem("view_unreadable", str(error), again))
     elif place.paths.events_db.exists():
-        problems.append(_problem("view_missing", f"{place.paths.database_db}: missing", again))
+        problems.append(problem("view_missing", f"{place.paths.database_db}: missing", again))
     if place.paths.events_db.exists():
         try:
             with translated(place.paths.events_db), LogReader.open(place.paths.events_db) as log:
                 _from_log(report, problems, log, place=place, has_view=has_view)
         except LogError as error:
-            problems.append(_problem("log_unreadable", str(error), "unsorry db check"))
+            problems.append(problem("log_unreadable", str(error), "unsorry db check"))
     elif has_view:
         message = f"{place.paths.events_db}: missing, while the database made of it is there"
         remedy = (
             "move events.db-wal and events.db-shm aside, put events.db.rescued-* (if the daemon saved it) or the last "
             "backup there, run `unsorry db rebuild`"
         )
-        problems.append(_problem("log_missing", message, remedy))
+        problems.append(problem("log_missing", message, remedy))
     _of_the_daemon(report, problems, place=place, live=live)
-
-
-def _problem(
-    code: str, message: str, remedy: str, *, severity: str = "error", subject: str | None = None, **more: Any
-) -> Problem:
-    return {
-        "code": code,
-        "severity": severity,
-        "subject": subject,
-        "message": message,
-        "remedy": remedy,
-        **more,
-    }
 
 
 def _of_the_daemon(report: dict[str, Any], problems: list[Problem], *, place: Place, live: Live) -> None:
     daemon = report["daemon"]
     if place.held is not None:
         message = f"{place.held.purpose} (process {place.held.pid}) keeps the daemon away"
-        problems.append(_problem("kept_away", message, "wait for its end"))
+        problems.append(problem("kept_away", message, "wait for its end"))
     elif not place.running:
         began, ended = daemon["started_at"], daemon["stopped_at"]
         died = began is not None and (ended is None or ended < began)
         message = "the daemon is not running"
         if died:
             message += " and recorded no end: it was killed, or could not write any more (its log says which)"
-        problems.append(_problem("daemon_not_running", message, f"unsorry run --config {place.config}"))
+        problems.append(problem("daemon_not_running", message, f"unsorry run --config {place.config}"))
     elif live.error is not None and not live.permitted:
         remedy = "ask as the daemon's user for what only it knows: progress, queue, its own problems"
-        problems.append(_problem("daemon_not_asked", live.error, remedy, severity="warning"))
+        problems.append(problem("daemon_not_asked", live.error, remedy, severity="warning"))
     elif live.error is not None:
-        problems.append(_problem("daemon_silent", live.error, "look at the daemon's log"))
+        problems.append(problem("daemon_silent", live.error, "look at the daemon's log"))
     else:
         report["jobs"]["queued"] = live.status.get("queued", [])
         for name in ("version", "started_at"):
             daemon[name] = daemon[name] or live.status.get(name)
         problems += [
-            _problem("daemon_problem", str(text), "look at the daemon's log")
+            problem("daemon_problem", str(text), "look at the daemon's log")
             for text in live.status.get("problems", [])
             # Those of the configuration stand in the view as well, and are reported from there.
             if not str(text).startswith("config: ")
         ]
+        problems += [lacking_problem(item) for item in live.status.get("lacking", [])]
+        problems += cache_problems(live.status.get("cache", {}))
     refused = refusal(place.paths.state)
     if refused is not None:
-        problems.append(_problem(refused.code, refused.message, refused.remedy))
+        problems.append(problem(refused.code, refused.message, refused.remedy))
     syntax = _syntax_error(place)
     if syntax is not None and not report["config"]["errors"]:
-        problems.append(_problem("config_broken", syntax, "unsorry config check", subject=str(place.config)))
+        problems.append(problem("config_broken", syntax, "unsorry config check", subject=str(place.config)))
 
 
 def _syntax_error(place: Place) -> str | None:
@@ -187,14 +181,16 @@ def _from_view(
     if checkpoint is not None and checkpoint.stopped_reason:
         reason = f"the view stopped before the end of the log: {checkpoint.stopped_reason}"
         problems.append(
-            _problem("view_stopped", reason, "unsorry db rebuild, with the version that it asks for")
+            problem("view_stopped", reason, "unsorry db rebuild, with the version that it asks for")
         )
     service = queries.service(database)
     if service is not None:
         report["daemon"].update(
             version=service.version, started_at=service.started_at, stopped_at=service.stopped_at
         )
-        report["lean"], report["lean_detail"] = service.lean, service.lean_detail
+        # A toolchain may have been installed or removed since the start; the living daemon looks again.
+        report["lean"] = live.status.get("lean", service.lean)
+        report["lean_detail"] = live.status.get("lean_detail", service.lean_detail)
         report["config"].update(
             loaded_at=service.config_loaded_at,
             rejected_at=service.config_rejected_at,
@@ -202,7 +198,7 @@ def _from_view(
         )
         if service.config_errors:
             problems.append(
-                _problem(
+                problem(
                     "config_rejected",
                     f"{place.config.name} changed and was rejected; the earlier settings stay in force",
                     "mend these lines; the file is read again by itself",
@@ -210,11 +206,11 @@ def _from_view(
                     errors=list(service.config_errors),
                 )
             )
-        problems += _lean_problems(service.lean, service.lean_detail)
+        problems += lean_problems(report["lean"], report["lean_detail"])
     report["repositories"] = described_repositories(database)
-    problems += _repository_problems(report["repositories"])
+    problems += repository_problems(report["repositories"])
     jobs = queries.jobs(database, limit=JOBS_LOOKED_AT)
-    failed = still_failed(jobs, left=_left_branches(report["repositories"]))
+    failed = still_failed(jobs, left=left_branches(report["repositories"]))
     report["jobs"]["failed"] = [row_json(row) for row in failed]
     report["jobs"]["running"] = [
         {**row_json(row), "progress": live.progress(row.job)}
@@ -226,87 +222,7 @@ def _from_view(
         "scan": queries.commits_to_scan(database),
         "check": len(queries.proofs_to_check(database)),
     }
-    problems += _job_problems(failed)
-
-
-def _lean_problems(lean: str, detail: str) -> list[Problem]:
-    if lean == "simulator":
-        return [
-            _problem(
-                "simulator",
-                "the simulator stands in for Lean: nothing here was checked by Lean",
-                'install Pantograph and write [lean] backend = "auto"',
-                severity="warning",
-            )
-        ]
-    if lean == "none":
-        return [
-            _problem(
-                "no_lean",
-                f"no Lean: sorrys are found, none is filled ({detail or 'no reason was given'})",
-                "unsorry doctor",
-                severity="warning",
-            )
-        ]
-    return []
-
-
-def _repository_problems(repositories: list[dict[str, Any]]) -> list[Problem]:
-    return [
-        _problem(
-            f"repository_{item['state']}",
-            because(item),
-            item["remedy"] or "unsorry poll " + item["repository"],
-            subject=item["repository"],
-        )
-        for item in repositories
-        if item["watched"] and item["enabled"] and item["state"] not in HEALTHY_STATES
-    ]
-
-
-def _left_branches(repositories: list[dict[str, Any]]) -> set[tuple[str | None, str | None]]:
-    return {
-        (item["repository"], head["branch"])
-        for item in repositories
-        for head in item["heads"]
-        if head["state"] != "live" or not (item["watched"] and item["enabled"])
-    }
-
-
-def still_failed(jobs: list[JobRow], *, left: Container[tuple[str | None, str | None]] = ()) -> list[JobRow]:
-    """The failed jobs after which none of their kind succeeded on the branch: the rest is history.
-
-    So is what failed on a branch that is deleted or not watched any more: nobody will try it again.
-    """
-    healed: set[tuple[str, str | None, str | None]] = set()
-    found = []
-    for job in sorted(jobs, key=lambda row: row.started_at, reverse=True):
-        what = (job.kind, job.repository, job.branch)
-        if job.state == "succeeded":
-            healed.add(what)
-        elif job.state == "failed" and what not in healed and (job.repository, job.branch) not in left:
-            found.append(job)
-    return found
-
-
-def _job_problems(failed: list[JobRow]) -> list[Problem]:
-    problems = [
-        _problem(
-            "job_failed",
-            f"{job.describes}: {job.reason}: {job.message}",
-            job.remedy or f"unsorry jobs logs {job.job}",
-            # One that will be tried again may pass by itself.
-            severity="error" if job.retry_at is None else "warning",
-            subject=job.job,
-        )
-        for job in failed[:FAILED_JOBS_NAMED]
-    ]
-    if len(failed) > FAILED_JOBS_NAMED:
-        rest = len(failed) - FAILED_JOBS_NAMED
-        problems.append(
-            _problem("job_failed", f"{counted(rest, 'more job')} failed", "unsorry jobs --state failed")
-        )
-    return problems
+    problems += job_problems(failed)
 
 
 def _from_log(
@@ -329,7 +245,7 @@ def _from_log(
         report["sandbox"] = lean.get("sandbox")
         if report["sandbox"] == "none" and report["lean"] == "pantograph":
             problems.append(
-                _problem(
+                problem(
                     "no_sandbox",
                     'code of the watched repositories runs unconfined ([lean] sandbox = "none")',
                     'write sandbox = "bubblewrap"',
@@ -340,7 +256,7 @@ def _from_log(
     if has_view and seen > position:
         text = f"the database stands at event {seen}, and the log ends at event {position}: its end was lost"
         problems.append(
-            _problem("log_behind", text, "unsorry db check; restore the last backup if it is newer")
+            problem("log_behind", text, "unsorry db check; restore the last backup if it is newer")
         )
     if has_view and seen < position and not any(item["code"] == "view_stopped" for item in problems):
         problems.extend(_lag(log, seen=seen, position=position, place=place))
@@ -352,12 +268,12 @@ def _lag(log: LogReader, *, seen: int, position: int, place: Place) -> list[Prob
     behind = counted(position - seen, "event")
     if not place.running:
         text = f"the view is {behind} behind the log; the daemon catches up when it starts"
-        return [_problem("view_behind", text, "unsorry run", severity="warning")]
+        return [problem("view_behind", text, "unsorry run", severity="warning")]
     age_s = (datetime.now(UTC) - parse_time(event.recorded_at)).total_seconds()
     if age_s < VIEW_MAY_LAG_S:
         return []
     text = f"the view stands before event {event.seq} ({event.type}), {behind} behind the log"
-    return [_problem("view_behind", text, "look at the daemon's log; stop it and run `unsorry db rebuild`")]
+    return [problem("view_behind", text, "look at the daemon's log; stop it and run `unsorry db rebuild`")]
 
 
 def _summary(report: dict[str, Any]) -> str:
@@ -375,4 +291,7 @@ def _summary(report: dict[str, Any]) -> str:
     errors = sum(item["severity"] == "error" for item in report["problems"])
     if errors:
         return f"unsorry is running with {counted(errors, 'problem')}: {numbers}."
+    warnings = len(report["problems"])
+    if warnings:
+        return f"unsorry is running, with {counted(warnings, 'warning')}: {numbers}."
     return f"unsorry is running well: {numbers}."

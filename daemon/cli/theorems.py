@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 SHOWN_TO_PEOPLE = 100
 STATES = ("present", "deleted")
 State = Annotated[str | None, typer.Option("--state", metavar="S", help=f"Only: {', '.join(STATES)}.")]
-Name = Annotated[str | None, typer.Option("--name", metavar="N", help="Only this full name.")]
+Name = Annotated[
+    str | None,
+    typer.Option("--name", metavar="N", help="Only this full name, or names that fit a pattern (*, ?, [)."),
+]
 EveryKind = Annotated[
     bool, typer.Option("--all-kinds", help="Also definitions, instances, structures, axioms, …")
 ]

@@ -253,11 +253,16 @@ def _show(
                     problem or (f"ok, used by {counted(len(users), 'job')}" if users else "ok"),
                     item.says,
                     item.revision[:12],
-                    ago(item.built_at or None),
+                    ago(item.built_at) if item.built_at else "unknown",
                     size(item.size_bytes),
                 )
             )
         table(("VERSION", "STATE", "PANTOGRAPH", "REVISION", "BUILT", "SIZE"), rows)
+        for item, problem in found:
+            if problem:
+                say(
+                    f"{item.version} is not used: run `unsorry toolchain install {item.version}` to make it anew"
+                )
     else:
         say(f"no builds in {cache.folder}")
     if needed is None:

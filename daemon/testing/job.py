@@ -11,11 +11,18 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from store.events import CommitScanned, FileScanned
 from store.scanned import ScannedFile
+
+
+_FAILURES = {
+    "fail": JobError("broken_input", "the input is broken", remedy="mend it", deterministic=True),
+    "fail_for_now": JobError("no_luck", "no luck this time", remedy="wait"),
+}
 
 
 def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
@@ -26,10 +33,8 @@ def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
     if behave in ("succeed", "crash_after_events", "hang_after_events", "forge"):
         reporter.events(_batch(spec, reporter, repository="local/x/other" if behave == "forge" else None))
     match behave:
-        case "fail":
-            raise JobError("broken_input", "the input is broken", remedy="mend it", deterministic=True)
-        case "fail_for_now":
-            raise JobError("no_luck", "no luck this time", remedy="wait")
+        case "fail" | "fail_for_now":
+            raise _FAILURES[behave]
         case "defect":
             raise RuntimeError("boom")
         case "crash_while_staging" | "hang_while_staging":
@@ -65,10 +70,23 @@ def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
             _leave_children()
             time.sleep(600)
         case "environment":
-            return {"environment": dict(os.environ), "cwd": os.getcwd(), "stdin": sys.stdin.read()}  # noqa: PTH109
+            about = {"environment": dict(os.environ), "cwd": os.getcwd(), "stdin": sys.stdin.read()}  # noqa: PTH109
+            return {**about, "files": _files(spec.parameters.get("worktree"))}
+        case "worktree":
+            root = Path(spec.parameters["worktree"])
+            return {
+                "files": sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+            }
         case "memory":
             return {"size": len(bytearray(2**33))}
     return {"behaved": behave}
+
+
+def _files(worktree: str | None) -> list[str]:
+    if worktree is None:
+        return []
+    root = Path(worktree)
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
 
 
 def _stage_half(reporter: Reporter, *, hang: bool) -> None:

@@ -4,14 +4,18 @@ import Lean
 What the gate asks of one build of a module: the exact statement of a constant, what that statement means, and what
 the constant rests on. Asked once of the build with the sorry and once of the build with the proof.
 
-Run in the project as `lake env lean --run Questions.lean ANSWER NONCE MODULE CONSTANT`. The module is imported as
-data: none of its initializers, notations, macros or printers takes part, so nothing in it can change an answer.
+Run as `lean --run Questions.lean ANSWER NONCE MODULE CONSTANT`, with the project's modules on LEAN_PATH. The module is
+read as data: none of its initializers, notations, macros or printers takes part, so nothing in it can change an answer.
 Expressions are written node by node as the kernel has them, up to the names of bound variables: two statements are
 the same if and only if the lines are the same. The answer goes to the file ANSWER, between two lines with NONCE.
 
-Lines: `axiom N`, `sorried N` (uses `sorryAx` itself), `unsafe N`: what the constant rests on, as far down as it goes.
-`statement`, `premise` (what the statement rests on in this module, with its value) and `declared` (every other
-constant of the module) begin a section: ` kind name`, then tabbed lines, one a node, numbered from 0.
+Lines: `lean V` is the version of Lean that answers. `axiom N`, `sorried N` (uses `sorryAx` itself), `native N` (has the
+kernel believe compiled code), `unsafe N`: what the constant rests on, as far down as it goes. `statement`, `premise`
+(what the statement rests on in this module, with its value) and `declared` (every other constant of the module) begin
+a section: ` kind name`, then tabbed lines, one a node, numbered from 0.
+
+Written for Lean 4.9 and later, with what all of these have: no `HashMap` (it changed its namespace), no checked name of
+a constant that some of them lack.
 -/
 
 open Lean
@@ -148,7 +152,7 @@ def written (c : ConstantInfo) (withValue : Bool) : Array String :=
       | none => pure "-"
     let _ ← node ("= " ++ toString levels ++ " " ++ toString type ++ " " ++ value)
     return ()
-  (all.run {}).2.lines
+  (Id.run (StateT.run all {})).2.lines
 
 /-- The constants that one mentions: in its type and in any value or proof it has. -/
 def citedByAll (c : ConstantInfo) : Array Name :=
@@ -169,8 +173,50 @@ def citedByMeaning (c : ConstantInfo) : Array Name :=
   | .inductInfo v => inType ++ v.ctors.toArray
   | _ => inType
 
+/-- A module and all that it imports: what a name means there, and what the module itself declares. -/
+structure World where
+  find : Name → Option ConstantInfo
+  inside : Name → Bool
+  own : Array ConstantInfo
+
+/-- Read the built files one by one. To Lean before 4.18, importing a module means running its initializers. -/
+def readFiles (home : Name) : IO World := do
+  let mut constants : PersistentHashMap Name ConstantInfo := {}
+  let mut own : Array ConstantInfo := #[]
+  let mut seen : NameSet := {}
+  let mut todo : Array Name := #[home]
+  while todo.size > 0 do
+    let n := todo[todo.size - 1]!
+    todo := todo.pop
+    if !seen.contains n then
+      seen := seen.insert n
+      let (data, _) ← readModuleData (← findOLean n)
+      for c in data.constants do
+        constants := constants.insert c.name c
+      if n == home then
+        own := data.constants
+      for i in data.imports do
+        todo := todo.push i.module
+  let all := constants
+  let names : NameSet := own.foldl (fun s c => s.insert c.name) {}
+  return { find := fun n => all.find? n, inside := fun n => names.contains n, own := own }
+
+/-- Import the module without its extensions' states, which runs nothing of it. A module may lie in several files. -/
+def importWhole (home : Name) : IO World := do
+  let env ← importModules #[{ module := home }] {}
+  match env.getModuleIdx? home with
+  | none => throw (IO.userError ("not imported: " ++ toString home))
+  | some here =>
+    let inside := fun (n : Name) =>
+      match env.getModuleIdxFor? n with
+      | some i => i.toNat == here.toNat
+      | none => false
+    let own := env.constants.fold
+      (fun (all : Array ConstantInfo) n c => if inside n then all.push c else all) #[]
+    return { find := fun n => env.find? n, inside := inside, own := own }
+
 /-- Every constant that these lead to, themselves included, through those that `into` takes. -/
-def reached (env : Environment) (roots : Array Name) (into : Name → Bool) (cited : ConstantInfo → Array Name) :
+def reached (world : World) (roots : Array Name) (into : Name → Bool) (cited : ConstantInfo → Array Name) :
     IO (Array ConstantInfo) := do
   let mut seen : NameSet := {}
   let mut found : Array ConstantInfo := #[]
@@ -180,16 +226,20 @@ def reached (env : Environment) (roots : Array Name) (into : Name → Bool) (cit
     todo := todo.pop
     if !seen.contains n && into n then
       seen := seen.insert n
-      match env.find? n with
+      match world.find n with
       | some c =>
         found := found.push c
         todo := todo ++ cited c
       | none => throw (IO.userError ("not in the environment: " ++ toString n))
   return found
 
+/-- The kernel evaluates what these are applied to by compiled code; some versions name no axiom for it. -/
+def reducesNatively (n : Name) : Bool :=
+  n == `Lean.reduceBool || n == `Lean.reduceNat
+
 /-- Where the answer's lines go. A name with a line end in it would forge lines, so it ends the run. -/
 def say (out : IO.FS.Handle) (text : String) : IO Unit := do
-  if text.any (fun c => c == '\n' || c == '\r') then
+  if text.any (fun (c : Char) => c == '\n' || c == '\r') then
     throw (IO.userError "a name with a line end in it")
   out.putStr (text ++ "\n")
 
@@ -199,32 +249,48 @@ def section_ (out : IO.FS.Handle) (head : String) (c : ConstantInfo) (withValue 
     say out ("\t" ++ text)
 
 def answer (out : IO.FS.Handle) (nonce : String) (home : Name) (target : Name) : IO Unit := do
-  let env ← importModules #[{ module := home }] {}
-  let here := env.getModuleIdx? home
-  if here.isNone then
-    throw (IO.userError ("not imported: " ++ toString home))
-  let inside := fun (n : Name) => env.getModuleIdxFor? n == here
-  match env.find? target with
+  let world ← if Lean.version.major == 4 && Lean.version.minor < 20 then readFiles home else importWhole home
+  match world.find target with
   | none => throw (IO.userError ("no such constant: " ++ toString target))
   | some c =>
-    if !inside target then
+    if !world.inside target then
       throw (IO.userError ("of another module: " ++ toString target))
-    say out ("unsorry-questions 1 " ++ nonce)
-    for d in (← reached env #[target] (fun _ => true) citedByAll) do
+    say out ("unsorry-questions 2 " ++ nonce)
+    say out ("lean " ++ Lean.versionString)
+    for d in (← reached world #[target] (fun _ => true) citedByAll) do
       match d with
       | .axiomInfo _ => say out ("axiom " ++ toString d.name)
       | _ => pure ()
       if (citedByAll d).contains ``sorryAx then
         say out ("sorried " ++ toString d.name)
+      if (citedByAll d).any reducesNatively then
+        say out ("native " ++ toString d.name)
       if d.isUnsafe then
         say out ("unsafe " ++ toString d.name)
     section_ out "statement" c false
-    for d in (← reached env c.type.getUsedConstants inside citedByMeaning) do
+    for d in (← reached world c.type.getUsedConstants world.inside citedByMeaning) do
       section_ out "premise" d true
-    for (n, d) in env.constants.fold (fun (all : Array (Name × ConstantInfo)) n d => all.push (n, d)) #[] do
-      if inside n && n != target && !n.isInternal then
+    for d in world.own do
+      if d.name != target && !d.name.isInternal then
         section_ out "declared" d false
     say out ("end " ++ nonce)
+
+/-- The name that is written so, `«»` and all; `String.toName` takes these for letters of the name. -/
+def nameOf (text : String) : Name := Id.run do
+  let mut name := Name.anonymous
+  let mut part := ""
+  let mut quoted := false
+  for c in text.toList do
+    if c == '«' then
+      quoted := true
+    else if c == '»' then
+      quoted := false
+    else if c == '.' && !quoted then
+      name := Name.str name part
+      part := ""
+    else
+      part := part.push c
+  return Name.str name part
 
 end Questions
 
@@ -233,7 +299,7 @@ def main (args : List String) : IO UInt32 := do
   | [path, nonce, home, target] =>
     initSearchPath (← findSysroot)
     let out ← IO.FS.Handle.mk path IO.FS.Mode.write
-    Questions.answer out nonce home.toName target.toName
+    Questions.answer out nonce (Questions.nameOf home) (Questions.nameOf target)
     out.flush
     return 0
   | _ =>

@@ -14,14 +14,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-FORMAT = 1
+FORMAT = 2
 _ELIDED = "⋯"
 _KEPT_OUTPUT = 2000
 _PRINTED = re.compile(r"'(?P<name>.+)' depends on axioms: \[(?P<axioms>[^\[\]]+)\]")
 _PRINTED_NONE = re.compile(r"'(?P<name>.+)' does not depend on any axioms")
 _KINDS = "axiom|definition|theorem|opaque|quotient|inductive|constructor|recursor"
 _SECTION = re.compile(rf"(?P<head>statement|premise|declared) (?P<kind>{_KINDS}) (?P<name>\S.*)")
-_FACT = re.compile(r"(?P<fact>axiom|sorried|unsafe) (?P<name>\S.*)")
+_VERSION = re.compile(r"lean (?P<version>\S.*)")
+_FACT = re.compile(r"(?P<fact>axiom|sorried|native|unsafe) (?P<name>\S.*)")
 _NODE = re.compile(r"\t(?:[A-Za-z0-9]+|=)(?: .*)?")
 # Both texts that Lean's versions have, and what lake writes before them.
 _SORRY_WARNING = re.compile(
@@ -41,12 +42,15 @@ class Section:
 class Answer:
     """What `Questions.lean` says of one build: see there for what each part is.
 
-    `axioms`, `sorried` and `unsafe` are names of constants that the asked one rests on, as far down as it goes.
-    `premises` are what its statement rests on in its module, `declared` the module's other constants.
+    `lean` is the version of Lean that answered, as it says it. `axioms`, `sorried`, `native` and `unsafe` are names of
+    constants that the asked one rests on, as far down as it goes. `premises` are what its statement rests on in its
+    module, `declared` the module's other constants.
     """
 
+    lean: str
     axioms: tuple[str, ...]
     sorried: tuple[str, ...]
+    native: tuple[str, ...]
     unsafe: tuple[str, ...]
     statement: Section
     premises: Mapping[str, Section]
@@ -63,13 +67,16 @@ class Answer:
 def read_answer(text: str, *, nonce: str, constant: str) -> Answer | str:
     """Read the file that `Questions.lean` wrote about `constant`; a text says why it is no answer."""
     lines = text.split("\n")
-    if lines[-1] != "" or len(lines) < 4:
+    if lines[-1] != "" or len(lines) < 5:
         return f"the answer has no end: {end_of(text)}"
     if lines[0] != f"unsorry-questions {FORMAT} {nonce}" or lines[-2] != f"end {nonce}":
         return f"the answer does not carry the question's mark: {end_of(text)}"
-    facts: dict[str, list[str]] = {"axiom": [], "sorried": [], "unsafe": []}
+    version = _VERSION.fullmatch(lines[1])
+    if version is None:
+        return f"the answer does not say which Lean it is by: {end_of(lines[1])}"
+    facts: dict[str, list[str]] = {"axiom": [], "sorried": [], "native": [], "unsafe": []}
     sections: dict[str, dict[str, Section]] = {"statement": {}, "premise": {}, "declared": {}}
-    at = 1
+    at = 2
     while at < len(lines) - 2 and (found := _FACT.fullmatch(lines[at])):
         facts[found["fact"]].append(found["name"])
         at += 1
@@ -91,8 +98,10 @@ def read_answer(text: str, *, nonce: str, constant: str) -> Answer | str:
     if list(sections["statement"]) != [constant]:
         return f"the answer is about {', '.join(sections['statement']) or 'nothing'}, not about {constant}"
     return Answer(
+        lean=version["version"],
         axioms=tuple(facts["axiom"]),
         sorried=tuple(facts["sorried"]),
+        native=tuple(facts["native"]),
         unsafe=tuple(facts["unsafe"]),
         statement=sections["statement"][constant],
         premises=sections["premise"],

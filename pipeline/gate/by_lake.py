@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,10 +25,12 @@ from pipeline.gate.lake import (
     find_checker,
     leads_outside,
     module_of,
+    not_built_here,
     patched_in_place,
     replay,
     type_of,
 )
+from pipeline.gate.standing import other_lean, shadowed_library
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import LakeRunner, Outcome
 from pipeline.lean.sandbox.command import SandboxError
@@ -57,8 +59,10 @@ def findings(
     declaration: str,
     made: frozenset[str],
     declared: frozenset[str],
-) -> Iterator[Finding]:
+) -> Generator[Finding, None, None]:
     """Yield what the toolchain says of the patched file, in order; the caller stops at the first that failed.
+
+    While it is not closed the patched bytes may be in the worktree, so the caller closes it.
 
     Args:
         made: the constants of the proof's own command, as Lean names them.
@@ -77,7 +81,7 @@ def findings(
         yield from _unjudged("nobody", reason or str(runner))
         return
     try:
-        yield from _Inquiry(runner, by, path, patched, declaration, declared).findings()
+        yield from _Inquiry(runner, backend.toolchain, by, path, patched, declaration, declared).findings()
     except SandboxError as error:
         yield from _unjudged(by, str(error))
 
@@ -87,6 +91,7 @@ class _Inquiry:
     """One proof and the lake that is asked about it."""
 
     runner: LakeRunner
+    toolchain: str
     by: str
     path: str
     patched: bytes
@@ -100,10 +105,22 @@ class _Inquiry:
             why = f"{built.explain(BUILD_BOUNDS)}: {built.end(400)}"
             yield from _unjudged(self.by, f"the project does not build here even without the proof: {why}")
             return
+        linked = leads_outside(self.runner)
+        if linked is not None:
+            yield from _unjudged(self.by, linked)
+            return
         before = self._stated(module)
+        untold = shadowed_library(self.runner.project) or self._whose(before)
+        if untold is not None:
+            yield from _unjudged(self.by, untold)
+            return
         refused = None
         with patched_in_place(self.runner.project, self.path, self.patched):
             yield self._built(module, build(self.runner, module))
+            elsewhere = leads_outside(self.runner) or not_built_here(self.runner.project, self.path)
+            if elsewhere is not None:
+                yield from _unjudged(self.by, elsewhere)
+                return
             after = self._stated(module)
             printed = axioms_of(self.runner, module=module, declaration=self.declaration)
             yield judge_axioms(after.exact, printed, declaration=self.declaration, by=self.by, module=module)
@@ -129,6 +146,14 @@ class _Inquiry:
             yield Finding(
                 "kernel", "not_checked", checker.name, f"{refused}; and it refuses it without the proof too"
             )
+
+    def _whose(self, stated: _Stated) -> str | None:
+        """Say why the Lean that answers is not the toolchain's: a lake on PATH may be any version's."""
+        if isinstance(stated.exact, Answer):
+            return other_lean(stated.exact.lean, toolchain=self.toolchain)
+        if self.runner.toolchain is None:
+            return f"{self.runner.program} does not say which Lean it has: {stated.exact}"
+        return None
 
     def _built(self, module: str, built: Outcome) -> Finding:
         digest = hashlib.sha256(self.patched).hexdigest()
@@ -213,6 +238,9 @@ def judge_axioms(
         sorried = tuple(name for name in exact.sorried if name != declaration)
         if exact.unsafe:
             why = f"{declaration} rests on what is unsafe: {', '.join(exact.unsafe)}"
+            return Finding("axioms", "failed", by, why, axioms=exact.axioms)
+        if exact.native:
+            why = f"{declaration} rests on compiled code that the kernel believed: {', '.join(exact.native)}"
             return Finding("axioms", "failed", by, why, axioms=exact.axioms)
     else:
         silent.append(exact)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pipeline.lean.source.scanner import scan_source
+from pipeline.lean.source.scanner import parse
 from pipeline.prove.source import tokens_of_text
 from pipeline.prove.splice import Token
 
@@ -61,17 +61,29 @@ class Later:
 
 
 def cites_later(replacement: str, *, file: bytes, declaration_start: int) -> tuple[Later, ...]:
-    """Return what the text names that the file declares only after the proof's own declaration.
+    """Return what the text names that the file declares only after the proof's own declaration, or together with it.
 
     A name that an earlier declaration also has, or that the proof or statement binds, is taken for that. Whether an
     import has it too is not known here.
     """
-    scanned = scan_source(file, path="")
-    earlier = [_parts(one.name) for one in scanned.declarations if one.byte_start < declaration_start]
+    source = parse(file)
+    scanned = source.scanned
+    # In a `mutual` block what comes first may rest on what comes last: none of it is earlier.
+    start = next(
+        (
+            command.byte_start
+            for command in source.commands
+            if command.keyword == "mutual" and command.byte_start <= declaration_start < command.byte_end
+        ),
+        declaration_start,
+    )
+    earlier = [_parts(one.name) for one in scanned.declarations if one.byte_start < start]
     later = [
         one.name
         for one in scanned.declarations
-        if one.byte_start > declaration_start and not one.name.rsplit(".", 1)[-1].startswith("_")
+        if one.byte_start >= start
+        and one.byte_start != declaration_start
+        and not one.name.rsplit(".", 1)[-1].startswith("_")
     ]
     own = next((one for one in scanned.declarations if one.byte_start == declaration_start), None)
     tokens = [token.text for token in tokens_of_text(replacement)[0]]

@@ -16,6 +16,7 @@ from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client.errors import BadRequest, ReplError, ReplRefused, UnsupportedByDialect
 from pipeline.lean.client.messages import Message, Unit
 from pipeline.lean.client.repl import Repl
+from pipeline.lean.source.lexer import lex
 from pipeline.lean.source.scanner import parse
 
 TIMEOUT_S = 600.0
@@ -115,14 +116,29 @@ async def elaborate(backend: LeanBackend, files: Files) -> Compiled:
     """Elaborate both versions of a file.
 
     Raises:
+        HeaderNotLoaded: an import is missing; read with the text, the header would fail without a word.
         ReplError: Lean could not be asked.
     """
+    header_end = parse(files.before).header_end
+    header = files.before[:header_end].decode()
+    # Bytes and lines stay where they are in the file.
+    blank = "".join(c if c in "\r\n" else " " * len(c.encode()) for c in header)
+    # Such a file means something else in an environment that was made without these words.
+    own_kind = lex(header).bare.split()[:1] in (["module"], ["prelude"])
     units = []
     for data in (files.before, files.after):
         # A process of its own: what the first text leaves behind must not help the second.
         async with await Repl.start(backend, imports=files.imports, project=files.project) as repl:
+            await repl.load_header(header, timeout_s=TIMEOUT_S)
+            text = data.decode() if own_kind else blank + data[header_end:].decode()
             units.append(
-                await repl.process(data.decode(), read_header=True, new_constants=True, timeout_s=TIMEOUT_S)
+                await repl.process(
+                    text,
+                    read_header=own_kind,
+                    inherit_env=not own_kind,
+                    new_constants=True,
+                    timeout_s=TIMEOUT_S,
+                )
             )
     return Compiled(units[0], units[1], files.byte_start, len(files.after) - len(files.before))
 

@@ -27,11 +27,16 @@ from pipeline.gate.answers import (
     read_axioms,
     read_type,
 )
-from pipeline.lean.build.lake import Bounds, LakeRunner, Outcome
+from pipeline.lean.build.lake import MOST_PROCESSES, Bounds, LakeRunner, Outcome
 from pipeline.lean.client.launch import lean_path
+from pipeline.lean.sandbox.command import SandboxError
 
-BUILD_BOUNDS = Bounds(timeout_s=1500.0)
-ASK_BOUNDS = Bounds(timeout_s=600.0)
+_DISK_BYTES = 4 * 2**30
+"""By how much what the runner may write can grow; one file is compiled, or asked about."""
+BUILD_BOUNDS = Bounds(timeout_s=1500.0, processes=MOST_PROCESSES, disk_bytes=_DISK_BYTES)
+ASK_BOUNDS = Bounds(timeout_s=600.0, processes=MOST_PROCESSES, disk_bytes=_DISK_BYTES)
+OWN_CHECKER = "leanchecker"
+"""The kernel replay that comes with a toolchain; a project that has built one may have built another."""
 QUESTIONS = Path(__file__).with_name("Questions.lean")
 _WHOLE = ("pp.all true", "pp.deepTerms true", "pp.maxSteps 10000000", "pp.proofs true")
 _MAX_ANSWER_BYTES = 256 * 1024 * 1024
@@ -48,9 +53,19 @@ class Checker:
 
 
 def leads_outside(runner: LakeRunner) -> str | None:
-    """Say why the worktree may not be built in, None where it may: what is built must be the worktree's own."""
+    """Say why the worktree may not be built in, None where it may: what is built must be the worktree's own.
+
+    Asked again after a build: evaluating a lakefile runs code, which may write into `.lake`, links too.
+    """
     project = runner.project.resolve()
-    for folder in (runner.project / ".lake", runner.project / ".lake" / "build"):
+    place = runner.project / ".lake"
+    for folder in (
+        place,
+        place / "build",
+        place / "build" / "lib",
+        place / "build" / "ir",
+        place / "unsorry",
+    ):
         if not folder.resolve().is_relative_to(project):
             return f"{folder} leads out of the worktree, and a build of a candidate must not reach what others use"
     return None
@@ -102,9 +117,11 @@ def _outputs_aside(project: Path, path: str) -> Iterator[None]:
             for output in _outputs(project, path):
                 output.unlink()
             for output, place in kept.items():
-                place.replace(output)
+                # Where the build took them away, or put a link to another place, nothing of ours is to be put back.
+                if _own(project, place) and _own(project, output.parent):
+                    place.replace(output)
     finally:
-        shutil.rmtree(aside)
+        _remove(project, aside)
 
 
 def _outputs(project: Path, path: str) -> list[Path]:
@@ -113,7 +130,7 @@ def _outputs(project: Path, path: str) -> list[Path]:
     found: list[Path] = []
     for place in ("lib/lean", "lib", "ir"):
         folder = project.joinpath(".lake", "build", place, stem.parent)
-        if folder.is_dir():
+        if folder.is_dir() and _own(project, folder):
             names = (one for one in sorted(folder.iterdir()) if one.is_file() and not one.is_symlink())
             found += [
                 one
@@ -121,6 +138,17 @@ def _outputs(project: Path, path: str) -> list[Path]:
                 if one.name.startswith(f"{stem.name}.") and _OUTPUTS.fullmatch(one.name[len(stem.name) :])
             ]
     return found
+
+
+def not_built_here(project: Path, path: str) -> str | None:
+    """Say why the file's module is not what the last build made, where `patched_in_place` had put aside what was there.
+
+    A lakefile can have its build elsewhere; a package's module of the same name would then answer for this one.
+    """
+    made = [one for one in _outputs(project, path) if one.suffix == ".olean" and "lib" in one.parts]
+    if made:
+        return None
+    return f"lake build left no {Path(path).stem}.olean in {project / '.lake' / 'build' / 'lib'}: it builds elsewhere"
 
 
 def ask_exactly(runner: LakeRunner, *, module: str, declaration: str) -> Answer | str:
@@ -145,7 +173,7 @@ def ask_exactly(runner: LakeRunner, *, module: str, declaration: str) -> Answer 
             return f"{QUESTIONS.name}: the answer is no UTF-8: {error}"
         return read_answer(text, nonce=nonce, constant=declaration)
     finally:
-        shutil.rmtree(folder)
+        _remove(runner.project, folder)
 
 
 def axioms_of(runner: LakeRunner, *, module: str, declaration: str) -> tuple[str, ...] | str:
@@ -177,20 +205,20 @@ def _message(runner: LakeRunner, *, module: str, commands: tuple[str, ...]) -> T
         data = one_message(ran.output, file_name=file.name, lines=range(2, len(commands) + 2))
         return f"lean answered: {end_of(ran.output)}" if data is None else TypeText(data)
     finally:
-        shutil.rmtree(folder)
+        _remove(runner.project, folder)
 
 
 def find_checker(runner: LakeRunner) -> Checker | str:
     """Return the kernel replay that is here: the toolchain's own, or the one that the project has built."""
-    own = runner.program.parent / "leanchecker"
+    own = runner.program.parent / OWN_CHECKER
     if own.is_file():
-        return Checker("leanchecker", own)
+        return Checker(OWN_CHECKER, own)
     built = (
         runner.project / ".lake" / "packages" / "lean4checker" / ".lake" / "build" / "bin" / "lean4checker"
     )
     if built.is_file():
         return Checker("lean4checker", built)
-    return f"{own.parent} has no leanchecker, and the project no lean4checker among its packages"
+    return f"{own.parent} has no {OWN_CHECKER}, and the project no lean4checker among its packages"
 
 
 def replay(runner: LakeRunner, checker: Checker, *, module: str) -> Outcome:
@@ -208,7 +236,20 @@ def _lean(runner: LakeRunner, folder: Path, *arguments: str) -> Outcome:
 def _new_folder(project: Path) -> Path:
     folder = project / ".lake" / "unsorry" / secrets.token_hex(16)
     folder.mkdir(parents=True)
+    if not _own(project, folder):
+        folder.rmdir()
+        raise SandboxError(f"{folder.parent} leads out of the worktree; a build has put a link there")
     return folder
+
+
+def _own(project: Path, path: Path) -> bool:
+    """Say whether it is there and is the worktree's: what lies behind a link out of it is somebody else's."""
+    return path.exists() and path.resolve().is_relative_to(project.resolve())
+
+
+def _remove(project: Path, folder: Path) -> None:
+    if _own(project, folder):
+        shutil.rmtree(folder)
 
 
 def _write(file: Path, data: bytes) -> None:

@@ -32,6 +32,7 @@ class PatchHeader:
     declaration: str
     prover: str
     toolchain: str
+    verified: bool
     simulated: bool
     checks: tuple[Check, ...]
     not_checked: tuple[str, ...]
@@ -43,8 +44,10 @@ class PatchHeader:
                 f"{SIMULATED_MARK}: made and judged by the simulator, not by Lean. This is not a proof; "
                 "do not propose it to anybody."
             )
+        elif self.verified:
+            first = f"A proof of {self.declaration}, found by unsorry and verified by Lean"
         else:
-            first = f"A proof of {self.declaration}, found by unsorry"
+            first = f"A candidate for a proof of {self.declaration}, found by unsorry; it is not verified, see below"
         fields = [
             ("Declaration", self.declaration),
             ("Repository", self.repository),

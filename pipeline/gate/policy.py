@@ -24,21 +24,32 @@ FORBIDDEN_NAMES = _words(
     trustCompiler implemented_by extern csimp run_tac run_tacq run_cmd run_elab run_meta by_elab by_elabq
     skipKernelTC addDeclWithoutChecking lcProof lcAny lcUnreachable unsafeCast native
     dbg_trace dbgTrace dbgTraceVal dbgTraceIfShared dbgSleep dbgStackTrace logInfo logWarning logError logAt println
-    trace_state trace_message"""
+    trace_state trace_message
+    IO EIO BaseIO RealWorld UV ptrAddrUnsafe eval_expr run_conv"""
 )
-"""Refused as a name or as a part of a dotted name: a sorry, an axiom or unchecked code by another word, or what prints,
-since a proof's output could pass for the compiler's."""
+"""Refused as a name or as a part of a dotted name: a sorry, an axiom or unchecked code by another word, what prints,
+since a proof's output could pass for the compiler's, or what acts on the world: a tactic's configuration is evaluated
+while Lean elaborates, and `IO.FS.writeFile` applied to the unit there writes a file."""
+
+_ROOTS_OF_CODE = frozenset({"Lean", "Lake", "System"})
+"""Namespaces of Lean's own programs, with what reads and writes compiled modules: no lemma lives there."""
 
 SEARCHES = _words(
     """exact? apply? rw? rw?? hint have? simp? simp_all? dsimp? simpa? aesop? grind? decide? omega? show_term says
     try? plausible slim_check polyrith observe? refine? linarith? positivity? ring? norm_num?
-    library_search squeeze_simp"""
+    library_search squeeze_simp rw_search rw!? apply?! simp?! simp_all?! dsimp?! finish? fun_prop? ext? simp_arith?
+    unfold? conv? congrm? calc? norm_cast? measurability? continuity? tauto? split_ifs? nlinarith? bound? gcongr?
+    apply_rules? termination_by? canonical duper? auto?"""
 )
 """Refused as a word: what looks for a proof, or reports one, is none. Some of them close the goal with a sorry when
 they find nothing (`apply?`, `hint`), and what they find changes with the library: the proof is what they suggest."""
 
-_OPTIONS = frozenset({"debug", "warn", "warningAsError", "compiler", "internal", "bootstrap", "Elab"})
-"""Roots of options that no proof needs: they skip the kernel, hide a warning, or change how Lean itself works."""
+_OPTIONS = _words(
+    """maxHeartbeats maxRecDepth maxSynthPendingDepth synthInstance exponentiation linter pp tactic simprocs backward
+    autoImplicit relaxedAutoImplicit smartUnfolding"""
+)
+"""Roots of the options that a proof may set. Every other one is refused: options skip the kernel (`debug`), hide a
+warning, print, or change how Lean itself works, and each version of Lean and of a library has more of them."""
 
 _WITH_IN = _words("open set_option")
 """Allowed where an `in` makes them part of the proof; without it they are commands."""
@@ -49,7 +60,9 @@ FORBIDDEN_WORDS = (KEYWORDS - _WITH_IN) | _words(
     theorem lemma def abbrev example inductive structure class namespace section end mutual variable universe
     include_str simproc dsimproc simproc_decl builtin_simproc alias seal unseal export local scoped private protected
     public noncomputable register_simp_attr register_option add_decl_doc grind_pattern compile_inductive
-    where termination_by decreasing_by stop proof_wanted add_aesop_rules erase_aesop_rules"""
+    where termination_by decreasing_by stop proof_wanted add_aesop_rules erase_aesop_rules
+    init_quot docs_to_verso whatsnew mk_iff_of_inductive_prop insert_to_additive_translation delta_instance
+    set_library_suggestions open_locale import_private simproc_pattern checkpoint save"""
 )
 """Refused as a word of its own: each opens a command, declares something that outlives the proof, leaves the rest
 of the proof out, or runs code while Lean elaborates."""
@@ -74,6 +87,8 @@ _NUMBER_IN_WORD = re.compile(
     rf"(?<![{ID_REST}])(?>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)[{ID_FIRST}]|[0-9]\.[eE][0-9]+[{ID_FIRST}]"
 )
 _QUOTED_NAME = re.compile(r"«[^«»\n]*»")
+# Lean ends a name at `»`: a word right behind it, or right before `«`, is another token, and a keyword there is one.
+_GLUED_NAME = re.compile(rf"[{ID_REST}λΠΣ]«|»[{ID_REST}λΠΣ«]")
 _NAME = re.compile(rf"[{ID_FIRST}][{ID_REST}]*")
 _CHARACTER = re.compile(r"'(?:[^'\\]|\\[^'\n]{1,10})'|[»\"]'|'[«\"]|«[^»]*'[^»]*»|'\\")
 _STRING_OPENS_AFTER = frozenset(" \n([{⟨,=")
@@ -82,20 +97,26 @@ _STRING_CLOSES_BEFORE = frozenset(" \r\n)]}⟩,;.")
 _UNSEEN = frozenset("\u034f\u2800\u3164\uffa0")
 """Characters that show as nothing though they are no format characters; variation selectors are others."""
 
+# `unsafeIO`, `unsafeBaseIO`, `unsafePerformIO`: Lean's own names for code that nothing checks.
+_UNSAFE = re.compile(r"unsafe[A-Z]")
+
 # Letters of other scripts that look like Latin ones; NFKC does not fold them.
 _LOOKALIKES = str.maketrans(
-    "аеорсухіјѕԁցհӏոԛսνᴠωᴡᴢοιαρτκԝᴏꜱᴀᴅᴍᴛɪʏ",
-    "aeopcyxijsdghlnquvvwwzoiaptkwosadmtiy",
+    "аеорсухіјѕԁցհӏոԛսνᴠωᴡᴢοιαρτκԝᴏꜱᴀᴅᴍᴛɪʏıΑΒΕΖΗΙΚΜΝΟΡΤΥΧАВЕЅІЈКМНОРСТХ",
+    "aeopcyxijsdghlnquvvwwzoiaptkwosadmtiyiABEZHIKMNOPTYXABESIJKMHOPCTX",
 )
 
 
 def complaints(replacement: str) -> tuple[str, ...]:
     """Return why the text must not take a sorry's place; empty when there is nothing against it."""
+    halves = sorted({character for character in replacement if "\ud800" <= character <= "\udfff"})
+    if halves:  # no file can hold it
+        return tuple(f"U+{ord(half):04X}, which is half of a character" for half in halves)
     found: list[str] = []
     for character in sorted(set(replacement)):
         category = unicodedata.category(character)
         unseen = character in _UNSEEN or "\ufe00" <= character <= "\ufe0f" or character >= "\U000e0100"
-        if unseen or (category in ("Cf", "Cc", "Co", "Cs") and character not in "\n\r"):
+        if unseen or (category in ("Cf", "Cc", "Co") and character not in "\n\r"):
             found.append(f"the invisible character U+{ord(character):04X}")
         elif category in ("Zs", "Zl", "Zp") and character != " ":
             found.append(f"the white space U+{ord(character):04X}, which is none to Lean")
@@ -111,7 +132,7 @@ def complaints(replacement: str) -> tuple[str, ...]:
     found += [
         f"the letter {character} (U+{ord(character):04X}), which no name in Lean has"
         for character in sorted(set(bare))
-        if unicodedata.category(character) in ("Lu", "Ll", "Lo") and not _LETTER.match(character)
+        if unicodedata.category(character) in ("Lu", "Ll", "Lo", "Nl") and not _LETTER.match(character)
     ]
     if "-/" in bare:
         found.append("the end of a comment that the replacement does not open")
@@ -146,19 +167,26 @@ def _word(word: str, following: str) -> str | None:
     if word.startswith("#") and len(word) > 1 and word[1].isalpha():
         return f"the command {word}"
     plain = skeleton(word)
-    parts = plain.split(".")
+    parts = plain.removeprefix("_root_.").split(".")
     shown = word if plain == word else f"{word} (a spelling of {plain})"
-    if plain in FORBIDDEN_WORDS or any(part in FORBIDDEN_NAMES for part in parts):
+    if plain in FORBIDDEN_WORDS or any(_forbidden(part) for part in parts):
         return f"the word {shown}"
+    if parts[0] in _ROOTS_OF_CODE:
+        return f"{shown}, a name of Lean's own programs"
     if plain in SEARCHES:
         return f"{shown}, which looks for a proof and is none"
     if parts[0] == "debug" and len(parts) > 1:
         return f"the option {shown}"
     if plain == "trace" and following.startswith('"'):
         return "trace, which prints"
-    if plain == "set_option" and skeleton(following).split(".")[0] in _OPTIONS:
-        return f"the option {following}"
+    if plain == "set_option" and skeleton(following).split(".")[0] not in _OPTIONS:
+        return f"the option {following}, which is none that a proof may set"
     return None
+
+
+def _forbidden(part: str) -> bool:
+    """Say whether a part of a name is refused: as it is, with a tactic's `?` or `!` behind it, or as unsafe code."""
+    return part.rstrip("?!") in FORBIDDEN_NAMES or part in FORBIDDEN_NAMES or bool(_UNSAFE.match(part))
 
 
 def _ambiguous(text: str) -> list[str]:
@@ -173,6 +201,8 @@ def _ambiguous(text: str) -> list[str]:
         found.append("a carriage return that ends no line")
     if set("«»") & set(_QUOTED_NAME.sub("", text)):
         found.append("a quoted name that does not end on its line, or a stray « or »")
+    if _GLUED_NAME.search(text):
+        found.append("a quoted name with a word right beside it, which Lean reads as two")
     code = lex(text).code
     if any(
         code[at] != text[at] and code[at - 1] == text[at - 1] and not text[at - 1].isspace()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from pipeline import check
-from pipeline.lean.backend import LeanBackend, find_lean
+from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.testing.credulous import TOOLCHAIN, Rule, make_credulous
 from pipeline.protocol import JobSpec, Reporter
@@ -73,7 +73,7 @@ class Court:
 
     def backend(self, lean: Lean) -> LeanBackend:
         if lean != "credulous":
-            return find_lean(backend=lean, repl="", sandbox="none")
+            return find_leans(backend=lean, repl="", sandbox="none", toolchains=self.folder).summary
         sysroot = self.tools.sysroot
         return LeanBackend(
             "pantograph",
@@ -118,8 +118,8 @@ class Court:
         }
         return ProofFound.model_validate({**raw, **case.edit})
 
-    def judge(self, case: Case, *, lean: Lean, simulated: bool | None = None) -> Verdict:
-        """Run the check job on the case and return the event that it records.
+    def spec(self, case: Case, *, lean: Lean, simulated: bool | None = None) -> JobSpec:
+        """Write the case's files and return the check job's spec.
 
         `simulated` is what the proof says of itself, by default what the Lean is.
         """
@@ -130,9 +130,13 @@ class Court:
             "lean": backend.as_json(),
             "proof": proof.model_dump(mode="json"),
         }
-        spec = JobSpec(
+        return JobSpec(
             job="check-1", kind="check", attempt=1, directory=self.folder / "job", parameters=parameters
         )
+
+    def judge(self, case: Case, *, lean: Lean, simulated: bool | None = None) -> Verdict:
+        """Run the check job on the case and return the event that it records; see `spec`."""
+        spec = self.spec(case, lean=lean, simulated=simulated)
         out = io.StringIO()
         check.work(spec, Reporter(spec, out))
         (batch,) = [line for line in map(json.loads, out.getvalue().splitlines()) if line["line"] == "events"]

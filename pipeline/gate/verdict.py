@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,8 +18,10 @@ from pipeline.gate.citations import cites_itself, cites_later
 from pipeline.gate.conditional import rests_on
 from pipeline.gate.elaborate import Compiled, Files, elaborate, known, track
 from pipeline.gate.finding import CheckVerdict, Finding, StepName
+from pipeline.gate.lake import OWN_CHECKER
 from pipeline.gate.policy import complaints
 from pipeline.gate.shape import dedents, in_its_place, outside_the_sorrys
+from pipeline.gate.standing import other_toolchain, unseen_by_the_kernel
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.source.scanner import scan_source
 from pipeline.prove.file import PROVABLE_KINDS
@@ -38,6 +41,8 @@ class Verdict:
     checks: list[Check] = field(default_factory=list)
     axioms: tuple[str, ...] = ()
     conditional_on: tuple[str, ...] = ()
+    needs_replay: str | None = None
+    """Why the kernel check is required too, where it is."""
 
     @property
     def failed(self) -> Check | None:
@@ -52,7 +57,8 @@ class Verdict:
         passed = {check.step for check in self.checks if check.verdict == "passed"}
         # A step may be judged twice, by the scanner and by Lean: both have to pass it.
         unjudged = set(self.not_checked)
-        return self.failed is None and passed.issuperset(REQUIRED) and unjudged.isdisjoint(REQUIRED)
+        required = {*REQUIRED, "kernel"} if self.needs_replay is not None else set(REQUIRED)
+        return self.failed is None and passed.issuperset(required) and unjudged.isdisjoint(required)
 
 
 class _Stop(Exception):  # noqa: N818 - control flow inside this module
@@ -137,11 +143,11 @@ class Gate:
     async def _later(self, own: Declaration) -> list[str]:
         """Return what the proof cites of what comes after it, less what the imports have under that name, says Lean."""
         cited = cites_later(self.proof.replacement, file=self.before, declaration_start=own.byte_start)
-        if cited and self.backend.kind != "none":
+        if cited and self.backend.kind != "none" and self._not_our_lean is None:
             by_lake.build_imports(self.backend, self.project, self._files.imports)
             imported = await known(self.backend, self._files, [one.word for one in cited])
             cited = tuple(one for one in cited if one.word not in imported)
-        return [f"the proof cites {one.name}, which is declared after {own.name}" for one in cited]
+        return [f"the proof cites {one.name}, which is declared after {own.name} or with it" for one in cited]
 
     @property
     def _files(self) -> Files:
@@ -149,11 +155,23 @@ class Gate:
 
     # ---- compile, and all that only a real toolchain can say
 
+    @property
+    def _not_our_lean(self) -> str | None:
+        """Why the Lean here may not judge: it is another version than the project's, or the proof's."""
+        if self.backend.kind != "pantograph":
+            return None
+        # A simulated proof was found with no version of Lean.
+        found_with = "" if self.proof.simulated else self.proof.toolchain
+        return other_toolchain(self.backend, project=self.project, found_with=found_with)
+
     async def _compile(self) -> Compiled | None:
         """Have the REPL elaborate the file, and compare the two declarations where it knows how to."""
         backend, proof = self.backend, self.proof
         if backend.kind == "none":
             self._add("compile", "not_checked", "nobody", f"no Lean: {backend.detail}")
+            return None
+        if self._not_our_lean is not None:
+            self._add("compile", "not_checked", "nobody", self._not_our_lean)
             return None
         by = "simulator" if backend.simulated else f"pantograph-repl {backend.toolchain}".strip()
         files = self._files
@@ -184,7 +202,10 @@ class Gate:
         """Axioms, exact statement, kernel: asked of the project's toolchain, or not checked and why."""
         backend, proof = self.backend, self.proof
         if backend.kind == "pantograph" and not proof.simulated and compiled is not None:
-            for finding in by_lake.findings(
+            self.verdict.needs_replay = unseen_by_the_kernel(
+                self.project, path=proof.path, text=self.after, imports=self._files.imports
+            )
+            findings = by_lake.findings(
                 backend,
                 project=self.project,
                 path=proof.path,
@@ -192,14 +213,18 @@ class Gate:
                 declaration=proof.declaration,
                 made=compiled.made,
                 declared=compiled.declared,
-            ):
-                self._take(finding)
+            )
+            with closing(findings):
+                for finding in findings:
+                    self._take(finding)
             return
         conditional = self._rests_on()
         if conditional:
             self.verdict.conditional_on = conditional
             self._judge("axioms", SCANNER, (f"conditional on {', '.join(conditional)}",), "")
-        if backend.kind == "pantograph":
+        if self._not_our_lean is not None:
+            why = self._not_our_lean
+        elif backend.kind == "pantograph":
             why = "the simulator found this proof; what it rests on is asked of Lean only for proofs found with Lean"
         elif backend.simulated:
             why = "the simulator knows no axioms; the source cites nothing that has a sorry"
@@ -214,8 +239,14 @@ class Gate:
             if "sorryAx" in finding.axioms:
                 named = finding.sorried or self._rests_on()
                 self.verdict.conditional_on = named or ("a sorry that the source does not name",)
-        self._add(finding.step, finding.verdict, finding.by, finding.evidence)
-        if finding.verdict == "failed":
+        verdict, evidence = finding.verdict, finding.evidence
+        if finding.step == "kernel" and verdict != "failed" and self.verdict.needs_replay is not None:
+            if verdict == "passed" and finding.by != OWN_CHECKER:
+                verdict, evidence = "not_checked", f"{finding.by} is the project's own program: {evidence}"
+            if verdict == "not_checked":
+                evidence = f"{self.verdict.needs_replay}; {evidence}"
+        self._add(finding.step, verdict, finding.by, evidence)
+        if verdict == "failed":
             raise _Stop
 
     # ---- book-keeping

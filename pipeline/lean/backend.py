@@ -4,7 +4,8 @@ A REPL serves exactly the Lean version that it was built with, so the choice is 
 `lean-toolchain`: `find_leans(…).for_toolchain(text)`. Looked at in order: the configured path, the REPL inside an
 installed PyPantograph (found through its files, not by importing it), the cache of toolchains,
 `pantograph-repl` on PATH. The package index's `pantograph` is a library for HTML5 canvases; it is recognised and
-named. "auto" never chooses the simulator. A REPL that must be sandboxed on a machine without bubblewrap is no REPL.
+named. "auto" never chooses the simulator. A REPL that must be sandboxed on a machine without bubblewrap is no REPL,
+nor is what stands in for one in tests (`pipeline.lean.toolchain.standins`).
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from pathlib import Path
 from typing import Literal
 
 from pipeline.lean.sandbox.command import bubblewrap_path
+from pipeline.lean.toolchain import standins
 from pipeline.lean.toolchain.revisions import LeanVersion, VersionError, parse_version
-from pipeline.lean.toolchain.toolchains import Toolchains, elan_home
+from pipeline.lean.toolchain.toolchains import ToolchainError, Toolchains, elan_home
 
 Kind = Literal["pantograph", "simulator", "none"]
 Sandbox = Literal["bubblewrap", "none"]
@@ -33,6 +35,10 @@ NO_BUBBLEWRAP = (
     ' install bubblewrap, or write sandbox = "none" under [lean]'
 )
 REPL_NAME = "pantograph-repl"
+REPL_FAILED_REMEDY = (
+    "a REPL runs only with the Lean version that it was built with: see `unsorry toolchain list --check`, or"
+    " [lean] repl where that is set"
+)
 CHOICES = ("auto", "pantograph", "simulator", "none")
 
 
@@ -83,15 +89,26 @@ class LeanBackend:
     def in_use(self) -> Iterator[None]:
         """Hold the build for the length of the block, so that `unsorry toolchain remove` leaves it there.
 
+        A REPL that is from no cache of ours cannot be held; it is asked for its version, which a stand-in gives away.
+
         Raises:
-            pipeline.lean.toolchain.toolchains.ToolchainError: it was removed or damaged since it was found.
+            pipeline.lean.toolchain.toolchains.ToolchainError: it was removed or damaged since it was found, or it
+                stands in for Lean.
+            pipeline.lean.sandbox.command.SandboxError: it cannot be asked for its version in a sandbox.
         """
-        if not self.build:
-            yield
+        if self.build:  # which knows by itself what it is
+            folder = Path(self.build)
+            with Toolchains(folder.parent).in_use(parse_version(folder.name)):
+                yield
             return
-        folder = Path(self.build)
-        with Toolchains(folder.parent).in_use(parse_version(folder.name)):
-            yield
+        if self.kind == "pantograph":
+            sandboxed = self.sandbox == "bubblewrap"
+            problem = _refusal(self) or standins.refusal_of_answer(
+                self.argv, sysroot=self.sysroot, sandboxed=sandboxed
+            )
+            if problem:
+                raise ToolchainError(problem)
+        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,14 +199,14 @@ def find_leans(*, backend: str, repl: str, sandbox: str, toolchains: Path) -> Le
     builds: list[LeanBackend] = []
     problems: list[tuple[str, str]] = []
     if repl:
-        configured, reason = _find_repl(repl)
+        configured, reason = _configured_repl(repl, box)
         if configured is None:
             # What somebody asked for is not silently replaced by something else.
             return Leans(_nothing(reason, box), sandbox=box)
-        builds.append(_backend_of(configured, box))
-    bundled, missing = _bundled_repl()
+        builds.append(configured)
+    bundled, missing = _bundled_repl(box)
     if bundled is not None:
-        builds.append(_backend_of(bundled, box))
+        builds.append(bundled)
     for found in Toolchains(toolchains).installed():
         if found.problem:
             remedy = f"damaged, so it is not used: {found.problem}; run `unsorry toolchain install {found.version}`"
@@ -210,7 +227,9 @@ def find_leans(*, backend: str, repl: str, sandbox: str, toolchains: Path) -> Le
     on_path = shutil.which(REPL_NAME)
     if on_path is not None and all(build.argv[0] != on_path for build in builds):
         other = _backend_of(Path(on_path).absolute(), box)
-        if other.toolchain:
+        if refused := _refusal(other):
+            problems.append(("", refused))
+        elif other.toolchain:
             builds.append(other)
         else:
             problems.append(
@@ -254,26 +273,6 @@ def _backend_of(repl: Path, sandbox: Sandbox) -> LeanBackend:
     )
 
 
-def find_lean(*, backend: str, repl: str, sandbox: str) -> LeanBackend:
-    """Return the backend for the settings `[lean] backend, repl, sandbox`.
-
-    What is asked for and cannot be had comes back as kind "none" with the reason in `detail`.
-
-    Raises:
-        ValueError: a setting has none of its words.
-    """
-    box = _box(backend, sandbox)
-    fixed = _fixed(backend, box)
-    if fixed is not None:
-        return fixed
-    found, reason = _find_repl(repl)
-    if found is None:
-        return _nothing(reason, box)
-    if box == "bubblewrap" and bubblewrap_path() is None:
-        return _nothing(f"{found}: found, but {NO_BUBBLEWRAP}", box)
-    return _backend_of(found, box)
-
-
 def simulator() -> LeanBackend:
     """Return the simulator, which serves every toolchain and proves nothing."""
     return LeanBackend(
@@ -306,36 +305,42 @@ def _nothing(reason: str, sandbox: Sandbox) -> LeanBackend:
     return LeanBackend("none", (), reason, "", simulated=False, sandbox=sandbox)
 
 
-def _find_repl(configured: str) -> tuple[Path | None, str]:
-    """Return the REPL's path, or None and why there is none."""
-    if configured:
-        path = Path(configured).expanduser().absolute()
-        if not path.is_file():
-            return (
-                None,
-                f"{path}: no such file (lean.repl); give the path of a pantograph-repl, or leave it empty",
-            )
-        if not os.access(path, os.X_OK):
-            return None, f"{path}: not executable (lean.repl); chmod +x it"
-        return path, ""
-    bundled, reason = _bundled_repl()
-    if bundled is not None:
-        return bundled, ""
-    on_path = shutil.which(REPL_NAME)
-    if on_path is not None:
-        return Path(on_path).absolute(), ""
-    return None, reason
+def _configured_repl(configured: str, sandbox: Sandbox) -> tuple[LeanBackend | None, str]:
+    """Return what lean.repl names, or None and why it cannot be run."""
+    named = Path(configured).expanduser()
+    if "/" not in configured:  # a name, as the setting's page has it
+        found_on_path = shutil.which(configured)
+        if found_on_path is None:
+            return None, f"{configured}: not on PATH (lean.repl); give its path, or leave it empty"
+        named = Path(found_on_path)
+    path = named.absolute()
+    if not path.is_file():
+        return (
+            None,
+            f"{path}: no such file (lean.repl); give the path of a pantograph-repl, or leave it empty",
+        )
+    if not os.access(path, os.X_OK):
+        return None, f"{path}: not executable (lean.repl); chmod +x it"
+    found = _backend_of(path, sandbox)
+    if refused := _refusal(found):
+        return None, f"{refused} (lean.repl); name a pantograph-repl, or leave it empty"
+    return found, ""
 
 
-def _bundled_repl() -> tuple[Path | None, str]:
-    missing = f"no pantograph-repl found: install PyPantograph ({INSTALL_PYPANTOGRAPH}) or set lean.repl"
+def _bundled_repl(sandbox: Sandbox) -> tuple[LeanBackend | None, str]:
+    """Return the REPL of the installed PyPantograph, or None and why there is none."""
     spec = importlib.util.find_spec("pantograph")
     if spec is None:
-        return None, missing
+        return (
+            None,
+            f"no pantograph-repl found: install PyPantograph ({INSTALL_PYPANTOGRAPH}) or set lean.repl",
+        )
     for folder in map(Path, spec.submodule_search_locations or ()):
         candidate = folder / REPL_NAME
         if candidate.is_file() and os.access(candidate, os.X_OK):
-            return candidate.absolute(), ""
+            found = _backend_of(candidate.absolute(), sandbox)
+            refused = _refusal(found)
+            return (None, f"{refused}; {INSTALL_PYPANTOGRAPH}") if refused else (found, "")
         if (folder / "server.py").is_file() and (folder / "expr.py").is_file():
             return None, (
                 f"{folder}: PyPantograph is installed without its pantograph-repl, which its build makes with lake;"
@@ -347,6 +352,20 @@ def _bundled_repl() -> tuple[Path | None, str]:
     )
 
 
+def _refusal(found: LeanBackend) -> str:
+    """Say of a REPL that nobody built here why it must not be taken for Lean, or ""."""
+    return standins.refusal((Path(found.argv[0]), *_tools(found.sysroot)))
+
+
+def _tools(sysroot: str) -> Iterator[Path]:
+    """The programs that build and compile beside a REPL; without a toolchain's folder those on PATH."""
+    for name in ("lake", "lean"):
+        if sysroot:
+            yield Path(sysroot, "bin", name)
+        elif (found := shutil.which(name)) is not None:
+            yield Path(found)
+
+
 def _version_of_pantograph() -> str:
     try:
         return " " + importlib.metadata.version("pantograph")
@@ -355,8 +374,14 @@ def _version_of_pantograph() -> str:
 
 
 def _toolchain_of(repl: Path) -> str:
-    """Read the `lean-toolchain` that PyPantograph's build leaves beside the REPL, or lake's above `.lake`."""
-    folders = (repl.parent, *repl.resolve().parents[:5])
+    """Read the `lean-toolchain` that PyPantograph's build leaves beside the REPL, or lake's above `.lake`.
+
+    No further up: what lies there belongs to something else.
+    """
+    target = repl.resolve()
+    folders = [repl.parent, target.parent]
+    if target.parts[-4:-1] == (".lake", "build", "bin"):
+        folders.append(target.parents[3])
     for folder in folders:
         marker = folder / "lean-toolchain"
         if marker.is_file():

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.gate.lake import BUILD_BOUNDS, build
-from pipeline.lean.backend import LeanBackend
+from pipeline.held import lean_held
+from pipeline.lean.backend import REPL_FAILED_REMEDY, LeanBackend
 from pipeline.lean.build.lake import LakeRunner
 from pipeline.lean.client.repl import ReplStartError
 from pipeline.lean.pool.pool import CALLS, MEMORY_BYTES, PoolLimits, ReplKey, ReplPool
@@ -164,12 +165,12 @@ class Run:
         An attempt is remembered for as long as the file stays as it is, so it must not record our own trouble.
         """
         if IMPORT_FAILED not in str(error):
-            raise JobError("lean_does_not_start", str(error), remedy="see `unsorry doctor`") from error
+            raise JobError("lean_does_not_start", str(error), remedy=REPL_FAILED_REMEDY) from error
         try:
             async with Session(pool, ReplKey(self._order.lean, self._order.worktree, ("Init",))) as session:
                 await session.ready()
         except ReplStartError:
-            raise JobError("lean_does_not_start", str(error), remedy="see `unsorry doctor`") from error
+            raise JobError("lean_does_not_start", str(error), remedy=REPL_FAILED_REMEDY) from error
 
     def _record(self, attempt: Attempt) -> None:
         order, wanted = self._order, attempt.wanted
@@ -228,7 +229,8 @@ def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
     """Try the curated tactics on the sorrys of the spec."""
     order = Order.read(spec.parameters)
     try:
-        return asyncio.run(Run(order, spec, reporter).run())
+        with lean_held(order.lean):
+            return asyncio.run(Run(order, spec, reporter).run())
     except BaseExceptionGroup as group:
         # The task group wraps what ended it; a job has one reason.
         wanted, _ = group.split(JobError)

@@ -13,8 +13,8 @@
     repl_memory_bytes, repl_calls
                 bounds of one REPL (`pipeline.lean.pool.pool.PoolLimits`; optional)
     line, after, known, sorries
-                what `store.trace_queries.trace_parameters(view, repository=…, branch=…, sha=…)` returns, asked when
-                the job starts: the line's name, its last position in the log, each file that it has with the key that
+                what `store.line_queries.trace_parameters(view, repository=…, branch=…)` returns, asked when the job
+                starts: the line's name, its last position in the log, each file that it has with the key that
                 it was traced under and what it holds, and the branch's open sorrys with the goals known so far
 
 Emits, as each file ends, one batch: `file_traced`, and `sorry_stated` for each of its sorrys whose goal is new or
@@ -29,6 +29,7 @@ import asyncio
 import sys
 from typing import Any
 
+from pipeline.held import lean_held
 from pipeline.protocol import JobError, JobSpec, Reporter, run_job
 from pipeline.trace.order import Order
 from pipeline.trace.run import Run
@@ -38,7 +39,8 @@ def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
     """Trace one commit with Lean."""
     order = Order.read(spec.parameters)
     try:
-        return asyncio.run(Run(order, reporter).run())
+        with lean_held(order.lean):
+            return asyncio.run(Run(order, reporter).run())
     except BaseExceptionGroup as group:
         # The task group wraps what ended it; a job has one reason.
         wanted, _ = group.split(JobError)

@@ -22,7 +22,7 @@ from pipeline.trace.goals import sorry_goals, taken
 from pipeline.trace.marks import open_namespaces
 from pipeline.trace.sites import Sites
 from pipeline.trace.source import FileSource
-from pipeline.trace.theorems import Proof, proofs, tactics
+from pipeline.trace.theorems import Proof, other_gaps, proofs, tactics
 from pipeline.trace.tree import LeanFile, Tree
 from store.traced import Seen, TracedFile, TracedTheorem, TraceGap
 
@@ -105,7 +105,9 @@ class FileTracer:
         except TimeoutError:
             return self._failed(item, source, f"not traced in {self._timeout_s:g} s")
         except ReplStartError as error:
-            reason = f"its imports fail: {short(str(error))}"
+            # Where the program lies differs from machine to machine, and is no part of what is traced.
+            said = str(error).removeprefix(f"{self._backend.argv[0]}: ")
+            reason = f"its imports fail: {short(said)}"
             raise ImportsFailed(self._failed(item, source, reason), error) from error
         except ReplError as error:
             return self._failed(item, source, f"Lean gave no trace: {short(str(error))}")
@@ -137,36 +139,31 @@ class FileTracer:
             )
             asked.proofs = await asyncio.to_thread(proofs, asked.source, units)
             for proof in asked.proofs:
-                if proof.is_theorem and self._stands(proof, gaps):
+                if not proof.is_theorem:
+                    continue
+                refusal = proof.refusal
+                if refusal is not None:
+                    gaps.append(refusal)
+                else:
                     theorem = await self._theorem(repl, asked.text, asked.source, proof)
                     theorems.append(theorem)
                     unknown |= {use.full_name: None for use in theorem.premises if use.site is None}
                     gaps += _lacking(asked.source, proof)
+        gaps += await asyncio.to_thread(other_gaps, asked.data, units, asked.proofs)
         unknown.pop(_SORRY, None)
         if unknown:
             gaps.append(TraceGap("premise_site", "", _unknown_sites(list(unknown))))
-        steps = [step for proof in asked.proofs if proof.is_theorem and proof.made for step in proof.steps]
+        proved = [proof for proof in asked.proofs if proof.is_theorem]
+        steps = [step for proof in proved for step in proof.steps]
         seen = Seen(
-            theorems=sum(proof.is_theorem for proof in asked.proofs),
+            theorems=len(proved),
             theorems_traced=len(theorems),
             tactics=len(steps),
-            tactics_traced=sum(step.span is not None for step in steps),
+            tactics_traced=sum(
+                step.span is not None for proof in proved if proof.refusal is None for step in proof.steps
+            ),
         )
         return self._file(item, asked.source, theorems=theorems, gaps=gaps, seen=seen)
-
-    def _stands(self, proof: Proof, gaps: list[TraceGap]) -> bool:
-        """Say whether Lean made the theorem; if not, note why."""
-        name = proof.item.record.name
-        if proof.made is not None:
-            return True
-        errors = [] if proof.unit is None else proof.unit.errors
-        if proof.unit is None:
-            gaps.append(TraceGap("theorem", name, "Lean has no command at its place"))
-        elif errors:
-            gaps.append(TraceGap("elaboration", name, short(errors[0].render())))
-        else:
-            gaps.append(TraceGap("theorem", name, "its command made no constant of this name"))
-        return False
 
     async def _theorem(self, repl: Repl, text: SourceFile, source: FileSource, proof: Proof) -> TracedTheorem:
         record = proof.item.record
@@ -176,11 +173,11 @@ class FileTracer:
         return TracedTheorem(
             full_name=record.name,
             statement=source.statement(proof.item),
-            start=source.position(proof.item.start),
+            start=source.begin(proof.item),
             end=source.position(proof.item.end),
             tactics=tactics(source, proof, uses, namespaces),
             premises=tuple(uses[name] for name in names),
-            sorry=_rests_on_sorry(proof),
+            sorry=_SORRY in names or _warned_of_sorry(proof),
         )
 
     async def _used(self, repl: Repl, proof: Proof) -> list[str]:
@@ -244,14 +241,10 @@ def _scopes(text: SourceFile, byte: int) -> str:
     return f"{text.preamble_at(byte)}\n{own}"
 
 
-def _rests_on_sorry(proof: Proof) -> bool:
+def _warned_of_sorry(proof: Proof) -> bool:
     """Lean's warning stands on the declaration's lines (a command may declare several)."""
-    record = proof.item.record
     messages = proof.unit.messages if proof.unit is not None else ()
-    return any(
-        message.is_sorry_warning and record.line <= message.pos.line <= record.end_line
-        for message in messages
-    )
+    return any(message.is_sorry_warning and proof.holds(message) for message in messages)
 
 
 def _lacking(source: FileSource, proof: Proof) -> list[TraceGap]:

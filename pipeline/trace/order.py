@@ -15,7 +15,7 @@ from pipeline.protocol import JobError
 from store.recording import TraceHead
 from store.traced import Seen, TraceGap
 
-TRACER_VERSION = "1"
+TRACER_VERSION = "2"
 """Raise it when a trace would say something else of the same file: all is then traced again."""
 _VERSION = re.compile(r"(?:.*:)?(v?\d[\w.+-]*|nightly-[\w.-]+|[\w.-]+)$")
 

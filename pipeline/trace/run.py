@@ -1,6 +1,7 @@
 """One run of the trace job: which files are due, their traces as they end, and the events that close the commit.
 
-A file is due unless the line has it under its present key. Each file's trace is recorded as soon as it ends; until the
+A file is due unless the line has it under its present key; a failure's key names its commit too, so that the next
+commit tries the file again. Each file's trace is recorded as soon as it ends; until the
 closing events nothing of it counts, and a run that is started again has those files as known ones.
 """
 
@@ -15,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pipeline.lean.backend import REPL_FAILED_REMEDY
 from pipeline.lean.client.repl import Repl, ReplStartError
 from pipeline.lean.pool.pool import ReplPool
 from pipeline.protocol import JobError, Recorded, Reporter
@@ -43,6 +45,7 @@ class Run:
             order.worktree,
             sha=order.sha,
             tracer=tracer,
+            lean=order.lean.toolchain,
             core=core if core is not None and core.is_dir() else None,
             linked_packages=not order.lean.simulated,
         )
@@ -90,11 +93,15 @@ class Run:
         due = []
         for item in items:
             known = self._order.known.get(item.path)
-            if known is not None and known.key == self._tree.key(item):
+            if known is not None and known.key == self._key(item, failed=known.failed):
                 self._holds[item.path] = known
             else:
                 due.append(item)
         return due
+
+    def _key(self, item: LeanFile, *, failed: bool) -> str:
+        key = self._tree.key(item)
+        return f"{key} at {self._order.sha}" if failed else key
 
     async def _trace(self, due: Sequence[LeanFile]) -> None:
         slots = asyncio.Semaphore(self._pool.limits.capacity)
@@ -113,7 +120,8 @@ class Run:
                     await self._blame(failed)
                     trace = failed.failed
             # Together: a run that is started again does not look at this file any more.
-            stated = [event for sorry in wanted if (event := self._goal(sorry, trace)) is not None]
+            key = self._tree.key(item)
+            stated = [event for sorry in wanted if (event := self._goal(sorry, trace, key)) is not None]
             self._reporter.events([self._recorded(item, trace), *stated])
             self._n_stated += len(stated)
             done += 1
@@ -129,7 +137,7 @@ class Run:
             try:
                 repl = await Repl.start(self._order.lean, imports=("Init",), project=self._order.worktree)
             except ReplStartError as error:
-                raise JobError("lean_does_not_start", str(error), remedy="see `unsorry doctor`") from failed
+                raise JobError("lean_does_not_start", str(error), remedy=REPL_FAILED_REMEDY) from failed
             await repl.close()
             self._lean_runs = True
 
@@ -137,7 +145,7 @@ class Run:
 
     def _recorded(self, item: LeanFile, trace: FileTrace) -> Recorded:
         file = trace.trace
-        key = self._tree.key(item)
+        key = self._key(item, failed=trace.error is not None)
         body, payload = file_event(self._head, file, error=trace.error, key=key)
         self._reporter.stage(payload)
         self._holds[item.path] = KnownFile(
@@ -149,14 +157,14 @@ class Run:
             seen=file.seen,
             gaps=file.gaps,
         )
-        return self._event(body, item.path, body.trace.sha256, trace.error or "")
+        return self._event(body, item.path, body.trace.sha256, trace.error or "", key)
 
     def _removed(self, path: str) -> Recorded:
         order = self._order
         body = TracedFileRemoved(repository=order.repository, line=order.line, sha=order.sha, path=path)
         return self._event(body, path)
 
-    def _goal(self, sorry: OpenSorry, trace: FileTrace) -> Recorded | None:
+    def _goal(self, sorry: OpenSorry, trace: FileTrace, key: str) -> Recorded | None:
         """The goal of a sorry, where it is known and not what was said last."""
         order, goal = self._order, trace.goals.get(sorry.byte_start)
         if goal is None:
@@ -178,11 +186,12 @@ class Run:
             same_text=before is not None and (before.statement_hash, before.context_hash) == text,
             simulated=order.lean.simulated,
         )
-        return self._event(body, sorry.sorry, goal)
+        return self._event(body, sorry.sorry, goal, key)
 
     def _close(self, n_dependencies: int, seconds: float) -> TraceMeasured:
         order, holds = self._order, self._holds
-        now = datetime.now(UTC).isoformat(timespec="seconds")
+        # Without a zone: LeanDojo compares it with times that have none, and fails on the mixture.
+        now = datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="seconds")
         head = order.head(self._tree.toolchain, metadata={"date_processed": now}, seconds=seconds)
         closing = CommitTraced(
             trace=head.trace,
@@ -238,7 +247,8 @@ class Run:
         body: FileTraced | TracedFileRemoved | SorryStated | CommitTraced | TraceMeasured,
         *key: str,
     ) -> Recorded:
-        # With the line's position: a commit that comes back after a force-push is recorded anew.
+        # With the line's position: a commit that comes back after a force-push is recorded anew. What Lean says has the
+        # file's key in it too: said once more in the same words it moves no position, and may be another tracer's.
         order = self._order
         return Recorded(
             stream=f"repository:{order.repository}",

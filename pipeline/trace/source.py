@@ -1,11 +1,12 @@
 """What a trace takes from a file's text alone: premises, theorems' borders, and where each name stands.
 
-Positions are LeanDojo's, (line, column) from 1, the end after the last character. A declaration begins at its first
-attribute or modifier, after its doc comment.
+Positions are LeanDojo's, (line, column) from 1, the end after the last character. As there, a declaration begins at its
+doc comment, and its text at its first attribute or modifier.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,15 +32,25 @@ class FileSource:
     code: str
     positions: Positions
     declarations: tuple[Located, ...]
+    docs: tuple[tuple[int, int], ...]
 
     @classmethod
     def read(cls, path: str, data: bytes) -> FileSource:
         found = locate(data)
-        return cls(path, found.code, found.positions, found.declarations)
+        return cls(path, found.code, found.positions, found.declarations, found.docs)
 
     def position(self, at: int) -> Position:
         """Where a place in the text is, in LeanDojo's count."""
         return self.positions.line(at), self.positions.column(at) + 1
+
+    def begin(self, item: Located) -> Position:
+        """Where a declaration begins: at its doc comment, if it has one."""
+        index = bisect_right(self.docs, item.start, key=lambda doc: doc[1]) - 1
+        if index >= 0:
+            start, end = self.docs[index]
+            if not self.code[end : item.start].strip():
+                return self.position(start)
+        return self.position(item.start)
 
     def clean(self, start: int, end: int) -> str:
         """Return a piece of the text without comments and the lines that they leave empty."""
@@ -76,7 +87,7 @@ class FileSource:
             yield Premise(
                 full_name=None if anonymous(item) else item.record.name,
                 code=code.rstrip(),
-                start=self.position(item.start),
+                start=self.begin(item),
                 end=self.position(item.end),
                 kind=_DOJO_KINDS.get(kind, "commanddeclaration"),
             )

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.lean.backend import LeanBackend, find_lean
+from pipeline.lean import backend
+from pipeline.lean.backend import LeanBackend
 from pipeline.protocol import JobSpec, Reporter
 from pipeline.scan import scan_commit
-from store import queries, trace_queries
+from store import line_queries, queries, trace_queries
 from store.envelope import Expect, NewEvent
 from store.events import EVENT_TYPES, EventBody, RepositoryWatched
 from store.log import EventLog
@@ -32,9 +33,72 @@ URL = f"https://{KEY}"
 TIMEOUT_S = 100
 
 
+# A repository with three files that import one another, one that stands alone, and sorrys of each mode.
+BASE = """\
+/-!
+# What all others import
+-/
+
+namespace Base
+
+/-- A number to speak of. -/
+def dozen : Nat := 12
+
+/-- The two halves, the other way round. -/
+theorem swap (p q : Prop) (h : p ∧ q) : q ∧ p := by
+  constructor
+  · exact h.2
+  · exact h.1 -- the other half
+
+theorem both (p q : Prop) (hp : p) (hq : q) : p ∧ q := ⟨hp, hq⟩
+
+end Base
+"""
+MID = """\
+import Base
+
+open Base in
+theorem twice (p q : Prop) (h : p ∧ q) : p ∧ q := by
+  have g := swap p q h  -- once
+  exact Base.swap q
+    p g
+
+theorem by_term (p q : Prop) (hp : p) (hq : q) : q ∧ p := Base.swap p q (Base.both p q hp hq)
+
+theorem cases_of (p : Prop) (h : p ∨ p) : p := by
+  cases h with
+  | inl h => exact h
+  | inr h => exact h
+"""
+LEAF = """\
+import Mid
+
+theorem leaf (p q : Prop) (h : p ∧ q) : p ∧ q := by
+  exact twice p q h
+
+theorem open_one (p : Prop) (hp : p) : p ∧ True := by
+  constructor
+  · sorry
+  · trivial
+
+theorem open_term (p q : Prop) (f : p → q) : p → q := fun hp => sorry
+
+theorem given_away (p : Prop) : p → p := sorry
+"""
+ALONE = "theorem alone : True := trivial\n"
+FILES = {
+    "Base.lean": BASE,
+    "Mid.lean": MID,
+    "Leaf.lean": LEAF,
+    "Sub/Alone.lean": ALONE,
+    "lean-toolchain": "leanprover/lean4:v4.21.0\n",
+    "lake-manifest.json": '{"version": "1.1.0", "packages": []}\n',
+}
+
+
 def simulator(*words: str) -> LeanBackend:
     """The simulator, with words added to its command line."""
-    found = find_lean(backend="simulator", repl="", sandbox="none")
+    found = backend.simulator()
     return LeanBackend.from_json({**found.as_json(), "argv": [*found.argv, *words]})
 
 
@@ -196,7 +260,7 @@ class Workshop:
             "exclude": [],
             "per_file_timeout_s": 60,
             "parallel": 2,
-            **trace_queries.trace_parameters(self.db, repository=KEY, branch="main", sha=self.sha),
+            **line_queries.trace_parameters(self.db, repository=KEY, branch="main"),
             **changes,
         }
 

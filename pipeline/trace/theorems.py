@@ -7,21 +7,26 @@ there, Lean's own stands, and that is a gap.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pipeline.lean.client.messages import Invocation, Unit
+from pipeline.lean.client.messages import Invocation, Message, Unit
 from pipeline.lean.source.lexer import lex
 from pipeline.lean.source.scanner import Located
+from pipeline.lean.source.words import MODIFIERS, OTHERS
+from pipeline.prove.file import short
 from pipeline.trace.marks import annotate
 from pipeline.trace.placing import Span, place
 from pipeline.trace.source import FileSource, plain_name
 from pipeline.trace.states import dojo_state, hypotheses
 from store.scanned import THEOREM_KINDS
-from store.traced import ConstantUse, TracedTactic
+from store.traced import ConstantUse, TracedTactic, TraceGap
 
 _FOCUS = "·"
+_MAKES_SYNTAX = re.compile(rf"(?:@\[[^\]]*\]\s*)?(?:(?:{'|'.join(MODIFIERS)})\s+)*(?:{'|'.join(OTHERS)})\b")
+"""Commands that make constants of their own (a `macro` its parser), which are no declarations that people know."""
 
 
 @dataclass(slots=True)
@@ -34,11 +39,12 @@ class Step:
 
 @dataclass(slots=True)
 class Proof:
-    """What Lean said of one declaration: its unit, whether it made the constant, and its steps in order."""
+    """What Lean said of one declaration: its unit, whether it made the constant, its errors, its steps in order."""
 
     item: Located
     unit: Unit | None
     made: str | None = None
+    errors: list[Message] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
 
     @property
@@ -49,6 +55,23 @@ class Proof:
     def constants(self) -> list[str]:
         """What its steps use, each once."""
         return list(dict.fromkeys(name for step in self.steps for name in step.record.used_constants))
+
+    @property
+    def refusal(self) -> TraceGap | None:
+        """Why what Lean said is no trace of this declaration; None where it is one."""
+        name = self.item.record.name
+        if self.unit is None:
+            return TraceGap("theorem", name, "Lean has no command at its place")
+        if self.errors:
+            # Lean goes on after an error with a sorry of its own, without a warning, and makes the constant.
+            return TraceGap("elaboration", name, short(self.errors[0].render()))
+        if self.made is None:
+            return TraceGap("theorem", name, "its command made no constant of this name")
+        return None
+
+    def holds(self, message: Message) -> bool:
+        """Say whether a message stands on the declaration's lines."""
+        return self.item.record.line <= message.pos.line <= self.item.record.end_line
 
     def text(self, source: FileSource, step: Step) -> str:
         """A step's text: the source's, with the indentation of its first line taken off; else Lean's."""
@@ -74,7 +97,34 @@ def proofs(source: FileSource, units: Sequence[Unit]) -> list[Proof]:
             together.setdefault(index, []).append(proof)
     for index, group in together.items():
         _share(source, units[index], group)
+        for error in units[index].errors:
+            # What stands on nobody's lines (a `mutual` block that does not end) is the fault of all.
+            for proof in [one for one in group if one.holds(error)] or group:
+                proof.errors.append(error)
     return found
+
+
+def other_gaps(data: bytes, units: Sequence[Unit], found: Sequence[Proof]) -> list[TraceGap]:
+    """Return what no theorem of the text accounts for: other commands that Lean refuses, and constants that a command
+    makes in whose text nothing is declared (a macro's)."""
+    declared: dict[int, list[Proof]] = {}
+    for proof in found:
+        if proof.unit is not None:
+            declared.setdefault(proof.unit.byte_start, []).append(proof)
+    gaps: list[TraceGap] = []
+    for unit in units:
+        inside = declared.get(unit.byte_start, [])
+        if unit.errors and not any(proof.is_theorem for proof in inside):
+            name = inside[0].item.record.name if inside else ""
+            gaps.append(TraceGap("elaboration", name, short(unit.errors[0].render())))
+        if inside or not unit.new_constants:
+            continue
+        text = lex(data[unit.byte_start : unit.byte_end].decode(errors="replace")).code.strip()
+        if not _MAKES_SYNTAX.match(text):
+            head = short(text.partition("\n")[0])
+            reason = f"declared by {head!r}, not in the text"
+            gaps += [TraceGap("generated", name, reason) for name in unit.new_constants]
+    return gaps
 
 
 def tactics(

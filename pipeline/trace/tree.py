@@ -1,9 +1,9 @@
 """The Lean files of a worktree and of its dependencies: which module is which file, what it imports, and its key.
 
-A file's key names all that its trace depends on: its text, the toolchain, the manifest, the tracer, and the keys of the
-project's files that it imports. So a changed file has another key, and with it all files that reach it by imports.
-Read off the folders; no lakefile is evaluated. Links are not followed, but for `.lake/packages` where the daemon
-itself has made it one.
+A file's key names all that its trace depends on: its text, the toolchain that the project names and that of the Lean
+which traces (a project may name none), the manifest, the tracer, and the keys of the project's files that it imports.
+So a changed file has another key, and with it all files that reach it by imports. Read off the folders; no lakefile is
+evaluated. Links are not followed, but for `.lake/packages` where the daemon itself has made it one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_BYTES = 16 * 1024 * 1024
 PACKAGES = ".lake/packages"
 CORE = f"{PACKAGES}/lean4/src/lean"
 """Where LeanDojo has Lean's own source."""
-_HEADER_BYTES = 4096
+_HEADER_BYTES = 1024
 _SKIPPED = frozenset({".git", ".lake", "lake-packages"})
 
 
@@ -41,14 +41,23 @@ class LeanFile:
 
 
 class Tree:
-    """A worktree. `core` is the folder with Lean's own source, None where that is not here."""
+    """A worktree. `lean` is the toolchain of the Lean that traces it ("": not known), `core` the folder with Lean's own
+    source, None where that is not here."""
 
     def __init__(
-        self, worktree: Path, *, sha: str, tracer: str, core: Path | None, linked_packages: bool
+        self,
+        worktree: Path,
+        *,
+        sha: str,
+        tracer: str,
+        lean: str,
+        core: Path | None,
+        linked_packages: bool,
     ) -> None:
         self._root = worktree
         self._like = sha
         self._tracer = tracer
+        self._lean = lean.strip()
         self.toolchain = _text(worktree / "lean-toolchain").strip()
         self._manifest = _blob(worktree / "lake-manifest.json", like=sha)
         self.files = {item.path: item for item in self._project()}
@@ -116,7 +125,14 @@ class Tree:
                 self._keys.get(one.path, f"circle {one.path} {one.blob}") for one in self._own_imports(file)
             )
             self._keys[file.path] = _digest(
-                "project", self._tracer, self.toolchain, self._manifest, file.path, file.blob, *below
+                "project",
+                self._tracer,
+                self.toolchain,
+                self._lean,
+                self._manifest,
+                file.path,
+                file.blob,
+                *below,
             )
         return self._keys[item.path]
 

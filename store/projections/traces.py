@@ -95,14 +95,13 @@ def commit_traced(db: sqlite3.Connection, event: StoredEvent, body: CommitTraced
 
 
 def trace_measured(db: sqlite3.Connection, event: StoredEvent, body: TraceMeasured) -> None:
-    """Note how complete a trace is; what it lacks stands with its files' contents."""
+    """Note how complete a line's trace is; what it lacks stands with its files' contents."""
     upsert(
         db,
         "trace_measures",
-        key={"trace": body.trace},
+        key={"repository": body.repository, "line": body.line, "simulated": int(body.simulated)},
         values={
-            "repository": body.repository,
-            "line": body.line,
+            "trace": body.trace,
             "sha": body.sha,
             "seq": event.seq,
             "files_seen": body.files_seen,
@@ -113,7 +112,6 @@ def trace_measured(db: sqlite3.Connection, event: StoredEvent, body: TraceMeasur
             "tactics_traced": body.tactics_traced,
             "n_dependencies": body.n_dependencies,
             "gaps_json": as_json(body.gaps),
-            "simulated": int(body.simulated),
             "measured_at": event.recorded_at,
         },
         once={},

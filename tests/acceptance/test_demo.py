@@ -53,6 +53,23 @@ def assert_sound(paths: Paths) -> None:
     assert set(found) == set(judged)
 
 
+def assert_traced(events: list[StoredEvent], said: str) -> None:
+    """Each commit's trace is measured, and one theorem is shown with its states and the premise that it names."""
+    measured = [event.data for event in events if event.type == "trace_measured"]
+    scanned = [event.data["sha"] for event in events if event.type == "commit_scanned"]
+    assert [data["sha"] for data in measured] == scanned
+    for data in measured:
+        assert data["files_traced"] == data["files_seen"] > 0
+        assert data["theorems_traced"] == data["theorems_seen"] > 0
+        assert f"traced     {data['sha'][:9]}  {data['files_seen']} of {data['files_seen']} files" in said
+    assert "premise_site: Demo/" in said, "one gap with its reason"
+    assert "no definition site is known of" in said
+    shown = said[said.index("theorem drop_triple") :]
+    assert "before  p : Prop, h : ¬¬¬p, hp : p ⊢ False" in shown
+    assert "exact <a>add_double</a> p hp" in shown
+    assert "uses    Demo.Negation.add_double, defined at Demo/Negation.lean:" in shown
+
+
 @pytest.mark.timeout(300)
 def test_the_demo_runs_twice_in_a_row_and_leaves_patches_that_own_up_to_the_simulator(tmp_path: Path) -> None:
     directory = tmp_path / "demo"
@@ -69,12 +86,17 @@ def test_the_demo_runs_twice_in_a_row_and_leaves_patches_that_own_up_to_the_simu
     assert counts.sorries["filled"] >= 1
     assert counts.sorries["removed"] >= 1
     assert counts.theorems >= 30
+    assert_traced(everything(paths), done.stdout)
+    assert "axioms: conditional on Demo.mystery" in done.stdout, "a refusal is shown with its reason"
     patches = list(paths.patches.rglob("*.patch"))
     assert len(patches) == sum(proof.patch_sha256 is not None for proof in proofs) >= 5
     simulated = [proof for proof in proofs if proof.simulated]
     if simulated:
         assert "nothing shown here was checked by Lean" in done.stdout
         assert counts.proofs["verified"] == counts.sorries["verified"] == 0
+        assert ": SIMULATED trace of " in done.stdout
+        assert "SIMULATED: no Lean said this" in done.stdout
+        assert "SIMULATED: the simulator accepted this, Lean never saw it" in done.stdout
         assert all(is_simulated_patch(patch.read_text(encoding="utf-8")) for patch in patches)
 
 

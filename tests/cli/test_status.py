@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from daemon.cli.jobs import KINDS
+from daemon.jobs import MODULES
 from daemon.lock import DaemonLock
 from store import events as ev
 
@@ -170,6 +172,19 @@ def test_every_kind_of_trouble_is_a_problem_with_a_remedy(folder: Folder) -> Non
     assert text.index("error:") < text.index("warning:")
 
 
+def test_a_toolchain_that_was_installed_since_the_daemon_s_start_is_seen(folder: Folder) -> None:
+    folder.add("daemon", ev.DaemonStarted(
+        version="0.1.0", pid=1, host="h", lean="none", lean_detail="no pantograph-repl found", sqlite="3",
+    ))  # fmt: skip
+    folder.write()
+    assert "no_lean" in codes(folder.unsorry("status", "--json").json)
+    now = {"problems": [], "jobs": [], "queued": [], "lean": "pantograph", "lean_detail": "for v4.21.0"}
+    with a_daemon_that_says(folder, now):
+        document = folder.unsorry("status", "--json").json
+    assert codes(document) == []
+    assert (document["lean"], document["lean_detail"]) == ("pantograph", "for v4.21.0")
+
+
 def test_the_simulator_is_named_in_words(folder: Folder) -> None:
     folder.add("daemon", ev.DaemonStarted(
         version="0.1.0", pid=1, host="h", lean="simulator", lean_detail="sim", sqlite="3",
@@ -276,6 +291,15 @@ def test_queued_jobs_are_listed_before_those_that_ran(filled: Folder) -> None:
         assert filled.unsorry("jobs", "--kind", "scan", "--json").json["queued"] == []
         assert filled.unsorry("jobs").out.splitlines()[1].split()[:2] == ["check-7", "queued"]
     assert filled.unsorry("jobs", "--json").json["queued"] == []
+
+
+def test_a_kind_of_job_that_there_is_not_is_a_mistake_and_every_kind_that_there_is_can_be_asked_for(
+    filled: Folder,
+) -> None:
+    assert set(KINDS) == set(MODULES)
+    refused = filled.unsorry("jobs", "--kind", "train")
+    assert (refused.code, '"train" is none of scan, build' in refused.err) == (2, True)
+    assert filled.unsorry("jobs", "--kind", "build").code == 0
 
 
 def test_a_rebuild_is_not_called_the_daemon(filled: Folder) -> None:

@@ -13,6 +13,7 @@ from daemon.testing.remote import Remote
 from pipeline.lean.testing.toolchain import make_elan
 from pipeline.lean.testing.toolchain_build import write_build
 from pipeline.lean.toolchain.revisions import parse_version
+from pipeline.lean.toolchain.standins import SWITCH
 from pipeline.lean.toolchain.toolchains import Toolchain, Toolchains
 from store import events as ev
 
@@ -39,6 +40,7 @@ class Machine:
         self.env = {
             "ELAN_HOME": str(folder.root / "elan"),
             "PATH": f"{folder.root}/elan/bin:{os.environ['PATH']}",
+            SWITCH: "1",
         }
 
     def __call__(self, *arguments: str) -> Any:
@@ -120,6 +122,7 @@ def test_what_the_repositories_need_and_lack_is_said(machine: Machine) -> None:
 
 def test_doctor_names_the_builds_and_what_is_lacking(machine: Machine) -> None:
     machine.placed()
+    machine.needs("github.com/demo/one", "leanprover/lean4:v4.21.0")
     machine.needs("github.com/demo/two", "leanprover/lean4:v4.22.0")
     checks = {
         check["name"]: check
@@ -128,6 +131,8 @@ def test_doctor_names_the_builds_and_what_is_lacking(machine: Machine) -> None:
 
     assert checks["toolchain v4.21.0"]["verdict"] == "ok"
     assert checks["lean backend"]["verdict"] == "ok"
+    assert checks["lean v4.21.0"]["verdict"] == "ok"
+    assert str(machine.cache.installed()[0].repl) in checks["lean v4.21.0"]["detail"]
     assert checks["lean v4.22.0"]["verdict"] == "missing"
     assert checks["lean v4.22.0"]["remedy"] == "unsorry toolchain install v4.22.0"
     assert "stand-in" in checks["elan"]["detail"]
@@ -143,6 +148,24 @@ def test_doctor_names_the_builds_and_what_is_lacking(machine: Machine) -> None:
     assert "not the file that was built" in checks["toolchain v4.21.0"]["detail"]
 
 
+def test_what_stands_in_for_lean_in_tests_is_refused_by_everybody_else(machine: Machine) -> None:
+    assert machine.install().code == 0
+    del machine.env[SWITCH]
+
+    listed = machine("list", "--json")
+    (build,) = listed.json["toolchains"]
+    assert (listed.code, build["state"]) == (1, "damaged")
+    assert "a stand-in for tests, not Lean" in build["problem"]
+    again = machine.install()
+    assert again.code == 1
+    assert "a stand-in for tests, not Lean" in again.err
+    machine("remove", "v4.21.0")
+    fresh = machine.install()
+    assert fresh.code == 1
+    assert "nothing was installed" in fresh.err
+    assert machine.cache.installed() == ()
+
+
 def test_a_damaged_build_is_named_with_code_1(machine: Machine) -> None:
     machine.placed()
     machine.cache.installed()[0].repl.write_text("#!/bin/sh\n")
@@ -151,6 +174,7 @@ def test_a_damaged_build_is_named_with_code_1(machine: Machine) -> None:
     assert listed.code == 1
     assert "1 damaged" in listed.out
     assert "changed since it was built" in listed.out
+    assert "run `unsorry toolchain install v4.21.0`" in listed.out
 
 
 def test_a_build_in_use_stays_and_the_code_is_75(machine: Machine) -> None:

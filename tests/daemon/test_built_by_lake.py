@@ -112,10 +112,13 @@ def test_a_build_that_fails_is_told_and_not_repeated_before_somebody_asks_or_a_c
         (failed,) = house.events("job_failed")
         assert failed.data["deterministic"] is True
         assert "no such thing" in failed.data["message"]
+        left = settings.paths.cache / "builds" / ".trash-left"
+        left.mkdir(parents=True)
         assert "again" in unsorry("jobs", settings, "retry", failed.data["job"])
         house.wait_for(
             lambda: kinds(house, "job_failed") == ["build", "build"], what="the second attempt", seconds=60
         )
+        house.wait_for(lambda: not left.exists(), what="the sweep after a failed build")
         assert request(settings.paths, "POST", "/retry", {"job": "build-none"})[0] == 404
         scan = house.events("job_started")[0].data["job"]
         status, answer = request(settings.paths, "POST", "/retry", {"job": scan})

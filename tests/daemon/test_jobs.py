@@ -288,6 +288,19 @@ def test_a_prove_job_gets_a_worktree_and_leaves_none(house: House) -> None:
     assert list((house.folder / "state" / "cache" / "worktrees").iterdir()) == []
 
 
+def test_compiled_files_that_a_commit_brings_along_are_in_no_jobs_worktree(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    remote = house.remote("demo")
+    forged = {".lake/build/lib/lean/Forged.olean": "whatever", "Forged.lean": "theorem forged : False\n"}
+    remote.commit("forged", forged)
+    house.write(repos=[remote.path])
+    row = run(house, "environment", kind="prove")
+    assert row.state == "succeeded"
+    files = row.summary["files"]
+    assert "Forged.lean" in files
+    assert not [name for name in files if name.startswith(".lake")]
+
+
 def test_a_job_whose_commit_is_not_there_fails_with_gits_reason(house: House) -> None:
     async def go() -> JobRow:
         async with bench(house) as b:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lean.backend import LeanBackend, find_lean
+from pipeline.lean import backend
+from pipeline.lean.backend import LeanBackend
 
 PRELUDE = """
 import json, os, sys, time
@@ -52,4 +53,4 @@ def fake_repl(tmp_path: Path) -> FakeRepl:
 
 @pytest.fixture
 def simulator() -> LeanBackend:
-    return find_lean(backend="simulator", repl="", sandbox="bubblewrap")
+    return backend.simulator()

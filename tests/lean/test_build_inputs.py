@@ -66,6 +66,12 @@ def test_packages_by_path_are_folders_of_the_project() -> None:
     assert read_manifest(manifest(entry, wrapped)).paths == ("sub/part", "other")
 
 
+def test_a_folder_that_two_packages_name_counts_once() -> None:
+    entries = [{"type": "path", "name": name, "dir": "sub"} for name in ("one", "two")]
+
+    assert read_manifest(manifest(*entries)).paths == ("sub",)
+
+
 def test_quoted_names_are_read() -> None:
     assert read_manifest(manifest({**GIT, "name": "«doc-gen4»"})).packages[0].name == "doc-gen4"
 
@@ -103,6 +109,12 @@ def test_quoted_names_are_read() -> None:
         ({"manifestFile": "/etc/passwd"}, "manifestFile"),
         ({"type": "path", "dir": "../other"}, "dir"),
         ({"type": "path", "dir": "/etc"}, "dir"),
+        ({"type": "path", "dir": "."}, "no folder for a package"),
+        ({"type": "path", "dir": ".git"}, "no folder for a package"),
+        ({"type": "path", "dir": "sub/.lake/build"}, "no folder for a package"),
+        ({"type": "path", "dir": "sub:/etc"}, "no folder for a package"),
+        ({"type": "path", "dir": "d" * 300}, "too long"),
+        ({"type": "path", "dir": "∀" * 100}, "too long"),
         ({"type": "svn"}, "neither git nor path"),
     ],
 )

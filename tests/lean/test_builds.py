@@ -8,7 +8,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from pipeline.lean.build import builds
 from pipeline.lean.build.builds import Build
 from pipeline.lean.build.dependencies import read_dependencies
 from pipeline.lean.build.sources import read_sources
+from pipeline.lean.build.trash import remove_tree
 
 REPOSITORY = "github.com/ada/demo"
 KEY = "d" * 64
@@ -167,7 +170,8 @@ def seeded(tmp_path: Path, before: dict[str, str], now: dict[str, str], **change
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
     builds.empty_lake(new)
-    builds.seed(new, tmp_path / "cache", a_build("b", **changes), read_sources(new))
+    sources = read_sources(new)
+    builds.seed(new, tmp_path / "cache", a_build("b", **changes), sources, is_ancestor=lambda _sha: True)
     return {path.stem for path in (new / ".lake").rglob("*.olean")}
 
 
@@ -190,13 +194,121 @@ def test_modules_in_a_circle_are_never_taken_for_the_same(tmp_path: Path) -> Non
 
 
 def test_a_long_chain_of_imports_is_followed_without_recursion(tmp_path: Path) -> None:
-    chain = {f"M{number}": f"import M{number + 1}" for number in range(3000)}
+    chain = {f"M{number}": f"import M{number + 1}" for number in range(1200)}
     for module, text in chain.items():
         (tmp_path / f"{module}.lean").write_text(text, "utf-8")
     sources = read_sources(tmp_path)
 
     assert all(sources.hashes.values())
-    assert len(sources.importers(["M2999"])) == 3000
+    assert len(sources.importers(["M1199"])) == 1200
+
+
+def test_only_a_build_of_an_ancestor_is_seeded(tmp_path: Path) -> None:
+    """The newest is another branch's, whose code nobody has merged and may have forged what it compiled."""
+    for letter in "abc":
+        cache = stored(tmp_path, letter)
+    new = worktree(tmp_path, "now", {"Demo": "b" * 40_000})
+    builds.empty_lake(new)
+    sources = read_sources(new)
+
+    def seed(*ancestors: str) -> str:
+        return builds.seed(new, cache, a_build("d"), sources, is_ancestor=lambda sha: sha[0] in ancestors)
+
+    assert seed("a", "b") == sha("b")
+    assert seed() == ""
+
+
+# --- what strangers leave -------------------------------------------------------------------------------------
+
+
+def test_a_folder_can_be_removed_whatever_is_in_it(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").touch()
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("d" * 100, dir_fd=here)
+        below = os.open("d" * 100, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(os.open(b"\xff" * 255, os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.close(here)
+    (folder / "out").symlink_to(kept)
+    os.mkfifo(folder / "pipe")
+    (folder / "closed" / "inside").mkdir(parents=True)
+    (folder / "closed").chmod(0)
+    remove_tree(folder)
+    remove_tree(folder)
+
+    assert not folder.exists()
+    assert (kept / "file").exists()
+
+
+def test_a_link_in_place_of_a_folder_is_not_followed_to_remove_what_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    with pytest.raises(NotADirectoryError, match="link"):
+        remove_tree(tmp_path / "link")
+
+    assert (tmp_path / "kept").is_dir()
+
+
+def test_two_who_remove_the_same_folder_do_not_disturb_each_other(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    for number in range(300):
+        (folder / str(number) / "a" / "b").mkdir(parents=True)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(remove_tree, [folder, folder]))
+
+    assert not folder.exists()
+
+
+AS_NOBODY = """
+import os, sys
+from pathlib import Path
+from pipeline.lean.build.settling import settle
+if os.getuid() == 0:
+    os.setgid(65534); os.setuid(65534)
+folder = Path(sys.argv[1]) / "made"
+(folder / "closed").mkdir(parents=True)
+(folder / "closed" / "Leak.olean").symlink_to("/etc/passwd")
+(folder / "closed" / "program").touch(mode=0o755)
+(folder / "closed" / "program").chmod(0o4755)
+(folder / "closed" / "unreadable").touch(mode=0)
+(folder / "closed").chmod(0)
+taken = settle(folder, keep=sys.argv[2] == "keep")
+left = sorted((path.name, oct(path.stat().st_mode & 0o7777)) for path in folder.rglob("*"))
+print(taken, left)
+"""
+
+
+@pytest.mark.parametrize(
+    ("keep", "modes"), [("keep", ("0o555", "0o555", "0o444")), ("write", ("0o755", "0o755", "0o600"))]
+)
+def test_a_folder_that_was_closed_hides_no_link_from_what_is_kept(keep: str, modes: tuple[str, ...]) -> None:
+    """Run as nobody where the tests run as root, to whom no folder is closed."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o777)
+        command = [sys.executable, "-c", AS_NOBODY, name, keep]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        remove_tree(Path(name) / "made")
+    names = ("closed", "program", "unreadable")
+
+    assert done.stdout.split(" ", 1)[1].strip() == str(list(zip(names, modes, strict=True))), done.stderr
+    assert int(done.stdout.split()[0]) >= 3 * 4096
+
+
+def test_a_sources_name_that_is_no_text_is_kept_as_it_is(tmp_path: Path) -> None:
+    tree = worktree(tmp_path, "one", {"Demo": "x"})
+    Path(os.fsdecode(os.fsencode(tree) + b"/\xff.lean")).write_text("theorem", "utf-8")
+    sources = read_sources(tree)
+    builds.store(tmp_path / "cache", tree, a_build("a"), sources)
+    written = json.loads((entry(tmp_path / "cache", "a") / "sources.json").read_text("ascii"))
+
+    assert written == dict(sources.hashes)
+    assert len(written) == 2
 
 
 # --- sweeping -------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lean.backend import LeanBackend, find_lean
+from pipeline.lean.backend import LeanBackend, simulator
 from pipeline.lean.client.repl import ReplStartError
 from pipeline.lean.pool.pool import PoolLimits, PoolStats, ReplPool
 from pipeline.lean.source.scanner import scan_source
@@ -40,7 +40,7 @@ for line in sys.stdin:
 def fragile(folder: Path, *, deadly: str) -> LeanBackend:
     script = folder / "fragile.py"
     script.write_text(FRAGILE.replace("{deadly}", deadly))
-    backend = find_lean(backend="simulator", repl="", sandbox="none")
+    backend = simulator()
     return dataclasses.replace(backend, argv=(sys.executable, str(script)))
 
 
@@ -101,14 +101,14 @@ def test_a_crash_costs_the_sorry_it_happened_at_and_no_other(tmp_path: Path) -> 
 
 def test_one_process_serves_all_the_declarations_of_a_file(tmp_path: Path) -> None:
     pools: list[PoolStats] = []
-    backend = find_lean(backend="simulator", repl="", sandbox="none")
+    backend = simulator()
     attempts = run(tmp_path, SOURCE, backend=backend, pools=pools)
     assert {attempt.outcome for attempt in attempts.values()} == {"found"}
     assert pools[0].started == 1
 
 
 def test_the_older_dialect_s_goals_are_searched_as_well(tmp_path: Path) -> None:
-    backend = find_lean(backend="simulator", repl="", sandbox="none")
+    backend = simulator()
     older = dataclasses.replace(backend, argv=(*backend.argv, "--dialect", "old"))
     newer = run(tmp_path, SOURCE, backend=backend)
     assert {name: attempt.proof for name, attempt in run(tmp_path, SOURCE, backend=older).items()} == {
@@ -124,7 +124,7 @@ theorem last (p q r : Prop) : (p ∨ q) ∨ r → p ∨ (q ∨ r) := by
 
 
 def test_a_process_that_dies_in_mid_search_loses_nothing_but_time(tmp_path: Path) -> None:
-    calm = run(tmp_path, HARD, backend=find_lean(backend="simulator", repl="", sandbox="none"))
+    calm = run(tmp_path, HARD, backend=simulator())
     # Each of these ends the process that is asked for it first, in the middle of a search.
     words = ("rcases", "simp_all", "trivial")
     deadly = f"any(word in line and not os.path.exists(word) and os.mkdir(word) is None for word in {words})"
@@ -147,7 +147,7 @@ def test_a_tactic_that_kills_lean_counts_as_failed_and_is_told(tmp_path: Path) -
 
 
 def test_processes_are_replaced_in_mid_search_without_harm(tmp_path: Path) -> None:
-    backend = find_lean(backend="simulator", repl="", sandbox="none")
+    backend = simulator()
     calm = run(tmp_path, HARD, backend=backend)
     pools: list[PoolStats] = []
     worn = run(tmp_path, HARD, backend=backend, limits=PoolLimits(processes=1, calls=10), pools=pools)
@@ -171,7 +171,7 @@ def test_a_lean_that_does_not_start_is_the_caller_s_to_judge(tmp_path: Path) -> 
 
 
 def test_a_file_that_is_not_the_version_asked_for_is_left_alone(tmp_path: Path) -> None:
-    backend = find_lean(backend="simulator", repl="", sandbox="none")
+    backend = simulator()
     attempts = run(tmp_path, SOURCE, backend=backend, on_disk=SOURCE + "-- changed\n")
     assert {attempt.outcome for attempt in attempts.values()} == {"error"}
     assert all("is not blob" in attempt.detail for attempt in attempts.values())
@@ -179,5 +179,5 @@ def test_a_file_that_is_not_the_version_asked_for_is_left_alone(tmp_path: Path) 
 
 def test_an_earlier_sorried_theorem_is_known_to_the_later_ones(tmp_path: Path) -> None:
     source = "def two : Nat := 2\ntheorem gap : two = 2 := sorry\ntheorem uses : two = 2 ∧ two = two := by\n  sorry\n"
-    attempts = run(tmp_path, source, backend=find_lean(backend="simulator", repl="", sandbox="none"))
+    attempts = run(tmp_path, source, backend=simulator())
     assert {attempt.outcome for attempt in attempts.values()} == {"found"}

@@ -349,6 +349,19 @@ def test_a_line_on_stdout_that_is_no_json_ends_the_process(fake_repl: FakeRepl, 
     drive(scripted(fake_repl, tmp_path, "hello from #eval"), tmp_path, use)
 
 
+@pytest.mark.parametrize("half", ["\\ud835", "\\uDCDD"])
+def test_half_a_surrogate_pair_in_an_answer_is_one_typed_error(
+    fake_repl: FakeRepl, tmp_path: Path, half: str
+) -> None:
+    async def use(repl: Repl) -> None:
+        assert (await repl.send(requests.GoalStart("x"))).root == "\N{MATHEMATICAL BOLD SCRIPT CAPITAL N}"
+        with pytest.raises(ReplProtocolError, match="no JSON"):
+            await repl.send(requests.GoalStart("x"))
+
+    started = '{"stateId": 0, "root": "%s"}'
+    drive(scripted(fake_repl, tmp_path, started % "\\ud835\\udcdd", started % half), tmp_path, use)
+
+
 def test_a_second_line_after_an_answer_ends_the_process(fake_repl: FakeRepl, tmp_path: Path) -> None:
     async def use(repl: Repl) -> None:
         with pytest.raises(ReplProtocolError, match=r"wrote .* after its answer"):
@@ -358,7 +371,10 @@ def test_a_second_line_after_an_answer_ends_the_process(fake_repl: FakeRepl, tmp
     drive(scripted(fake_repl, tmp_path, '{"nGoals":1}\n{"nGoals":2}', {"nGoals": 3}), tmp_path, use)
 
 
-def test_output_that_nobody_asked_for_is_not_the_next_answer(fake_repl: FakeRepl, tmp_path: Path) -> None:
+@pytest.mark.parametrize("turns", range(4))
+def test_output_that_nobody_asked_for_is_not_the_next_answer(
+    fake_repl: FakeRepl, tmp_path: Path, turns: int
+) -> None:
     backend = fake_repl(
         """
         say("ready.")
@@ -371,7 +387,10 @@ def test_output_that_nobody_asked_for_is_not_the_next_answer(fake_repl: FakeRepl
 
     async def use(repl: Repl) -> None:
         (tmp_path / "go").touch()
-        await asyncio.to_thread(appeared, tmp_path / "said")
+        # The event loop stands still meanwhile; then what lies in the pipe is on its way to us for some turns of it.
+        appeared(tmp_path / "said")
+        for _ in range(turns):
+            await asyncio.sleep(0)
         with pytest.raises(ReplProtocolError, match="without being asked"):
             await repl.stat()
 
@@ -694,8 +713,13 @@ def test_no_goals_with_dormant_siblings_is_not_closed(simulator: LeanBackend, tm
 
 def test_automatic_mode_cannot_be_switched_off(fake_repl: FakeRepl, tmp_path: Path) -> None:
     async def use(repl: Repl) -> None:
-        with pytest.raises(ValueError, match="hides open goals"):
-            await repl.options_set(automaticMode=False)
+        for way in (
+            lambda: repl.options_set(automaticMode=False),
+            lambda: repl.send(requests.OptionsSet(automatic_mode=False)),
+            lambda: repl.call("options.set", {"automaticMode": False}),
+        ):
+            with pytest.raises(ValueError, match="hides open goals"):
+                await way()
 
     drive(scripted(fake_repl, tmp_path), tmp_path, use)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
+import tracemalloc
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
@@ -11,8 +13,10 @@ from typing import TypeVar
 import pytest
 
 from pipeline.lean.backend import LeanBackend
+from pipeline.lean.client.dialect import NEWEST
 from pipeline.lean.client.errors import ReplDied, ReplStartError, ReplTimeout
 from pipeline.lean.client.messages import TacticFailed, TacticParseError
+from pipeline.lean.client.repl import Repl
 from pipeline.lean.pool.pool import PoolClosed, PooledRepl, PoolLimits, ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session, SetupFailed, Stepped, TacticKilled
 from pipeline.lean.pool.states import ReplayDied, ReplayDiverged, State
@@ -343,6 +347,116 @@ def test_closing_ends_also_what_is_being_started(tmp_path: Path) -> None:
 
     on_pool(tmp_path, use)
     assert processes_with(str(tmp_path)) == []
+
+
+def test_closing_ends_a_search_in_the_middle_of_a_call(tmp_path: Path) -> None:
+    async def use(place: Place) -> None:
+        session = place.session()
+        root = await session.start("p")
+        call = asyncio.create_task(session.tactic(root, "sleep 10000"))
+        await asyncio.sleep(0.2)
+        before = asyncio.get_running_loop().time()
+        await place.pool.close()
+        assert asyncio.get_running_loop().time() - before < 5
+        with pytest.raises(PoolClosed):
+            await call
+        assert place.pool.stats.busy == 0
+
+    on_pool(tmp_path, use)
+    assert processes_with(str(tmp_path)) == []
+
+
+# Reads its input to the end and does not end.
+STUBBORN = """
+import os, sys, time
+os.write(1, b"ready.\\n")
+for line in sys.stdin:
+    os.write(1, b'{"error":"command","desc":"Unable to parse json"}\\n')
+time.sleep(60)
+"""
+# Answers one request and then talks without end.
+TALKATIVE = """
+import os, sys, time
+os.write(1, b"ready.\\n")
+sys.stdin.readline()
+os.write(1, b'{"nGoals":0}\\n')
+time.sleep(0.1)
+while True:
+    os.write(1, b"more\\n" * 10_000)
+"""
+
+
+def scripted(folder: Path, body: str) -> LeanBackend:
+    script = folder / "script.py"
+    script.write_text(body.replace("\\\\n", "\\n"), "utf-8")
+    argv = (sys.executable, "-I", "-S", str(script))
+    return LeanBackend("simulator", argv, "a script", "", simulated=True, sandbox="none")
+
+
+def test_whoever_gives_up_while_room_is_made_does_not_raise_the_bound(tmp_path: Path) -> None:
+    stubborn = ReplKey(scripted(tmp_path, STUBBORN), tmp_path, ("Init",))
+
+    async def use(place: Place) -> None:
+        place.pool.give_back(await place.pool.take(stubborn))
+        task = asyncio.create_task(place.pool.take(place.key()))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        # The stubborn one is killed after two seconds; until then there is no room for another.
+        process = await place.pool.take(place.key())
+        assert processes_with(str(tmp_path)) == [process.repl.pid]
+        place.pool.give_back(process)
+        assert place.pool.stats.busy == 0
+
+    on_pool(tmp_path, use, processes=1)
+
+
+def test_an_idle_process_that_talks_without_end_costs_no_memory_and_no_search(tmp_path: Path) -> None:
+    talkative = scripted(tmp_path, TALKATIVE)
+
+    async def use(place: Place) -> None:
+        repl = await Repl.start(talkative, imports=(), project=tmp_path, dialect=NEWEST)
+        process = PooledRepl(repl, place.key())
+        assert await repl.stat() == 0
+        before = tracemalloc.get_traced_memory()[0]
+        place.pool._busy.add(process)
+        place.pool._tickets += 1
+        place.pool.give_back(process)
+        await asyncio.sleep(1.0)
+        assert tracemalloc.get_traced_memory()[0] - before < 10 * MIB
+        async with place.session() as session:
+            await session.start("p")
+            assert session.lives == 1
+            assert session.process_id != repl.pid
+
+    tracemalloc.start()
+    try:
+        on_pool(tmp_path, use)
+    finally:
+        tracemalloc.stop()
+    assert processes_with(str(tmp_path)) == []
+
+
+def test_a_pool_serves_one_event_loop_and_says_so(tmp_path: Path) -> None:
+    pool = ReplPool(PoolLimits(processes=1))
+    key = ReplKey(faulty_repl.backend(), tmp_path, ("Init",))
+
+    async def use() -> None:
+        async with pool:
+            await pool.take(key)
+            with pytest.raises(RuntimeError, match="another event loop; make one for each"):
+                await asyncio.to_thread(asyncio.run, pool.take(key))
+
+    asyncio.run(use())
+
+
+def test_a_process_that_has_grown_does_not_wait_for_the_next_search(tmp_path: Path) -> None:
+    async def use(place: Place) -> None:
+        async with place.session() as session:
+            await stepped(session, await session.start("p"), "grow 200")
+        assert (place.pool.stats.idle, place.pool.stats.recycled) == (0, 1)
+
+    on_pool(tmp_path, use, recycle_bytes=150 * MIB)
 
 
 def processes_with(folder: str) -> list[int]:

@@ -126,6 +126,19 @@ def processes_with(marker: str) -> list[int]:
     return found
 
 
+def children_with(marker: str) -> int:
+    """Count the processes that we have started ourselves and that still run."""
+    count = 0
+    for mine in Path("/proc/self/task").glob("*/children"):
+        for pid in mine.read_text("utf-8").split():
+            try:
+                # A zombie has no command line any more.
+                count += marker.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+            except OSError:
+                continue
+    return count
+
+
 def memory(field: str) -> int:
     for line in Path("/proc/self/status").read_text("utf-8").splitlines():
         if line.startswith(f"{field}:"):
@@ -143,15 +156,23 @@ def test_ten_thousand_tactics_each_get_one_answer_or_one_typed_error(tmp_path: P
     limits = PoolLimits(
         processes=PROCESSES,
         memory_bytes=512 * MIB,
-        calls=1_500,
+        calls=150,
         ready_timeout_s=30,
         call_timeout_s=0.4,
         grace_s=0.4,
         setup_timeout_s=0.4,
     )
     searchers: list[Searcher] = []
+    most = 0
+
+    async def watch() -> None:
+        nonlocal most
+        while True:
+            most = max(most, children_with(marker))
+            await asyncio.sleep(0.05)
 
     async def main() -> None:
+        watching = asyncio.create_task(watch())
         async with ReplPool(limits) as pool:
             key = ReplKey(backend, tmp_path, ("Init",))
             searchers.extend(Searcher(number, pool, key) for number in range(SEARCHES))
@@ -161,6 +182,10 @@ def test_ten_thousand_tactics_each_get_one_answer_or_one_typed_error(tmp_path: P
             assert pool.stats.busy == 0
             assert pool.stats.idle <= PROCESSES
             assert pool.stats.died > 30, "the faults did not happen"
+            assert pool.stats.recycled > 10
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        assert 1 < most <= PROCESSES
         assert processes_with(marker) == []
         assert len(asyncio.all_tasks()) == 1
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pipeline.gate.patch import RefusedPatchError, is_simulated_patch, refuse_simulated
-from pipeline.lean.backend import LeanBackend, find_lean
+from pipeline.lean.backend import LeanBackend, find_leans, simulator
 from pipeline.lean.source.scanner import scan_source
 from store.events import EVENT_TYPES, AttemptFinished, EventBody, ProofChecked, ProofFound, ProofRejected
 from store.identity import short_hash
@@ -127,12 +127,6 @@ def run_job(kind: str, parameters: dict[str, Any], folder: Path) -> Outcome:
             for event in line["events"]:
                 outcome.bodies.append(EVENT_TYPES[event["type"]].model_validate(event["data"]))
     return outcome
-
-
-def simulator() -> LeanBackend:
-    backend = find_lean(backend="simulator", repl="", sandbox="none")
-    assert backend.kind == "simulator"
-    return backend
 
 
 def prove(project: Project, folder: Path, **changes: Any) -> Outcome:
@@ -306,7 +300,7 @@ def test_a_broken_file_fails_alone(tmp_path: Path) -> None:
 
 
 def test_without_lean_the_job_fails_and_says_so(project: Project, tmp_path: Path) -> None:
-    nothing = find_lean(backend="none", repl="", sandbox="none")
+    nothing = find_leans(backend="none", repl="", sandbox="none", toolchains=tmp_path).summary
     outcome = prove(project, tmp_path / "job", lean=nothing.as_json())
     assert outcome.returncode == 1
     assert outcome.last["reason"] == "no_lean"

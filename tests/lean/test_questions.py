@@ -28,17 +28,20 @@ def test_the_script_writes_the_format_and_the_kinds_that_are_read() -> None:
     kinds = re.findall(r'\| \.\w+Info _ => "(\w+)"', SCRIPT)
     assert len(kinds) == 8
     for kind in kinds:
-        text = f"unsorry-questions 1 n\nstatement {kind} t\n\t= [] 0 -\nend n\n"
+        text = f"unsorry-questions 2 n\nlean 4.28.0\nstatement {kind} t\n\t= [] 0 -\nend n\n"
         assert isinstance(answers.read_answer(text, nonce="n", constant="t"), Answer)
     heads = set(re.findall(r'(?:section_ out|say out \()\s*"(\w+)', SCRIPT))
-    assert heads == {"axiom", "sorried", "unsafe", "statement", "premise", "declared", "unsorry", "end"}
+    facts = {"lean", "axiom", "sorried", "native", "unsafe"}
+    assert heads == {"unsorry", *facts, "statement", "premise", "declared", "end"}
 
 
 def test_every_node_that_the_script_writes_is_one_that_is_read() -> None:
     nodes = re.findall(r'node \(?"([^"]+)"', SCRIPT)
     assert len(nodes) > 20
     for node in nodes:
-        text = f"unsorry-questions 1 n\nstatement theorem t\n\t{node.strip()}\n\t= [] 0 -\nend n\n"
+        text = (
+            f"unsorry-questions 2 n\nlean 4.28.0\nstatement theorem t\n\t{node.strip()}\n\t= [] 0 -\nend n\n"
+        )
         read = answers.read_answer(text, nonce="n", constant="t")
         # A hole in a term, which no constant has once the kernel has taken it, is nothing to compare.
         assert isinstance(read, str if node.endswith("?") else Answer)
@@ -68,7 +71,7 @@ def test_a_proof_changes_nothing_but_itself(runner: LakeRunner) -> None:
     without, with_it = asked(runner, "sorry"), asked(runner, "h.symm")
     assert differences(without, with_it, declared={"N.two", "N.gap"}) == []
     assert without.sorried == ("N.mine",)
-    assert (with_it.axioms, with_it.sorried, with_it.unsafe) == ((), (), ())
+    assert (with_it.axioms, with_it.sorried, with_it.native, with_it.unsafe) == ((), (), (), ())
     assert list(with_it.premises) == ["N.two"]
 
 
@@ -88,6 +91,43 @@ def test_what_rests_on_a_gap_names_it(runner: LakeRunner) -> None:
     printed = axioms_of(runner, module="A", declaration="N.mine")
     assert not isinstance(printed, str)
     assert set(printed) == set(answer.axioms)
+
+
+@pytest.mark.lean
+def test_the_answer_says_which_lean_it_is_by(runner: LakeRunner) -> None:
+    said = subprocess.run(["lean", "--version"], capture_output=True, text=True, cwd=runner.project).stdout
+    assert f"version {asked(runner, 'h.symm').lean}," in said
+
+
+@pytest.mark.lean
+def test_quoted_names_of_modules_and_constants_are_found(runner: LakeRunner) -> None:
+    (runner.project / "lakefile.toml").write_text('name = "n"\n[[lean_lib]]\nname = "«2 b»"\n')
+    (runner.project / "2 b.lean").write_text("theorem «a b».c : True := trivial\n", "utf-8")
+    built = build(runner, "«2 b»")
+    assert built.ok, built.output
+    answer = ask_exactly(runner, module="«2 b»", declaration="«a b».c")
+    assert isinstance(answer, Answer), answer
+
+
+@pytest.mark.lean
+def test_compiled_code_that_the_kernel_believed_is_named(runner: LakeRunner) -> None:
+    """Where this Lean has no `Lean.reduceBool` any more, nothing can be believed in this way."""
+    text = "def b : Bool := true\ntheorem N.mine : Lean.reduceBool b = true := PROOF\n"
+    (runner.project / "A.lean").write_text(text.replace("PROOF", "rfl"), "utf-8")
+    if not build(runner, "A").ok:
+        pytest.skip("this Lean does not take Lean.reduceBool")
+    answer = asked(runner, "rfl", text=text)
+    assert "N.mine" in answer.native
+
+
+@pytest.mark.lean
+def test_an_initializer_of_the_module_does_not_run(runner: LakeRunner) -> None:
+    """Asking is reading: to most versions of Lean, importing a module means running what it initializes."""
+    marker = runner.project / "ran"
+    text = f'import Lean\ninitialize do IO.FS.writeFile "{marker}" ""\n' + A
+    without = asked(runner, "sorry", text=text)
+    assert without.sorried == ("N.mine",)
+    assert not marker.exists()
 
 
 @pytest.mark.lean

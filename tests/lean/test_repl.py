@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import shutil
+import signal
+import subprocess
+import sys
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pipeline.lean.backend import LeanBackend, find_lean
+from daemon.process import kill_marked
+from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.client import process as client
 from pipeline.lean.client.dialect import NEWEST
 from pipeline.lean.client.messages import StateRef, TacticFailed, TacticOk, TacticParseError
@@ -23,8 +30,13 @@ from pipeline.lean.client.repl import (
     ReplTimeout,
     StaleState,
 )
+from pipeline.lean.sandbox.command import bubblewrap_problem
 
 FakeRepl = Callable[[str], LeanBackend]
+needs_bubblewrap = pytest.mark.skipif(
+    shutil.which("bwrap") is None or bubblewrap_problem() is not None,
+    reason="bubblewrap is not installed, or may not make namespaces here",
+)
 
 
 async def started(
@@ -113,7 +125,7 @@ def test_silence_at_start_ends_after_its_timeout(fake_repl: FakeRepl, tmp_path: 
 
 
 def test_no_backend_is_a_start_error_with_the_reason(tmp_path: Path) -> None:
-    nothing = find_lean(backend="none", repl="", sandbox="none")
+    nothing = find_leans(backend="none", repl="", sandbox="none", toolchains=tmp_path).summary
 
     with pytest.raises(ReplStartError, match="switched off"):
         asyncio.run(Repl.start(nothing, imports=[], project=tmp_path))
@@ -299,6 +311,44 @@ def test_a_cancelled_call_does_not_leave_its_answer_to_the_next(fake_repl: FakeR
     asyncio.run(run())
 
 
+def test_a_call_that_is_cancelled_while_the_process_reads_no_more_leaves_no_answer_either(
+    fake_repl: FakeRepl, tmp_path: Path
+) -> None:
+    backend = fake_repl(
+        'say("ready.")\nsys.stdin.readline(); os.close(0); time.sleep(0.5); say(\'{"nGoals": 1}\'); time.sleep(60)\n'
+    )
+
+    async def run() -> None:
+        repl = await started(backend, tmp_path)
+        call = asyncio.create_task(repl.stat())
+        await asyncio.sleep(0.3)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        with pytest.raises(ReplDied):
+            await repl.stat()
+        await repl.close()
+
+    asyncio.run(run())
+
+
+def test_closing_waits_for_no_answer_and_whoever_does_is_told(fake_repl: FakeRepl, tmp_path: Path) -> None:
+    backend = fake_repl('say("ready.")\nfor command, payload in requests():\n    time.sleep(60)\n')
+
+    async def run() -> int:
+        repl = await started(backend, tmp_path, timeout_s=30)
+        call = asyncio.create_task(repl.process("x"))
+        await asyncio.sleep(0.2)
+        before = time.monotonic()
+        await repl.close()
+        assert time.monotonic() - before < 5
+        with pytest.raises(ReplDied, match="the REPL was closed"):
+            await call
+        return repl.pid
+
+    assert not is_running(asyncio.run(run()))
+
+
 def test_a_start_that_is_cancelled_leaves_no_process_and_no_folder(
     fake_repl: FakeRepl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -438,3 +488,99 @@ def test_states_of_another_process_or_before_a_reset_are_stale(
             assert await one.stat() == 0
 
     asyncio.run(run())
+
+
+# ---- when we die ourselves
+
+# A job with a REPL that hangs; the first argument is the backend, the second a module's name to know it by.
+JOB = """
+import asyncio, json, sys
+from pathlib import Path
+from pipeline.lean.backend import LeanBackend
+from pipeline.lean.client.dialect import NEWEST
+from pipeline.lean.client.repl import Repl
+
+async def main():
+    backend = LeanBackend.from_json(json.loads(sys.argv[1]))
+    repl = await Repl.start(backend, imports=[sys.argv[2]], project=Path.cwd(), dialect=NEWEST)
+    call = asyncio.create_task(repl.stat())
+    await asyncio.sleep(0.3)
+    print("asked", flush=True)
+    await call
+
+asyncio.run(main())
+"""
+HANGS = """
+import subprocess
+say("ready.")
+sys.stdin.readline()
+if os.environ.get("UNSORRY_ATTEMPT"):
+    subprocess.Popen(["sleep", "600.25"], stdin=-1, stdout=-1, stderr=-1, start_new_session=True)
+while True: time.sleep(60)
+"""
+
+
+def processes_with(word: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if word.encode() in (entry / "cmdline").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return [pid for pid in found if is_running(pid)]
+
+
+def killed_job(backend: LeanBackend, project: Path, marker: str, **environment: str) -> None:
+    """Run a job until its REPL hangs, and kill it so that it cannot end anything itself."""
+    command = [sys.executable, "-c", JOB, json.dumps(backend.as_json()), marker]
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+    with subprocess.Popen(
+        command, cwd=project, stdout=subprocess.PIPE, env={**os.environ, **environment}
+    ) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == b"asked\n"
+        assert len(processes_with(marker)) > 1, "the REPL is not there"
+        job.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 5
+    while processes_with(marker) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def test_a_repl_that_hangs_dies_with_the_process_that_started_it(fake_repl: FakeRepl, tmp_path: Path) -> None:
+    marker = f"M{uuid.uuid4().hex}"
+
+    killed_job(fake_repl(HANGS), tmp_path, marker)
+
+    assert processes_with(marker) == []
+
+
+@needs_bubblewrap
+def test_a_repl_that_hangs_in_the_sandbox_does_so_too(fake_repl: FakeRepl, tmp_path: Path) -> None:
+    python = Path(sys.executable).resolve()
+    if not str(python).startswith("/usr/"):
+        python = Path("/usr/bin/python3")
+    fake_repl(HANGS)
+    script = tmp_path / "fake_repl"
+    script.write_text(f"#!{python} -I\n" + (tmp_path / "fake_repl.py").read_text("utf-8"), "utf-8")
+    script.chmod(0o755)
+    (tmp_path / "project").mkdir()
+    backend = LeanBackend("pantograph", (str(script),), "a script", "", simulated=False, sandbox="bubblewrap")
+    marker = f"M{uuid.uuid4().hex}"
+
+    killed_job(backend, tmp_path / "project", marker)
+
+    assert processes_with(marker) == []
+
+
+def test_what_a_repl_without_a_sandbox_had_started_is_found_as_the_jobs(
+    fake_repl: FakeRepl, tmp_path: Path
+) -> None:
+    attempt = tmp_path / uuid.uuid4().hex
+    killed_job(fake_repl(HANGS), tmp_path, f"M{uuid.uuid4().hex}", UNSORRY_ATTEMPT=str(attempt))
+    assert processes_with("600.25") != []
+
+    assert kill_marked(attempt) == 1
+
+    assert processes_with("600.25") == []

@@ -204,6 +204,36 @@ def test_the_client_drives_a_repl_inside_the_sandbox(tmp_path: Path) -> None:
     assert asyncio.run(run()) == 7
 
 
+SIDE_FILES = r"""#!/bin/sh
+echo ready.
+while read -r line; do
+  file=$(printf %s "$line" | sed -n 's/.*"filename": *"\([^"]*\)".*/\1/p')
+  if head -c 400000000 /dev/zero > "$file" 2>/dev/null; then echo tThe.disk.was.filled > "$file"
+  else echo tNat.zero > "$file"; fi
+  echo '{"nSymbols": 1}'
+done
+"""
+
+
+@needs_bubblewrap
+def test_what_a_repl_writes_into_its_folder_is_read_and_cannot_fill_the_disk(tmp_path: Path) -> None:
+    """The folder for side files is all of the disk that an `#eval` could write; in the sandbox it is in memory."""
+    script = tmp_path / "fake_repl"
+    script.write_text(SIDE_FILES, "utf-8")
+    script.chmod(0o755)
+    project = tmp_path / "project"
+    project.mkdir()
+    backend = LeanBackend("pantograph", (str(script),), "a script", "", simulated=False, sandbox="bubblewrap")
+
+    async def run() -> tuple[tuple[str, ...], list[Path]]:
+        async with await Repl.start(
+            backend, imports=["Init"], project=project, ready_timeout_s=10, dialect=NEWEST
+        ) as repl:
+            return await repl.env_catalog(), list(repl.folder.iterdir())
+
+    assert asyncio.run(run()) == (("tNat.zero",), [])
+
+
 def test_without_bubblewrap_composing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 

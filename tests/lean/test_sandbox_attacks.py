@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import subprocess
 import sys
 import textwrap
@@ -16,11 +17,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from pipeline.lean.build.lake import Bounds, LakeRunner, Outcome
+from pipeline.lean.build.trash import remove_tree
+from pipeline.lean.sandbox import bounded, seccomp
 from pipeline.lean.sandbox.command import SandboxError, bubblewrap, bubblewrap_problem
 
 pytestmark = pytest.mark.skipif(
@@ -56,18 +60,18 @@ class Place:
     def packages(self) -> Path:
         return self.root / "cache/dependencies" / ("a" * 64) / "packages"
 
-    def lakefile(self, body: str, **bounds: float | int) -> Outcome:
+    def lakefile(self, body: str, **bounds: Any) -> Outcome:
         """Run Python as a lakefile would run in a build."""
         return self._run(body, (self.project / ".lake",), **bounds)
 
-    def evaluated(self, body: str, **bounds: float | int) -> Outcome:
+    def evaluated(self, body: str, **bounds: Any) -> Outcome:
         """Run Python as an `#eval` would run in the REPL's sandbox."""
         return self._run(body, (), **bounds)
 
-    def _run(self, body: str, writable: tuple[Path, ...], **bounds: float | int) -> Outcome:
+    def _run(self, body: str, writable: tuple[Path, ...], **bounds: Any) -> Outcome:
         code = GUARD.format(body=textwrap.indent(textwrap.dedent(body).strip() or "pass", "    "))
         runner = LakeRunner(PYTHON, BASE, "bubblewrap", self.project, writable=writable)
-        limits = Bounds(**{"timeout_s": 20.0, "watched": writable, **bounds})  # type: ignore[arg-type]
+        limits = Bounds(**{"timeout_s": 20.0, "watched": writable, **bounds})
         return runner.run("-I", "-S", "-c", code, bounds=limits)
 
     def both(self, body: str) -> list[str]:
@@ -271,6 +275,51 @@ def test_the_terminal_cannot_be_typed_into(place: Place) -> None:
     refused(place.both("open('/dev/tty')"))
 
 
+NO_NAMESPACE = {
+    "a socket to the machine's host": "import socket; socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)",
+    "raw packets": "import socket; socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM)",
+    "keys in the kernel": "call({'x86_64': 248, 'aarch64': 217}, b'user', b'name', b'value', 5, -3)",
+    "a ring of calls": "call({'x86_64': 425, 'aarch64': 425}, 8, ctypes.create_string_buffer(256))",
+    "segments of memory": "call({'x86_64': 29, 'aarch64': 194}, 0, 1 << 20, 0o1600)",
+    "another's memory": "call({'x86_64': 101, 'aarch64': 117}, 0, 0, 0, 0)",
+    "a new namespace by clone": "call({'x86_64': 56, 'aarch64': 220}, 0x10000000 | 17, 0, 0, 0, 0)",
+}
+CALL = """
+import ctypes, platform
+libc = ctypes.CDLL(None, use_errno=True)
+def call(numbers, *arguments):
+    if libc.syscall(numbers[platform.machine()], *arguments) < 0:
+        number = ctypes.get_errno()
+        if number not in (1, 97): raise SystemExit(f"not the filter: {number}")
+        raise OSError(number, "refused")
+"""
+
+
+@pytest.mark.parametrize("attack", NO_NAMESPACE.values(), ids=NO_NAMESPACE.keys())
+def test_what_no_namespace_separates_is_refused(place: Place, attack: str) -> None:
+    refused(place.both(CALL + attack))
+
+
+def test_the_calls_of_another_architecture_are_not_a_way_round_the_filter() -> None:
+    """The numbers differ there; a call in them is refused before its number is looked at."""
+    other = seccomp.program(seccomp._MACHINES["aarch64"])
+    own = seccomp.program(seccomp._MACHINES["x86_64"])
+    words = [struct.unpack("<HBBI", code[at : at + 8]) for code in (own, other) for at in (8, 16)]
+
+    assert [words[0][3], words[2][3]] == [0xC000003E, 0xC00000B7]
+    assert [words[1], words[3]] == [(0x06, 0, 0, 0x00050001)] * 2
+    assert {len(own) % 8, len(other) % 8} == {0}
+
+
+def test_every_jump_of_the_filter_stays_inside() -> None:
+    for machine in seccomp._MACHINES.values():
+        code = seccomp.program(machine)
+        lines = [struct.unpack("<HBBI", code[at : at + 8]) for at in range(0, len(code), 8)]
+        for at, (operation, yes, no, _) in enumerate(lines):
+            assert operation == 0x06 or at + 1 + max(yes, no) < len(lines)
+        assert lines[-1] == (0x06, 0, 0, 0x7FFF0000)
+
+
 # --- processes ----------------------------------------------------------------------------------------------
 
 DAEMON = """
@@ -296,7 +345,7 @@ def _running(name: str) -> list[int]:
 @pytest.mark.parametrize("then", ["pass", "time.sleep(300)"], ids=["it ends", "it is ended"])
 def test_a_daemon_does_not_outlive_the_run(place: Place, then: str) -> None:
     name = f"unsorry-orphan-{os.getpid()}"
-    outcome = place.lakefile(DAEMON.format(name=name, then=then), timeout_s=1.5 if then != "pass" else 20.0)
+    outcome = place.lakefile(DAEMON.format(name=name, then=then), timeout_s=1.0 if then != "pass" else 20.0)
 
     assert outcome.ending == ("exited" if then == "pass" else "timeout"), outcome
     assert _running(name) == []
@@ -350,6 +399,19 @@ def test_a_signal_to_everybody_reaches_only_the_sandbox(place: Place) -> None:
             assert outcome.ending in ("exited", "signal")
         finally:
             victim.kill()
+
+
+def test_what_a_killed_job_leaves_running_without_a_sandbox_carries_its_mark(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon finds it by the mark of the attempt, which everything that the job starts inherits."""
+    monkeypatch.setenv("UNSORRY_ATTEMPT", "/jobs/build-1")
+    runner = LakeRunner(Path("/usr/bin/env"), None, "none", place.project)
+    loose = runner.run(bounds=Bounds(20.0))
+    boxed = runner.with_(sandbox="bubblewrap").run(bounds=Bounds(20.0))
+
+    assert "UNSORRY_ATTEMPT=/jobs/build-1\n" in loose.output
+    assert "UNSORRY" not in boxed.output
 
 
 def test_no_zombie_is_left(place: Place) -> None:
@@ -460,21 +522,62 @@ time.sleep(300)
 """
 
 
+EMPTY_FILES = """
+import time
+os.mkdir(".lake/d")
+for i in range(6000): os.close(os.open(f".lake/d/{i}", os.O_CREAT | os.O_WRONLY))
+time.sleep(300)
+"""
+FOLDERS_IN_FOLDERS = """
+import time
+os.chdir(".lake")
+for _ in range(300):
+    os.mkdir("d")
+    os.chdir("d")
+open("x", "wb").write(bytes(30 << 20))
+"""
+
+
 @pytest.mark.parametrize(
     "body",
-    [MANY_FILES, ONE_FILE, DELETED_FILES, CLOSED_FOLDER],
-    ids=["many files", "one file", "deleted files", "a closed folder"],
+    [MANY_FILES, ONE_FILE, DELETED_FILES, CLOSED_FOLDER, EMPTY_FILES, FOLDERS_IN_FOLDERS],
+    ids=[
+        "many files",
+        "one file",
+        "deleted files",
+        "a closed folder",
+        "empty files",
+        "folders in folders",
+    ],
 )
 def test_the_disk_is_bounded(place: Place, body: str) -> None:
     outcome = place.lakefile(body, disk_bytes=20 * MIB)
-    for path in (place.project / ".lake").glob("d"):
-        path.chmod(0o700)
-    taken = sum(
-        512 * path.stat().st_blocks for path in (place.project / ".lake").rglob("*") if path.is_file()
-    )
+    sizes = subprocess.run(["du", "-s", "-k", str(place.project / ".lake")], capture_output=True, check=False)
+    remove_tree(place.project / ".lake")
 
     assert outcome.ending == "disk" or "File too large" in outcome.output, outcome
-    assert taken < 400 * MIB
+    assert int(sizes.stdout.split()[0]) < 400 * 1024
+    assert not (place.project / ".lake").exists()
+
+
+def test_without_a_word_on_folders_what_may_be_written_is_watched(place: Place) -> None:
+    assert place.lakefile(MANY_FILES, disk_bytes=20 * MIB, watched=()).ending == "disk"
+
+
+def test_memory_is_seen_however_long_it_takes_to_look_through_the_folders(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(_folders: object) -> int:
+        time.sleep(0.2)  # at one part in twenty of the time, the next look would be in four seconds
+        return 0
+
+    monkeypatch.setattr(bounded, "taken_below", slow)
+    outcome = place.lakefile(
+        f"import time\ntime.sleep(0.6)\n{MANY_PROCESSES}", memory_bytes=200 * MIB, disk_bytes=20 * MIB
+    )
+
+    assert outcome.ending == "memory"
+    assert outcome.seconds < 3
 
 
 @pytest.mark.parametrize("where", ["/tmp", "/dev/shm", "/home/sandbox"])

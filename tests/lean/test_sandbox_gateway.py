@@ -6,14 +6,17 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from pipeline.lean.build.lake import Bounds, LakeRunner, Outcome
-from pipeline.lean.sandbox.allowlist import DEFAULT_HOSTS, Gateway, Refusal, Rules, forwarded
+from pipeline.lean.sandbox.allowlist import Gateway, Refusal, Rules, forwarded
 from pipeline.lean.sandbox.command import bubblewrap_problem
+from pipeline.lean.sandbox.hosts import DEFAULT_HOSTS
 
 needs_bubblewrap = pytest.mark.skipif(
     bubblewrap_problem() is not None,
@@ -133,6 +136,10 @@ def test_a_glob_allows_the_hosts_below_and_not_the_name_itself() -> None:
         "::ffff:127.0.0.1",
         "64:ff9b::7f00:1",
         "2002:7f00:1::",
+        "192.0.0.8",
+        "fec0::1",
+        "::7f00:1",
+        "64:ff9b:1::7f00:1",
         "no address",
     ],
 )
@@ -188,6 +195,47 @@ def test_a_head_without_end_is_not_read_for_ever() -> None:
             assert client.recv(100) == b""
         except (BrokenPipeError, ConnectionResetError):
             pass
+
+
+def test_connections_that_say_nothing_do_not_use_up_descriptors() -> None:
+    """Those beyond the limit are closed unread; the others go, and then there is room again."""
+    with Gateway(Rules(())) as gateway:
+        with ExitStack() as stack:
+            silent = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(400)]
+            for client in silent:
+                client.connect(str(gateway.socket))
+                client.settimeout(10)
+            answers = [client.recv(1000) for client in silent[200:]]
+            opened = [link.readlink() for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+            assert all(answer.startswith(b"HTTP/1.1 429 ") for answer in answers)
+            # Both ends of a connection are ours here.
+            assert sum(str(target).startswith("socket:") for target in opened) < 400 + 200
+        deadline = time.monotonic() + 10
+        while b" 403 " not in (answer := ask_or_nothing(gateway)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert b" 403 " in answer
+    assert {refusal.reason for refusal in gateway.refusals} == {
+        "more than 128 connections at once",
+        "not on the list of hosts",
+    }
+
+
+def ask_or_nothing(gateway: Gateway) -> bytes:
+    try:
+        return ask(gateway, "CONNECT a.example:443 HTTP/1.1")
+    except (BrokenPipeError, ConnectionResetError):
+        return b""
+
+
+def test_what_is_reported_can_be_shown_on_a_terminal() -> None:
+    with Gateway(Rules(())) as gateway:
+        ask(gateway, "CONNECT \x1b]0;owned\x07\x9b31m:443 HTTP/1.1")
+        ask(gateway, "\x1b[2J / HTTP/1.1")
+        shown = "".join(refusal.target + refusal.reason for refusal in gateway.refusals)
+
+    assert len(gateway.refusals) == 2
+    assert shown.isprintable()
+    assert shown.isascii()
 
 
 def test_what_projects_need_is_on_the_list_as_shipped() -> None:

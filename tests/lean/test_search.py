@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from pipeline.lean.backend import find_lean
+from pipeline.lean.backend import simulator
 from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.scanner import parse
@@ -27,7 +27,7 @@ BARE = ("rfl", "assumption")
 
 def with_session(project: Path, use: Callable[[Session], Awaitable[T]]) -> T:
     async def main() -> T:
-        backend = find_lean(backend="simulator", repl="", sandbox="none")
+        backend = simulator()
         async with ReplPool() as pool, Session(pool, ReplKey(backend, project, ("Init",))) as session:
             return await use(session)
 

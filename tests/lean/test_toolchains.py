@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -10,16 +11,20 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from daemon.testing.remote import Remote
 from pipeline.lean.backend import LeanBackend, find_leans
+from pipeline.lean.client.messages import TacticOk
+from pipeline.lean.client.repl import Repl
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.testing.toolchain import interpreter_in_usr, make_elan
 from pipeline.lean.testing.toolchain_build import write_build
 from pipeline.lean.toolchain.install import Installed, Patience, install
-from pipeline.lean.toolchain.revisions import PANTOGRAPH, parse_version
+from pipeline.lean.toolchain.revisions import PANTOGRAPH, known_releases, parse_version
+from pipeline.lean.toolchain.standins import SWITCH
 from pipeline.lean.toolchain.toolchains import (
     RECORD,
     REPL,
@@ -33,6 +38,16 @@ from pipeline.lean.toolchain.toolchains import (
 
 VERSION = parse_version("v4.21.0")
 LAKEFILE = "import Lake\nopen Lake DSL\npackage pantograph\nlean_exe repl where\n  root := `Main\n"
+_INSTALL = """
+import sys
+from pathlib import Path
+from pipeline.lean.toolchain.install import install
+from pipeline.lean.toolchain.revisions import parse_version
+from pipeline.lean.toolchain.toolchains import Toolchains
+
+cache, revision, source = sys.argv[1:]
+install(Toolchains(Path(cache)), parse_version("v4.21.0"), sandbox="none", revision=revision, source=source)
+"""
 MAIN = "def main : IO Unit := pure ()\n"
 needs_sandbox = pytest.mark.skipif(
     bubblewrap_problem() is not None or interpreter_in_usr() is None,
@@ -139,6 +154,17 @@ def test_the_new_repl_is_what_the_backend_runs(bench: Bench) -> None:
     assert (backend.kind, backend.argv, backend.sysroot) == ("pantograph", (str(made.repl),), made.sysroot)
     assert backend.build == str(made.folder)
     assert LeanBackend.from_json(backend.as_json()) == backend
+    assert tells_true_from_false(backend, bench.folder / "pantograph")
+
+
+def test_a_repl_that_says_it_is_not_lean_is_not_kept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SWITCH)
+    bench.elan()
+    with pytest.raises(
+        ToolchainError, match=r"pantograph-repl: a stand-in for tests, not Lean.*nothing was installed"
+    ):
+        bench.install()
+    assert bench.left() == []
 
 
 def test_a_second_installation_finds_the_first(bench: Bench) -> None:
@@ -158,6 +184,41 @@ def test_an_installed_lean_is_not_installed_again(bench: Bench) -> None:
     bench.install()
 
     assert not any("elan" in line for line in bench.said)
+
+
+def test_without_git_the_error_comes_before_lean_is_fetched(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.elan()
+    monkeypatch.setenv("PATH", str(bench.folder / "elan" / "bin"))
+    with pytest.raises(ToolchainError, match=r"git is not on PATH; install it"):
+        bench.install()
+    assert bench.said == []
+    assert bench.left() == []
+
+
+def test_a_disk_that_is_full_is_named_and_nothing_is_left(bench: Bench) -> None:
+    bench.elan()
+    big = bench.folder / "big"
+    big.write_bytes(b"#!/bin/sh\n" + b"#" * 2**21)
+    big.chmod(0o755)
+    bench.lake(f"mkdir -p .lake/build/bin && ln {big} .lake/build/bin/repl")
+    # No file can grow beyond 1 MiB: what is written behind that fails as on a full disk.
+    limited = ["prlimit", "--fsize=1048576", sys.executable, "-c", _INSTALL]
+    arguments = [str(bench.cache.folder), bench.sha, f"file://{bench.remote.path}"]
+    done = subprocess.run([*limited, *arguments], capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert "ToolchainError: v4.21.0: not installed: " in last
+    assert "made/pantograph-repl: File too large; an installation needs some GiB below" in last
+    assert bench.left() == []
+
+
+def test_no_space_left_is_not_taken_for_a_build_that_wrote_too_much(bench: Bench) -> None:
+    bench.lake("echo 'error: No space left on device'; exit 1")
+    with pytest.raises(ToolchainError, match=rf"no space left on the disk of {bench.cache.folder} or"):
+        bench.install()
 
 
 def test_without_elan_the_error_says_where_to_get_it(bench: Bench) -> None:
@@ -312,16 +373,8 @@ def test_an_installation_that_is_killed_leaves_nothing_and_the_next_one_works(be
     # Without a sandbox nothing ends lake with the one who started it, so it ends itself at the end of the test.
     wait = f"touch {started}; while ! [ -e {goes_on} ]; do sleep 0.1; done; exit 1"
     sha = bench.commit(more=f"--! run [ -e {started} ] || ({wait})\n")
-    program = (
-        "import sys\nfrom pathlib import Path\n"
-        "from pipeline.lean.toolchain.revisions import parse_version\n"
-        "from pipeline.lean.toolchain.install import install\n"
-        "from pipeline.lean.toolchain.toolchains import Toolchains\n"
-        "install(Toolchains(Path(sys.argv[1])), parse_version('v4.21.0'), sandbox='none',\n"
-        "        revision=sys.argv[2], source=sys.argv[3])\n"
-    )
     arguments = [str(bench.cache.folder), sha, f"file://{bench.remote.path}"]
-    with subprocess.Popen([sys.executable, "-c", program, *arguments], start_new_session=True) as process:
+    with subprocess.Popen([sys.executable, "-c", _INSTALL, *arguments], start_new_session=True) as process:
         _wait_for(started.exists)
         # Somebody else who comes meanwhile is told who is at work.
         with pytest.raises(ToolchainBusyError, match=rf"process {process.pid} \(unsorry toolchain install"):
@@ -459,14 +512,41 @@ def test_two_installations_at_once_make_one_build(bench: Bench) -> None:
 @pytest.mark.network
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif(find_elan() is None, reason="elan is not installed")
-def test_a_real_version_is_built_and_answers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("release", ["v4.21.0", known_releases()[-1]])
+def test_a_real_version_is_built_and_proves_what_is_true_and_nothing_else(
+    tmp_path: Path, release: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(SWITCH)
     reached = subprocess.run(["git", "ls-remote", PANTOGRAPH, "HEAD"], capture_output=True, timeout=60)
     if reached.returncode != 0:
         pytest.skip(f"no network: {PANTOGRAPH} cannot be reached")
-    sandbox = "none" if bubblewrap_problem() else "bubblewrap"
-    done = install(Toolchains(tmp_path), VERSION, sandbox="none" if sandbox == "none" else "bubblewrap")
-
+    cache = Toolchains(tmp_path / "toolchains")
+    sandbox: Literal["none", "bubblewrap"] = "none" if bubblewrap_problem() else "bubblewrap"
+    done = install(cache, parse_version(release), sandbox=sandbox)
     assert done.toolchain.says.startswith("0.3")
+    assert not install(cache, parse_version(release), sandbox=sandbox).made
+
+    leans = find_leans(backend="auto", repl="", sandbox=sandbox, toolchains=cache.folder)
+    backend = next(build for build in leans.builds if build.build)
+    assert backend.toolchain == parse_version(release).toolchain
+    assert tells_true_from_false(backend, tmp_path)
+    assert cache.remove(parse_version(release)).version.release == release
+
+
+def tells_true_from_false(backend: LeanBackend, project: Path) -> bool:
+    """Start the REPL as a job does, and try one term on a statement that it proves and on one that it does not."""
+
+    async def ask() -> list[bool]:
+        with backend.in_use():
+            async with await Repl.start(backend, imports=("Init",), project=project) as repl:
+                closed = []
+                for statement in ("∀ p : Prop, p → p", "∀ p : Prop, p"):
+                    state = await repl.goal_start(statement)
+                    tried = await repl.goal_tactic(state, "exact fun _ h => h")
+                    closed.append(isinstance(tried, TacticOk) and not tried.goals)
+                return closed
+
+    return asyncio.run(ask()) == [True, False]
 
 
 def _wait_for(done: object, *, seconds: float = 60.0) -> None:

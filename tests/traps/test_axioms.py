@@ -44,7 +44,7 @@ FROM_LEAN = {
 
 
 def answer(*axioms: str) -> Answer:
-    return Answer(axioms, (), (), Section("theorem", "= [] 0 -"), {}, {})
+    return Answer("4.28.0", axioms, (), (), (), Section("theorem", "= [] 0 -"), {}, {})
 
 
 @pytest.mark.parametrize("proof", IN_THE_TEXT.values(), ids=IN_THE_TEXT.keys())

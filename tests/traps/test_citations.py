@@ -63,6 +63,16 @@ def test_a_later_lemma_is_refused(refused: Refused, proof: str) -> None:
     assert "Demo.later, which is declared after Demo.mine" in event.reason
 
 
+TOGETHER = "mutual\ntheorem {} (p : Prop) : p → p := {} p\ntheorem {} (p : Prop) : p → p := by\n  HOLE\nend\n"
+
+
+@pytest.mark.parametrize("proof", ["exact a p", "exact _root_.a p", "exact «a» p", "simp [a]"])
+def test_a_theorem_that_is_declared_together_with_it_is_no_earlier_one(refused: Refused, proof: str) -> None:
+    """Each of two would rest on the other; what stands first in a `mutual` block is not proved first."""
+    event = refused(Case(proof, file=TOGETHER.format("a", "b", "b"), declaration="b"), step="statement")
+    assert "cites a, which is declared after b or with it" in event.reason
+
+
 DOTTED = {"on a hypothesis": "exact h.mine", "on a term": "have it := (id h).mine\n  exact it"}
 
 

@@ -55,6 +55,7 @@ LETTERS = {
     "a lone carriage return": "exact h\raxiom cheat : False",
     "a private-use letter": "exact \ue000",
     "quoted look-alikes": "exact «ѕorry»",
+    "half of a character": "exact h\ud800",
     "look-alikes of native_decide": "native_dеcide",
 }
 

@@ -4,7 +4,8 @@ What is decided here, with its reason:
 - A forbidden word inside a comment or a string is no code and passes: people write why a sorry was there.
 - A word inside a longer name (`sorry_free`, `axiomatic`, `Classical.axiom_of_choice`, `Nat.unsafe_eq`) is another name.
 - The three axioms of Lean's own logic pass, in any order and number.
-- `set_option … in` and `open … in` inside a proof pass, but for the options that switch checks off.
+- `open … in` inside a proof passes, and `set_option … in` for the options that a proof may need (limits, printing).
+- A tactic's configuration passes, unless it names what acts on the world (`IO`, `unsafe…`).
 - `decide`, `decide +kernel` and big `simp` sets pass: the kernel checks what they make.
 """
 
@@ -46,6 +47,10 @@ TEXTS = {
     "strong automation": "nlinarith [sq_nonneg (a - b), mul_pos ha hb]",
     "a trace of a matrix": "simp [Matrix.trace, trace A]",
     "anonymous constructors and projections": "exact ⟨h.2, ⟨h.1, trivial⟩.1⟩",
+    "a configuration": "simp (config := { maxSteps := 1000, decide := true }) [h]",
+    "a configuration in the new spelling": "simp +arith (maxSteps := 1000) [h]",
+    "names that hold forbidden ones": "exact radIOus (Leaning.unsafe_bound h) IOta",
+    "a dotted quoted name": "exact Foo.«a b».bar h «c»",
     "a lemma before it": "exact helper _ ⟨h.2, h.1⟩",
 }
 AXIOMS = [

@@ -9,10 +9,9 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import os
-import shutil
-import stat
 import subprocess
 import uuid
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +31,7 @@ from pipeline.lean.build.entries import (
     trees,
     write,
 )
+from pipeline.lean.build.settling import settle
 from pipeline.lean.build.sources import Sources
 from pipeline.lean.build.sweeping import Swept, Usage, sweep, usage
 from pipeline.lean.build.trash import put_aside, remove_tree
@@ -150,7 +150,7 @@ def store(cache: Path, worktree: Path, build: Build, sources: Sources) -> Build:
                     target = temporary / stored
                     target.parent.mkdir(parents=True, exist_ok=True)
                     _move(source, target)
-                    taken += _clean(target)
+                    taken += settle(target, keep=False)
             done = dataclasses.replace(build, bytes=taken)
             write(temporary / "sources.json", dict(sources.hashes))
             write(temporary / "build.json", {"schema": SCHEMA, **asdict(done)})
@@ -163,11 +163,17 @@ def store(cache: Path, worktree: Path, build: Build, sources: Sources) -> Build:
     return done
 
 
-def seed(worktree: Path, cache: Path, like: Build, sources: Sources) -> str:
-    """Copy what is still valid of the newest build of the repository into a worktree; return its sha, "" for none.
+def seed(
+    worktree: Path, cache: Path, like: Build, sources: Sources, *, is_ancestor: Callable[[str], bool]
+) -> str:
+    """Copy what is still valid of the newest build of an ancestor into a worktree; return its sha, "" for none.
 
     Valid are the files of modules whose source and whose project's imports are byte for byte the same, with the same
     toolchain, packages and lakefile. So nothing stale can be left where the new build fails.
+
+    A module that lake elaborates may write every compiled file of its commit, so a build is worth what all of its
+    commit's code is. `is_ancestor` says of a sha whether this commit has it in its history: a branch that nobody has
+    merged gives nothing to the others.
     """
     found = [
         (build, folder)
@@ -177,6 +183,8 @@ def seed(worktree: Path, cache: Path, like: Build, sources: Sources) -> str:
         == (like.toolchain, like.dependencies, like.lakefile, like.nested)
     ]
     for build, folder in sorted(found, key=lambda pair: pair[0].built_at, reverse=True):
+        if not is_ancestor(build.sha):
+            continue
         held: list[IO[bytes]] = []
         try:
             if not hold(folder, held):
@@ -241,24 +249,7 @@ def _move(source: Path, target: Path) -> None:
         source.rename(target)
     except OSError:  # another file system
         _copy(source, target)
-        shutil.rmtree(source)
-
-
-def _clean(folder: Path) -> int:
-    """Leave only files and folders, writable by us and nobody's privilege; return the bytes that they take."""
-    total = 0
-    for place, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            path = Path(place, name)
-            about = path.lstat()
-            if stat.S_ISREG(about.st_mode):
-                total += 512 * about.st_blocks
-                path.chmod((about.st_mode & 0o755) | 0o600)
-            elif stat.S_ISDIR(about.st_mode):
-                path.chmod(0o755)
-            else:
-                path.unlink()
-    return total
+        remove_tree(source)
 
 
 def _keep_only(build: Path, tree: str, same: set[str], sources: Sources) -> None:

@@ -16,7 +16,6 @@ import fcntl
 import hashlib
 import json
 import os
-import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,9 +24,10 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pipeline.lean.build.lake import Bounds, LakeRunner, Outcome
+from pipeline.lean.build.lake import MOST_PROCESSES, Bounds, LakeRunner, Outcome
 from pipeline.lean.build.manifest import GitPackage, Manifest
 from pipeline.lean.build.packages import GitFailedError, fetch_package
+from pipeline.lean.build.settling import settle
 from pipeline.lean.build.trash import put_aside, remove_tree
 from pipeline.lean.sandbox.allowlist import Gateway, Refusal, Rules, forwarded
 
@@ -158,7 +158,7 @@ class Fetcher:
             cache = self._ask_for_cache(lake, manifest, packages, gateway, started)
         not_built = self._build(lake, manifest, started)
         remove_tree(root)
-        size = _settle(packages)
+        size = settle(packages, keep=True)
         made = Dependencies(
             key=key,
             toolchain=toolchain,
@@ -185,11 +185,18 @@ class Fetcher:
             raise DependencyError(
                 "dependency_refused",
                 f"package {package.name}: {package.url}: {refused}",
-                remedy="add the host to the hosts that builds may reach, if you trust it",
+                remedy="add the host to [build] hosts, if you trust it",
                 passing=False,
             )
         try:
-            fetch_package(package, target, proxy=gateway.url, timeout_s=timeout_s, disk_bytes=self.disk_bytes)
+            fetch_package(
+                package,
+                target,
+                proxy=gateway.url,
+                timeout_s=timeout_s,
+                disk_bytes=self.disk_bytes,
+                memory_bytes=self.memory_bytes,
+            )
         except GitFailedError as error:
             said = "".join(f"; {one.target}: {one.reason}" for one in gateway.refusals)
             raise DependencyError(
@@ -239,7 +246,7 @@ class Fetcher:
         return max(1.0, self.timeout_s - (time.monotonic() - started))
 
     def _bounds(self, started: float, staging: Path) -> Bounds:
-        return Bounds(self._left(started), self.memory_bytes, None, self.disk_bytes, (staging,))
+        return Bounds(self._left(started), self.memory_bytes, MOST_PROCESSES, self.disk_bytes, (staging,))
 
     def _passed_a_bound(self, outcome: Outcome, bounds: Bounds) -> DependencyError:
         reason: Reason = "dependencies_timeout" if outcome.ending == "timeout" else "dependencies_too_large"
@@ -249,7 +256,7 @@ class Fetcher:
         return DependencyError(
             reason,
             f"the packages: {what}; the end of the output:\n{outcome.end()}",
-            remedy="raise the limit of builds in the settings, then `unsorry jobs retry`",
+            remedy="raise [build] timeout" if outcome.ending == "timeout" else "raise [build] disk",
             passing=outcome.ending == "timeout",  # a network may be faster another time
         )
 
@@ -336,30 +343,6 @@ def manifest_text(name: str, packages: tuple[GitPackage, ...] = ()) -> str:
         "lakeDir": ".lake",
     }
     return json.dumps(written, indent=1) + "\n"
-
-
-def _settle(packages: Path) -> int:
-    """Take away what a package has no business to leave, and the right to write; return the bytes taken.
-
-    Links that lead out of the packages would be followed by those who read there; sockets and devices are no files.
-    """
-    total = 0
-    for folder, folders, files in os.walk(packages, topdown=False):
-        for name in (*files, *folders):
-            path = Path(folder, name)
-            about = path.lstat()
-            if stat.S_ISLNK(about.st_mode):
-                target = path.resolve()
-                if not target.is_relative_to(packages.resolve()) or path.readlink().is_absolute():
-                    path.unlink()
-            elif stat.S_ISREG(about.st_mode):
-                total += 512 * about.st_blocks
-                path.chmod(about.st_mode & 0o555)
-            elif stat.S_ISDIR(about.st_mode):
-                path.chmod(0o555)
-            else:
-                path.unlink()
-    return total
 
 
 @contextmanager

@@ -106,9 +106,9 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write(path: Path, content: Mapping[str, object]) -> None:
-    """Write a JSON object and have it on the disk."""
-    with path.open("w", encoding="utf-8") as file:
-        json.dump(content, file, ensure_ascii=False)
+    """Write a JSON object and have it on the disk. Names of files that are no text come back as they were."""
+    with path.open("w", encoding="ascii") as file:
+        json.dump(content, file)
         file.flush()
         os.fsync(file.fileno())
 

@@ -22,6 +22,9 @@ from pipeline.lean.sandbox.command import PRIVATE_HOME, Limits, SandboxError, bu
 __all__ = ["Bounds", "Ending", "LakeRunner", "Outcome", "run_bounded"]
 
 LAKEFILES = ("lakefile.lean", "lakefile.toml")
+MOST_PROCESSES = 1024
+"""What is allowed to lake and all that it starts, in the bounds of a build: it starts about as many as there are
+cores. Threads have a bound of their own, `Limits.processes`."""
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -74,16 +77,18 @@ class LakeRunner:
     ) -> Outcome:
         """Run a program (by absolute path) as lake would be run, and wait for the end of all that it starts.
 
-        `bounds.memory_bytes` also becomes the limit of each process. `on_line` gets each line of output.
+        `bounds.memory_bytes` also becomes the limit of each process. With `disk_bytes` and nothing `watched`, what
+        may be written is watched. `on_line` gets each line of output.
 
         Raises:
             SandboxError: the sandbox cannot be composed; nothing was run.
         """
+        if bounds.disk_bytes is not None and not bounds.watched:
+            watched = tuple(folder for folder in self.writable if folder.is_dir())
+            bounds = dataclasses.replace(bounds, watched=watched)
         # A file may grow a little past what all may take together: so it is the watch that sees it and names it.
         file_bytes = None if bounds.disk_bytes is None else bounds.disk_bytes + 2**20
         limits = Limits(memory_bytes=bounds.memory_bytes, file_bytes=file_bytes)
-        if bounds.processes is not None:
-            limits = dataclasses.replace(limits, processes=bounds.processes)
         command = (*self.wrap, *command)
         if self.sandbox == "none":
             if self.mounts:

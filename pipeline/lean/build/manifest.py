@@ -1,8 +1,7 @@
 """Read `lake-manifest.json`, which a stranger wrote: which packages at which exact revisions, or why it is refused.
 
-Every version of the format that Lake has had since Lean 4.0 is read (numbers 1 to 7, then "1.0.0" and on). Knows
-nothing of folders or networks; what it returns is safe to be put into a path, a URL's place on a git command line
-and a lakefile.
+Every version of the format that Lake has had since Lean 4.0 is read (numbers 1 to 7, then "1.0.0" and on). What it
+returns is safe to be put into a path, a URL's place on a git command line and a lakefile.
 """
 
 from __future__ import annotations
@@ -10,12 +9,15 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
+MANIFEST = "lake-manifest.json"
 MOST_BYTES = 4 * 2**20
 MOST_PACKAGES = 200
+_LONGEST_FOLDER = 255
+"""In the cache a folder's whole path is one name."""
 _NAME = re.compile(r"[^\W\d_][\w'-]*(\.[^\W\d_][\w'-]*)*", re.ASCII)
 _REV = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _INPUT_REV = re.compile(r"[\w][\w./+@-]{0,200}", re.ASCII)
@@ -57,7 +59,7 @@ def read_manifest(data: bytes, *, schemes: tuple[str, ...] = ("https",)) -> Mani
             name, a folder outside of the project or of the package.
     """
     if len(data) > MOST_BYTES:
-        raise ManifestError(f"{len(data)} bytes; a manifest has at most {MOST_BYTES}")
+        raise ManifestError(f"a manifest has at most {MOST_BYTES} bytes")
     try:
         raw = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -73,14 +75,34 @@ def read_manifest(data: bytes, *, schemes: tuple[str, ...] = ("https",)) -> Mani
         kind, fields = _unwrapped(entry)
         name = _name(fields.get("name"))
         if kind == "path":
-            paths.append(_inside(fields.get("dir"), f"package {name}: dir"))
+            paths.append(_folder(fields.get("dir"), name))
         elif kind == "git":
             if name in packages:
                 raise ManifestError(f"package {name}: named twice")
             packages[name] = _git_package(name, fields, schemes)
         else:
             raise ManifestError(f"package {name}: type {kind!r} is neither git nor path")
-    return Manifest(tuple(packages.values()), tuple(paths))
+    return Manifest(tuple(packages.values()), tuple(dict.fromkeys(paths)))
+
+
+def package_folders(project: Path) -> tuple[Path, ...]:
+    """Return the folders of the packages that do not lie in `.lake/packages` by their name alone.
+
+    They are those that are part of the project, and folders inside of a fetched package. A project whose manifest is
+    not there or is refused has none: it was not built either.
+    """
+    path = project / MANIFEST
+    if path.is_symlink() or not path.is_file():
+        return ()
+    with path.open("rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    try:
+        manifest = read_manifest(data, schemes=("https", "file"))
+    except ManifestError:
+        return ()
+    fetched = project / ".lake" / "packages"
+    inside = (fetched / one.name / one.subdir for one in manifest.packages if one.subdir)
+    return (*(project / folder for folder in manifest.paths), *inside)
 
 
 def _unwrapped(entry: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -136,6 +158,19 @@ def _url(value: object, name: str, schemes: tuple[str, ...]) -> str:
         raise ManifestError(f"package {name}: url {_short(value)} has a user or a password in it")
     if (not host and parts.scheme != "file") or parts.netloc.startswith("-"):
         raise ManifestError(f"package {name}: url {_short(value)} names no host")
+    return text
+
+
+def _folder(value: object, name: str) -> str:
+    """Return the folder of a package that is part of the project: one that may have compiled files of its own."""
+    what = f"package {name}: dir"
+    text = _inside(value, what)
+    parts = PurePosixPath(text).parts
+    # A colon would part it in the list of folders that Lean searches.
+    if not parts or {".git", ".lake"} & set(parts) or ":" in text:
+        raise ManifestError(f"{what}: {_short(value)} is no folder for a package")
+    if len(quote(text, safe="")) > _LONGEST_FOLDER:
+        raise ManifestError(f"{what}: {_short(value)} is too long")
     return text
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -55,7 +54,13 @@ class GitFailedError(Exception):
 
 
 def fetch_package(
-    package: GitPackage, target: Path, *, proxy: str, timeout_s: float, disk_bytes: int | None = None
+    package: GitPackage,
+    target: Path,
+    *,
+    proxy: str,
+    timeout_s: float,
+    disk_bytes: int | None = None,
+    memory_bytes: int | None = None,
 ) -> None:
     """Have the package's commit checked out in the new folder `target`.
 
@@ -67,7 +72,7 @@ def fetch_package(
     """
     deadline = time.monotonic() + timeout_s
     target.mkdir(parents=True)
-    git = _Git(target, package.url, proxy, deadline, disk_bytes)
+    git = _Git(target, package.url, proxy, deadline, disk_bytes, memory_bytes)
     git.run(
         "init", "--quiet", "--template=", f"--object-format={'sha256' if len(package.rev) == 64 else 'sha1'}"
     )
@@ -82,10 +87,19 @@ def fetch_package(
 
 
 class _Git:
-    def __init__(self, folder: Path, url: str, proxy: str, deadline: float, disk_bytes: int | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        url: str,
+        proxy: str,
+        deadline: float,
+        disk_bytes: int | None,
+        memory_bytes: int | None,
+    ) -> None:
         self._folder = folder
         self._deadline = deadline
         self._disk_bytes = disk_bytes
+        self._memory_bytes = memory_bytes
         scheme = urlsplit(url).scheme
         config = [*_CONFIG, ("http.proxy", proxy)]
         self._environment = {
@@ -99,9 +113,10 @@ class _Git:
         }
 
     def run(self, *arguments: str) -> None:
-        command: Sequence[str] = ("git", *arguments)
+        # git runs outside of any sandbox: what ends it with a job that is killed is this.
+        command = ("setpriv", "--pdeathsig", "KILL", "--", "git", *arguments)
         left = max(1.0, self._deadline - time.monotonic())
-        bounds = Bounds(left, disk_bytes=self._disk_bytes, watched=(self._folder,))
+        bounds = Bounds(left, self._memory_bytes, None, self._disk_bytes, (self._folder,))
         outcome = run_bounded(command, cwd=self._folder, bounds=bounds, environment=self._environment)
         if not outcome.ok:
             said = " ".join(outcome.end(500).split())

@@ -143,7 +143,7 @@ def _remove_leftovers(cache: Path) -> None:
     for place in (cache / BUILDS, cache / DEPENDENCIES):
         if not place.is_dir():
             continue
-        for path in place.rglob(f"{TRASH}*") if place.name == BUILDS else place.glob(f"{TRASH}*"):
+        for path in (*place.glob(f"{TRASH}*"), *(place.glob(f"*/{TRASH}*") if place.name == BUILDS else ())):
             remove_tree(path)
         for path in place.glob(f"{NEW}*"):
             own = path / "lock" if place.name == BUILDS else place / f".{path.name.removeprefix(NEW)}.lock"

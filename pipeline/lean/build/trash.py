@@ -1,18 +1,20 @@
-"""Take folders of a cache away so that nobody ever sees half of one: first another name, then the removal.
+"""Take folders away that strangers' programs wrote: at once under their own name, and whatever they hold.
 
-A name that begins with `.trash-` is nobody's; what a crash leaves under one is removed by the next sweep.
+A name that begins with `.trash-` is nobody's; what a crash leaves under one is removed by the next sweep. The daemon
+uses this too. Nothing may still be running that can write in a folder that is removed here.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import shutil
 import stat
 import uuid
 from pathlib import Path
 
 TRASH = ".trash-"
+_MOST_TRIES = 100
 
 
 def put_aside(folder: Path) -> None:
@@ -26,17 +28,58 @@ def put_aside(folder: Path) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder that may be read-only, may not be there, and may hold anything.
+    """Remove a folder that may be read-only, may not be there, and may hold anything, however deep.
+
+    Folders in it are first moved to its top, so that no path gets longer than the system takes and nothing here
+    recurses: a thousand folders inside each other are enough to end `shutil.rmtree` with a RecursionError.
 
     Raises:
-        OSError: something in it cannot be removed.
+        OSError: something in it cannot be removed; a link or a file in its place is left alone.
     """
     try:
-        shutil.rmtree(folder)
+        _open_to_us(folder)
     except FileNotFoundError:
         return
-    except PermissionError:
-        for path, _folders, _files in os.walk(folder):
-            with contextlib.suppress(FileNotFoundError):
-                Path(path).chmod(stat.S_IRWXU)
-        shutil.rmtree(folder)
+    for _ in range(_MOST_TRIES):
+        try:
+            _empty(folder)
+            folder.rmdir()
+        except OSError as error:
+            if not os.path.lexists(folder):
+                return
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            # Somebody else who removes it too has moved folders to its top meanwhile.
+        else:
+            return
+    raise OSError(errno.ENOTEMPTY, "something is written there while it is removed", str(folder))
+
+
+def _empty(folder: Path) -> None:
+    todo = [folder]
+    while todo:
+        place = todo.pop()
+        with contextlib.suppress(FileNotFoundError):  # somebody else removes it too
+            _open_to_us(place)
+            with os.scandir(place) as entries:
+                inside = list(entries)
+            for entry in inside:
+                with contextlib.suppress(FileNotFoundError):
+                    if not entry.is_dir(follow_symlinks=False):
+                        os.unlink(entry.path)  # noqa: PTH108 - names here may be no text
+                    elif place == folder:
+                        todo.append(Path(entry.path))
+                    else:
+                        # Moving a folder writes in it (its `..`), so it has to be opened to us first.
+                        _open_to_us(Path(entry.path))
+                        moved = folder / uuid.uuid4().hex
+                        os.rename(entry.path, moved)  # noqa: PTH104
+                        todo.append(moved)
+            if place != folder:
+                place.rmdir()
+
+
+def _open_to_us(folder: Path) -> None:
+    if not stat.S_ISDIR(folder.lstat().st_mode):
+        raise NotADirectoryError(f"{folder}: no folder")
+    folder.chmod(stat.S_IRWXU)

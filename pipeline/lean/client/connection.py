@@ -18,6 +18,7 @@ from typing import Self, TypeVar
 
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client import dialect as dialects
+from pipeline.lean.client import wire
 from pipeline.lean.client.dialect import Dialect
 from pipeline.lean.client.errors import (
     MalformedReply,
@@ -110,36 +111,20 @@ class Connection:
         """
         names = module_names(imports)
         process = await _launched(backend, names, project=project, memory_bytes=memory_bytes)
-        program = backend.argv[0]
         try:
-            line = await process.exchange(b"", ready_timeout_s, "start")
-        except ReplTimeout:
-            raise ReplStartError(
-                f"{program}: not ready after {ready_timeout_s:g} s{process.said()};"
-                " raise the time-out if the imports are large"
-            ) from None
-        except ReplDied as error:
-            raise ReplStartError(f"{program}: ended before it was ready: {error}") from error
-        if line.strip() != b"ready.":
+            await _greeted(process, backend.argv[0], ready_timeout_s)
+            repl = cls(process, dialect or dialects.NEWEST, call_timeout_s=call_timeout_s, grace_s=grace_s)
+            if dialect is None:
+                repl.dialect = await dialects.probe(repl._probe)
+            return repl
+        except (ReplDied, MalformedReply) as error:
             await process.close(grace_s=0.0)
             raise ReplStartError(
-                f"{program}: said {excerpt(line)} where `ready.` was expected{process.said()}"
-            )
-        repl = cls(process, dialects.NEWEST, call_timeout_s=call_timeout_s, grace_s=grace_s)
-        if dialect is not None:
-            repl.dialect = dialect
-            return repl
-        try:
-            repl.dialect = await dialects.probe(repl._probe)
-        except (ReplDied, MalformedReply) as error:
-            await repl.close()
-            raise ReplStartError(
-                f"{program}: ready, but it does not answer as a pantograph-repl: {error}"
+                f"{backend.argv[0]}: ready, but it does not answer as a pantograph-repl: {error}"
             ) from error
         except BaseException:
-            await repl.close()
+            await process.close(grace_s=0.0)
             raise
-        return repl
 
     @staticmethod
     async def version(backend: LeanBackend, project: Path) -> str:
@@ -192,9 +177,11 @@ class Connection:
         return self._process.rss_bytes()
 
     async def close(self) -> None:
-        """End the process: by the end of its input, then by force, with everything it started."""
-        async with self._lock:
-            await self._process.close()
+        """End the process: by the end of its input, then by force, with everything it started.
+
+        One that owes an answer is ended at once, and who waits for the answer gets a `ReplDied`.
+        """
+        await self._process.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -241,6 +228,8 @@ class Connection:
                 "options.set: printJsonPretty breaks the one-line framing and timeout is set for each call;"
                 " leave out the first, pass timeout_s= to the call for the second"
             )
+        if command == "options.set" and payload.get("automaticMode", True) is not True:
+            raise ValueError("options.set: automaticMode=False hides open goals; leave it on")
         limit_s = self._call_timeout_s if timeout_s is None else timeout_s
         async with self._lock:
             self._hold_current(states)
@@ -283,7 +272,7 @@ class Connection:
         if process.panicked:
             raise await process.fatal(ReplDied, f"{command}: {_PANICKED}")
         try:
-            reply = json.loads(line)
+            reply = wire.loads(line)
         except (ValueError, RecursionError) as error:
             raise await process.fatal(
                 ReplProtocolError, f"{command}: the answer {excerpt(line)} is no JSON ({error})"
@@ -318,6 +307,20 @@ class Connection:
         return ReplProtocolError(str(error), stderr=self.stderr)
 
 
+async def _greeted(process: ReplProcess, program: str, limit_s: float) -> None:
+    try:
+        line = await process.exchange(b"", limit_s, "start")
+    except ReplTimeout:
+        raise ReplStartError(
+            f"{program}: not ready after {limit_s:g} s{process.said()};"
+            " raise the time-out if the imports are large"
+        ) from None
+    except ReplDied as error:
+        raise ReplStartError(f"{program}: ended before it was ready: {error}") from error
+    if line.strip() != b"ready.":
+        raise ReplStartError(f"{program}: said {excerpt(line)} where `ready.` was expected{process.said()}")
+
+
 async def _launched(
     backend: LeanBackend, arguments: Sequence[str], *, project: Path, memory_bytes: int | None
 ) -> ReplProcess:
@@ -325,7 +328,7 @@ async def _launched(
     # the system's folder for temporary files, which is less than the error that would hide why the process ended.
     folder = tempfile.TemporaryDirectory(prefix="unsorry-repl-", ignore_cleanup_errors=True)
     try:
-        argv, environment, limited = command_line(
+        argv, environment = command_line(
             backend,
             arguments=arguments,
             project=project,
@@ -341,5 +344,4 @@ async def _launched(
         environment=environment,
         folder=folder,
         memory_bytes=memory_bytes,
-        limit_memory=not limited,
     )

@@ -8,8 +8,9 @@ promised key spelt out. The replies themselves are in `messages.py` and `replies
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pipeline.lean.client import wire
 from pipeline.lean.client.errors import MalformedReply
@@ -184,6 +185,31 @@ class Variable:
         return text
 
 
+# The hypotheses of a reply by all that there is to nearly every one: name, user name, whether inaccessible, type.
+_Known = dict[tuple[object, ...], Variable]
+
+
+def _hypotheses(raw: object, where: str, known: _Known) -> tuple[Variable, ...]:
+    """Decode a goal's hypotheses; one that is the same as an earlier one of the reply is the same object."""
+
+    def one(item: Any, at: str) -> Variable:
+        try:
+            kind = item["type"]
+            plain = item["name"], item["userName"], item["isInaccessible"], kind["pp"]
+            found = known.get(plain)
+        except (KeyError, TypeError):
+            # One without a type, or malformed.
+            return Variable.from_json(item, at)
+        if len(item) != 4 or len(kind) != 1:
+            return Variable.from_json(item, at)
+        # 1 is equal to True, and no Bool.
+        if found is None or type(plain[2]) is not bool:
+            found = known[plain] = Variable.from_json(item, at)
+        return found
+
+    return wire.list_(raw, f"{where}.vars", one)
+
+
 @dataclass(frozen=True, slots=True)
 class Goal:
     """One goal of a state: hypotheses and target. `user_name` is its case tag, None when it has none."""
@@ -195,12 +221,12 @@ class Goal:
     fragment: str = "tactic"
 
     @classmethod
-    def from_json(cls, raw: object, where: str = "goal") -> Goal:
+    def from_json(cls, raw: object, where: str = "goal", known: _Known | None = None) -> Goal:
         table = wire.object_(raw, where)
         return cls(
             name=wire.text(table, "name", where, default=""),
             target=Expression.from_json(table.get("target"), f"{where}.target"),
-            vars=wire.list_(table.get("vars"), f"{where}.vars", Variable.from_json),
+            vars=_hypotheses(table.get("vars"), where, {} if known is None else known),
             user_name=wire.optional_text(table, "userName", where),
             fragment=wire.text(table, "fragment", where, default="tactic"),
         )
@@ -225,6 +251,11 @@ class Goal:
         mark = "|" if self.fragment == "conv" else "⊢"
         hypotheses = "\n".join(variable.render() for variable in self.vars)
         return f"{head}{hypotheses}\n{mark} {self.target.render()}"
+
+
+def goals_from_json(raw: object, where: str) -> tuple[Goal, ...]:
+    """Decode the goals of a state. They share most of their hypotheses, of which each is made once."""
+    return wire.list_(raw, where, functools.partial(Goal.from_json, known={}))
 
 
 def render_goals(goals: tuple[Goal, ...]) -> str:

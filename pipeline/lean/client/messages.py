@@ -19,6 +19,7 @@ from pipeline.lean.client.goals import (
     Severity,
     StateRef,
     Variable,
+    goals_from_json,
     render_goals,
 )
 from pipeline.lean.client.wire import Json
@@ -115,7 +116,7 @@ class Unit:
             new_constants=wire.optional_texts(table, "newConstants", where),
             n_invocations=wire.optional_natural(table, "nInvocations", where),
             goal_state=None if state is None else StateRef(state, generation),
-            goals=None if goals is None else wire.list_(goals, f"{where}.goals", Goal.from_json),
+            goals=None if goals is None else goals_from_json(goals, f"{where}.goals"),
             goal_ranges=None
             if ranges is None
             else wire.list_(ranges, f"{where}.goalSrcBoundaries", wire.byte_range),
@@ -156,7 +157,7 @@ class Target:
     def from_json(cls, raw: object, *, generation: int, where: str = "target") -> Target:
         table = wire.object_(raw, where)
         state = StateRef(wire.natural(table, "stateId", where), generation)
-        return cls(state, wire.list_(table.get("goals"), f"{where}.goals", Goal.from_json))
+        return cls(state, goals_from_json(table.get("goals"), f"{where}.goals"))
 
     def to_json(self) -> dict[str, object]:
         return {"stateId": self.state.id, "goals": [goal.to_json() for goal in self.goals]}
@@ -239,7 +240,7 @@ def tactic_result(raw: Json, *, generation: int, doubt: str = "") -> TacticResul
         return TacticFailed(messages)
     return TacticOk(
         state=StateRef(wire.natural(raw, "nextStateId", where), generation, doubt),
-        goals=wire.list_(raw.get("goals"), f"{where}.goals", Goal.from_json),
+        goals=goals_from_json(raw.get("goals"), f"{where}.goals"),
         messages=messages,
         has_sorry=wire.boolean(raw, "hasSorry", where),
         has_unsafe=wire.boolean(raw, "hasUnsafe", where),
@@ -270,7 +271,7 @@ class StatePrint:
         table = wire.object_(raw, where)
         parents = table.get("parentExprs")
         return cls(
-            goals=wire.list_(table.get("goals"), f"{where}.goals", Goal.from_json),
+            goals=goals_from_json(table.get("goals"), f"{where}.goals"),
             root=wire.optional(table, "root", where, Expression.from_json),
             parent_exprs=None
             if parents is None

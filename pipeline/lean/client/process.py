@@ -1,8 +1,8 @@
 """One REPL process as bytes: a line goes in, a line comes out, and nothing of the process outlives it.
 
-Owns the three pipes, the time limit of an exchange, the memory cap, the private folder and the end of the process
-group. Knows no command and no JSON. Pipes are read as data arrives, standard error into a small ring all the
-time, so that the process never blocks on us and a `PANIC` is seen before the answer that it spoils is given out.
+Owns the three pipes, the time limit of an exchange, the private folder and the end of the process group. Knows no
+command and no JSON. Pipes are read as data arrives, standard error into a small ring all the time, so that the
+process never blocks on us and a `PANIC` is seen before the answer that it spoils is given out.
 Output that nobody asked for, and a second line after an answer, end the process: from then on no answer could be
 told from the next one's.
 """
@@ -14,6 +14,7 @@ import contextlib
 import os
 import re
 import resource
+import select
 import signal
 import stat
 import tempfile
@@ -24,6 +25,8 @@ from typing import cast
 from pipeline.lean.client.errors import ReplDied, ReplProtocolError, ReplStartError, ReplTimeout
 
 MAX_LINE_BYTES = 256 * 1024 * 1024
+# So much may a process say that was asked nothing; what it said is an error's text, no more.
+_UNASKED_BYTES = 64 * 1024
 STDERR_KEPT_BYTES = 64 * 1024
 _CLOSE_S = 2.0
 _PAGE_BYTES = resource.getpagesize()
@@ -38,6 +41,7 @@ class _Pipes(asyncio.SubprocessProtocol):
         self.output = bytearray()
         self.errors = bytearray()
         self.panicked = False
+        self.asked = True  # it owes a line; the first is its greeting
         self.flooded = False
         self.eof = False
         self.deaf = False
@@ -58,9 +62,9 @@ class _Pipes(asyncio.SubprocessProtocol):
             del self.errors[:-STDERR_KEPT_BYTES]
             return
         self.output += data
-        if b"\n" in data:
+        if self.asked and b"\n" in data:
             self.wake()
-        elif len(self.output) > MAX_LINE_BYTES and not self.flooded:
+        elif len(self.output) > (MAX_LINE_BYTES if self.asked else _UNASKED_BYTES) and not self.flooded:
             self.flooded = True
             pipe = None if self._transport is None else self._transport.get_pipe_transport(1)
             if pipe is not None:
@@ -109,6 +113,11 @@ class ReplProcess:
         self._pipes = pipes
         self._stdin = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
         self._loop = asyncio.get_running_loop()
+        self._poll = select.poll()
+        output = cast(asyncio.ReadTransport, transport.get_pipe_transport(1))
+        pipe = output.get_extra_info("pipe")
+        if not pipe.closed:  # as it is where the process is gone already
+            self._poll.register(pipe, select.POLLIN)
         self._temporary = folder
         self._memory_bytes = memory_bytes
         self._killed = False
@@ -125,20 +134,16 @@ class ReplProcess:
         environment: Mapping[str, str],
         folder: tempfile.TemporaryDirectory[str],
         memory_bytes: int | None = None,
-        limit_memory: bool = True,
     ) -> ReplProcess:
         """Start the program in a session of its own. It takes `folder` over and removes it with the process.
 
         Args:
             argv, cwd, environment: what to run, where, and its whole environment.
             folder: a private folder that the program may write into.
-            memory_bytes: its cap on private memory (RLIMIT_DATA: heap and private writable mappings, for each
-                process by itself; what is mapped read-only, as compiled modules are, does not count).
-            limit_memory: set the cap here, from outside, right after the start: what the program forks in its
-                first instant may escape it. False when the argument list sets it before the program runs.
+            memory_bytes: the cap on memory that `argv` sets, None without one; for the text of errors.
 
         Raises:
-            ReplStartError: it cannot be run, or the cap cannot be set.
+            ReplStartError: it cannot be run.
         """
         try:
             transport, pipes = await asyncio.get_running_loop().subprocess_exec(
@@ -150,17 +155,7 @@ class ReplProcess:
         except BaseException:
             folder.cleanup()
             raise
-        process = cls(transport, pipes, folder, memory_bytes)
-        if memory_bytes is not None and limit_memory:
-            try:
-                _limit_data(process.pid, memory_bytes)
-            except OSError as error:
-                await process.close(grace_s=0.0)
-                raise ReplStartError(
-                    f"{argv[0]}: its memory cannot be limited to {memory_bytes} bytes: {error};"
-                    " start it without a limit, or in a sandbox"
-                ) from error
-        return process
+        return cls(transport, pipes, folder, memory_bytes)
 
     @property
     def returncode(self) -> int | None:
@@ -168,7 +163,10 @@ class ReplProcess:
 
     @property
     def running(self) -> bool:
-        return self.dead is None and self.returncode is None
+        """Say whether an exchange can begin or goes on."""
+        pipes = self._pipes
+        unasked = bool(pipes.output) and not pipes.asked
+        return self.dead is None and self.returncode is None and not (pipes.eof or pipes.deaf or unasked)
 
     @property
     def panicked(self) -> bool:
@@ -202,16 +200,27 @@ class ReplProcess:
         Raises:
             ReplTimeout, ReplProtocolError, ReplDied: the process is gone.
         """
+        pipes = self._pipes
+        unread = False
+        if data and self.dead is None:
+            unread = self._unread()
+            # What the event loop has read already it delivers in its next turn.
+            await asyncio.sleep(0)
         if self.dead is not None:
             raise self.dead
-        pipes = self._pipes
         if data:
-            if pipes.output:
-                said = excerpt(pipes.output)
+            if pipes.asked:
+                # Whoever asked last was cancelled where nobody could end the process for it.
+                raise await self.fatal(ReplDied, f"{what}: an earlier answer is still outstanding")
+            if pipes.output or unread or self._unread():
+                said = excerpt(pipes.output) if pipes.output else "something"
                 raise await self.fatal(ReplProtocolError, f"{what}: it wrote {said} without being asked")
+            pipes.asked = True
             self._stdin.write(data)
         if b"\n" not in pipes.output:
             await self._wait(limit_s, what)
+            if self.dead is not None:
+                raise ReplDied(f"{what}: {self.dead}")
         if pipes.deaf and b"\n" not in pipes.output:
             # It most likely is about to end; what it still says on the way says more than that it does not read.
             await self._within(pipes.closed, 1.0)
@@ -228,10 +237,16 @@ class ReplProcess:
         if end + 1 < len(output):
             said = excerpt(output[end + 1 : end + 200])
             raise await self.fatal(ReplProtocolError, f"{what}: it wrote {said} after its answer")
-        line = bytes(output[:end])
+        with memoryview(output) as whole:
+            line = bytes(whole[:end])
         # A buffer that one large answer has grown is given back.
         pipes.output = bytearray()
+        pipes.asked = False
         return line
+
+    def _unread(self) -> bool:
+        """Say whether the process has written what the event loop has not read yet."""
+        return not self._pipes.eof and any(event & select.POLLIN for _, event in self._poll.poll(0))
 
     async def _wait(self, limit_s: float, what: str) -> None:
         """Wait for the end of a line or of the process: one future and one timer, no task."""
@@ -267,11 +282,15 @@ class ReplProcess:
         return self.dead
 
     async def close(self, *, grace_s: float = _CLOSE_S) -> None:
-        """End the process by the end of its input, `grace_s` later by force, with everything that it started."""
+        """End the process by the end of its input, `grace_s` later by force, with everything that it started.
+
+        One that owes an answer is ended at once; whoever waits for that gets a `ReplDied`.
+        """
         if self.dead is None:
             self.dead = ReplDied("the REPL was closed")
         self._stdin.close()
-        await self._within(self._pipes.exited, grace_s)
+        if not self._pipes.asked:
+            await self._within(self._pipes.exited, grace_s)
         await self._kill()
 
     def said(self) -> str:
@@ -308,7 +327,9 @@ class ReplProcess:
 
         Elaborated code could have written it too, so a link, a pipe or a file beyond the cap on lines is an OSError.
         """
-        path = self.folder / name
+        # In a sandbox the folder is one in memory, which only the processes inside see under its name.
+        inside = [Path(f"/proc/{pid}/root{self.folder}", name) for pid in reversed(_tree(self.pid))]
+        path = next((path for path in inside if os.path.lexists(path)), self.folder / name)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             with os.fdopen(descriptor, "rb") as file:
@@ -332,18 +353,6 @@ def excerpt(line: bytes | bytearray) -> str:
     """Return the beginning of a line for an error's text."""
     text = bytes(line[:120]).decode("utf-8", errors="replace")
     return repr(text) + ("…" if len(line) > 120 else "")
-
-
-def _limit_data(pid: int, size: int) -> None:
-    """Cap the process's private memory from outside; a cap that is lower already stays."""
-    try:
-        _, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
-        if hard != resource.RLIM_INFINITY:
-            size = min(size, hard)
-        resource.prlimit(pid, resource.RLIMIT_DATA, (size, size))
-    except ProcessLookupError:
-        # It has ended already; why will be said by whoever waits for its first line.
-        return
 
 
 def _tree(pid: int) -> list[int]:

@@ -11,10 +11,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import json
 from collections.abc import Iterable
 
-from pipeline.lean.client import messages, requests
+from pipeline.lean.client import messages, requests, wire
 from pipeline.lean.client.connection import CALL_TIMEOUT_S, GRACE_S, READY_TIMEOUT_S, Connection
 from pipeline.lean.client.errors import (
     HeaderNotLoaded,
@@ -186,8 +185,6 @@ class Repl(Connection):
         `printJsonPretty` would break the framing, and `automaticMode=False` would put sibling goals aside, so that
         no goals left would mean nothing; both are refused.
         """
-        if options.get("automaticMode", True) is not True:
-            raise ValueError("options_set: automaticMode=False hides open goals; leave it on")
         await self.call("options.set", options)
 
     async def stat(self) -> int:
@@ -231,7 +228,7 @@ class Repl(Connection):
     def _with_invocations(self, units: tuple[Unit, ...], name: str) -> tuple[Unit, ...]:
         where = "frontend.process: the file of invocations"
         try:
-            raw = json.loads(self._side_file("frontend.process", name))
+            raw = wire.loads(self._side_file("frontend.process", name))
             records = messages.invocations(raw, where=where)
             if [len(one) for one in records] != [unit.n_invocations for unit in units]:
                 raise MalformedReply(f"{where}: its records are not those that the reply counts")

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pipeline.lean.client import wire
 from pipeline.lean.client.errors import MalformedReply
-from pipeline.lean.client.goals import Expression, Goal, Message, Position, StateRef
+from pipeline.lean.client.goals import Expression, Goal, Message, Position, StateRef, goals_from_json
 from pipeline.lean.client.wire import Json
 
 SubsumeResult = Literal["none", "subsumed", "cycle"]
@@ -235,7 +235,7 @@ class Continued:
     def from_json(cls, raw: Json, *, generation: int, doubt: str = "") -> Continued:
         where = "goal.continue"
         state = StateRef(wire.natural(raw, "nextStateId", where), generation, doubt)
-        return cls(state, wire.list_(raw.get("goals"), f"{where}.goals", Goal.from_json))
+        return cls(state, goals_from_json(raw.get("goals"), f"{where}.goals"))
 
     def to_json(self) -> dict[str, object]:
         return {"nextStateId": self.state.id, "goals": [goal.to_json() for goal in self.goals]}

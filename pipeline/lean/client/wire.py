@@ -6,6 +6,7 @@ or with a default; null and absent are the same there, as they are to the REPL.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -13,6 +14,18 @@ from pipeline.lean.client.errors import MalformedReply
 
 Json = Mapping[str, object]
 T = TypeVar("T")
+
+
+def loads(data: bytes) -> object:
+    """Decode JSON in UTF-8. Half a surrogate pair, which nobody could write down again, is a ValueError like the rest.
+
+    Raises:
+        ValueError, RecursionError: it is no JSON, or nested beyond all measure.
+    """
+    raw: object = json.loads(data.decode("utf-8"))
+    if b"\\ud" in data or b"\\uD" in data:
+        json.dumps(raw, ensure_ascii=False).encode("utf-8")
+    return raw
 
 
 def shown(raw: object) -> str:
@@ -59,7 +72,13 @@ def optional_natural(table: Json, key: str, where: str) -> int | None:
 def list_(raw: object, where: str, one: Callable[[object, str], T]) -> tuple[T, ...]:
     if not isinstance(raw, list):
         raise MalformedReply(f"{where}: expected a list, got {shown(raw)}")
-    return tuple([one(item, f"{where}[{index}]") for index, item in enumerate(raw)])
+    try:
+        return tuple([one(item, where) for item in raw])
+    except MalformedReply:
+        # Once more, for the path: only the item that is at fault needs one, and lists are long.
+        for index, item in enumerate(raw):
+            one(item, f"{where}[{index}]")
+        raise
 
 
 def _one_text(item: object, at: str) -> str:

@@ -4,9 +4,8 @@ A process belongs to a `ReplKey` (backend, project, imports) and has been brough
 its environment has taken in). Neither can be undone, so a process serves a search only if the search's own setup
 begins with what the process has; that is also why a theorem's own text, once taken in, can never be seen by a
 search for its proof. `ReplPool.take` gives one process to one taker at a time, first come, first served; an idle
-process is kept and handed to the next taker that it fits, and the one that was idle longest is closed when room is
-needed. A process is closed rather than kept when it has died, answered too many calls or grown too large. What is
-done with a process, and what happens after it has died, is `session.py`'s.
+process is kept for the next taker that it fits; the one that was idle longest is closed when room is needed, and so
+is one that has died, answered too many calls or grown too large. What is done with a process is `session.py`'s.
 """
 
 from __future__ import annotations
@@ -135,17 +134,19 @@ class PooledRepl:
 
     def worn(self, limits: PoolLimits) -> bool:
         """Say whether it has answered so many calls or grown so large that it should be replaced."""
-        calls = self.repl.calls
-        if calls >= limits.calls:
+        if self.repl.calls >= limits.calls:
             return True
-        if calls - self._rss_at_calls >= _RSS_EVERY_CALLS:
-            self._rss_at_calls = calls
+        if self.repl.calls != self._rss_at_calls:
+            self._rss_at_calls = self.repl.calls
             self._rss_bytes = self.repl.rss_bytes()
         return self._rss_bytes > (limits.recycle_bytes or limits.memory_bytes * 3 // 4)
 
     def worn_in_use(self, limits: PoolLimits) -> bool:
         """Say the same in the middle of a search, where replacing costs a replay: some calls must have paid for it."""
-        return self.repl.calls - self.paid_at_calls >= _WORN_AFTER_CALLS and self.worn(limits)
+        calls = self.repl.calls
+        if calls - self.paid_at_calls < _WORN_AFTER_CALLS:
+            return False
+        return (calls >= limits.calls or calls - self._rss_at_calls >= _RSS_EVERY_CALLS) and self.worn(limits)
 
 
 class ReplPool:
@@ -155,10 +156,13 @@ class ReplPool:
         self.limits = limits or PoolLimits()
         self._idle: collections.OrderedDict[PooledRepl, None] = collections.OrderedDict()
         self._busy: set[PooledRepl] = set()
+        # Takers that have their turn, and processes that are being closed: each may stand for a process.
         self._tickets = 0
         self._waiters: collections.deque[asyncio.Future[None]] = collections.deque()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._starting: set[asyncio.Task[Repl]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
         # What one process of a backend was found to understand need not be asked of the next.
         self._dialects: dict[LeanBackend, Dialect] = {}
         self._closed = False
@@ -188,6 +192,7 @@ class ReplPool:
         Raises:
             PoolClosed: the pool is closed, or was while this waited.
             ReplStartError: a process had to be started and could not.
+            RuntimeError: the pool is another event loop's.
         """
         wanted = setup or Setup()
         await self._turn()
@@ -226,16 +231,8 @@ class ReplPool:
         """Return a process that was taken and have it closed; its place is free once it is gone. Never blocks."""
         if process not in self._busy:
             return
-        self._busy.discard(process)
         self._died += not process.repl.alive
-
-        async def close() -> None:
-            try:
-                await process.repl.close()
-            finally:
-                self._end_turn()
-
-        self._spawn(close())
+        self._end(process)
 
     def recycle(self, process: PooledRepl) -> None:
         """Retire a process because it is worn."""
@@ -254,7 +251,7 @@ class ReplPool:
         for process in list(self._busy):
             self.retire(process)
         while self._idle:
-            self._spawn(self._idle.popitem()[0].repl.close())
+            self._end(self._idle.popitem()[0])
         while self._tasks:
             await asyncio.shield(asyncio.wait(self._tasks))
 
@@ -268,13 +265,20 @@ class ReplPool:
 
     # ---- turns: at most `capacity` takers hold a process or are getting one
 
-    async def _turn(self) -> None:
+    def _hold_open(self) -> None:
         if self._closed:
             raise PoolClosed(_CLOSED)
+
+    async def _turn(self) -> None:
+        self._hold_open()
+        loop = asyncio.get_running_loop()
+        if self._loop not in (None, loop):
+            raise RuntimeError("this pool of REPLs belongs to another event loop; make one for each")
+        self._loop = loop
         if self._tickets < self.limits.capacity and not self._waiters:
             self._tickets += 1
             return
-        waiter = asyncio.get_running_loop().create_future()
+        waiter = loop.create_future()
         self._waiters.append(waiter)
         try:
             await waiter
@@ -301,10 +305,10 @@ class ReplPool:
         fitting = []
         for process in list(self._idle):
             if not process.repl.alive:
-                # It ended while nobody used it.
+                # It ended while nobody used it, or spoke unasked.
                 self._died += 1
                 del self._idle[process]
-                self._spawn(process.repl.close())
+                self._end(process)
             elif process.key == key and wanted.begins_with(process.setup):
                 fitting.append(process)
         own = [process for process in fitting if owner is not None and process.owner is owner]
@@ -326,20 +330,23 @@ class ReplPool:
         try:
             await process.repl.reset()
         except BaseException as error:
-            self._busy.discard(process)
-            self._died += 1
-            await asyncio.shield(self._spawn(process.repl.close()))
+            if process in self._busy:
+                self._died += 1
+                self._tickets += 1  # beside the taker's own
+                self._end(process)
             if isinstance(error, ReplError):
                 return False
             raise
         return True
 
     async def _start(self, key: ReplKey) -> PooledRepl:
-        while self._idle and self._tickets + len(self._idle) > self.limits.capacity:
-            oldest, _ = self._idle.popitem(last=False)
-            self._evicted += 1
-            await asyncio.shield(self._spawn(oldest.repl.close()))
         limits = self.limits
+        while self._tickets + len(self._idle) > limits.capacity:
+            if self._idle:
+                self._evicted += 1
+                self._end(self._idle.popitem(last=False)[0])
+            await asyncio.wait(self._ending, return_when=asyncio.FIRST_COMPLETED)
+        self._hold_open()
         # A task of its own, so that closing the pool can end it; a cancelled taker ends it too, and waits for that.
         starting = self._spawn(
             Repl.start(
@@ -373,6 +380,18 @@ class ReplPool:
         process = PooledRepl(repl, key)
         self._busy.add(process)
         return process
+
+    def _end(self, process: PooledRepl) -> None:
+        """Have a process closed. It keeps its place, or gets one where it was idle, until it is gone."""
+        self._tickets += process not in self._busy
+        self._busy.discard(process)
+        ending = self._spawn(process.repl.close())
+        self._ending.add(ending)
+        ending.add_done_callback(self._ended)
+
+    def _ended(self, ending: asyncio.Task[None]) -> None:
+        self._ending.discard(ending)
+        self._end_turn()
 
     def _spawn(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work, name="repl-pool")

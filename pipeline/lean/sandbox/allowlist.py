@@ -27,20 +27,13 @@ from types import TracebackType
 
 from pipeline.lean.sandbox import forwarder
 
-DEFAULT_HOSTS = (
-    "github.com",
-    "codeload.github.com",
-    "*.githubusercontent.com",
-    "lakecache.blob.core.windows.net",
-    "mathlib4.lean-cache.cloud",
-    "reservoir.lean-lang.org",
-    "releases.lean-lang.org",
-)
-"""Where Lean projects' packages and Mathlib's compiled files come from."""
 PORTS = (443, 80)
 _HOST = re.compile(r"(?=.{1,253}\Z)[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*")
 _NUMERIC = re.compile(r"(0x[0-9a-f]*|[0-9]+)")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_UNICAST = ipaddress.IPv6Network("2000::/3")
+"""All that IPv6 has given out as public; what is beyond is local to a site, translated, or nobody's."""
+_PROTOCOLS = ipaddress.IPv4Network("192.0.0.0/24")
 _HEAD_BYTES = 8192
 _HEAD_S = 20.0
 _CONNECT_S = 20.0
@@ -195,9 +188,12 @@ class Gateway:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
         try:
-            async with asyncio.timeout(_HEAD_S):
-                head = await reader.readuntil(b"\r\n\r\n")
             try:
+                if self._open > _MOST_CONNECTIONS:
+                    # Before its head is read: those that say nothing would use up our descriptors.
+                    raise _RefusedError(429, "", f"more than {_MOST_CONNECTIONS} connections at once")
+                async with asyncio.timeout(_HEAD_S):
+                    head = await reader.readuntil(b"\r\n\r\n")
                 opened = await self._open_target(head)
             except _RefusedError as refused:
                 if len(self._refusals) < _MOST_REFUSALS:
@@ -216,18 +212,17 @@ class Gateway:
     async def _open_target(self, head: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         method, _, rest = head.split(b"\r\n")[0].decode("latin-1").partition(" ")
         target = rest.split(" ")[0][:300]
-        if self._open > _MOST_CONNECTIONS:
-            raise _RefusedError(429, target, f"more than {_MOST_CONNECTIONS} connections")
         if method != "CONNECT":
-            raise _RefusedError(405, target, f"{method[:20]} without a tunnel; only CONNECT passes")
+            raise _RefusedError(405, target, f"{_plain(method[:20])} without a tunnel; only CONNECT passes")
         host, separator, number = target.rpartition(":")
         port = int(number) if separator and number.isascii() and number.isdecimal() and len(number) < 6 else 0
         host = host.lower().removesuffix(".")
         if reason := self._rules.refuses(host, port):
             raise _RefusedError(403, target, reason)
         try:
-            addresses = await self._resolve(host, port)
-        except OSError as error:
+            async with asyncio.timeout(_CONNECT_S):
+                addresses = await self._resolve(host, port)
+        except (OSError, TimeoutError) as error:
             raise _RefusedError(502, target, f"cannot be looked up: {error}") from error
         if reason := self._rules.refuses_addresses(addresses):
             raise _RefusedError(403, target, reason)
@@ -244,12 +239,17 @@ class _RefusedError(Exception):
     def __init__(self, status: int, target: str, reason: str) -> None:
         super().__init__(reason)
         self._status = status
-        self.refusal = Refusal(target, reason)
+        self.refusal = Refusal(_plain(target), reason)
 
     def response(self) -> bytes:
         body = f"refused by the daemon: {self.refusal.target}: {self.refusal.reason}\n".encode()
         head = f"HTTP/1.1 {self._status} Refused\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         return head.encode("ascii") + body
+
+
+def _plain(text: str) -> str:
+    """Return what a program sent as text that may be shown on a terminal."""
+    return "".join(letter if letter.isascii() and letter.isprintable() else "?" for letter in text)
 
 
 def _remove_orphans() -> None:
@@ -328,7 +328,13 @@ def _is_public(text: str) -> bool:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
         return False
-    return all(one.is_global and not one.is_multicast for one in _meant(address))
+    return all(_is_public_itself(one) for one in _meant(address))
+
+
+def _is_public_itself(address: Address) -> bool:
+    if isinstance(address, ipaddress.IPv4Address):
+        return address.is_global and not address.is_multicast and address not in _PROTOCOLS
+    return address in _NAT64 or (address in _UNICAST and address.is_global)
 
 
 def _meant(address: Address) -> Sequence[Address]:

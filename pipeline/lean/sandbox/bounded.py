@@ -17,7 +17,7 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -25,15 +25,21 @@ from typing import Literal
 
 import psutil
 
+from pipeline.lean.sandbox.watch import look_at_tree, taken_below
+
 HEAD_BYTES = 16 * 1024
 TAIL_BYTES = 64 * 1024
 LINE_BYTES = 8 * 1024
 _CHUNK_BYTES = 64 * 1024
 _SHORTEST_LOOK_S = 0.1
 _LOOK_SHARE = 20.0
-"""A look at the tree may take one part in this many of the time."""
+"""A look may take one part in this many of the time."""
+_LONGEST_LOOK_S = 5.0
+"""But a program that makes looking slow, by files or processes without number, gains no more than this."""
 _GONE_S = 10.0
 _MARK = "UNSORRY_RUN"
+_ATTEMPT = "UNSORRY_ATTEMPT"
+"""By this the daemon finds what a job that was killed has left behind; its value is a folder's name."""
 _CHILD = re.compile(rb'"child-pid":\s*(\d+)\D')
 
 Ending = Literal["exited", "signal", "timeout", "memory", "disk", "processes", "not_started"]
@@ -47,7 +53,7 @@ class Bounds:
     """What a run may take; None is no bound.
 
     `memory_bytes` and `processes` are the whole tree's, `disk_bytes` is how much the folders `watched` may grow
-    together (hard links and sparse files by the blocks that they take).
+    together (hard links and sparse files by the blocks that they take, each file and folder at least 4 KiB).
     """
 
     timeout_s: float
@@ -91,7 +97,7 @@ class Outcome:
         if self.ending == "memory":
             return f"more memory than {_mib(bounds.memory_bytes)}"
         if self.ending == "disk":
-            return f"wrote more than {_mib(bounds.disk_bytes)}"
+            return f"wrote more than {_mib(bounds.disk_bytes)}, or where nobody can look"
         return f"more than {bounds.processes} processes"
 
     def end(self, length: int = 2000) -> str:
@@ -114,7 +120,7 @@ def run_bounded(
     """Run it to its end, or to the first bound, and end all that it started.
 
     `command` is an argument list, or a function from a descriptor to the argument list of a bubblewrap that reports
-    its child there (`info_fd`). `environment` is the whole of it, but for a mark that is added. Blocks; when an
+    its child there (`info_fd`). `environment` is the whole of it, but for two marks that are added. Blocks; when an
     exception passes through (a job's SIGTERM), everything is ended first.
     """
     started = time.monotonic()
@@ -206,6 +212,8 @@ class _Run:
         """A pidfd of the sandbox's first process: when that is gone, so is everything in the sandbox."""
         self._deadline = time.monotonic() + bounds.timeout_s
         self._before = 0
+        self._open_bytes = 0
+        """What files take that were deleted and are still open, at the last look."""
         self._devices: frozenset[int] = frozenset()
         self.kept = _Kept(on_line)
         self.peak_memory = 0
@@ -213,7 +221,7 @@ class _Run:
 
     def __enter__(self) -> _Run:
         if self._bounds.disk_bytes is not None:
-            self._before = _taken_bytes(self._bounds.watched) or 0
+            self._before = taken_below(self._bounds.watched) or 0
             self._devices = frozenset(folder.stat().st_dev for folder in self._bounds.watched)
         read, write = os.pipe()
         self._descriptors.append(read)
@@ -222,7 +230,7 @@ class _Run:
             self._popen = subprocess.Popen(
                 argv,
                 cwd=self._cwd,
-                env={**self._environment, _MARK: self._mark},
+                env={**_attempt(), **self._environment, _MARK: self._mark},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -259,17 +267,21 @@ class _Run:
 
     def watch(self) -> Ending | None:
         """Read its output until it ends by itself (None) or passes a bound."""
-        look_at = time.monotonic()
+        # Each at its own pace: a folder that is slow to look through must not hide memory.
+        due = {self._look_at_tree: 0.0, self._look_at_disk: 0.0}
         while True:
-            now = time.monotonic()
-            if now >= self._deadline:
-                return "timeout"
-            if now >= look_at:
-                if (passed := self._look()) is not None:
-                    return passed
-                cost = time.monotonic() - now
-                look_at = time.monotonic() + max(_SHORTEST_LOOK_S, _LOOK_SHARE * cost)
-            for key, _ in self._selector.select(max(0.0, min(look_at, self._deadline) - time.monotonic())):
+            for look, at in due.items():
+                now = time.monotonic()
+                if now >= self._deadline:
+                    return "timeout"
+                if now >= at:
+                    if (passed := look()) is not None:
+                        return passed
+                    cost = time.monotonic() - now
+                    pause = min(_LONGEST_LOOK_S, max(_SHORTEST_LOOK_S, _LOOK_SHARE * cost))
+                    due[look] = time.monotonic() + pause
+            next_at = min(self._deadline, *due.values())
+            for key, _ in self._selector.select(max(0.0, next_at - time.monotonic())):
                 if key.data == "ended":
                     return self._look_at_disk()
                 if key.data == "info":
@@ -331,26 +343,28 @@ class _Run:
                 with contextlib.suppress(KeyError):
                     self._selector.unregister(descriptor)
 
-    def _look(self) -> Ending | None:
+    def _look_at_tree(self) -> Ending | None:
         bounds = self._bounds
-        open_bytes = 0
-        if self._popen is not None:
-            tree = _tree(self._popen.pid, self._devices)
-            open_bytes = tree.deleted_bytes
-            self.peak_memory = max(self.peak_memory, tree.memory_bytes)
-            if bounds.memory_bytes is not None and tree.memory_bytes > bounds.memory_bytes:
-                return "memory"
-            if bounds.processes is not None and tree.processes > bounds.processes:
-                return "processes"
-        return self._look_at_disk(open_bytes)
+        if self._popen is None:
+            return None
+        tree = look_at_tree(self._popen.pid, self._devices, most=bounds.processes)
+        self._open_bytes = tree.deleted_bytes
+        self.peak_memory = max(self.peak_memory, tree.memory_bytes)
+        if bounds.memory_bytes is not None and tree.memory_bytes > bounds.memory_bytes:
+            return "memory"
+        if bounds.processes is not None and tree.processes > bounds.processes:
+            return "processes"
+        if bounds.disk_bytes is not None and tree.deleted_bytes > bounds.disk_bytes:
+            return "disk"
+        return None
 
-    def _look_at_disk(self, open_bytes: int = 0) -> Ending | None:
+    def _look_at_disk(self) -> Ending | None:
         limit = self._bounds.disk_bytes
         if limit is None:
             return None
-        taken = _taken_bytes(self._bounds.watched)
+        taken = taken_below(self._bounds.watched)
         # A folder that was closed to us is one that hides what it takes.
-        return "disk" if taken is None or taken - self._before + open_bytes > limit else None
+        return "disk" if taken is None or taken - self._before + self._open_bytes > limit else None
 
     def _close(self) -> None:
         self._selector.close()
@@ -361,74 +375,8 @@ class _Run:
             self._popen.stdout.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Tree:
-    memory_bytes: int
-    processes: int
-    deleted_bytes: int
-
-
-def _tree(pid: int, devices: frozenset[int]) -> _Tree:
-    """Return what the processes below `pid` hold, itself not counted.
-
-    Files that were deleted and are still open are seen through their descriptors: on `devices` they are disk, memory
-    files (memfd) are memory.
-    """
-    memory = count = disk = 0
-    seen: set[tuple[int, int]] = set()
-    with contextlib.suppress(psutil.Error):
-        for process in psutil.Process(pid).children(recursive=True):
-            count += 1
-            memory += _own_memory(process.pid)
-            for name, stat in _deleted_files(process.pid):
-                if (stat.st_dev, stat.st_ino) in seen:
-                    continue
-                seen.add((stat.st_dev, stat.st_ino))
-                if name.startswith("/memfd:"):
-                    memory += 512 * stat.st_blocks
-                elif stat.st_dev in devices:
-                    disk += 512 * stat.st_blocks
-    return _Tree(memory, count, disk)
-
-
-def _deleted_files(pid: int) -> Iterator[tuple[str, os.stat_result]]:
-    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
-        for entry in entries:
-            with contextlib.suppress(OSError):
-                name = os.readlink(entry.path)  # noqa: PTH115 - what it says is no path
-                if name.endswith(" (deleted)"):
-                    yield name, os.stat(entry.path)  # noqa: PTH116 - through the descriptor, not by name
-
-
-def _own_memory(pid: int) -> int:
-    try:
-        status = Path(f"/proc/{pid}/status").read_bytes()
-    except OSError:
-        return 0
-    kib = (line.split()[1] for line in status.splitlines() if line.startswith((b"RssAnon:", b"RssShmem:")))
-    return 1024 * sum(map(int, kib))
-
-
-def _taken_bytes(folders: Sequence[Path]) -> int | None:
-    """Return the blocks that the folders take, links not followed, or None where one may not be read.
-
-    What vanishes meanwhile counts as gone.
-    """
-    total = 0
-    todo = [str(folder) for folder in folders]
-    while todo:
-        try:
-            with os.scandir(todo.pop()) as entries:
-                for entry in entries:
-                    with contextlib.suppress(FileNotFoundError):
-                        total += 512 * entry.stat(follow_symlinks=False).st_blocks
-                        if entry.is_dir(follow_symlinks=False):
-                            todo.append(entry.path)
-        except PermissionError:
-            return None
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-    return total
+def _attempt() -> dict[str, str]:
+    return {name: os.environ[name] for name in (_ATTEMPT,) if name in os.environ}
 
 
 def _kill_marked(mark: str) -> None:

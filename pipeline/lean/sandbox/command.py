@@ -2,17 +2,18 @@
 
 The program sees the system's own libraries, what its caller lists (toolchain, packages) and the project, all
 read-only; it writes into private folders of limited size (`/tmp`, `/dev/shm`, a home) and into what the caller
-names as writable. No other process, no capability, no further user namespace, no network device but its own
-loopback. This module keeps nothing running; callers run the argument list that it returns
-(`pipeline.lean.build.lake.run_bounded`, or the REPL's client).
+names as writable. No other process, no capability, no further namespace, no network device but its own loopback, no
+system call of `pipeline.lean.sandbox.seccomp`. This module keeps nothing running; callers run the argument list that
+it returns (`pipeline.lean.build.lake.run_bounded`, or the REPL's client).
 
 What bounds what, and how hard:
     - one process: RLIMIT_DATA (private memory), RLIMIT_FSIZE, RLIMIT_CPU, set by `prlimit` inside the sandbox and
       not to be raised. Shared memory does not count for RLIMIT_DATA.
     - all of them: RLIMIT_NPROC counts the sandbox alone on Linux 5.14 and later, and never binds root. Memory of the
       whole tree, its number of processes and what it writes are watched from outside (`run_bounded`), which samples
-      a few times a second: a bound that is passed for a moment, not a wall. A wall is the cgroup of the daemon's
-      unit (MemoryMax, TasksMax), which holds everything that is started below it.
+      a few times a second: a bound that is passed for a moment, not a wall. A program that wants to can hold shared
+      memory that no process shows (mapped, written, dropped from its page tables). A wall is the cgroup of the
+      daemon's unit (MemoryMax, TasksMax), which holds everything that is started below it.
     - memory file systems: their sizes, here.
 """
 
@@ -26,6 +27,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from pipeline.lean.sandbox.seccomp import filter_path
 
 TMP_BYTES = 256 * 1024 * 1024
 HOME_BYTES = 64 * 1024 * 1024
@@ -43,6 +46,16 @@ _CERTIFICATES = (
 )
 # On merged-/usr systems these are links into /usr, elsewhere folders.
 _SYSTEM_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
+# Not --unshare-all: it asks for a cgroup namespace too, and the daemon's unit forbids to make one.
+_NAMESPACES = (
+    "--unshare-user-try",
+    "--unshare-ipc",
+    "--unshare-pid",
+    "--unshare-uts",
+    "--unshare-net",
+    "--die-with-parent",
+    "--new-session",
+)
 _NO_MORE_NAMESPACES = ("--unshare-user", "--disable-userns")
 _PACKAGES = re.compile(r"/dependencies/[0-9a-f]{64}/packages")
 
@@ -77,8 +90,12 @@ def bubblewrap_problem() -> str | None:
         return "the program bwrap is not on PATH; install bubblewrap (Debian: apt install bubblewrap)"
     if shutil.which("prlimit") is None:
         return "the program prlimit is not on PATH; install util-linux"
-    probe = [program, "--unshare-all", "--ro-bind", "/", "/", "--", "/bin/true"]
-    done = subprocess.run(probe, capture_output=True, check=False, stdin=subprocess.DEVNULL)
+    try:
+        # /usr is bound anyhow. The whole of it, because each part can be forbidden by itself.
+        probe = bubblewrap(["/bin/true"], project=Path("/usr/bin"), environment={})
+        done = subprocess.run(probe, capture_output=True, check=False, stdin=subprocess.DEVNULL)
+    except (SandboxError, OSError) as error:
+        return f"{program} cannot be tried: {error}"
     if done.returncode == 0:
         return None
     said = done.stderr.decode("utf-8", errors="replace").strip()
@@ -90,9 +107,9 @@ def _namespaces(program: str) -> tuple[str, ...]:
     """Return the options that keep user namespaces out of the sandbox, where this bwrap and kernel can.
 
     In a user namespace of its own a program could mount memory file systems without a size. A bwrap before 0.8, a
-    setuid one, or root without user namespaces cannot forbid it; then it is left to the watch over the tree.
+    setuid one, or root without user namespaces cannot forbid it; then the filter of system calls has to do alone.
     """
-    probe = [program, "--unshare-all", *_NO_MORE_NAMESPACES, "--ro-bind", "/", "/", "--", "/bin/true"]
+    probe = [program, *_NAMESPACES, *_NO_MORE_NAMESPACES, "--ro-bind", "/", "/", "--", "/bin/true"]
     done = subprocess.run(probe, capture_output=True, check=False, stdin=subprocess.DEVNULL)
     return _NO_MORE_NAMESPACES if done.returncode == 0 else ()
 
@@ -104,6 +121,7 @@ def bubblewrap(
     readable: Sequence[Path] = (),
     writable: Sequence[Path] = (),
     mounts: Mapping[Path, Path] | None = None,
+    scratch: Mapping[Path, int] | None = None,
     environment: Mapping[str, str],
     limits: Limits | None = None,
     tmp_bytes: int = TMP_BYTES,
@@ -122,6 +140,7 @@ def bubblewrap(
             are an error, because a toolchain that silently is not there gives a baffling one later.
         writable: folders (in the project or not) that may be written, at their own paths.
         mounts: folders that may be written, at other paths: {path inside: folder outside}.
+        scratch: empty folders in memory that may be written, with their sizes in bytes.
         environment: the whole environment of the program.
         limits: see `Limits`.
         tmp_bytes: the size of the private /tmp.
@@ -138,9 +157,9 @@ def bubblewrap(
             "bubblewrap: the program bwrap is not on PATH; install it (Debian: apt install bubblewrap),"
             ' or write sandbox = "none" under [lean] to run repository code without one'
         )
-    argv = [program, "--unshare-all", *_namespaces(program), "--die-with-parent", "--new-session"]
+    argv = [*_filtered(program, info_fd), *_NAMESPACES, *_namespaces(program)]
     # Root would keep its capabilities in the sandbox, and could make the read-only mounts writable again.
-    argv += ["--cap-drop", "ALL", "--hostname", "sandbox", "--clearenv"]
+    argv += ["--cap-drop", "ALL", "--clearenv"]
     if info_fd is not None:
         argv += ["--info-fd", str(info_fd)]
     for name, value in sorted(environment.items()):
@@ -150,6 +169,8 @@ def bubblewrap(
     argv += ["--size", str(SHM_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
     argv += ["--size", str(tmp_bytes), "--tmpfs", "/tmp"]  # noqa: S108 - the sandbox's own
     argv += ["--size", str(HOME_BYTES), "--tmpfs", str(PRIVATE_HOME)]
+    for path, size in (scratch or {}).items():
+        argv += ["--size", str(size), "--tmpfs", str(path)]
     for system in (*_SYSTEM_READABLE, *(_CERTIFICATES if certificates else ())):
         argv += ["--ro-bind-try", system, system]
     for link in map(Path, _SYSTEM_LINKS):
@@ -192,6 +213,18 @@ def linked_packages(project: Path) -> Path | None:
     target = link.readlink()
     complete = target.is_dir() and (target.parent / "dependency.json").is_file()
     return target if complete and _PACKAGES.search(str(target.resolve())) and target.is_absolute() else None
+
+
+def _filtered(program: str, info_fd: int | None) -> tuple[str, ...]:
+    """Return how bwrap is started so that it finds the filter of system calls, and its option for that.
+
+    It wants an open descriptor. A shell opens one, so that whoever starts the argument list need not know of it.
+    """
+    path = filter_path()
+    if path is None:
+        return (program,)
+    descriptor = "8" if info_fd == 9 else "9"
+    return ("/bin/sh", "-c", f'exec "$@" {descriptor}<"$0"', path, program, "--seccomp", descriptor)
 
 
 def _bindable(path: Path, project: Path) -> tuple[str, str]:

@@ -2,8 +2,9 @@
 
 It is not Lean, says so wherever it can, and nothing that it accepts may be offered to anybody as a proof. The
 logic: propositional connectives, `∀` and `∃`, closed arithmetic on natural numbers, definitions and theorems by
-name. Everything that it accepts has been checked by `kernel.py`; everything else is an ordinary error. One thing
-it copies from the REPL against that rule: a step of the form `have` breaks the root, see `states.State`.
+name. Everything that it accepts has been checked by `kernel.py`; everything else is an ordinary error. The one
+exception is copied from the REPL: after a step of the form `have` the root is no proof, and a state without goals
+means nothing (`states.State.broken_root`). To assert something soundly, send `have h : T := ?_` as a tactic.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pipeline.lean.simulator import kernel
 from pipeline.lean.simulator.meta import Context, LeanError, Meta
 from pipeline.lean.simulator.terms import (
     App,
@@ -50,7 +49,7 @@ def decide(meta: Meta, target: Term, show: Callable[[Term], str]) -> Term:
     target = meta.instantiate(target)
     if any(isinstance(node, FVar) for node in nodes(target)):
         raise LeanError(f"expected type must not contain free variables\n  {show(target)}")
-    truth = kernel.decidable_truth(meta.env, target)
+    truth = meta.reducer.truth(target)
     if truth is None:
         raise LeanError(f"failed to synthesize\n  Decidable ({show(target)})")
     if not truth:
@@ -61,7 +60,7 @@ def decide(meta: Meta, target: Term, show: Callable[[Term], str]) -> Term:
 def ground(meta: Meta, prop: Term) -> bool | None:
     if any(isinstance(node, FVar) for node in nodes(prop)):
         return None
-    return kernel.decidable_truth(meta.env, prop)
+    return meta.reducer.truth(prop)
 
 
 # ---- contradiction

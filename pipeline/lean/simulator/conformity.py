@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pipeline.lean.simulator import kernel
 from pipeline.lean.simulator.constants import kind_of
 from pipeline.lean.simulator.frontend import Frontend
 from pipeline.lean.simulator.kernel import Constant, Environment, KernelError
@@ -61,8 +60,7 @@ def _replay_failure(base: Environment, made: dict[str, Constant]) -> str | None:
     for constant in made.values():
         try:
             if constant.value is None:
-                kernel.check(env, Sorry(constant.type), constant.type)
-                env = env.with_builtin(constant)
+                env = env.assume(constant.name, constant.type)
             else:
                 env = env.define(constant.name, constant.type, constant.value, is_theorem=constant.is_theorem)
         except KernelError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from pipeline.lean.simulator.elaborator import Elaborator
-from pipeline.lean.simulator.kernel import Constant, Environment, check
+from pipeline.lean.simulator.kernel import Environment, check
 from pipeline.lean.simulator.meta import LeanError, Meta, outside
 from pipeline.lean.simulator.printer import Printer
 from pipeline.lean.simulator.scope import Scope, Session
@@ -39,8 +39,11 @@ class Declarations:
         distil: Literal["", "keep", "ignore", "units"] = "",
         deadline_s: float | None = None,
         sorry_text: str = "declaration uses `sorry`",
+        records: bool = False,
     ) -> None:
         """Start with a fresh scope.
+
+        `records`: commands keep a record of each tactic that ran, which costs more than running it.
 
         `distil`: what becomes of declarations with sorrys. "keep" and "ignore" make search targets, with the
         proof as it is or with the whole statement as the goal; "units" makes one target for each command.
@@ -53,6 +56,7 @@ class Declarations:
         self.distil = distil
         self.deadline_s = deadline_s
         self.sorry_text = sorry_text
+        self.records = records
         self.sorried: set[str] = set()
         self.targets: list[SorryTarget] = []
         # name -> (line, column) of the declaration's start and end
@@ -87,7 +91,7 @@ class Declarations:
             raise LeanError(f"'{name}' has already been declared", (name_stx.start, name_stx.end))
         if kind == "axiom":
             assert type_stx is not None
-            self._axiom(name, binders, type_stx, command)
+            self._axiom(name, name_stx, binders, type_stx, command)
             return
         assert value_stx is not None
         self._define(kind, name, name_stx, binders, type_stx, value_stx, command)
@@ -100,17 +104,18 @@ class Declarations:
         del private
         return full
 
-    def _axiom(self, name: str, binders: tuple[Binder, ...], type_stx: Stx, command: Command) -> None:
+    def _axiom(
+        self, name: str, name_stx: Stx, binders: tuple[Binder, ...], type_stx: Stx, command: Command
+    ) -> None:
         elaborator = self._elaborator(self._session())
         bound = elaborator.bind((*self.variables, *binders))
         statement = elaborator.finished(elaborator.type(type_stx))
         bound = _used(elaborator.meta, bound, statement, len(bound) - _count(binders))
         statement = elaborator.finished(elaborator.close(bound, statement, pi=True))
-        check(self.env, Sorry(statement), statement)
-        self.env = self.env.with_builtin(
-            Constant(name, statement, is_theorem=True, axioms=frozenset((name,)), module=self.module)
-        )
+        self.env = self.env.assume(name, statement, module=self.module)
         command.new_constants.append(name)
+        if has_sorry(statement):
+            self._warn_of_sorry(name, name_stx, command)
 
     def _define(
         self,
@@ -123,7 +128,7 @@ class Declarations:
         command: Command,
     ) -> None:
         session = self._session(holes_for_sorry=self.distil in ("keep", "units"))
-        session.invocations = command.invocations
+        session.invocations = command.invocations if self.records else None
         session.sorry_spans = command.sorries
         elaborator = self._elaborator(session)
         meta = elaborator.meta
@@ -165,8 +170,6 @@ class Declarations:
         if self._distilled(session, kind, meta, closed_type, closed_value, command):
             closed_value = _with_sorrys(meta, closed_value)
         uses_sorry = has_sorry(closed_value) or has_sorry(closed_type)
-        if uses_sorry and kind != "example":
-            self.sorried.add(name)
         if kind == "example":
             check(self.env, closed_value, closed_type)
         else:
@@ -175,8 +178,13 @@ class Declarations:
             )
             command.new_constants.append(name)
         if uses_sorry:
-            note = Note("warning", self.sorry_text, name_stx.start, name_stx.end, "hasSorry")
-            command.notes.append(note)
+            self._warn_of_sorry("" if kind == "example" else name, name_stx, command)
+
+    def _warn_of_sorry(self, name: str, name_stx: Stx, command: Command) -> None:
+        """Say that a declaration holds a sorry; an example has no name to remember."""
+        if name:
+            self.sorried.add(name)
+        command.notes.append(Note("warning", self.sorry_text, name_stx.start, name_stx.end, "hasSorry"))
 
     def _distilled(
         self, session: Session, kind: str, meta: Meta, closed_type: Term, closed_value: Term, command: Command

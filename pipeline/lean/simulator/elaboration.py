@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.lean.simulator.kernel import unfold_head
 from pipeline.lean.simulator.meta import Context, LeanError, Meta, outside
 from pipeline.lean.simulator.printer import Printer, goal_text
 from pipeline.lean.simulator.registry import TERMS, run_block
@@ -164,15 +163,18 @@ class Elaborator:
         for count in range(len(parts), 0, -1):
             name = ".".join(parts[:count])
             for candidate in self.session.scope.candidates(name):
-                if self.meta.env.get(candidate) is not None and self._visible(name, candidate):
+                if self._visible(name, candidate):
                     return Const(candidate), parts[count:]
         raise LeanError(f"unknown identifier '{stx.text}'", (stx.start, stx.end))
 
     def _visible(self, name: str, candidate: str) -> bool:
-        """Lean's own lemmas about Nat are protected: `open Nat` does not shorten their names."""
-        constant = self.meta.env.get(candidate)
-        built_in = constant is not None and constant.module.startswith("Init.")
-        return not (built_in and candidate != name and not candidate.startswith("Classical."))
+        """Say whether a name may stand for a constant; of Lean's own, `open` shortens only those of `Classical`."""
+        constant, written = self.meta.env.get(candidate), name.removeprefix("_root_.")
+        if constant is None or candidate == written:
+            return constant is not None
+        if constant.protected:
+            return "." in written
+        return not constant.module.startswith("Init.") or candidate.startswith("Classical.")
 
     def with_fields(
         self, term: Term, fields: Sequence[str], args: Sequence[Stx], expected: Term | None
@@ -193,7 +195,7 @@ class Elaborator:
                 full = _PROJECTIONS.get((head.name, name), f"{head.name}.{name}")
                 if self.meta.env.get(full) is not None:
                     return self.application(Const(full), args, expected, receiver=(head.name, value))
-            kind = unfold_head(self.meta.env, kind)
+            kind = self.meta.reducer.unfold_head(kind)
         shown = self.show(self.meta.infer(value))
         raise LeanError(f"invalid field '{name}', the environment does not contain it for\n  {shown}")
 

@@ -181,11 +181,10 @@ def env_load(core: Core, payload: Payload) -> Json:
 
 
 def _replayed(env: Environment, made: list[Constant]) -> Environment:
-    """Add constants again; those with a value go through the kernel."""
+    """Add constants again, through the kernel, which also finds anew what axioms they rest on."""
     for constant in made:
         if constant.value is None:
-            kernel.check(env, Sorry(constant.type), constant.type)
-            env = env.with_builtin(constant)
+            env = env.assume(constant.name, constant.type)
         else:
             env = env.define(constant.name, constant.type, constant.value, is_theorem=constant.is_theorem)
     return env

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pipeline.lean.simulator.declarations import Declarations
-from pipeline.lean.simulator.kernel import KernelError
+from pipeline.lean.simulator.kernel import Exhausted, KernelError
 from pipeline.lean.simulator.meta import LeanError, outside
-from pipeline.lean.simulator.scope import Exhausted
-from pipeline.lean.simulator.syntax import COMMANDS, ParseError, Token, tokenize
+from pipeline.lean.simulator.syntax import COMMANDS, ParseError, Token, all_tokens
 from pipeline.lean.simulator.tactic_parser import Parser
 from pipeline.lean.simulator.units import Command, Note, SectionFrame
 
@@ -29,11 +28,7 @@ class Frontend(Declarations):
 
     def run(self, text: str, *, start: int = 0) -> list[Command]:
         """Process all commands from the code point `start` on."""
-        try:
-            tokens = tuple(token for token in tokenize(text) if token.start >= start)
-        except ParseError as error:
-            note = Note("error", error.message, error.offset, min(error.offset + 1, len(text)))
-            return [Command(start, len(text), [note])]
+        tokens = tuple(token for token in all_tokens(text) if token.start >= start)
         commands: list[Command] = []
         index = 0
         while tokens[index].kind != "end":
@@ -97,6 +92,8 @@ class Frontend(Declarations):
             raise outside(f"the modifier `{', '.join(sorted(modifiers))}`", (token.start, token.end))
         if token.text in _DECLARATIONS:
             self.declare(parser, command, private="private" in modifiers)
+            if "protected" in modifiers:
+                self.env = self.env.protect(command.new_constants)
             if "noncomputable" in modifiers:
                 self.noncomputable.update(command.new_constants)
             return

@@ -32,17 +32,18 @@ def frontend_process(core: Core, payload: Payload) -> Json:
         imports, start = _header(text)
         env = _imported(core, imports)
     sorrys = core.dialect == "old" and (payload.flag("sorrys") or payload.flag("typeErrorsAsGoals"))
+    side_file = payload.maybe_text("invocations")
     frontend = Frontend(
         env,
         distil="units" if sorrys else "",
         deadline_s=core.deadline(),
         sorry_text=SORRY_TEXTS[core.dialect],
+        records=side_file is not None,
     )
     commands = frontend.run(text, start=start)
     if core.dialect == "old" and payload.flag("typeErrorsAsGoals") and any(map(_fails, commands)):
         raise Refusal("io", "simulator: outside its logic: typeErrorsAsGoals of a text with errors")
     shower = Shower(text, name or "<anonymous>")
-    side_file = payload.maybe_text("invocations")
     units = [
         _unit(
             core, shower, command, with_constants=payload.flag("newConstants"), counted=side_file is not None

@@ -11,7 +11,7 @@ from pipeline.lean.simulator.environment_commands import checked_type
 from pipeline.lean.simulator.kernel import KernelError
 from pipeline.lean.simulator.meta import LeanError, Meta
 from pipeline.lean.simulator.protocol import Json, Payload, Refusal
-from pipeline.lean.simulator.shapes import goal_name, goal_number, tactic_message
+from pipeline.lean.simulator.shapes import Shapes, goal_name, goal_number, tactic_message
 from pipeline.lean.simulator.states import State
 from pipeline.lean.simulator.steps import FORMS, Made, Step
 from pipeline.lean.simulator.syntax import ParseError
@@ -160,7 +160,7 @@ def goal_continue(core: Core, payload: Payload) -> Json:
         # What sleeps in the branch sleeps on: it is no less open than before.
         target = replace(target, dormant=tuple(dict.fromkeys((*target.dormant, *branch.dormant))))
     after = _awake(target, resumed)
-    return {"nextStateId": core.states.add(after), "goals": core.shapes(after.meta).goals(after)}
+    return {"nextStateId": core.states.add(after), "goals": core.shapes(after.meta.copy()).goals(after)}
 
 
 def _resumed(target: State, names: Sequence[str]) -> tuple[MVar, ...]:
@@ -200,7 +200,18 @@ def goal_subsume(core: Core, payload: Payload) -> Json:
             continue
         meta = state.meta.copy()
         meta.assign(goal, value)
-        left = replace(state, meta=meta, goals=tuple(g for g in state.goals if g != goal), parents=(goal,))
+        left = replace(
+            state,
+            meta=meta,
+            goals=tuple(g for g in state.goals if g != goal),
+            dormant=tuple(g for g in state.dormant if g != goal),
+            parents=(goal,),
+        )
+        try:
+            # What fills a candidate need not be a proof of it: its state may have taken a step of the form `have`.
+            _confirm(left, goal)
+        except KernelError:
+            continue
         return {"result": "subsumed", "subsumptor": name, "stateId": core.states.add(left)}
     return {"result": "none"}
 
@@ -233,13 +244,14 @@ def goal_delete(core: Core, payload: Payload) -> Json:
 
 def goal_print(core: Core, payload: Payload) -> Json:
     state = core.states.get(payload.number("stateId"))
-    meta, shapes = state.meta, core.shapes(state.meta)
+    meta = state.meta.copy()  # printing counts steps and makes names, none of which are the state's
+    shapes = core.shapes(meta)
     root = None if state.hides_root else meta.instantiate(state.root)
     if root == state.root:
         root = None
     reply: Json = {
         "goals": shapes.goals(state) if payload.flag("goals") else [],
-        "extraMVars": [_extra(core, state, name) for name in payload.texts("extraMVars")],
+        "extraMVars": [_extra(shapes, name) for name in payload.texts("extraMVars")],
         "rootHasSorry": root is not None and has_sorry(root),
         "rootHasUnsafe": False,
         "rootHasMVar": root is not None and has_mvar(root),
@@ -256,13 +268,12 @@ def goal_print(core: Core, payload: Payload) -> Json:
     return reply
 
 
-def _extra(core: Core, state: State, name: str) -> Json:
+def _extra(shapes: Shapes, name: str) -> Json:
     """Return what fills a hole; nothing for one that is open or unknown."""
-    number = goal_number(name)
-    if number is None or number not in state.meta.values:
+    number, meta = goal_number(name), shapes.meta
+    if number is None or number not in meta.values:
         return {}
-    context = state.meta.holes[number].context
-    return core.shapes(state.meta).expression(state.meta.instantiate(MVar(number)), context)
+    return shapes.expression(meta.instantiate(MVar(number)), meta.holes[number].context)
 
 
 def goal_save(core: Core, payload: Payload) -> Json:

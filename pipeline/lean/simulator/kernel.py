@@ -8,8 +8,8 @@ been inferred to have its type. Nothing outside this file decides whether a term
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from pipeline.lean.simulator.terms import (
     ANY_LEVEL,
@@ -38,7 +38,14 @@ from pipeline.lean.simulator.terms import (
 )
 
 MAX_LITERAL_BITS = 1 << 16
-MAX_STEPS = 200_000
+MAX_STEPS = 100_000  # of one reducer: one check by the kernel, or all the reductions of one `Meta`
+
+
+class Exhausted(Exception):  # noqa: N818 - named by what happened
+    """The steps of one declaration or request are used up; as in Lean, no tactic can catch it."""
+
+    def __init__(self) -> None:
+        super().__init__("(deterministic) timeout at `simulator`, maximum number of steps has been reached")
 
 
 class KernelError(Exception):
@@ -50,7 +57,8 @@ class Constant:
     """A name with its type. `value` is None for what is assumed: built-in facts and `axiom`s.
 
     `unfolds`: whether comparing may replace the name by its value (definitions yes, theorems no).
-    `axioms` are Lean's names of the axioms that it rests on, its dependencies' included.
+    `axioms` are Lean's names of the axioms that it rests on, its dependencies' included. `protected`: the last part
+    of its name alone never means it.
     """
 
     name: str
@@ -60,6 +68,7 @@ class Constant:
     is_theorem: bool = False
     axioms: frozenset[str] = frozenset()
     module: str = ""
+    protected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +80,23 @@ class Environment:
     def get(self, name: str) -> Constant | None:
         return self.table.get(name)
 
-    def with_builtin(self, constant: Constant) -> Environment:
-        """Add a constant on trust; only `prelude.py` and the command `axiom` do."""
-        return Environment({**self.table, constant.name: constant})
+    def protect(self, names: Iterable[str]) -> Environment:
+        """Mark constants as protected."""
+        marked = {name: replace(self.table[name], protected=True) for name in names}
+        return Environment({**self.table, **marked})
+
+    def assume(self, name: str, kind: Term, *, module: str = "") -> Environment:
+        """Add an axiom, which rests on itself and on what its statement rests on.
+
+        Raises:
+            KernelError: the name is taken, or the statement is no type.
+        """
+        if name in self.table:
+            raise KernelError(f"'{name}' has already been declared")
+        check(self, Sorry(kind), kind)
+        axioms = frozenset((name,)) | axioms_of(self, kind)
+        constant = Constant(name, kind, is_theorem=True, axioms=axioms, module=module)
+        return Environment({**self.table, name: constant})
 
     def define(
         self, name: str, kind: Term, value: Term, *, is_theorem: bool, module: str = ""
@@ -86,26 +109,16 @@ class Environment:
         if name in self.table:
             raise KernelError(f"'{name}' has already been declared")
         check(self, value, kind)
-        constant = Constant(
-            name,
-            kind,
-            value,
-            not is_theorem,
-            is_theorem,
-            axioms_of(self, value) | axioms_of(self, kind),
-            module,
-        )
+        axioms = axioms_of(self, value) | axioms_of(self, kind)
+        constant = Constant(name, kind, value, not is_theorem, is_theorem, axioms, module)
         return Environment({**self.table, name: constant})
 
 
 def axioms_of(env: Environment, term: Term) -> frozenset[str]:
     """Return the axioms that a term rests on; `sorryAx` where it holds a sorry."""
-    found: set[str] = {"sorryAx"} if has_sorry(term) else set()
-    for name in constants(term):
-        constant = env.get(name)
-        if constant is not None:
-            found |= constant.axioms
-    return frozenset(found)
+    named = filter(None, map(env.get, constants(term)))
+    own = frozenset(("sorryAx",)) if has_sorry(term) else frozenset[str]()
+    return own.union(*(constant.axioms for constant in named))
 
 
 def check(env: Environment, value: Term, kind: Term, context: Mapping[int, Term] | None = None) -> None:
@@ -113,10 +126,8 @@ def check(env: Environment, value: Term, kind: Term, context: Mapping[int, Term]
     checker = _Checker(env, dict(context or {}))
     # Only what the caller knows may be free: the checker's own hypotheses have ids too, and stay in its table.
     known = frozenset(checker.context)
-    if (
-        not fvars(value) | fvars(kind) | {n for fact in checker.context.values() for n in fvars(fact)}
-        <= known
-    ):
+    free = fvars(value) | fvars(kind) | {n for fact in checker.context.values() for n in fvars(fact)}
+    if not free <= known:
         raise KernelError("a hypothesis is used outside its scope")
     try:
         checker.sort_of(kind)
@@ -125,11 +136,8 @@ def check(env: Environment, value: Term, kind: Term, context: Mapping[int, Term]
             raise KernelError("the value does not have the declared type")
     except RecursionError:
         raise KernelError("the term is too deep for the simulator's kernel") from None
-
-
-def head_normal(env: Environment, term: Term) -> Term:
-    """Reduce the head: beta, definitions, arithmetic on literals."""
-    return _Checker(env, {}).whnf(term)
+    except Exhausted:
+        raise KernelError("the simulator's kernel gave up: too many steps") from None
 
 
 def beta(term: Term) -> Term:
@@ -154,54 +162,6 @@ _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
 _COMPARE: dict[str, Callable[[int, int], bool]] = {"Nat.lt": operator.lt, "Nat.le": operator.le}
 
 
-def unfold_head(env: Environment, term: Term) -> Term | None:
-    """Replace the head constant by its value, or compute on literals; None when neither applies."""
-    head, args = spine(term)
-    if not isinstance(head, Const):
-        return None
-    if head.name == "Nat.zero" and not args:
-        return Lit(0)
-    if head.name == "Nat.succ" and len(args) == 1 and isinstance(number := normal_number(env, args[0]), Lit):
-        return Lit(number.value + 1)
-    if (head.name in _ARITHMETIC or head.name == "Nat.pow") and len(args) == 2:
-        return _compute(env, head.name, args[0], args[1])
-    constant = env.get(head.name)
-    if constant is None or constant.value is None or not constant.unfolds:
-        return None
-    return beta(apply(constant.value, *args))
-
-
-def normal_number(env: Environment, term: Term) -> Term:
-    return _Checker(env, {}).whnf(term)
-
-
-def _compute(env: Environment, name: str, left: Term, right: Term) -> Term | None:
-    """Arithmetic: on literals outright; else by the recursion on the second argument that defines it."""
-    b = normal_number(env, right)
-    if isinstance(b, Lit):
-        a = normal_number(env, left)
-        if isinstance(a, Lit):
-            return _on_literals(name, a.value, b.value)
-    step = predecessor(b)
-    match name:
-        case "Nat.add":
-            if b == Lit(0):
-                return left
-            return None if step is None else App(Const("Nat.succ"), apply(Const(name), left, step))
-        case "Nat.mul":
-            if b == Lit(0):
-                return Lit(0)
-            return None if step is None else apply(Const("Nat.add"), apply(Const(name), left, step), left)
-        case "Nat.pow":
-            if b == Lit(0):
-                return Lit(1)
-            return None if step is None else apply(Const("Nat.mul"), apply(Const(name), left, step), left)
-        case "Nat.sub" if b == Lit(0):
-            return left
-        case _:
-            return None
-
-
 def _on_literals(name: str, a: int, b: int) -> Term | None:
     if name == "Nat.pow":
         # Refuse before computing: the result's size is known.
@@ -218,65 +178,119 @@ def predecessor(term: Term) -> Term | None:
     return args[0] if args else None
 
 
-def decidable_truth(env: Environment, prop: Term) -> bool | None:
-    """Evaluate a closed proposition over literals; None when it is outside what can be decided so."""
-    if (prop.local or prop.loose) and not isinstance(prop, Pi):
-        return None
-    head, args = spine(prop)
-    if isinstance(prop, Pi):
-        domain = decidable_truth(env, prop.type)
-        if domain is None:
-            return None
-        target = decidable_truth(env, instantiate(prop.body, Const("True.intro")))
-        return True if not domain else target
-    if not isinstance(head, Const):
-        return None
-    match head.name, args:
-        case "True", []:
-            return True
-        case "False", []:
-            return False
-        case "Not", [inner]:
-            value = decidable_truth(env, inner)
-            return None if value is None else not value
-        case ("And" | "Or" | "Iff") as name, [left, right]:
-            a, b = decidable_truth(env, left), decidable_truth(env, right)
-            if a is None or b is None:
-                return None
-            return {"And": a and b, "Or": a or b, "Iff": a == b}[name]
-        case "Eq", [kind, left, right] if kind == NAT:
-            x, y = normal_number(env, left), normal_number(env, right)
-            return x.value == y.value if isinstance(x, Lit) and isinstance(y, Lit) else None
-        case ("Nat.lt" | "Nat.le") as name, [left, right]:
-            x, y = normal_number(env, left), normal_number(env, right)
-            return _COMPARE[name](x.value, y.value) if isinstance(x, Lit) and isinstance(y, Lit) else None
-        case _:
-            unfolded = unfold_head(env, prop)
-            return None if unfolded is None else decidable_truth(env, unfolded)
+class Reducer:
+    """Computes with terms, and counts its steps over all that it is asked, so that no term can hang it.
 
+    Every method raises `Exhausted` when the steps are used up.
+    """
 
-class _Checker:
-    """One check: infers types, compares them, counts its steps so that no term can hang it."""
-
-    def __init__(self, env: Environment, context: dict[int, Term]) -> None:
+    def __init__(self, env: Environment) -> None:
         self.env = env
-        self.context = context
         self.steps = 0
-        self.next_local = -1  # hypotheses made here have negative ids, so they meet no other's
 
     def _tick(self) -> None:
         self.steps += 1
         if self.steps > MAX_STEPS:
-            raise KernelError("the simulator's kernel gave up: too many steps")
+            raise Exhausted
 
     def whnf(self, term: Term) -> Term:
+        """Reduce the head: beta, definitions, arithmetic on literals."""
         while True:
             self._tick()
             term = beta(term)
-            unfolded = unfold_head(self.env, term)
+            unfolded = self.unfold_head(term)
             if unfolded is None:
                 return term
             term = unfolded
+
+    def unfold_head(self, term: Term) -> Term | None:
+        """Replace the head constant by its value, or compute on literals; None when neither applies."""
+        self._tick()
+        head, args = spine(term)
+        if not isinstance(head, Const):
+            return None
+        if head.name == "Nat.zero" and not args:
+            return Lit(0)
+        if head.name == "Nat.succ" and len(args) == 1 and isinstance(number := self.whnf(args[0]), Lit):
+            return Lit(number.value + 1)
+        if (head.name in _ARITHMETIC or head.name == "Nat.pow") and len(args) == 2:
+            return self._compute(head.name, args[0], args[1])
+        constant = self.env.get(head.name)
+        if constant is None or constant.value is None or not constant.unfolds:
+            return None
+        return beta(apply(constant.value, *args))
+
+    def _compute(self, name: str, left: Term, right: Term) -> Term | None:
+        """Arithmetic: on literals outright; else by the recursion on the second argument that defines it."""
+        b = self.whnf(right)
+        if isinstance(b, Lit):
+            a = self.whnf(left)
+            if isinstance(a, Lit):
+                return _on_literals(name, a.value, b.value)
+        step = predecessor(b)
+        match name:
+            case "Nat.add":
+                if b == Lit(0):
+                    return left
+                return None if step is None else App(Const("Nat.succ"), apply(Const(name), left, step))
+            case "Nat.mul":
+                if b == Lit(0):
+                    return Lit(0)
+                return None if step is None else apply(Const("Nat.add"), apply(Const(name), left, step), left)
+            case "Nat.pow":
+                if b == Lit(0):
+                    return Lit(1)
+                return None if step is None else apply(Const("Nat.mul"), apply(Const(name), left, step), left)
+            case "Nat.sub" if b == Lit(0):
+                return left
+            case _:
+                return None
+
+    def truth(self, prop: Term) -> bool | None:
+        """Evaluate a closed proposition over literals; None when it is outside what can be decided so."""
+        self._tick()
+        if (prop.local or prop.loose) and not isinstance(prop, Pi):
+            return None
+        head, args = spine(prop)
+        if isinstance(prop, Pi):
+            domain = self.truth(prop.type)
+            if domain is None:
+                return None
+            target = self.truth(instantiate(prop.body, Const("True.intro")))
+            return True if not domain else target
+        if not isinstance(head, Const):
+            return None
+        match head.name, args:
+            case "True", []:
+                return True
+            case "False", []:
+                return False
+            case "Not", [inner]:
+                value = self.truth(inner)
+                return None if value is None else not value
+            case ("And" | "Or" | "Iff") as name, [left, right]:
+                a, b = self.truth(left), self.truth(right)
+                if a is None or b is None:
+                    return None
+                return {"And": a and b, "Or": a or b, "Iff": a == b}[name]
+            case "Eq", [kind, left, right] if kind == NAT:
+                x, y = self.whnf(left), self.whnf(right)
+                return x.value == y.value if isinstance(x, Lit) and isinstance(y, Lit) else None
+            case ("Nat.lt" | "Nat.le") as name, [left, right]:
+                x, y = self.whnf(left), self.whnf(right)
+                return _COMPARE[name](x.value, y.value) if isinstance(x, Lit) and isinstance(y, Lit) else None
+            case _:
+                unfolded = self.unfold_head(prop)
+                return None if unfolded is None else self.truth(unfolded)
+
+
+class _Checker(Reducer):
+    """One check: infers types and compares them."""
+
+    def __init__(self, env: Environment, context: dict[int, Term]) -> None:
+        super().__init__(env)
+        self.context = context
+        self.next_local = -1  # hypotheses made here have negative ids, so they meet no other's
 
     def _local(self, kind: Term) -> FVar:
         self.next_local -= 1
@@ -293,7 +307,7 @@ class _Checker:
     def infer(self, term: Term) -> Term:  # noqa: C901 - one case per kind of term
         self._tick()
         match term:
-            case Sort(level) if level != ANY_LEVEL:
+            case Sort(level) if level >= 0:  # below is ANY_LEVEL, which is for the built-in constants alone
                 return Sort(level + 1)
             case Lit(value) if value >= 0:
                 return NAT
@@ -326,7 +340,7 @@ class _Checker:
                 target = self.sort_of(instantiate(body, self._local(kind)))
                 return PROP if target == 0 else Sort(max(domain, target))
             case Decide(prop):
-                if self.sort_of(prop) != 0 or decidable_truth(self.env, prop) is not True:
+                if self.sort_of(prop) != 0 or self.truth(prop) is not True:
                     raise KernelError("the proposition does not evaluate to true")
                 return prop
             case Sorry(kind):
@@ -349,7 +363,7 @@ class _Checker:
         left, right = beta(left), beta(right)
         if self._same_shape(left, right):
             return True
-        unfolded_left, unfolded_right = unfold_head(self.env, left), unfold_head(self.env, right)
+        unfolded_left, unfolded_right = self.unfold_head(left), self.unfold_head(right)
         if unfolded_left is None and unfolded_right is None:
             return self._successors(left, right)
         left, right = self.whnf(left), self.whnf(right)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pipeline.lean.simulator import kernel
-from pipeline.lean.simulator.kernel import Environment, KernelError
+from pipeline.lean.simulator.kernel import Environment, Exhausted, KernelError
 from pipeline.lean.simulator.terms import (
     ANY_LEVEL,
     NAT,
@@ -102,6 +102,7 @@ class Meta:
         self.holes: dict[int, Hole] = {}
         self.values: dict[int, Term] = {}
         self.locals: dict[int, Term] = {}
+        self.reducer = kernel.Reducer(env)
         self.work = 0
 
     def copy(self) -> Meta:
@@ -168,7 +169,7 @@ class Meta:
 
     def whnf(self, term: Term) -> Term:
         """Reduce the head, unfolding definitions."""
-        return self._opened(kernel.head_normal(self.env, self.instantiate(term)))
+        return self._opened(self.reducer.whnf(self.instantiate(term)))
 
     def shallow(self, term: Term) -> Term:
         """Reduce the head by beta only: what Lean sees without unfolding anything."""
@@ -180,7 +181,7 @@ class Meta:
         while not isinstance(term, Pi) and not (
             isinstance(h := spine(term)[0], Const) and h.name in _RELATIONS
         ):
-            unfolded = kernel.unfold_head(self.env, term)
+            unfolded = self.reducer.unfold_head(term)
             if unfolded is None:
                 break
             term = self.shallow(unfolded)
@@ -258,7 +259,7 @@ class Meta:
     def _unify(self, left: Term, right: Term) -> bool:
         self.work += 1
         if self.work > MAX_WORK:
-            raise LeanError("(deterministic) timeout: the simulator's unifier gave up")
+            raise Exhausted
         left, right = self.shallow(left), self.shallow(right)
         if left == right:
             return True
@@ -268,7 +269,7 @@ class Meta:
             return self._fill(right, left)
         if self._same_shape(left, right):
             return True
-        a, b = kernel.unfold_head(self.env, left), kernel.unfold_head(self.env, right)
+        a, b = self.reducer.unfold_head(left), self.reducer.unfold_head(right)
         if a is None and b is None:
             return self._successors(left, right)
         return self._unify(left if a is None else a, right if b is None else b)

@@ -76,6 +76,8 @@ class TermParser:
 
     def unexpected(self, expected: str) -> ParseError:
         token = self.peek()
+        if token.kind == "broken":
+            return ParseError(token.text, token.start)
         what = "end of input" if token.kind == "end" else f"token '{token.text}'"
         return ParseError(f"unexpected {what}; {expected}", token.start)
 

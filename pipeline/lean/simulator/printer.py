@@ -190,7 +190,7 @@ def goal_text(meta: Meta, kind: Term, context: Context, tag: str = "") -> str:
     groups: list[tuple[list[str], str]] = []
     for local in context:
         shown = printer.show(meta.locals[local.fvar])
-        if groups and groups[-1][1] == shown and not meta.is_prop(meta.locals[local.fvar]):
+        if groups and groups[-1][1] == shown:
             groups[-1][0].append(local.name)
         else:
             groups.append(([local.name], shown))

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from pipeline.lean.simulator.syntax import is_name, plain_name
+
 Json = dict[str, object]
 Dialect = Literal["old", "new"]
 FieldKind = Literal["string", "bool", "natural", "name", "strings", "names", "naturals"]
@@ -197,17 +199,13 @@ def _all_of(test: Callable[[object], bool]) -> Callable[[object], bool]:
     return lambda value: isinstance(value, list) and all(map(test, value))
 
 
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and bool(value) and not value.startswith(".") and not value.endswith(".")
-
-
 _TESTS: dict[FieldKind, tuple[Callable[[object], bool], str]] = {
     "string": (lambda value: isinstance(value, str), "String expected"),
     "bool": (lambda value: isinstance(value, bool), "Bool expected"),
     "natural": (_is_natural, "Natural number expected"),
-    "name": (_is_name, "expected a `Name`"),
+    "name": (lambda value: isinstance(value, str), "String expected"),
     "strings": (_all_of(lambda value: isinstance(value, str)), "expected JSON array of String"),
-    "names": (_all_of(_is_name), "expected JSON array of `Name`"),
+    "names": (_all_of(lambda value: isinstance(value, str)), "expected JSON array of String"),
     "naturals": (_all_of(_is_natural), "expected JSON array of Natural number"),
 }
 
@@ -287,13 +285,35 @@ def decode(command: str, payload: object, dialect: Dialect) -> Payload:
         if value is None and not field.required:
             continue
         test, expected = _TESTS[field.kind]
-        if not test(value):
-            shown = name if field.required else f"{name}?"
-            raise Refusal(
-                "command", f"Unable to parse json: Pantograph.Protocol.{request.type}.{shown}: {expected}"
-            )
-        fields[name] = value
+        if test(value) and dialect == "new" and (strange := _strange_name(field.kind, value)) is not None:
+            expected = f"expected a `Name`, got '{json.dumps(strange, ensure_ascii=False)}'"
+        elif test(value):
+            fields[name] = _plain(field.kind, value)
+            continue
+        shown = name if field.required else f"{name}?"
+        raise Refusal(
+            "command", f"Unable to parse json: Pantograph.Protocol.{request.type}.{shown}: {expected}"
+        )
     return Payload(fields)
+
+
+def _names(kind: FieldKind, value: object) -> list[str]:
+    """Return the names in a field's value; none where the field is of another kind."""
+    if kind == "names" and isinstance(value, list):
+        return [str(name) for name in value]
+    return [str(value)] if kind == "name" else []
+
+
+def _strange_name(kind: FieldKind, value: object) -> str | None:
+    return next((n for n in _names(kind, value) if n != "[anonymous]" and not is_name(n)), None)
+
+
+def _plain(kind: FieldKind, value: object) -> object:
+    """Return the value, its names in the spelling that the environment has them in."""
+    names = [plain_name(name) if is_name(name) else name for name in _names(kind, value)]
+    if kind == "name":
+        return names[0]
+    return names if kind == "names" else value
 
 
 def parse_line(line: bytes) -> tuple[str, object]:

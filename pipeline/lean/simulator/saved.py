@@ -8,35 +8,34 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from pipeline.lean.simulator import terms
-from pipeline.lean.simulator.kernel import Constant, Environment
+from pipeline.lean.simulator import kernel, terms
+from pipeline.lean.simulator.kernel import Constant, Environment, KernelError
 from pipeline.lean.simulator.meta import Hole, Local, Meta, reserve_ids
 from pipeline.lean.simulator.protocol import Json
 from pipeline.lean.simulator.states import Fragment, State
-from pipeline.lean.simulator.terms import MVar, Term
+from pipeline.lean.simulator.terms import MVar, Sorry, Term, has_mvar
 
-_KINDS: dict[str, Callable[..., Term]] = {
-    kind.__name__: kind
-    for kind in (
-        terms.Sort,
-        terms.BVar,
-        terms.FVar,
-        terms.MVar,
-        terms.Const,
-        terms.App,
-        terms.Lam,
-        terms.Pi,
-        terms.Bind,
-        terms.Lit,
-        terms.Text,
-        terms.Decide,
-        terms.Sorry,
-    )
+# kind of term -> the constructor, and what its parts are: a term (t), a whole number (n), a word (s), a truth (b)
+_KINDS: Mapping[str, tuple[Callable[..., Term], str]] = {
+    "Sort": (terms.Sort, "n"),
+    "BVar": (terms.BVar, "n"),
+    "FVar": (terms.FVar, "n"),
+    "MVar": (terms.MVar, "n"),
+    "Const": (terms.Const, "s"),
+    "App": (terms.App, "tt"),
+    "Lam": (terms.Lam, "stts"),
+    "Pi": (terms.Pi, "stts"),
+    "Bind": (terms.Bind, "bnstts"),
+    "Lit": (terms.Lit, "n"),
+    "Text": (terms.Text, "s"),
+    "Decide": (terms.Decide, "t"),
+    "Sorry": (terms.Sorry, "t"),
 }
+_PARTS: Mapping[str, type] = {"n": int, "s": str, "b": bool}
 
 
 class NotSaved(Exception):  # noqa: N818 - named by what happened
@@ -49,12 +48,19 @@ def _written(term: Term) -> list[object]:
 
 
 def _read(value: object) -> Term:
-    if not isinstance(value, list) or not value or value[0] not in _KINDS:
+    kind, *parts = value if isinstance(value, list) and value else [None]
+    make, shape = _KINDS.get(kind, (None, "")) if isinstance(kind, str) else (None, "")
+    if make is None or len(parts) != len(shape):
         raise NotSaved("a term was expected")
-    try:
-        return _KINDS[value[0]](*(_read(part) if isinstance(part, list) else part for part in value[1:]))
-    except TypeError as error:
-        raise NotSaved(f"a term was expected: {error}") from None
+    return make(*(_part(part, letter) for part, letter in zip(parts, shape, strict=True)))
+
+
+def _part(value: object, letter: str) -> object:
+    if letter == "t":
+        return _read(value)
+    if type(value) is not _PARTS[letter]:  # `True` is no number, and no literal is 0.5
+        raise NotSaved(f"a part of a term is {value!r}")
+    return value
 
 
 def _goal_numbers(goals: Sequence[MVar]) -> list[int]:
@@ -64,8 +70,8 @@ def _goal_numbers(goals: Sequence[MVar]) -> list[int]:
 def fingerprint(env: Environment) -> str:
     """Return a digest of the environment's constants: states belong to one environment."""
     digest = hashlib.sha256()
-    for name in sorted(env.table):
-        digest.update(f"{name}\0{env.table[name].type!r}\0".encode())
+    for name, constant in sorted(env.table.items()):
+        digest.update(f"{name}\0{constant.type!r}\0{constant.value!r}\0".encode())
     return digest.hexdigest()
 
 
@@ -102,10 +108,10 @@ def state_text(state: State) -> str:
 
 
 def read_state(text: str, env: Environment) -> State:
-    """Return the goal state of a file.
+    """Return the goal state of a file, after the kernel has looked at it.
 
     Raises:
-        NotSaved: the text is none, or the state belongs to another environment.
+        NotSaved: the text is none, the state belongs to another environment, or the kernel refuses it.
     """
     table = _table(text, "goal state")
     if table["environment"] != fingerprint(env):
@@ -132,8 +138,33 @@ def read_state(text: str, env: Environment) -> State:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise NotSaved(f"no goal state: {error!r}") from None
-    reserve_ids(max([*meta.holes, *meta.locals], default=0))
+    if min([*meta.holes, *meta.locals]) < 1:
+        raise NotSaved("no goal state: an internal name is no positive number")
+    reserve_ids(max([*meta.holes, *meta.locals]))
+    try:
+        _look_at(state)
+    except KeyError as error:
+        raise NotSaved(f"no goal state: it mentions {error}, which is not in it") from None
+    except KernelError as error:
+        raise NotSaved(f"the kernel refuses the state: {error}") from None
     return state
+
+
+def _look_at(state: State) -> None:
+    """Have the kernel check a state's statement, and its proof where that is complete.
+
+    What is still open is checked when it is closed. As everywhere, a root that `have` has broken is no proof.
+    """
+    meta = state.meta
+    for goal in (*state.goals, *state.dormant, *state.parents):
+        meta.holes[goal.id]
+    root = meta.holes[state.root.id]
+    if root.context:
+        raise KernelError("the root has hypotheses")
+    kernel.check(meta.env, Sorry(root.type), root.type)
+    proof = meta.instantiate(state.root)
+    if not (state.broken_root or has_mvar(proof)):
+        kernel.check(meta.env, proof, root.type)
 
 
 def environment_text(imports: Sequence[str], env: Environment) -> str:
@@ -144,7 +175,6 @@ def environment_text(imports: Sequence[str], env: Environment) -> str:
             _written(constant.type),
             None if constant.value is None else _written(constant.value),
             constant.is_theorem,
-            sorted(constant.axioms),
         ]
         for constant in env.table.values()
         if not constant.module
@@ -157,23 +187,18 @@ def environment_text(imports: Sequence[str], env: Environment) -> str:
 def read_environment(text: str) -> tuple[list[str], list[Constant]]:
     """Return the imports and the constants of a file; the kernel has yet to look at them.
 
+    A constant without a value is an axiom. What axioms the others rest on is not in the file: whoever adds them
+    finds it anew.
+
     Raises:
         NotSaved: the text is no environment.
     """
     table = _table(text, "environment")
     try:
         made = [
-            Constant(
-                name,
-                _read(kind),
-                None if value is None else _read(value),
-                is_theorem=is_theorem,
-                axioms=frozenset(axioms),
-            )
-            for name, kind, value, is_theorem, axioms in table["constants"]
+            Constant(name, _read(kind), None if value is None else _read(value), is_theorem=is_theorem)
+            for name, kind, value, is_theorem in table["constants"]
         ]
-        if bad := [c.name for c in made if c.value is None and c.name not in c.axioms]:
-            raise NotSaved(f"{bad[0]} has no value and is no axiom either")
         return list(table["imports"]), made
     except (KeyError, TypeError, ValueError) as error:
         raise NotSaved(f"no environment: {error!r}") from None

@@ -5,15 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 
+from pipeline.lean.simulator.kernel import Exhausted
 from pipeline.lean.simulator.meta import Context, Interrupted, Local, Meta
 from pipeline.lean.simulator.terms import MVar, fvars
-
-
-class Exhausted(Exception):  # noqa: N818 - named by what happened
-    """The steps of one declaration or request are used up; as in Lean, no tactic can catch it."""
-
-    def __init__(self) -> None:
-        super().__init__("(deterministic) timeout at `simulator`, maximum number of steps has been reached")
 
 
 @dataclass(frozen=True, slots=True)

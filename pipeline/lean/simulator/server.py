@@ -13,11 +13,10 @@ from pipeline.lean.simulator.core import Core
 from pipeline.lean.simulator.environment_commands import ENVIRONMENT_COMMANDS
 from pipeline.lean.simulator.frontend_commands import FRONTEND_COMMANDS
 from pipeline.lean.simulator.goal_commands import GOAL_COMMANDS
-from pipeline.lean.simulator.kernel import Environment
+from pipeline.lean.simulator.kernel import Environment, Exhausted
 from pipeline.lean.simulator.meta import Interrupted
 from pipeline.lean.simulator.modules import EMPTY, Modules
 from pipeline.lean.simulator.protocol import Dialect, Json, Payload, Refusal, decode
-from pipeline.lean.simulator.scope import Exhausted
 from pipeline.lean.simulator.states import State
 
 
@@ -83,18 +82,24 @@ class Server:
 
     def answer(self, command: str, payload: object) -> Json:
         """Serve one request."""
-        dialect = self.core.dialect
+        dialect, mark = self.core.dialect, self.core.states.mark()
         try:
             fields = decode(command, payload, dialect)
             return COMMANDS[command](self.core, fields)
-        except Refusal as error:
-            return error.reply(dialect)
-        except Interrupted:
-            return Refusal("internal", "interrupt").reply(dialect)
-        except Exhausted as error:
-            return Refusal("core", str(error)).reply(dialect)
-        except RecursionError:
-            return Refusal("core", "maximum recursion depth has been reached (simulator)").reply(dialect)
         except Exception as error:  # noqa: BLE001 - the loop's border: one bad request must not end the process
-            traceback.print_exc()
-            return Refusal("io", f"unexpected internal error: {error!r} (simulator)").reply(dialect)
+            self.core.states.rewind(mark)
+            return self._refusal(error).reply(dialect)
+
+    @staticmethod
+    def _refusal(error: Exception) -> Refusal:
+        match error:
+            case Refusal():
+                return error
+            case Interrupted():
+                return Refusal("internal", "interrupt")
+            case Exhausted():
+                return Refusal("core", str(error))
+            case RecursionError():
+                return Refusal("core", "maximum recursion depth has been reached (simulator)")
+        traceback.print_exception(error)
+        return Refusal("io", f"unexpected internal error: {error!r} (simulator)")

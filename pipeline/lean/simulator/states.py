@@ -65,6 +65,15 @@ class States:
         self._states[number] = state
         return number
 
+    def mark(self) -> int:
+        """Return where the ids are, for `rewind`."""
+        return self._next
+
+    def rewind(self, mark: int) -> None:
+        """Take back the ids given out since `mark`: the request that drew them has failed."""
+        self.delete(range(mark, self._next))
+        self._next = mark
+
     def get(self, number: int) -> State:
         """Return a state.
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pipeline.lean.simulator.terms import Info
 
-TokenKind = Literal["ident", "number", "symbol", "keyword", "string", "doc", "end"]
+TokenKind = Literal["ident", "number", "symbol", "keyword", "string", "doc", "broken", "end"]
 
 
 def words(text: str) -> list[str]:
@@ -30,7 +30,10 @@ class ParseError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token. `first`: it is the first on its line; `glued`: nothing stands between it and the one before."""
+    """One token. `first`: it is the first on its line; `glued`: nothing stands between it and the one before.
+
+    Kind "broken" is what Lean has no token for; its text says why.
+    """
 
     kind: TokenKind
     text: str
@@ -43,7 +46,10 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Stx:
-    """A node of the syntax tree: a term, a pattern, a tactic or a block of tactics."""
+    """A node of the syntax tree: a term, a pattern, a tactic or a block of tactics.
+
+    Kind "made" is a tactic that another one runs and nobody wrote; it leaves no record.
+    """
 
     kind: str
     start: int
@@ -100,6 +106,15 @@ def tokenize(text: str) -> tuple[Token, ...]:
     Raises:
         ParseError: an unclosed comment, string or «name», or a character that Lean has no token for.
     """
+    tokens = all_tokens(text)
+    broken = next((token for token in tokens if token.kind == "broken"), None)
+    if broken is not None:
+        raise ParseError(broken.text, broken.start)
+    return tokens
+
+
+def all_tokens(text: str) -> tuple[Token, ...]:
+    """Split a text into tokens, the last of kind "end", broken ones among them: what is around them still counts."""
     tokens: list[Token] = []
     at = line_start = 0
     first = True
@@ -109,34 +124,35 @@ def tokenize(text: str) -> tuple[Token, ...]:
         char = text[at]
         if char in " \t\r":
             at += 1
-        elif char == "\n":
+            continue
+        if char == "\n":
             at, first = at + 1, True
             line_start = at
-        elif text.startswith("--", at):
+            continue
+        if text.startswith("--", at):
             newline = text.find("\n", at)
             at = length if newline < 0 else newline
-        elif text.startswith("/-", at) and not (is_doc := text.startswith(("/--", "/-!"), at)):
-            at, line_start = _skip_comment(text, at, line_start)
-        else:
-            if text.startswith("/-", at) and is_doc:
+            continue
+        new_line_start = line_start
+        try:
+            if text.startswith("/-", at):
+                is_doc = text.startswith(("/--", "/-!"), at)
                 end, new_line_start = _skip_comment(text, at, line_start)
+                if not is_doc:
+                    at, line_start = end, new_line_start
+                    continue
                 kind: TokenKind = "doc"
             else:
                 kind, end = _token(text, at)
-                new_line_start = line_start
-            tokens.append(
-                Token(
-                    kind,
-                    text[at:end],
-                    at,
-                    end,
-                    at - line_start,
-                    first,
-                    glued=previous_end == at and bool(tokens),
-                )
-            )
-            at = previous_end = end
-            line_start, first = new_line_start, False
+            shown = text[at:end]
+        except ParseError as error:
+            # What is not closed reaches to the end; a strange character is only itself.
+            kind, end = "broken", length if error.message.startswith("unterminated") else at + 1
+            shown = error.message
+        glued = previous_end == at and bool(tokens)
+        tokens.append(Token(kind, shown, at, end, at - line_start, first, glued))
+        at = previous_end = end
+        line_start, first = new_line_start, False
     tokens.append(Token("end", "", length, length, 0, first=True, glued=False))
     return tuple(tokens)
 
@@ -218,3 +234,33 @@ def plain_name(text: str) -> str:
             part, _, rest = rest.partition(".")
             parts.append(part)
     return ".".join(parts)
+
+
+def is_name(text: str) -> bool:
+    """Say whether Lean reads a text as a name: identifiers, «quoted» parts and numbers, joined by dots."""
+    rest = text
+    while rest:
+        if rest[0].isdigit() and rest[0].isascii():
+            end = len(rest) - len(rest.lstrip("0123456789"))
+        elif _starts_identifier(rest[0]):
+            closed = rest[0] != "«" or (rest.find("»") > 1)
+            end = _part_end(rest) if closed else 0
+        else:
+            end = 0
+        if not end:
+            return False
+        if end == len(rest):
+            return True
+        if rest[end] != ".":
+            return False
+        rest = rest[end + 1 :]
+    return False
+
+
+def _part_end(text: str) -> int:
+    if text[0] == "«":
+        return text.find("»") + 1
+    end = 1
+    while end < len(text) and text[end] != "«" and _continues(text[end]):
+        end += 1
+    return end

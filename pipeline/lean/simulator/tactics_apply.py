@@ -166,7 +166,8 @@ def t_exists(run: Runner, stx: Stx, goal: MVar) -> Goals:
     rest = Stx("synthetic", stx.end, stx.end)
     pair = Stx("anonymous", stx.start, stx.end, "", (stx.args[0], rest))
     goals = refine(run, pair, goal, "refine")
-    return c_try(run, Stx("tactic", stx.start, stx.end, "try", (Stx("tactic", 0, 0, "trivial"),)), goals)
+    closing = Stx("made", stx.start, stx.end, "trivial")
+    return c_try(run, Stx("made", stx.start, stx.end, "try", (closing,)), goals)
 
 
 @tactic("assumption")

@@ -30,13 +30,13 @@ def t_contradiction(run: Runner, _stx: Stx, goal: MVar) -> Goals:
 
 @tactic("trivial")
 def t_trivial(run: Runner, stx: Stx, goal: MVar) -> Goals:
-    for name in ("assumption", "rfl", "contradiction", "decide"):
-        made = run.attempt(partial(run.step, Stx("tactic", stx.start, stx.end, name), [goal]))
-        if made is not None:
-            return made
     target = run.meta.shallow(run.target(goal))
     if target == TRUE:
         return run.close(goal, Const("True.intro"))
+    for name in ("assumption", "rfl", "contradiction", "decide"):
+        made = run.attempt(partial(run.step, Stx("made", stx.start, stx.end, name), [goal]))
+        if made is not None:
+            return made
     if call("And", target, 2) is not None:
         return [new for part in apply_constant(run, goal, "And.intro") for new in t_trivial(run, stx, part)]
     raise run.fail("trivial", "nothing that it tries closes the goal", goal)
@@ -58,7 +58,7 @@ def t_tauto(run: Runner, _stx: Stx, goal: MVar) -> Goals:
 def t_omega(run: Runner, stx: Stx, goal: MVar) -> Goals:
     """Only what evaluation and the hypotheses as they stand give: linear arithmetic is outside."""
     for name in ("decide", "assumption", "contradiction"):
-        made = run.attempt(partial(run.step, Stx("tactic", stx.start, stx.end, name), [goal]))
+        made = run.attempt(partial(run.step, Stx("made", stx.start, stx.end, name), [goal]))
         if made is not None:
             return made
     raise LeanError(
@@ -69,4 +69,4 @@ def t_omega(run: Runner, stx: Stx, goal: MVar) -> Goals:
 
 @tactic("nofun")
 def t_nofun(run: Runner, stx: Stx, goal: MVar) -> Goals:
-    return t_contradiction(run, stx, t_intro(run, Stx("tactic", stx.start, stx.end, "intro"), goal)[0])
+    return t_contradiction(run, stx, t_intro(run, Stx("made", stx.start, stx.end, "intro"), goal)[0])

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pipeline.lean.simulator.meta import Meta
 from pipeline.lean.simulator.scope import Invocation, Scope
-from pipeline.lean.simulator.syntax import Binder, ParseError, plain_name, tokenize
+from pipeline.lean.simulator.syntax import Binder, ParseError, all_tokens, plain_name
 from pipeline.lean.simulator.terms import MVar, Term
 
 Severity = Literal["information", "warning", "error"]
@@ -77,7 +77,7 @@ class Header:
 
 def read_header(text: str) -> Header:
     """Read the imports; a module docstring does not belong to the header."""
-    tokens = tokenize(text)
+    tokens = all_tokens(text)
     index = 0
     imports: list[str] = []
     while True:

@@ -103,11 +103,13 @@ class Located(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LocatedFile:
-    """A file in code points: `code` is its text with comments blanked, at the same offsets."""
+    """A file in code points: `code` is its text with comments blanked, at the same offsets. `docs` are the borders of
+    the doc comments, in their order."""
 
     code: str
     positions: Positions
     declarations: tuple[Located, ...]
+    docs: tuple[tuple[int, int], ...]
 
 
 def scan_source(data: bytes, *, path: str) -> ScannedFile:
@@ -138,7 +140,10 @@ def locate(data: bytes) -> LocatedFile:
     reader = _Reader(data)
     found = reader._declarations()
     declarations = tuple(Located(item.start, item.stated, item.end, item.record) for item in found)
-    return LocatedFile(printable(reader.lexed.code), reader.positions, declarations)
+    docs = (
+        (start, end) for start, end in reader.lexed.docs.items() if reader.lexed.text.startswith("/--", start)
+    )
+    return LocatedFile(printable(reader.lexed.code), reader.positions, declarations, tuple(sorted(docs)))
 
 
 @dataclass(slots=True)

@@ -28,11 +28,12 @@ class Rule:
     """What is true of a file in which the regex `pattern` is found (`""`: of every file).
 
     Of the declarations in which the pattern is found: `error` is an error message, `sorry` the text of the warning that
-    it uses one, `made` further constants that it declares. Of the file: `axioms` are what the asked constant rests on
-    and `sorried` those below it that use sorryAx; `type` what its type is printed and written out as; `replay` the
-    kernel's refusal; `printed` what `#print axioms` says instead, as raw output with FILE and CONSTANT for their names;
-    `questions` an exit status with which our own script ends; `build` an error that only `lake build` has. Of
-    every file: `imported` are constants that imports bring.
+    it uses one, `made` further constants that it declares. Of the file: `axioms` are what the asked constant rests on,
+    `sorried` those below it that use sorryAx and `native` those that have compiled code believed; `type` what its type
+    is printed and written out as; `replay` the kernel's refusal; `printed` what `#print axioms` says instead, as raw
+    output with FILE and CONSTANT for their names; `questions` an exit status with which our own script ends and `lean`
+    the version that it says; `build` an error that only `lake build` has, `elsewhere` a folder of the project that it
+    builds into. Of every file: `imported` are constants that imports bring, `missing` modules that cannot be loaded.
     """
 
     pattern: str = ""
@@ -47,6 +48,10 @@ class Rule:
     questions: int = 0
     build: str | None = None
     imported: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    native: tuple[str, ...] = ()
+    lean: str | None = None
+    elsewhere: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

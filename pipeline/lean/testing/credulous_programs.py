@@ -27,11 +27,17 @@ class _Says:
         return next((rule[key] for rule in self._rules if rule[key]), None)
 
 
-def _repl(sysroot: Path) -> int:
+def _repl(sysroot: Path, imports: Sequence[str]) -> int:
     print("ready.", flush=True)
+    missing = _Says(sysroot, "").get("missing") or ()
+    modules = [name for name in ("Init", *imports) if name not in missing]
     for line in sys.stdin:
         request = json.loads(line)
-        print(json.dumps(_reply(sysroot, request["cmd"], request["payload"])), flush=True)
+        if request["cmd"] == "env.describe":
+            reply: dict[str, Any] = {"imports": list(imports), "modules": modules}
+        else:
+            reply = _reply(sysroot, request["cmd"], request["payload"])
+        print(json.dumps(reply), flush=True)
     return 0
 
 
@@ -97,7 +103,7 @@ def _lake(sysroot: Path, arguments: Sequence[str]) -> int:
             own = text.encode()[one.byte_start : one.byte_end].decode()
             if warning := _Says(sysroot, own).get("sorry"):
                 print(f"warning: {path}:{one.line}:{one.column + 8}: {warning}")
-        output = _LIBRARY / path.with_suffix(".olean")
+        output = Path(_Says(sysroot, text).get("elsewhere") or _LIBRARY) / path.with_suffix(".olean")
         output.parent.mkdir(parents=True, exist_ok=True)
         statements = {one.name: one.statement_hash for one in declarations}
         output.write_text(json.dumps({"text": text, "statements": statements}), "utf-8")
@@ -133,9 +139,10 @@ def _questions(sysroot: Path, answer: Path, nonce: str, built: dict[str, Any], c
     if status := says.get("questions"):
         print("error: unknown identifier")
         return int(status)
-    lines = [f"unsorry-questions 1 {nonce}"]
+    lines = [f"unsorry-questions 2 {nonce}", f"lean {says.get('lean') or '4.28.0'}"]
     lines += [f"axiom {name}" for name in says.get("axioms") or ()]
     lines += [f"sorried {name}" for name in says.get("sorried") or ()]
+    lines += [f"native {name}" for name in says.get("native") or ()]
     lines += [
         f"statement theorem {constant}",
         *_nodes(str(says.get("type") or built["statements"].get(constant))),
@@ -181,6 +188,6 @@ def main(arguments: Sequence[str]) -> int:
     """Be the program that the first argument names, of the toolchain in the second's folder."""
     name, sysroot, *rest = arguments
     if name == "repl":
-        return _repl(Path(sysroot))
+        return _repl(Path(sysroot), rest)
     programs = {"lake": _lake, "lean": _lean, "leanchecker": _leanchecker}
     return programs[name](Path(sysroot), rest)

@@ -7,15 +7,15 @@ installation that ends anywhere leaves either the whole build or nothing but a f
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 from pipeline.lean.backend import Sandbox
@@ -42,6 +42,7 @@ from pipeline.lean.toolchain.toolchains import (
     file_record,
     find_elan,
 )
+from pipeline.lean.toolchain.trial import try_repl
 
 HOSTS = (
     "github.com",
@@ -55,7 +56,8 @@ GET_ELAN = "install elan, which brings lake and lean: https://github.com/leanpro
 DISK_BYTES = 20 * 2**30
 _LOGS = ".logs"
 _SHOWN_CHARACTERS = 2000
-_GOAL = '{"cmd":"goal.start","payload":{"expr":"True → True"}}'
+_NO_SPACE = "No space left on device"
+_ONLINE = "it needs the internet (DNS and https), or what is missing put there beforehand: docs/install.md"
 _GIT = {
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_ALLOW_PROTOCOL": "file:https",
@@ -119,12 +121,18 @@ def install(
         with cache.exclusively(version):
             pass  # a build that is in use cannot be replaced, and now is a better time to say so than after the work
         work = cache.temporary(version)
-        work.mkdir(parents=True)
         try:
+            work.mkdir(parents=True)
             build = _Build(cache, version, sha, source, sandbox, patience or Patience(), say, work)
             return Installed(build.run(), made=True)
         except SandboxError as error:
             raise ToolchainError(f"{version}: not installed: {error}") from error
+        except OSError as error:
+            where = error.filename2 or error.filename or work
+            raise ToolchainError(
+                f"{version}: not installed: {where}: {error.strerror or error}; an installation needs some GiB below"
+                f" {cache.folder}, and this user's right to write there"
+            ) from error
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
@@ -161,13 +169,26 @@ class _Build:
 
     def run(self) -> Toolchain:
         rules, local = self._places()
+        git = shutil.which("git")
+        if git is None:  # before Lean is fetched, which takes long
+            raise ToolchainError(f"{self.version}: git is not on PATH; install it (Debian: apt install git)")
         with Gateway(rules) as gateway:
             online = _Online(gateway, self.sandbox)
             sysroot = self._have_lean(online)
-            checkout = self._have_source(online, local)
+            checkout = self._have_source(online, Path(git), local)
             self._have_repl(online, sysroot, checkout)
         made = self._collect(checkout)
-        says = self._try(made, sysroot)
+        self.say("trying it")
+        tried = try_repl(
+            made / REPL,
+            sysroot,
+            sandbox=self.sandbox,
+            folder=self.work / "trial",
+            seconds=self.patience.trial_s,
+        )
+        if tried.problem:
+            self._fail(tried.problem, tried.output, ())
+        says = tried.says
         return self._keep(made, sysroot, says)
 
     def _places(self) -> tuple[Rules, tuple[Path, ...]]:
@@ -213,15 +234,12 @@ class _Build:
             )
         return sysroot
 
-    def _have_source(self, online: _Online, local: tuple[Path, ...]) -> Path:
-        git = shutil.which("git")
-        if git is None:
-            raise ToolchainError("git is not on PATH; install it (Debian: apt install git)")
+    def _have_source(self, online: _Online, git: Path, local: tuple[Path, ...]) -> Path:
         checkout = self.work / "source"
         checkout.mkdir()
         self.say(f"git fetch {self.source} {self.sha[:12]}")
         runner = LakeRunner(
-            Path(git), None, self.sandbox, checkout, readable=local, writable=(checkout,), environment=_GIT
+            git, None, self.sandbox, checkout, readable=local, writable=(checkout,), environment=_GIT
         )
         bounds = Bounds(self.patience.git_s, disk_bytes=DISK_BYTES, watched=(checkout,))
 
@@ -284,33 +302,6 @@ class _Build:
         (made / MARKER).write_text(self.version.toolchain + "\n", "utf-8")
         return made
 
-    def _try(self, made: Path, sysroot: Path) -> str:
-        """Run the new REPL without a network: its version, and one goal. Return what it says of itself."""
-        self.say("trying it")
-        trial = self.work / "trial"
-        trial.mkdir()
-        bounds = Bounds(self.patience.trial_s)
-        runner = LakeRunner(
-            made / REPL,
-            sysroot,
-            self.sandbox,
-            trial,
-            readable=(made,),
-            environment={"LEAN_SYSROOT": str(sysroot), "PATH": f"{sysroot}/bin:/usr/bin:/bin"},
-        )
-        said = runner.run("--version", bounds=bounds)
-        self._hold(said, bounds, "the new REPL does not say its version", None)
-        script = 'printf "%s\\n" "$1" | "$0" Init'
-        asked = runner.execute(("/bin/sh", "-c", script, str(made / REPL), _GOAL), bounds=bounds)
-        self._hold(asked, bounds, "the new REPL does not start", None)
-        lines = asked.output.splitlines()
-        answers = lines[lines.index("ready.") + 1 :] if "ready." in lines else []
-        if not any(_opens_goal(line) for line in answers):
-            raise ToolchainError(
-                f"{self.version}: the new REPL did not open a goal; it said: {asked.end(_SHOWN_CHARACTERS)}"
-            )
-        return " ".join(said.output.split())[:200]
-
     def _keep(self, made: Path, sysroot: Path, says: str) -> Toolchain:
         """Write the record, make all of it durable, and give it its place."""
         toolchain = Toolchain(
@@ -335,19 +326,33 @@ class _Build:
             _sync(self.cache.folder)
         return toolchain
 
-    def _hold(self, done: Outcome, bounds: Bounds, what: str, online: _Online | None) -> None:
+    def _hold(self, done: Outcome, bounds: Bounds, what: str, online: _Online) -> None:
         """Go on where a step ended well; else keep its output and raise with the end of it."""
         if done.ok:
             return
-        text = f"{self.version}: {what} ({done.explain(bounds)})"
+        # What a program says of a full disk counts as its bound on the disk; it is the disk that is to be named.
+        full = done.ending == "disk" and _NO_SPACE in done.output
+        how = (
+            f"no space left on the disk of {self.work.parent} or {elan_home()}"
+            if full
+            else done.explain(bounds)
+        )
+        self._fail(f"{what} ({how})", done, online.refusals)
+
+    def _fail(self, what: str, done: Outcome, refused: Sequence[Refusal]) -> NoReturn:
+        """Keep the whole output, and raise with the end of it and the hosts that could not be reached."""
+        text = f"{self.version}: {what}"
         log = self.cache.folder / _LOGS / f"{self.version.release}.log"
-        with contextlib.suppress(OSError):  # a full disk must not hide what went wrong
+        where = f" ({log})"
+        try:
             log.parent.mkdir(exist_ok=True)
             log.write_text(f"{text}\n\n{done.output}", "utf-8")
-        refused = online.refusals if online is not None else ()
-        hosts = "".join(f"\nrefused: {refusal.target} ({refusal.reason})" for refusal in refused)
+        except OSError:  # a full disk must not hide what went wrong
+            where = ""
+        hosts = "".join(f"\nrefused: {one.target} ({one.reason})" for one in refused)
+        hint = f"\n{_ONLINE}" if refused else ""
         raise ToolchainError(
-            f"{text}; nothing was installed. The end of its output ({log}):\n{done.end(_SHOWN_CHARACTERS)}{hosts}"
+            f"{text}; nothing was installed. The end of its output{where}:\n{done.end(_SHOWN_CHARACTERS)}{hosts}{hint}"
         )
 
 
@@ -371,14 +376,6 @@ class _Online:
 
 def _has_lean(sysroot: Path) -> bool:
     return all((sysroot / "bin" / name).exists() for name in ("lean", "lake"))
-
-
-def _opens_goal(line: str) -> bool:
-    try:
-        reply = json.loads(line)
-    except ValueError:
-        return False
-    return isinstance(reply, dict) and "stateId" in reply and "error" not in reply
 
 
 def _progress(say: Callable[[str], None]) -> Callable[[str], None]:

@@ -131,6 +131,9 @@ REVISIONS = (
     Revision(
         "v4.22.0", "f6d34efd989cf37c6d564f427bbd6b0dbd3e9795", "0.3.7", False, _NOTES + "pull request 139"
     ),
+    Revision(
+        "v4.23.0", "03513a2017fa33f7d8404c85ca4e57c90a2f9ec1", "0.3.9", False, _NOTES + "pull request 159"
+    ),
     Revision("v4.25.2", "8daf04aa5522701647e3b805271aa283588dccfb", "0.3.11", False, _NOTES + "issue 164"),
     Revision(
         "v4.27.0", "5fcb75427604cd93219aca547feb75d79433d9e3", "0.3.13", False, _NOTES + "pull request 169"

@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
+from pipeline.lean.toolchain import standins
 from pipeline.lean.toolchain.revisions import LeanVersion, VersionError, parse_version
 
 REPL = "pantograph-repl"
@@ -213,23 +214,18 @@ class Toolchains:
         Raises:
             ToolchainBusyError: another installation is at work; the message says which.
         """
-        locks = self._locks()
-        with (locks / "install.lock").open("a+", encoding="utf-8") as file:
+        with _opened(self._locks() / "install.lock") as file:
             if not _take(file, fcntl.LOCK_EX):
                 file.seek(0)
                 raise ToolchainBusyError(
                     f"{self.folder}: {file.read(200).strip() or 'another installation'} is at work here;"
                     " wait for its end"
                 )
-            file.seek(0)
-            file.truncate()
-            file.write(f"process {os.getpid()} ({what})")
-            file.flush()
+            _tell(file, f"process {os.getpid()} ({what})")
             try:
                 yield
             finally:
-                file.seek(0)
-                file.truncate()
+                _tell(file, "")
 
     def temporary(self, version: LeanVersion) -> Path:
         """Return where an installation builds; swept away when that was interrupted."""
@@ -330,15 +326,32 @@ def _differs(toolchain: Toolchain) -> str:
         return f"{toolchain.repl}: not executable by this user"
     if not Path(toolchain.sysroot, "bin", "lean").exists():
         return f"{toolchain.sysroot}: the Lean that this build needs is gone (elan's folder)"
-    return ""
+    return stand_in_problem(toolchain.repl, sysroot=Path(toolchain.sysroot), says=toolchain.says)
+
+
+def stand_in_problem(repl: Path, *, sysroot: Path, says: str) -> str:
+    """Return "" or why a REPL and its toolchain must not be taken for Lean: one of them is a stand-in for tests."""
+    if standins.says_so(says) and not standins.allowed():
+        return f"{repl}: {standins.REFUSED} (it says: {says})"
+    return standins.refusal((repl, *(sysroot / "bin" / name for name in ("lean", "lake"))))
 
 
 def _opened(path: Path) -> IO[str]:
     """Open a lock file; one that another user (an administrator, with sudo) made can be locked without writing."""
     try:
-        return path.open("r") if path.exists() and not os.access(path, os.W_OK) else path.open("a")
+        read_only = path.exists() and not os.access(path, os.W_OK)
+        return path.open("r" if read_only else "a+", encoding="utf-8", errors="replace")
     except OSError as error:
         raise ToolchainError(f"{path}: {error.strerror}; give this user write permission there") from error
+
+
+def _tell(file: IO[str], text: str) -> None:
+    """Leave a note for people in a lock file; a full disk or another user's file is no reason to stop."""
+    with contextlib.suppress(OSError, ValueError):
+        file.seek(0)
+        file.truncate()
+        file.write(text)
+        file.flush()
 
 
 def _take(file: IO[str], kind: int) -> bool:

@@ -39,6 +39,7 @@ from store.events import (
 )
 from store.log import NewEvent
 from store.scanned import ScannedFile
+from store.trace_events import TraceMeasured
 
 KEY = "local/remotes/demo"
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -254,9 +255,8 @@ class World:
                 events = [NewEvent(_stream(body), body) for group in bodies for body in group]
                 payload = self.house.folder / "payload"
                 payload.write_bytes(PAYLOAD)
-                cited = (
-                    {DIGEST: payload} if any(event.body.type == "file_scanned" for event in events) else {}
-                )
+                citing = {"file_scanned", "trace_measured"}
+                cited = {DIGEST: payload} if any(event.body.type in citing for event in events) else {}
                 if events:
                     await parts.ledger.append(events, blobs=cited)
                 return await parts.ledger.ask(
@@ -551,7 +551,7 @@ def test_the_simulator_needs_no_build_and_its_traces_say_what_they_are(world: Wo
 
 
 def test_a_build_that_failed_for_good_waits_for_another_commit_or_for_somebody_who_asks(world: World) -> None:
-    (build,) = world.plan(created(), scanned(1, toolchain=OLD), leans=real(OLD)).due
+    (build,) = world.plan(created(), sorry("a"), scanned(1, toolchain=OLD), leans=real(OLD)).due
     assert world.plan(failed(build, deterministic=True), leans=real(OLD)).due == ()
     (again,) = world.plan([JobReleased(job=build.job)], leans=real(OLD)).due
     assert (again.job, again.attempt) == (build.job, 2)
@@ -561,10 +561,23 @@ def test_a_build_that_failed_for_good_waits_for_another_commit_or_for_somebody_w
 
 
 def test_a_build_that_was_swept_from_the_cache_is_made_again_when_it_is_needed(world: World) -> None:
-    (build,) = world.plan(created(), scanned(1, toolchain=OLD), leans=real(OLD)).due
-    assert world.plan(succeeded(build), leans=real(OLD), builds={(KEY, sha(1))}).due == ()
+    (build,) = world.plan(created(), sorry("a"), scanned(1, toolchain=OLD), leans=real(OLD)).due
+    assert kinds(world.plan(succeeded(build), leans=real(OLD), builds={(KEY, sha(1))})) == ["prove"]
     (again,) = world.plan(leans=real(OLD)).due
     assert (again.job, again.attempt) == (build.job, 2)
+
+
+def test_a_build_that_was_swept_from_the_cache_is_left_at_that_where_nothing_is_to_be_done_in_it(
+    world: World,
+) -> None:
+    world.configure(trace=True)
+    (build,) = world.plan(created(), scanned(1, toolchain=OLD), leans=real(OLD)).due
+    (trace,) = world.plan(succeeded(build), leans=real(OLD), builds={(KEY, sha(1))}).due
+    assert (build.kind, trace.kind) == ("build", "trace")
+    assert world.plan(succeeded(trace), leans=real(OLD)).due == ()
+    proof = found("p" * 16, simulated=False, toolchain=OLD)
+    (again,) = world.plan(proof, leans=real(OLD)).due
+    assert (again.job, again.attempt) == (build.job, 2), "a proof to check is something to be done in it"
 
 
 def test_a_proof_is_checked_with_the_lean_and_the_build_of_its_own_commit(world: World) -> None:
@@ -597,6 +610,75 @@ def test_a_trace_is_made_once_a_commit_and_again_with_other_patterns_or_another_
     (real_one,) = world.plan(leans=real(OLD), builds={(KEY, sha(1))}).due
     assert (real_one.kind, real_one.simulated) == ("trace", False)
     assert real_one.job != trace.job
+
+
+def traced(job: DueJob) -> list[EventBody]:
+    """A trace job that closed its commit and ended well."""
+    measure = TraceMeasured(
+        trace="t" * 16,
+        repository=KEY,
+        line=f"branch:{job.branch}",
+        sha=job.sha,
+        files_seen=1,
+        files_traced=1,
+        theorems_seen=0,
+        theorems_traced=0,
+        tactics_seen=0,
+        tactics_traced=0,
+        n_dependencies=0,
+        gaps={},
+        details=BlobRef(sha256=DIGEST, size_bytes=len(PAYLOAD)),
+        simulated=job.simulated,
+    )
+    return [measure, *succeeded(job)]
+
+
+def forced_back(old: int, new: int) -> list[EventBody]:
+    rewritten = BranchRewritten(
+        repository=KEY, branch="main", old=sha(old), new=sha(new), base=None, dropped=(sha(old),)
+    )
+    return [rewritten, *observed(new)]
+
+
+def test_a_commit_that_comes_back_after_a_force_push_is_traced_again_each_time_once(world: World) -> None:
+    world.configure(trace=True)
+    (trace,) = world.plan(created(), scanned(1, toolchain=OLD)).due
+    jobs = [trace.job]
+    assert world.plan(traced(trace)).due == ()
+    for old, new in ((1, 2), (2, 1), (1, 2)):
+        (trace,) = world.plan(forced_back(old, new), scanned(new, toolchain=OLD)).due
+        assert (trace.kind, trace.sha) == ("trace", sha(new))
+        jobs.append(trace.job)
+        assert world.plan(traced(trace)).due == (), "else it would be traced for ever"
+    assert len(set(jobs)) == 4
+
+
+def test_patterns_that_come_back_have_the_tip_traced_again(world: World) -> None:
+    world.configure(trace=True)
+    (trace,) = world.plan(created(), scanned(1, toolchain=OLD)).due
+    jobs = [trace.job]
+    world.plan(traced(trace))
+    for entry, include in (('include = ["Lib/**"]', ("Lib/**",)), ("", ("**/*.lean",))):
+        world.configure(entry=entry, trace=True)
+        rescan = world.plan().due[0]
+        plan = world.plan(scanned(1, include=include, toolchain=OLD), succeeded(rescan))
+        (trace,) = plan.due
+        jobs.append(trace.job)
+        assert world.plan(traced(trace)).due == ()
+    assert len(set(jobs)) == 3
+
+
+def test_lean_has_its_turn_again_where_the_simulator_had_the_last_word(world: World) -> None:
+    world.configure(trace=True)
+    builds = {(KEY, sha(1))}
+    world.plan(created(), scanned(1, toolchain=OLD))
+    jobs = []
+    for leans in (real(OLD), SIMULATOR, real(OLD), SIMULATOR):
+        (trace,) = world.plan(leans=leans, builds=builds).due
+        assert (trace.kind, trace.simulated) == ("trace", leans is SIMULATOR)
+        jobs.append(trace.job)
+        assert world.plan(traced(trace), leans=leans, builds=builds).due == ()
+    assert len(set(jobs)) == 4
 
 
 def test_long_jobs_together_leave_a_slot_for_what_is_quick(world: World) -> None:

@@ -19,7 +19,8 @@ from pipeline.gate.answers import (
     sorry_warnings,
 )
 
-WHOLE = """unsorry-questions 1 abc
+WHOLE = """unsorry-questions 2 abc
+lean 4.28.0
 axiom propext
 sorried N.gap
 statement theorem N.t
@@ -48,8 +49,11 @@ def test_a_whole_answer_is_read() -> None:
 @pytest.mark.parametrize(
     ("found", "instead"),
     [
-        ("questions 1 abc", "questions 1 abd"),
-        ("questions 1", "questions 2"),
+        ("questions 2 abc", "questions 2 abd"),
+        ("questions 2", "questions 1"),
+        ("lean 4.28.0\n", ""),
+        ("lean 4.28.0", "lean"),
+        ("lean 4.28.0", "version 4.28.0"),
         ("end abc\n", ""),
         ("end abc\n", "end abc"),
         ("end abc\n", "end abc\nend abc\n"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from pipeline.gate.lake import (
+    QUESTIONS,
     ask_exactly,
     axioms_of,
     build,
@@ -137,3 +140,16 @@ def test_the_kernel_replay_is_the_toolchain_s_or_the_project_s(runner: LakeRunne
 @pytest.mark.parametrize(("path", "module"), [("Demo/Logic.lean", "Demo.Logic"), ("a b/C.lean", "«a b».C")])
 def test_a_path_names_its_module(path: str, module: str) -> None:
     assert module_of(path) == module
+
+
+def test_the_script_is_part_of_the_package_and_no_rule_keeps_it_out_of_a_wheel() -> None:
+    root = Path(__file__).parents[3]
+    assert root / "pipeline" / "gate" == QUESTIONS.parent
+    assert QUESTIONS.is_file()
+    wheel = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"][
+        "wheel"
+    ]
+    assert "pipeline" in wheel["packages"]
+    assert not {"exclude", "only-include", "include"} & set(wheel)
+    patterns = (root / ".gitignore").read_text("utf-8").split()
+    assert not [pattern for pattern in patterns if fnmatch(QUESTIONS.name, pattern.strip("/"))]

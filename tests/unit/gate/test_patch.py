@@ -21,7 +21,7 @@ from store.events import Check
 CHECK = Check(step="text", verdict="passed", by="scanner", evidence="fine\ndiff --git a/x b/x\n--- a/x")
 
 
-def header(*, simulated: bool = False) -> PatchHeader:
+def header(*, simulated: bool = False, verified: bool = False) -> PatchHeader:
     return PatchHeader(
         sorry="aa",
         proof="bb",
@@ -30,6 +30,7 @@ def header(*, simulated: bool = False) -> PatchHeader:
         declaration="Demo.t",
         prover="tactics, rung 0",
         toolchain="leanprover/lean4:v4.28.0",
+        verified=verified,
         simulated=simulated,
         checks=(CHECK,),
         not_checked=("kernel",),
@@ -132,6 +133,18 @@ def test_a_patch_by_lean_passes_the_guard_and_shows_its_evidence() -> None:
     told = patch[: patch.index(b"\ndiff --git a/A.lean")].decode()
     for part in ("Demo.t", "Check text: passed (by scanner)", "Not checked: kernel", "0" * 40, "v4.28.0"):
         assert part in told
+
+
+@pytest.mark.parametrize(
+    ("verified", "said"), [(True, "and verified by Lean"), (False, "it is not verified")]
+)
+def test_the_first_line_says_whether_it_was_verified(verified: bool, said: str) -> None:
+    patch = build_patch(
+        header(verified=verified), path="A.lean", before=b"a\n", after=b"b\n", blobs=("1", "2")
+    )
+    first = patch.decode().splitlines()[0]
+    assert said in first
+    assert first.startswith("A proof of" if verified else "A candidate for")
 
 
 def test_evidence_cannot_pass_for_a_part_of_the_diff() -> None:

@@ -89,11 +89,42 @@ def test_a_damaged_build_is_never_chosen(machine: Machine) -> None:
     assert "damaged" in machine.leans().summary.detail
 
 
-def test_the_bundled_repl_serves_its_own_version_only(machine: Machine) -> None:
+def test_the_bundled_repl_is_found_without_an_import_and_serves_its_own_version_only(
+    machine: Machine,
+) -> None:
     bundled = machine.bundled("leanprover/lean4:v4.28.0")
 
     assert machine.chosen("leanprover/lean4:v4.28.0").argv == (str(bundled),)
+    assert "pantograph" not in sys.modules
     assert machine.chosen("leanprover/lean4:v4.21.0").kind == "none"
+
+
+def test_the_toolchains_folder_is_found_where_elan_keeps_it(machine: Machine) -> None:
+    machine.bundled("leanprover/lean4:v4.28.0")
+    assert machine.chosen("v4.28.0").sysroot == ""
+    root = machine.folder / "elan" / "toolchains" / "leanprover--lean4---v4.28.0"
+    program(root / "bin" / "lean")
+
+    assert machine.chosen("v4.28.0").sysroot == str(root)
+
+
+def test_of_three_for_one_version_the_configured_comes_first_then_the_bundled_then_the_cached(
+    machine: Machine,
+) -> None:
+    cached = machine.build("v4.28.0")
+    assert machine.chosen("v4.28.0").argv == (str(cached),)
+    bundled = machine.bundled("leanprover/lean4:v4.28.0")
+    assert machine.chosen("v4.28.0").argv == (str(bundled),)
+    own = machine.repl(machine.folder / "own" / "repl", "leanprover/lean4:v4.28.0")
+    assert machine.chosen("v4.28.0", repl=str(own)).argv == (str(own),)
+
+
+def test_nothing_found_names_each_way_to_get_it(machine: Machine) -> None:
+    detail = machine.leans().summary.detail
+
+    assert "PyPantograph" in detail
+    assert "lean.repl" in detail
+    assert "unsorry toolchain install VERSION" in detail
 
 
 def test_the_configured_repl_comes_first_and_serves_its_own_version_only(machine: Machine) -> None:
@@ -114,6 +145,25 @@ def test_a_configured_repl_of_unknown_version_is_used_and_the_detail_says_so(mac
     assert "unknown Lean version" in chosen.detail
     assert "lean.repl names it" in chosen.detail
     assert "v4.22.0" in chosen.detail
+
+
+def test_a_configured_repl_may_be_a_name_on_path(machine: Machine) -> None:
+    own = machine.repl(machine.folder / "bin" / "my-repl", "leanprover/lean4:v4.28.0")
+
+    assert machine.chosen("v4.28.0", repl="my-repl").argv == (str(own),)
+    assert "your-repl: not on PATH (lean.repl)" in machine.chosen("v4.28.0", repl="your-repl").detail
+
+
+def test_a_repl_that_lake_built_has_the_version_of_its_project_and_no_other_folder_s(
+    machine: Machine,
+) -> None:
+    own = machine.repl(machine.folder / "src" / ".lake" / "build" / "bin" / "repl")
+    (machine.folder / "src" / MARKER).write_text("leanprover/lean4:v4.28.0")
+    assert machine.chosen("v4.28.0", repl=str(own)).toolchain == "leanprover/lean4:v4.28.0"
+
+    alone = machine.repl(machine.folder / "tools" / "bin" / "repl")
+    (machine.folder / MARKER).write_text("leanprover/lean4:v4.28.0")
+    assert machine.chosen("v4.28.0", repl=str(alone)).toolchain == ""
 
 
 def test_a_configured_repl_that_is_not_there_is_not_replaced_by_another(machine: Machine) -> None:

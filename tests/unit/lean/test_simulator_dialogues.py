@@ -1,7 +1,8 @@
 """The simulator against recorded dialogues with a real Lean, and against its three recorded files.
 
-States that follow a `simp` or an `exfalso` are left out: that Lean's simp never failed and never closed what
-today's closes, and it had no exfalso, so what comes after is another conversation.
+The outcome of `simp` and `exfalso` does not count: that Lean's simp never failed and never closed what today's
+closes, and it had no exfalso. What comes after one counts where the goals are known to be the same: those of the
+state before, which that Lean's simp often left as they were, or those that the simulator has.
 """
 
 from __future__ import annotations
@@ -21,10 +22,16 @@ from pipeline.lean.simulator.server import Server
 
 RECORDS = Path(__file__).resolve().parents[3].parent / "shared" / "reference" / "lean-dialogues.jsonl"
 
-# Measured: 1710 of 1713 outcomes (99.82 %), 356 of 356 goal lists. What differs is that Lean's `rfl` and `trivial`.
+# Measured: 2088 of 2091 outcomes (99.86 %), 417 of 417 goal lists; 23 calls follow a simp whose goals are others.
 OUTCOME_FLOOR = 0.998
+MOST_LEFT_OUT = 23
 GOALS_FLOOR = 0.99
 
+# (tactic, outcome in that Lean, outcome here) -> why they differ
+DIFFERENT = {
+    ("rfl", "closed", "failed"): "that Lean's rfl evaluated 5 < 7; today's takes reflexive relations only",
+    ("trivial", "failed", "closed"): "today's trivial tries decide; see below",
+}
 # (statement, tactic) -> why it is right to close what that Lean refused
 CLOSED_WHERE_LEAN_REFUSED = {
     ("¬ (1 = 2)", "trivial"): "today's trivial tries decide, which evaluates it",
@@ -35,6 +42,7 @@ CLOSED_WHERE_LEAN_REFUSED = {
 @dataclass
 class Score:
     calls: int = 0
+    left_out: int = 0
     agreed: int = 0
     with_goals: int = 0
     same_goals: int = 0
@@ -65,8 +73,23 @@ def _outcome(reply: dict[str, Any]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Drop parentheses: that Lean printed (p ↔ q) ↔ r without them, today's does not."""
-    return text.replace("(", "").replace(")", "")
+    """Print (p ↔ q) ↔ r as that Lean did, without parentheses on the left; today's has them."""
+    at = text.find("(")
+    while at >= 0:
+        depth, end, joins = 0, at, False
+        while True:
+            depth += (text[end] == "(") - (text[end] == ")")
+            joins = joins or (depth == 1 and text[end] == "↔")
+            if depth == 0:
+                break
+            end += 1
+        if joins and text[end + 1 :].startswith(" ↔ ") and (at == 0 or text[at - 1] in "( "):
+            before = text[:at].rstrip()
+            if not before or before.endswith(("(", ",")):
+                text = text[:at] + text[at + 1 : end] + text[end + 1 :]
+                at -= 1
+        at = text.find("(", at + 1)
+    return text
 
 
 def _shape(goal: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
@@ -80,22 +103,29 @@ def _shape(goal: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
 def _replay(dialogue: dict[str, Any], score: Score) -> None:
     server = _server()
     ids: dict[int, int] = {}
+    goals: dict[int, object] = {}  # what that Lean answered, by its ids
     for record in dialogue["records"]:
         request, recorded = dict(record["request"]), record["response"]
-        if "stateId" in request:
-            if request["stateId"] not in ids:
+        different = _is_different(request.get("tactic", ""))
+        known = request.get("stateId")
+        if known is not None:
+            if known not in ids:
+                score.left_out += record["command"] == "goal.tactic" and not different
                 continue
-            request["stateId"] = ids[request["stateId"]]
+            request["stateId"] = ids[known]
         reply: dict[str, Any] = server.answer(record["command"], request)
         if record["command"] == "goal.start":
             ids[recorded["stateId"]] = reply["stateId"]
         if record["command"] != "goal.tactic":
             continue
-        tactic, ours, theirs = request["tactic"], _outcome(reply), _outcome(recorded)
-        if tactic.startswith("simp") or tactic == "exfalso":
+        if "nextStateId" in recorded:
+            goals[recorded["nextStateId"]] = list(map(_shape, recorded["goals"]))
+        if different:
+            _go_on(ids, goals, known, reply, recorded)
             continue
         if "nextStateId" in reply and "nextStateId" in recorded:
             ids[recorded["nextStateId"]] = reply["nextStateId"]
+        tactic, ours, theirs = request["tactic"], _outcome(reply), _outcome(recorded)
         score.calls += 1
         score.agreed += ours == theirs
         if ours != theirs:
@@ -104,7 +134,28 @@ def _replay(dialogue: dict[str, Any], score: Score) -> None:
             score.bold.append((dialogue["statement"], tactic))
         if ours == theirs == "goals":
             score.with_goals += 1
-            score.same_goals += [_shape(g) for g in reply["goals"]] == [_shape(g) for g in recorded["goals"]]
+            score.same_goals += list(map(_shape, reply["goals"])) == goals[recorded["nextStateId"]]
+
+
+def _is_different(tactic: str) -> bool:
+    return tactic.startswith("simp") or tactic == "exfalso"
+
+
+def _go_on(
+    ids: dict[int, int],
+    goals: dict[int, object],
+    before: object,
+    reply: dict[str, Any],
+    recorded: dict[str, Any],
+) -> None:
+    """Find the state of the simulator that has the goals that a simp or an exfalso left, if there is one."""
+    after = recorded.get("nextStateId")
+    if after is None or not goals[after]:
+        return
+    if isinstance(before, int) and goals[after] == goals.get(before):
+        ids[after] = ids[before]
+    elif list(map(_shape, reply.get("goals", []))) == goals[after]:
+        ids[after] = reply["nextStateId"]
 
 
 def test_the_simulator_agrees_with_a_real_lean() -> None:
@@ -115,10 +166,13 @@ def test_the_simulator_agrees_with_a_real_lean() -> None:
 
     print(f"outcome class: {score.agreed}/{score.calls} = {score.agreed / score.calls:.4f}")  # noqa: T201 - the rates are worth reading
     print(f"goals: {score.same_goals}/{score.with_goals} = {score.same_goals / score.with_goals:.4f}")  # noqa: T201 - the rates are worth reading
+    print(f"left out, after a simp of other goals: {score.left_out}")  # noqa: T201 - the rates are worth reading
     print("differences (tactic, Lean, simulator):", dict(score.misses))  # noqa: T201 - the rates are worth reading
-    assert score.calls > 1500
+    assert score.calls > 2000
+    assert score.left_out <= MOST_LEFT_OUT
     assert score.agreed / score.calls >= OUTCOME_FLOOR
     assert score.same_goals / score.with_goals >= GOALS_FLOOR
+    assert set(score.misses) == set(DIFFERENT)
     assert set(score.bold) == set(CLOSED_WHERE_LEAN_REFUSED)
 
 

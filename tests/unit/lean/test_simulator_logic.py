@@ -159,6 +159,19 @@ theorem middle (p : Prop) : p ∨ ¬p := em p
     assert process(text) == []
 
 
+def test_a_protected_constant_is_never_meant_by_its_last_part_alone(process: Process) -> None:
+    text = (
+        "namespace A.B\nprotected theorem c : True := trivial\ntheorem d : True := trivial\n{}\nend A.B\n"
+        "open A.B in\n{}\nopen A in\n{}"
+    )
+    good = ("example : True := B.c", "example : True := d", "example : True := B.c")
+    assert process(text.format(*good)) == []
+
+    wrong = ("example : True := c", "example : True := c", "example : True := B.c")
+    errors = process(text.replace("A", "C").format(*wrong))
+    assert [error.partition(":")[2] for error in errors] == ["unknown identifier 'c'"] * 2
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

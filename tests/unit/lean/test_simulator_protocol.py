@@ -124,6 +124,22 @@ def test_a_missing_bool_is_named_as_lean_names_it(ask: Ask) -> None:
     )
 
 
+def test_names_in_requests_are_names_of_lean(ask: Ask) -> None:
+    assert ask("env.inspect", name="«And».«comm»") == ask("env.inspect", name="And.comm")
+    for text in ("", "a b", ".a", "a.", "a..b", "«a", "h✝"):
+        reply = ask("env.inspect", name=text)
+        assert reply["error"] == "command", text
+        assert reply["desc"].endswith(f"expected a `Name`, got '\"{text}\"'")
+    assert ask("env.inspect", name="_uniq.10")["error"] == "index"
+    assert ask("env.inspect", name=3)["desc"].endswith("name: String expected")
+
+
+def test_to_the_older_dialect_any_text_is_a_name(server: Server) -> None:
+    old = Server(server.core.modules, server.core.env, dialect="old")
+
+    assert old.answer("env.inspect", {"name": "a b"})["error"] == "index"
+
+
 def test_a_tactic_on_a_closed_state_is_an_exception(ask: Ask) -> None:
     ask("goal.start", expr="True")
     ask("goal.tactic", stateId=0, tactic="trivial")
@@ -140,6 +156,27 @@ def test_units_are_utf8_byte_ranges_that_meet(ask: Ask) -> None:
     assert first == "-- π\ntheorem α_β (p : Prop) : p → p := id\n\n"
     assert second == "/-- doc ∀ -/\ntheorem b : True := trivial\n"
     assert [unit["newConstants"] for unit in reply["units"]] == [["α_β"], ["b"]]
+
+
+@pytest.mark.parametrize(
+    ("broken", "made"),
+    [
+        ('"no end', ["good"]),
+        ("«no end", ["good"]),
+        ("/- no end", ["good"]),
+        ("/-- no end", ["good"]),
+        ("theorem t : True := § trivial\ntheorem later : True := trivial", ["good", "later"]),
+    ],
+)
+def test_what_is_no_token_spoils_only_the_command_it_is_in(ask: Ask, broken: str, made: list[str]) -> None:
+    text = f"import Init\ntheorem good : True := trivial\n{broken}\n"
+    units = ask("frontend.process", file=text, readHeader=True, inheritEnv=False, newConstants=True)["units"]
+
+    assert [name for unit in units for name in unit["newConstants"]] == made
+    assert units[-1]["boundary"][1] == len(text.encode())
+    (message,) = [message for unit in units for message in unit["messages"]]
+    assert message["data"].startswith(("unterminated", "unexpected token"))
+    assert message["pos"]["line"] == 3
 
 
 def test_the_header_is_no_unit(ask: Ask) -> None:

@@ -160,6 +160,30 @@ def test_records_nest_in_order_and_combinators_have_none(ask: Ask, tmp_path: Pat
     assert third == []
 
 
+@pytest.mark.parametrize(
+    ("statement", "tactic", "constants"),
+    [
+        ("True", "trivial", ["True.intro"]),
+        ("5 < 7", "omega", ["Nat.lt"]),
+        ("∃ n, n = 3", "exists 3", ["Exists.intro", "Nat", "Eq", "Eq.refl"]),
+    ],
+)
+def test_what_a_tactic_tries_inside_itself_has_no_record(
+    ask: Ask, tmp_path: Path, statement: str, tactic: str, constants: list[str]
+) -> None:
+    ((record,),) = records(ask, tmp_path, f"example : {statement} := by {tactic}")
+
+    assert (record["tactic"], record["goalAfter"]) == (tactic, "")
+    assert record["usedConstants"] == constants
+
+
+def test_hypotheses_of_one_type_share_a_line_in_records_whatever_the_type(ask: Ask, tmp_path: Path) -> None:
+    text = "example (p q : Prop) (h g : p) (n : Nat) (f : q) (k : p) : p := by exact h"
+    ((record,),) = records(ask, tmp_path, text)
+
+    assert record["goalBefore"] == "p q : Prop\nh g : p\nn : Nat\nf : q\nk : p\n⊢ p"
+
+
 def test_a_file_without_a_side_file_does_not_count_tactics(ask: Ask, tmp_path: Path) -> None:
     (unit,) = ask("frontend.process", file="example : True := by trivial", **PROCESS)["units"]
 

@@ -63,6 +63,25 @@ def test_a_statement_goes_from_the_first_attribute_to_the_proof_without_comments
     assert (found.position(foo.start), found.position(foo.end)) == ((6, 1), (9, 10))
 
 
+def test_a_declaration_begins_at_its_doc_comment_as_leandojo_has_it() -> None:
+    text = """\
+/-! About the file. -/
+theorem one : True := trivial
+/-- ∀
+two -/
+-- and words between
+@[simp]
+theorem two : True := trivial
+/-- three -/ theorem three : True := trivial
+/- no doc -/
+theorem four : True := trivial
+"""
+    found = FileSource.read("A.lean", text.encode())
+    assert [found.begin(item) for item in found.declarations] == [(2, 1), (3, 1), (8, 1), (10, 1)]
+    assert [item.start for item in found.premises()] == [(2, 1), (3, 1), (8, 1), (10, 1)]
+    assert found.statement(found.declarations[2]) == "theorem three : True :="
+
+
 def test_premises_are_all_declarations_but_examples_and_those_without_a_name_have_none() -> None:
     premises = source().premises()
     assert [(item.full_name, item.kind) for item in premises] == [

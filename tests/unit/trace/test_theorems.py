@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipeline.lean.client.messages import Invocation, Unit
+from pipeline.lean.client.messages import Invocation, Message, Position, Unit
 from pipeline.trace.source import FileSource
-from pipeline.trace.theorems import Proof, proofs, tactics
+from pipeline.trace.theorems import Proof, other_gaps, proofs, tactics
 from store.traced import ConstantUse
 
 DIALOGUES = Path(__file__).resolve().parents[3].parent / "shared" / "reference" / "lean-dialogues.jsonl"
@@ -96,6 +98,52 @@ def test_a_private_theorem_is_the_constant_with_its_module_before_its_name() -> 
     source = FileSource.read("A.lean", text.encode())
     (proof,) = proofs(source, [Unit(0, len(text), new_constants=("_private.0.t",))])
     assert proof.made == "_private.0.t"
+
+
+def error(line: int, said: str) -> Message:
+    return Message("error", said, "", Position(line, 2), None, "A.lean")
+
+
+def test_a_theorem_that_lean_refuses_is_a_gap_though_lean_makes_its_constant() -> None:
+    source = FileSource.read("A.lean", TEXT.encode())
+    first, second = units()
+    units_with_errors = [first, replace(second, messages=(error(7, "unknown identifier 'nothing'"),))]
+    found = by_name(proofs(source, units_with_errors))
+    assert found["right"].made == "right"
+    gap = found["right"].refusal
+    assert gap is not None
+    assert (gap.kind, gap.declaration) == ("elaboration", "right")
+    assert "unknown identifier 'nothing'" in gap.reason
+    assert found["left"].refusal is None, "the error stands on the other's lines"
+    ends = [first, replace(second, messages=(error(5, "fail to show termination"),))]
+    found = by_name(proofs(source, ends))
+    assert found["left"].refusal is not None
+    assert found["right"].refusal is not None
+
+
+def test_what_no_theorem_accounts_for_is_a_gap_too() -> None:
+    commands = [
+        "-- ∀ é: more bytes than letters\ndef d : Nat := nothing\n",
+        "open Nowhere\n",
+        '@[simp] local notation "foo" => True\n',
+        "-- ∀ é\nmk_theorem made\n",
+    ]
+    data = "".join(commands).encode()
+    borders = [0, *accumulate(len(command.encode()) for command in commands)]
+    refused, opened, notation, made = (Unit(start, end) for start, end in pairwise(borders))
+    said = [
+        replace(refused, messages=(error(2, "unknown identifier 'nothing'"),), new_constants=("d",)),
+        replace(opened, messages=(error(3, "unknown namespace 'Nowhere'"),)),
+        replace(notation, new_constants=("termFoo",)),
+        replace(made, new_constants=("made",)),
+    ]
+    gaps = other_gaps(data, said, proofs(FileSource.read("A.lean", data), said))
+    assert [(gap.kind, gap.declaration) for gap in gaps] == [
+        ("elaboration", "d"),
+        ("elaboration", ""),
+        ("generated", "made"),
+    ]
+    assert gaps[-1].reason == "declared by 'mk_theorem made', not in the text"
 
 
 def recorded_files() -> list[Any]:

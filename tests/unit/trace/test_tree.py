@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.trace import tree
 from pipeline.trace.order import lean_version
 from pipeline.trace.tree import Tree, header_imports
 
@@ -21,11 +22,13 @@ FILES = {
 PATHS = [path for path in FILES if path.endswith(".lean")]
 
 
-def keys(root: Path, changes: dict[str, str] | None = None, *, tracer: str = "t 1") -> dict[str, str]:
+def keys(
+    root: Path, changes: dict[str, str] | None = None, *, tracer: str = "t 1", lean: str = ""
+) -> dict[str, str]:
     for name, content in (FILES | (changes or {})).items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(content)
-    tree = Tree(root, sha="0" * 40, tracer=tracer, core=None, linked_packages=False)
+    tree = Tree(root, sha="0" * 40, tracer=tracer, lean=lean, core=None, linked_packages=False)
     return {path: tree.key(tree.files[path]) for path in tree.files}
 
 
@@ -54,6 +57,13 @@ def test_another_tracer_traces_everything_again(tmp_path: Path) -> None:
     assert all(before[path] != after[path] for path in before)
 
 
+def test_another_lean_traces_a_project_again_that_names_none(tmp_path: Path) -> None:
+    nothing = {"lean-toolchain": ""}
+    before = keys(tmp_path / "a", nothing, lean="leanprover/lean4:v4.21.0")
+    after = keys(tmp_path / "b", nothing, lean="leanprover/lean4:v4.22.0")
+    assert all(before[path] != after[path] for path in before)
+
+
 def test_a_toolchain_s_white_space_does_not_matter(tmp_path: Path) -> None:
     same = {"lean-toolchain": "leanprover/lean4:v4.21.0"}
     assert keys(tmp_path / "a") == keys(tmp_path / "b", same)
@@ -75,6 +85,16 @@ def test_imports_are_read_off_the_beginning_however_long_the_first_comment_is() 
     assert header_imports(b"") == ()
 
 
+def test_imports_are_the_same_wherever_the_piece_that_is_read_first_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    header = "/- Copyright\n∀ -/\nmodule\n\npublic import A.B\nimport all «C d»\n"
+    data = f"{header}\n/-! ∀ -/\n\ntheorem t : True := trivial\n".encode()
+    for size in range(1, len(data) + 1):
+        monkeypatch.setattr(tree, "_HEADER_BYTES", size)
+        assert header_imports(data) == ("A.B", "«C d»"), size
+
+
 def test_a_link_is_not_followed_out_of_the_worktree(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     (outside / "secret").mkdir(parents=True)
@@ -84,10 +104,10 @@ def test_a_link_is_not_followed_out_of_the_worktree(tmp_path: Path) -> None:
     (root / ".lake" / "packages").symlink_to(outside)
     (root / "Linked.lean").symlink_to(outside / "secret" / "Secret.lean")
     (root / "A.lean").write_text("import Secret\n")
-    tree = Tree(root, sha="0" * 40, tracer="t", core=None, linked_packages=False)
+    tree = Tree(root, sha="0" * 40, tracer="t", lean="", core=None, linked_packages=False)
     assert set(tree.files) == {"A.lean"}
     assert tree.dependencies(lambda _path: True) == []
-    ours = Tree(root, sha="0" * 40, tracer="t", core=None, linked_packages=True)
+    ours = Tree(root, sha="0" * 40, tracer="t", lean="", core=None, linked_packages=True)
     assert [item.path for item in ours.dependencies(lambda _path: True)] == [
         ".lake/packages/secret/Secret.lean"
     ]
@@ -100,7 +120,7 @@ def test_lean_s_own_source_is_what_leandojo_calls_it(tmp_path: Path) -> None:
     (core / "Init" / "Prelude.lean").write_text("prelude\ndef id (a : α) := a\n")
     root.mkdir()
     (root / "A.lean").write_text("theorem a : True := trivial\n")
-    tree = Tree(root, sha="0" * 40, tracer="t", core=core, linked_packages=False)
+    tree = Tree(root, sha="0" * 40, tracer="t", lean="", core=core, linked_packages=False)
     found = [item.path for item in tree.dependencies(lambda _path: True)]
     assert found == [
         ".lake/packages/lean4/src/lean/Init.lean",

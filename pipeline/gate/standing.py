@@ -1,0 +1,89 @@
+"""What has to hold of a project and its toolchain before Lean's word about a proof counts.
+
+The Lean that judges is the one that the project names and the proof was found with. What is asked about is what was
+built of the patched file, under Lean's own library and no other. And the kernel saw it: where the project knows how
+to add what the kernel has not seen, only a replay says so.
+
+Each function returns a sentence on why it does not hold, None where it does. What comes of that is `verdict.py`'s and
+`by_lake.py`'s business.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from pipeline.lean.backend import LeanBackend
+from pipeline.lean.build.lake import LAKEFILES
+from pipeline.lean.client.launch import lean_path
+from pipeline.lean.toolchain.revisions import VersionError, parse_version
+from pipeline.prove.imports import CORE, closure
+
+_MAX_TOOLCHAIN_BYTES = 1000
+# The option and the functions by which a declaration comes into an environment without the kernel.
+_UNSEEN_BY_THE_KERNEL = re.compile(
+    rb"skipKernelTC|addDeclWithoutChecking|addDeclCore|doCheck|lean_environment_add|add_decl_without_checking"
+)
+
+
+def other_toolchain(backend: LeanBackend, *, project: Path, found_with: str) -> str | None:
+    """Say why this Lean is not the project's, or not the one that the proof was found with ("": not recorded)."""
+    ours = backend.toolchain.strip()
+    if not ours:
+        return (
+            "the Lean version of this REPL is not known, so a verdict could not say whose it is;"
+            " name its version in a lean-toolchain file beside it"
+        )
+    file = project / "lean-toolchain"
+    named = ""
+    if file.is_file():
+        with file.open("rb") as text:
+            named = text.read(_MAX_TOOLCHAIN_BYTES).decode("utf-8", errors="replace").strip()
+    for whose, theirs in (
+        ("the project's lean-toolchain names", named),
+        ("the proof was found with", found_with),
+    ):
+        if theirs.strip() and not _same(theirs, ours):
+            return f"{whose} {theirs.strip()}, and the Lean here is {ours}"
+    return None
+
+
+def other_lean(said: str, *, toolchain: str) -> str | None:
+    """Say why the Lean that answered with this version is not the one of the toolchain."""
+    try:
+        release = parse_version(toolchain).release
+    except VersionError as error:
+        return str(error)
+    # A release says 4.28.0 or 4.28.0-rc1, a nightly 4.28.0-nightly-2026-01-01.
+    if said in (release.removeprefix("v"), release) or said.endswith(f"-{release}"):
+        return None
+    return f"Lean {said} answered, and not {toolchain}"
+
+
+def shadowed_library(project: Path) -> str | None:
+    """Say which folder would be taken for Lean's own library: what is asked there would be answered by the project."""
+    for folder in filter(None, lean_path(project).split(":")):
+        for root in sorted(CORE):
+            if Path(folder, root).is_dir() or Path(folder, f"{root}.olean").exists():
+                return f"{folder} has a module {root} of its own, which hides Lean's"
+    return None
+
+
+def unseen_by_the_kernel(project: Path, *, path: str, text: bytes, imports: Iterable[str]) -> str | None:
+    """Say where the project's own text knows how to pass the kernel by: in this file, what it imports, the lakefile."""
+    texts = [(path, text)]
+    texts += [(name, (project / name).read_bytes()) for name in LAKEFILES if (project / name).is_file()]
+    texts += [(one.module, one.data) for one in closure(project, imports).files]
+    for where, data in texts:
+        found = _UNSEEN_BY_THE_KERNEL.search(data)
+        if found is not None:
+            return f"{where} has {found[0].decode()}, so only a kernel replay says that the kernel took the proof"
+    return None
+
+
+def _same(one: str, other: str) -> bool:
+    try:
+        return parse_version(one) == parse_version(other)
+    except VersionError:
+        return one.strip() == other.strip()

@@ -1,0 +1,180 @@
+"""Who is on call reads `unsorry status`: of each thing that breaks it names the thing, the reason and the remedy.
+
+The daemon is the real one; Lean, lake and the REPL are stand-ins (`pipeline.lean.testing.toolchain`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.control_client import request
+from daemon.settings import Settings
+from daemon.testing.house import House
+from pipeline.lean.testing.toolchain import StandIn, make_toolchain, write_repl
+
+MODULE = "theorem mine (p : Prop) : p → p := by\n  sorry\n"
+LAKEFILE = 'name = "demo"\ndefaultTargets = ["Demo"]\n\n[[lean_lib]]\nname = "Demo"\n'
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> StandIn:
+    return make_toolchain(tmp_path, version="v4.21.0", elaborate=True)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+@contextmanager
+def daemon_on(house: House, tools: StandIn, files: dict[str, str], extra: str = "") -> Iterator[Settings]:
+    """Run a daemon on a repository of one module, overlaid with `files`, until the block ends."""
+    remote = house.remote("demo")
+    remote.commit(
+        "first",
+        {
+            "lean-toolchain": f"{tools.toolchain}\n",
+            "lakefile.toml": LAKEFILE,
+            "Demo.lean": MODULE,
+            **files,
+        },
+    )
+    repl = repl_of(tools)
+    if not repl.exists():
+        write_repl(repl, tools.sysroot)
+    (repl.parent / "lean-toolchain").write_text(f"{tools.toolchain}\n", encoding="utf-8")
+    lean = f'[lean]\nbackend = "pantograph"\nrepl = "{repl}"\nsandbox = "none"\n'
+    jobs = '[jobs]\nmax_running = 3\nmax_attempts = 1\nretry_base = "100ms"\n'
+    settings = house.write(repos=[remote.path], extra=lean + jobs + extra)
+    with house.daemon(environment={"ELAN_HOME": str(tools.home)}):
+        yield settings
+
+
+def repl_of(tools: StandIn) -> Path:
+    return tools.home / "repl" / "pantograph-repl"
+
+
+def unsorry(settings: Settings, *arguments: str) -> str:
+    program = Path(sys.executable).with_name("unsorry")
+    done = subprocess.run(
+        [str(program), *arguments, "--config", str(settings.path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={name: value for name, value in os.environ.items() if name != "COLUMNS"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def problem(settings: Settings, code: str) -> dict[str, Any]:
+    found = json.loads(unsorry(settings, "status", "--json"))["problems"]
+    return next(item for item in found if item["code"] == code)
+
+
+def test_a_build_that_fails_is_told_in_a_line_with_the_compiler_s_errors_and_the_whole_output_with_its_job(
+    house: House, tools: StandIn
+) -> None:
+    with daemon_on(house, tools, {"Demo.lean": "--! error unknown identifier 'foo'\n" + MODULE}) as settings:
+        house.wait_for(lambda: house.events("job_failed"), what="the build to fail", seconds=60)
+        text, shown = unsorry(settings, "status"), problem(settings, "job_failed")
+        job = shown["subject"]
+        table, whole = unsorry(settings, "jobs"), unsorry(settings, "jobs", "show", job)
+        record = json.loads(unsorry(settings, "jobs", "show", job, "--json"))["job"]
+    lines = [line.strip() for line in text.splitlines()]
+    (at,) = (number for number, line in enumerate(lines) if "lake build: exit status 1" in line)
+    assert lines[at].startswith("error: build local/remotes/demo main ")
+    assert lines[at + 1] == "Demo.lean:1:0: unknown identifier 'foo'"
+    assert lines[at + 2] == f"all that was said: unsorry jobs show {job}"
+    assert lines[at + 3].endswith(f"; `unsorry jobs retry {job}` tries it again")
+    assert "Some required targets logged failures" not in text + table
+    assert f"\n{' ' * 14}Some required targets logged failures:\n" in whole, "its lines stay lines"
+    assert "not by itself (the same inputs would fail again)" in whole
+    assert f"folder      {record['folder']}" in whole
+    assert "Some required targets logged failures" in shown["message"], "--json has all that the text has"
+
+
+def test_a_bound_that_a_build_passes_is_named_with_its_setting(house: House, tools: StandIn) -> None:
+    flood = "--! run mkdir -p .lake/build; dd if=/dev/zero of=.lake/build/x bs=1M count=9 2>&1; sleep 9\n"
+    with daemon_on(house, tools, {"Demo.lean": flood + MODULE}, '[build]\ndisk = "2M"\n') as settings:
+        house.wait_for(lambda: house.events("job_failed"), what="the build to be ended", seconds=60)
+        shown = problem(settings, "job_failed")
+    assert "build_too_large" in shown["message"]
+    assert "wrote more than 2 MiB" in shown["message"]
+    assert shown["remedy"].startswith("raise [build] disk; `unsorry jobs retry build-")
+
+
+def test_a_lean_version_that_nothing_here_runs_is_a_warning_that_names_who_needs_it_and_how_to_get_it(
+    house: House, tools: StandIn
+) -> None:
+    with daemon_on(house, tools, {"lean-toolchain": "leanprover/lean4:v4.9.0\n"}) as settings:
+        house.wait_for(lambda: house.events("job_succeeded"), what="the scan")
+        house.wait_for(
+            lambda: request(settings.paths, "GET", "/status")[1]["lacking"], what="the plan after it"
+        )
+        shown, text = problem(settings, "toolchain_missing"), unsorry(settings, "status")
+    assert shown["severity"] == "warning"
+    assert "local/remotes/demo (main)" in shown["message"]
+    assert "v4.9.0 is not installed (there is v4.21.0)" in shown["message"]
+    assert shown["remedy"] == "unsorry toolchain install v4.9.0"
+    assert "running well" not in text
+    assert "running, with 2 warnings" in text
+
+
+def test_a_repl_that_crashes_is_told_with_its_last_words_and_what_to_look_at(
+    house: House, tools: StandIn
+) -> None:
+    repl = repl_of(tools)
+    repl.parent.mkdir(parents=True)
+    repl.write_text("#!/bin/sh\necho 'Init.olean: invalid header' >&2\nexit 3\n", encoding="utf-8")
+    repl.chmod(0o755)
+    with daemon_on(house, tools, {}) as settings:
+        house.wait_for(lambda: len(house.events("job_failed")) >= 2, what="trace and search", seconds=60)
+        shown = problem(settings, "job_failed")
+    assert "Init.olean: invalid header" in shown["message"]
+    assert "unsorry toolchain list --check" in shown["remedy"]
+    assert "unsorry jobs retry " in shown["remedy"]
+
+
+def test_modules_that_a_build_did_without_are_named_beside_it(house: House, tools: StandIn) -> None:
+    two = LAKEFILE.replace('["Demo"]', '["Demo", "Other"]') + '\n[[lean_lib]]\nname = "Other"\n'
+    broken = {
+        "lakefile.toml": two,
+        "Other.lean": "--! error no such thing\ntheorem other : True := trivial\n",
+    }
+    with daemon_on(house, tools, broken) as settings:
+        house.wait_for(lambda: house.events("project_built"), what="the build", seconds=60)
+        house.wait_for(
+            lambda: (
+                "without Other, which failed"
+                in unsorry(settings, "jobs", "--kind", "build", "--state", "succeeded")
+            ),
+            what="the job's line",
+        )
+        (job,) = json.loads(unsorry(settings, "jobs", "--kind", "build", "--json"))["jobs"]
+    assert job["summary"]["modules_failed"] == ["Other"]
+
+
+def test_a_cache_that_stays_over_its_limit_is_a_warning(house: House, tools: StandIn) -> None:
+    large = "--! run mkdir -p .lake/build/lib/lean; head -c 3000000 /dev/urandom > .lake/build/lib/lean/x\n"
+    with daemon_on(house, tools, {"Demo.lean": large + MODULE}, '[cache]\nsize = "1M"\n') as settings:
+        house.wait_for(
+            lambda: (
+                "cache_over_limit"
+                in {item["code"] for item in json.loads(unsorry(settings, "status", "--json"))["problems"]}
+            ),
+            what="the sweep",
+            seconds=60,
+        )
+        shown = problem(settings, "cache_over_limit")
+    assert "the 1 MiB of [cache] size" in shown["message"]
+    assert shown["remedy"] == "raise [cache] size"

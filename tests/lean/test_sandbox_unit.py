@@ -1,0 +1,107 @@
+"""The sandbox under the filters of the shipped systemd unit: what forbids the daemon much must not forbid it this.
+
+systemd does not run in a test, so its filters are made here as it makes them: the groups of calls are asked of
+systemd-analyze, and libseccomp loads them into a process that then makes a sandbox.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import json
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.lean.sandbox.command import bubblewrap, bubblewrap_problem
+
+pytestmark = [
+    pytest.mark.skipif(bubblewrap_problem() is not None, reason=f"no sandbox: {bubblewrap_problem()}"),
+    pytest.mark.skipif(
+        shutil.which("systemd-analyze") is None or ctypes.util.find_library("seccomp") is None,
+        reason="systemd-analyze or libseccomp is not installed (Debian: packages systemd, libseccomp2)",
+    ),
+]
+UNIT = Path(__file__).resolve().parents[2] / "systemd" / "unsorry.service"
+CONFINED = """
+import ctypes, ctypes.util, json, os, sys
+names, namespaces, families, hostname, argv = json.loads(sys.argv[1])
+lib = ctypes.CDLL(ctypes.util.find_library("seccomp"))
+lib.seccomp_init.restype = ctypes.c_void_p
+lib.seccomp_load.argtypes = [ctypes.c_void_p]
+lib.seccomp_rule_add_array.argtypes = [
+    ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p]
+class Comparison(ctypes.Structure):
+    _fields_ = [("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64)]
+ALLOW, EPERM = 0x7FFF0000, 0x00050001
+EQUAL, MASKED_EQUAL = 4, 7
+def rule(context, action, name, *comparisons):
+    number = lib.seccomp_syscall_resolve_name(name.encode())
+    if number >= 0:
+        array = (Comparison * max(1, len(comparisons)))(*comparisons)
+        assert lib.seccomp_rule_add_array(context, action, number, len(comparisons), array) == 0, name
+def load(context):
+    assert lib.seccomp_load(context) == 0
+FLAGS = {"mnt": 0x20000, "cgroup": 0x2000000, "uts": 0x4000000, "ipc": 0x8000000, "user": 0x10000000,
+         "pid": 0x20000000, "net": 0x40000000}
+context = lib.seccomp_init(ALLOW)
+for name, flag in FLAGS.items():
+    if name not in namespaces:
+        rule(context, EPERM, "clone", Comparison(0, MASKED_EQUAL, flag, flag))
+        rule(context, EPERM, "unshare", Comparison(0, MASKED_EQUAL, flag, flag))
+rule(context, 0x00050000 | 38, "clone3")
+for family in set(range(64)) - set(families):
+    rule(context, EPERM, "socket", Comparison(0, EQUAL, family, 0))
+if hostname:
+    rule(context, EPERM, "sethostname")
+    rule(context, EPERM, "setdomainname")
+load(context)
+context = lib.seccomp_init(EPERM)
+for name in names:
+    rule(context, ALLOW, name)
+load(context)
+os.execvp(argv[0], argv)
+"""
+
+
+def setting(name: str) -> str:
+    (line,) = [line for line in UNIT.read_text("utf-8").splitlines() if line.startswith(f"{name}=")]
+    return line.partition("=")[2]
+
+
+def calls_of(group: str) -> set[str]:
+    done = subprocess.run(
+        ["systemd-analyze", "syscall-filter", group], capture_output=True, text=True, check=True
+    )
+    names = [line.strip() for line in done.stdout.splitlines()[1:]]
+    words = [name for name in names if name and not name.startswith("#")]
+    return {call for word in words for call in (calls_of(word) if word.startswith("@") else {word})}
+
+
+def confined(argv: tuple[str, ...], **changes: object) -> subprocess.CompletedProcess[str]:
+    """Run it under the unit's filters, or others."""
+    given = {
+        "names": sorted(set().union(*(calls_of(word) for word in setting("SystemCallFilter").split()))),
+        "namespaces": setting("RestrictNamespaces").split(),
+        "families": [getattr(socket, name) for name in setting("RestrictAddressFamilies").split()],
+        "hostname": setting("ProtectHostname") == "yes",
+        **changes,
+    }
+    command = [sys.executable, "-c", CONFINED, json.dumps([*given.values(), argv])]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+
+
+def test_a_sandbox_can_be_made_under_the_filters_of_the_unit(tmp_path: Path) -> None:
+    argv = bubblewrap(["/bin/echo", "inside"], project=tmp_path, writable=[tmp_path], environment={})
+
+    assert confined(argv).stdout == "inside\n", confined(argv).stderr
+
+
+def test_the_filters_are_those_that_bite(tmp_path: Path) -> None:
+    """Without one of the namespaces it fails: so what passes above has been through a filter."""
+    argv = bubblewrap(["/bin/echo", "inside"], project=tmp_path, environment={})
+
+    assert "new namespace" in confined(argv, namespaces=["user", "mnt", "pid", "ipc", "uts"]).stderr

@@ -1,0 +1,206 @@
+"""Which files of a commit the trace job traces again, what a crash or a failing file costs, and where a line stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.lean.backend import LeanBackend
+from pipeline.trace.testing import (
+    ALONE,
+    BASE,
+    FILES,
+    KEY,
+    MID,
+    Workshop,
+    simulator,
+    simulator_that_fails,
+)
+from store import line_queries, queries, trace_queries
+
+PROJECT = {path for path in FILES if path.endswith(".lean")}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """What the trace of `FILES` says where nothing went wrong."""
+    workshop = Workshop(tmp_path_factory.mktemp("undisturbed"))
+    workshop.commit(FILES)
+    assert workshop.trace().returncode == 0
+    yield record_of(workshop)
+    workshop.close()
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Iterator[Workshop]:
+    made = Workshop(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_commit_has_only_those_files_traced_again_whose_trace_may_differ(workshop: Workshop) -> None:
+    files = {
+        "Base.lean": "theorem base : True := trivial\n",
+        "Mid.lean": "import Base\n\ntheorem mid : True := base\n",
+        "Leaf.lean": "import Mid\n\ntheorem leaf : True := mid\n",
+        "Sub/Alone.lean": ALONE,
+    }
+    workshop.commit(files)
+    assert workshop.trace().traced == set(files)
+    workshop.commit({"README.md": "words\n"})
+    assert workshop.trace().traced == set()
+    workshop.commit({"Leaf.lean": files["Leaf.lean"] + "\n-- a word\n"})
+    assert workshop.trace().traced == {"Leaf.lean"}
+    workshop.commit({"Base.lean": files["Base.lean"] + "\ndef dozen : Nat := 12\n"})
+    assert workshop.trace().traced == {"Base.lean", "Mid.lean", "Leaf.lean"}
+    workshop.commit({"Sub/Alone.lean": None, "Moved.lean": ALONE})
+    outcome = workshop.trace()
+    assert outcome.traced == {"Moved.lean"}
+    assert [item["path"] for item in outcome.of("traced_file_removed")] == ["Sub/Alone.lean"]
+    everything = set(files) - {"Sub/Alone.lean"} | {"Moved.lean"}
+    assert {
+        row.path for row in trace_queries.files_of_trace(workshop.db, workshop.newest.trace)
+    } == everything
+    workshop.commit({"lake-manifest.json": '{"version": "1.1.0", "packages": [1]}\n'})
+    assert workshop.trace().traced == everything
+    workshop.commit({"lean-toolchain": "leanprover/lean4:v4.22.0\n"})
+    assert workshop.trace().traced == everything
+    # All commits have their counts, also of files that they did not touch.
+    assert {row.n_theorems for row in trace_queries.traces(workshop.db)} == {4}
+    assert {row.theorems_seen for row in line_queries.newest_measures(workshop.db)} == {4}
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3, 4, 5])
+def test_a_run_that_is_killed_anywhere_is_completed_by_another_that_traces_only_what_is_left(
+    workshop: Workshop, undisturbed: dict[str, Any], batches: int
+) -> None:
+    workshop.commit(FILES)
+    # A batch a file, and the closing one.
+    killed = workshop.job("trace", workshop.parameters(parallel=1), kill_after=batches)
+    assert len(killed.traced) == min(batches, len(PROJECT))
+    if batches <= len(PROJECT):
+        assert trace_queries.traces(workshop.db) == [], "nothing counts before the commit is closed"
+    resumed = workshop.trace()
+    assert killed.traced | resumed.traced == PROJECT
+    assert not killed.traced & resumed.traced
+    assert record_of(workshop) == undisturbed
+
+
+def record_of(workshop: Workshop) -> dict[str, Any]:
+    """Everything that a trace says, but for the commit's id and the time."""
+    newest, (measure,) = workshop.newest, line_queries.newest_measures(workshop.db)
+    return {
+        "files": {path: workshop.file(path) for path in PROJECT},
+        "counts": (newest.files_traced, newest.n_theorems, newest.n_premises, newest.n_tactics),
+        "measure": replace(measure, trace="", sha="", seq=0, measured_at=""),
+        "gaps": trace_queries.gaps_of_trace(workshop.db, newest.trace),
+        "goals": {(row.sorry, row.goal) for row in line_queries.sorry_goals(workshop.db)},
+        "steps": sorted((step.sorry, step.step, step.detail) for step in queries.sorry_steps(workshop.db)),
+    }
+
+
+@pytest.mark.parametrize(("fault", "timeout_s"), [("crash@5", 60), ("hang@4", 2)], ids=["dies", "hangs"])
+def test_a_process_that_dies_or_hangs_costs_its_file_and_no_other(
+    workshop: Workshop, fault: str, timeout_s: float
+) -> None:
+    workshop.lean = simulator_that_fails(workshop.root, importing="Base", fault=fault)
+    workshop.commit({"Base.lean": BASE, "Mid.lean": MID, "Sub/Alone.lean": ALONE})
+    outcome = workshop.trace(per_file_timeout_s=timeout_s)
+    assert outcome.summary["failed"] == 1
+    errors = {item["path"]: item["error"] for item in outcome.of("file_traced")}
+    assert errors["Base.lean"] is None
+    assert errors["Sub/Alone.lean"] is None
+    assert errors["Mid.lean"].startswith("Lean gave no trace" if fault == "crash@5" else "not traced in 2 s")
+    (gap,) = (
+        gap for gap in trace_queries.gaps_of_trace(workshop.db, workshop.newest.trace) if gap.kind == "file"
+    )
+    assert (gap.path, gap.reason) == ("Mid.lean", errors["Mid.lean"])
+    assert workshop.file("Mid.lean").premises, "what the scanner reads is there all the same"
+    (measure,) = line_queries.newest_measures(workshop.db)
+    assert (measure.files_seen, measure.files_traced, measure.theorems_seen - measure.theorems_traced) == (
+        3,
+        2,
+        3,
+    )
+    # The next commit gives it another chance.
+    workshop.lean = simulator()
+    workshop.commit({"README.md": "more\n"})
+    assert workshop.trace().traced == {"Mid.lean"}
+    assert workshop.newest.files_failed == 0
+
+
+def test_a_file_that_fails_has_its_turn_once_a_commit_also_where_it_failed_before(workshop: Workshop) -> None:
+    workshop.lean = simulator_that_fails(workshop.root, importing="Base", fault="crash@5")
+    workshop.commit({"Base.lean": BASE, "Mid.lean": MID})
+    assert workshop.trace().summary["failed"] == 1
+    workshop.commit({"README.md": "more\n"})
+    killed = workshop.job("trace", workshop.parameters(), kill_after=1)
+    assert killed.traced == {"Mid.lean"}, "another commit, another chance"
+    resumed = workshop.trace()
+    assert resumed.traced == set(), "it failed at this commit in the same words as before"
+    assert resumed.summary["failed"] == 1
+
+
+def test_what_another_lean_says_in_the_same_words_is_recorded_too(workshop: Workshop) -> None:
+    workshop.commit({"A.lean": ALONE})
+    workshop.trace()
+    workshop.commit({"lake-manifest.json": "{}"})
+    killed = workshop.job("trace", workshop.parameters(), kill_after=1)
+    assert killed.traced == {"A.lean"}
+    workshop.lean = LeanBackend.from_json({**simulator().as_json(), "toolchain": "leanprover/lean4:v4.9.0"})
+    assert workshop.trace().traced == {"A.lean"}
+    assert workshop.newest.sha == workshop.sha
+    assert workshop.trace().traced == set()
+
+
+def test_two_branches_at_one_commit_have_a_measure_and_a_position_each(workshop: Workshop) -> None:
+    workshop.commit({"A.lean": ALONE})
+
+    def trace(branch: str) -> None:
+        known = line_queries.trace_parameters(workshop.db, repository=KEY, branch=branch)
+        assert workshop.trace(branch=branch, **known).returncode == 0
+
+    trace("main")
+    before = line_queries.line_position(workshop.db, KEY, "branch:main")
+    trace("side")
+    assert [(row.line, row.sha) for row in line_queries.newest_measures(workshop.db)] == [
+        ("branch:main", workshop.sha),
+        ("branch:side", workshop.sha),
+    ]
+    assert line_queries.line_position(workshop.db, KEY, "branch:main") == before
+
+
+def test_a_commit_that_comes_back_is_recorded_again(workshop: Workshop) -> None:
+    workshop.commit({"A.lean": "theorem a : True := trivial\n"})
+    first = workshop.sha
+    workshop.trace()
+    workshop.commit({"A.lean": "theorem other : True := trivial\n"})
+    workshop.trace()
+    workshop.git("reset", "-q", "--hard", first)
+    workshop.trace()
+    assert workshop.newest.sha == first
+    assert [item.full_name for item in workshop.file("A.lean").theorems] == ["a"]
+
+
+def test_dependencies_that_are_imported_give_premises_and_are_read_once(workshop: Workshop) -> None:
+    package = workshop.tree / ".lake" / "packages" / "algebra"
+    package.mkdir(parents=True)
+    (package / "Algebra.lean").write_text("import Algebra.Basic\n")
+    (package / "Algebra").mkdir()
+    (package / "Algebra" / "Basic.lean").write_text("theorem basic : True := trivial\n")
+    (package / "Algebra" / "Unused.lean").write_text("theorem unused : True := trivial\n")
+    workshop.commit({".gitignore": "/.lake\n", "A.lean": "import Algebra\n\ntheorem a : True := trivial\n"})
+    # The simulator finds no modules there; what the scanner reads does not depend on it.
+    outcome = workshop.trace()
+    folder = ".lake/packages/algebra"
+    assert outcome.summary["dependencies"] == 2
+    assert outcome.traced == {"A.lean", f"{folder}/Algebra.lean", f"{folder}/Algebra/Basic.lean"}
+    assert [item.full_name for item in workshop.file(f"{folder}/Algebra/Basic.lean").premises] == ["basic"]
+    assert workshop.file(f"{folder}/Algebra.lean").imports == (f"{folder}/Algebra/Basic.lean",)
+    assert workshop.file("A.lean").imports == (f"{folder}/Algebra.lean",)
+    workshop.commit({"B.lean": ALONE})
+    assert not {path for path in workshop.trace().traced if path.startswith(".lake")}
