@@ -18,7 +18,6 @@ from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from store.events import CommitScanned, FileScanned
 from store.scanned import ScannedFile
 
-
 _FAILURES = {
     "fail": JobError("broken_input", "the input is broken", remedy="mend it", deterministic=True),
     "fail_for_now": JobError("no_luck", "no luck this time", remedy="wait"),
