@@ -146,6 +146,11 @@ class JobRunner:
         """The kinds of the running jobs, one item each."""
         return tuple(live.due.kind for live in self._live.values())
 
+    @property
+    def commits(self) -> frozenset[tuple[str, str]]:
+        """Repository and commit of the running jobs."""
+        return frozenset((live.due.repository, live.due.sha) for live in self._live.values())
+
     def running(self) -> tuple[RunningJob, ...]:
         """Return what runs now, for people."""
         return tuple(_shown(live) for live in self._live.values())

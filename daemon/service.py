@@ -72,6 +72,7 @@ class Service:
         self._reload_wanted = False
         self._plan_wanted = True
         self._plan: Plan = Plan((), None)
+        self._swept = False
         self._lacking: tuple[Need, ...] = ()
         self._cache_bytes = 0
         self._config_errors: tuple[str, ...] = ()
@@ -122,7 +123,6 @@ class Service:
         self._ticker = Ticker(poll=self._tick, plan=self._plan_tick, plan_every_s=_PLAN_EVERY_S)
         self._ticker.start(settings)
         self._spawn(self._await_failure(), name="store-watch")
-        self._spawn(self._sweep(), name="sweep")
         self._wake.set()  # work that was due while nobody ran begins in the first turn
         self.notifier.ready(self._sentence())
         log.info(
@@ -209,6 +209,11 @@ class Service:
             log.exception("plan_failed")
             return
         self._problems.pop("plan", None)
+        if not self._swept or self._cache_bytes > self.settings.cache.size_bytes:
+            # Not before the first plan: it says which builds are about to be used. With each plan while there is too
+            # much of them: what had to stay was a running job's, or what it began its own build from.
+            self._swept = True
+            self._spawn(self._sweep(), name="sweep")
         for due in admissible(
             self._plan, running=self._runner.kinds, max_running=self.settings.jobs.max_running
         ):
@@ -467,7 +472,8 @@ class Service:
 
         What was just built is about to be used, though the plan was made before and does not say so yet.
         """
-        about_to_start = {*just_built, *((due.repository, due.sha) for due in self._plan.due)}
+        planned = ((due.repository, due.sha) for due in self._plan.due)
+        about_to_start = {*just_built, *planned, *self._runner.commits}
         limit = self.settings.cache.size_bytes
         try:
             swept = await asyncio.to_thread(sweep, self.settings.paths.cache, limit, about_to_start)
@@ -476,10 +482,10 @@ class Service:
             log.exception("sweep_failed")
             return
         self._problems.pop("cache", None)
-        self._cache_bytes = swept.left_bytes
+        before, self._cache_bytes = self._cache_bytes, swept.left_bytes
         if swept.removed_builds or swept.removed_dependencies:
             log.info("cache_swept", builds=len(swept.removed_builds), freed_bytes=swept.freed_bytes)
-        if swept.left_bytes > limit:
+        if swept.left_bytes > limit and swept.left_bytes != before:
             log.warning("cache_over_limit", left_bytes=swept.left_bytes, limit_bytes=limit)
 
     async def _plan_tick(self) -> None:

@@ -77,12 +77,13 @@ GapKind = Literal[
     "generated",
     "tactics",
     "tactic_position",
+    "premises",
     "premise_site",
     "sorry_goal",
 ]
 """What a trace lacks: a whole file; what Lean refused; a theorem that it did not make; a constant that no text declares
-(a macro does); a tactic proof without records; steps whose text was not found in the source; constants without a
-definition site; the goal of a sorry."""
+(a macro does); a tactic proof without records; steps whose text was not found in the source; constants that a
+proof uses and Lean did not name; constants without a definition site; the goal of a sorry."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,8 +145,10 @@ class FileTracer:
                 if refusal is not None:
                     gaps.append(refusal)
                 else:
-                    theorem = await self._theorem(repl, asked.text, asked.source, proof)
+                    used, unsaid = await constants_used(repl, proof)
+                    theorem = await self._theorem(repl, asked.text, asked.source, proof, used)
                     theorems.append(theorem)
+                    gaps += unsaid
                     unknown |= {use.full_name: None for use in theorem.premises if use.site is None}
                     gaps += _lacking(asked.source, proof)
         gaps += await asyncio.to_thread(other_gaps, asked.data, units, asked.proofs)
@@ -165,9 +167,11 @@ class FileTracer:
         )
         return self._file(item, asked.source, theorems=theorems, gaps=gaps, seen=seen)
 
-    async def _theorem(self, repl: Repl, text: SourceFile, source: FileSource, proof: Proof) -> TracedTheorem:
+    async def _theorem(
+        self, repl: Repl, text: SourceFile, source: FileSource, proof: Proof, used: Sequence[str]
+    ) -> TracedTheorem:
         record = proof.item.record
-        names = list(dict.fromkeys([*await self._used(repl, proof), *proof.constants]))
+        names = list(dict.fromkeys([*used, *proof.constants]))
         uses = await self._sites.uses(names, own=source, repl=repl)
         namespaces = open_namespaces(_scopes(text, record.byte_start), record.name)
         return TracedTheorem(
@@ -179,24 +183,6 @@ class FileTracer:
             premises=tuple(uses[name] for name in names),
             sorry=_SORRY in names or _warned_of_sorry(proof),
         )
-
-    async def _used(self, repl: Repl, proof: Proof) -> list[str]:
-        """Return the constants of a proof's term; what Lean split off it (`foo.match_1`) counts with it."""
-        assert proof.made is not None
-        todo, asked, used = [proof.made], {proof.made}, dict[str, None]()
-        while todo and len(asked) <= _MOST_AUXILIARIES:
-            try:
-                constant = await repl.env_inspect(todo.pop(), value=True, dependency=True)
-            except ReplRefused:
-                continue
-            for name in constant.value_dependency or ():
-                if not name.startswith(f"{proof.made}."):
-                    used[name] = None
-                elif name not in asked:
-                    asked.add(name)
-                    todo.append(name)
-        used.pop(proof.made, None)
-        return list(used)
 
     def _file(
         self,
@@ -220,6 +206,33 @@ class FileTracer:
         n_theorems = sum(Proof(one, None).is_theorem for one in source.declarations)
         trace = self._file(item, source, gaps=[TraceGap("file", "", reason)], seen=Seen(n_theorems, 0, 0, 0))
         return FileTrace(trace, reason)
+
+
+async def constants_used(repl: Repl, proof: Proof) -> tuple[list[str], list[TraceGap]]:
+    """Ask for the constants of a proof's term and of what Lean split off it (`foo.match_1`); what it hides is a gap."""
+    assert proof.made is not None
+    todo, asked, used = [proof.made], {proof.made}, dict[str, None]()
+    unsaid, n_questions = "", 0
+    while todo and n_questions <= _MOST_AUXILIARIES:
+        name = todo.pop()
+        n_questions += 1
+        try:
+            constant = await repl.env_inspect(name, value=True, dependency=True)
+        except ReplRefused as error:
+            unsaid = unsaid or f"Lean did not say what {name} uses: {error}"
+            continue
+        for cited in constant.value_dependency or ():
+            if not cited.startswith(f"{proof.made}."):
+                used[cited] = None
+            elif cited not in asked:
+                asked.add(cited)
+                todo.append(cited)
+    if todo:
+        unsaid = (
+            unsaid or f"more than {_MOST_AUXILIARIES} constants were split off it; not all were asked for"
+        )
+    used.pop(proof.made, None)
+    return list(used), [TraceGap("premises", proof.item.record.name, short(unsaid))] if unsaid else []
 
 
 def _unread(item: LeanFile) -> TracedFile:

@@ -6,6 +6,7 @@ them, and nothing else.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -42,13 +43,13 @@ def files(tools: StandIn, module: str = MODULE, **more: str) -> dict[str, str]:
     }
 
 
-def write(house: House, remote: Path, tools: StandIn) -> Settings:
+def write(house: House, remote: Path, tools: StandIn, *, more: str = "") -> Settings:
     repl = tools.home / "repl" / "pantograph-repl"
     write_repl(repl, tools.sysroot)
     (repl.parent / "lean-toolchain").write_text(tools.toolchain + "\n", encoding="utf-8")
     return house.write(
         repos=[remote],
-        extra=f'[lean]\nbackend = "pantograph"\nrepl = "{repl}"\nsandbox = "none"\n[jobs]\nmax_running = 3\n',
+        extra=f'[lean]\nbackend = "pantograph"\nrepl = "{repl}"\nsandbox = "none"\n[jobs]\nmax_running = 3\n{more}',
     )
 
 
@@ -132,6 +133,32 @@ def test_a_build_that_fails_is_told_and_not_repeated_before_somebody_asks_or_a_c
     rows = [row for row in queries.jobs(view) if row.kind == "build"]
     view.close()
     assert sorted((row.state, row.attempt) for row in rows) == [("failed", 2), ("succeeded", 1)]
+
+
+def test_builds_are_kept_within_the_limit_and_the_one_that_was_just_made_stays(
+    house: House, tools: StandIn
+) -> None:
+    remote = house.remote("demo")
+    first = remote.commit("first", files(tools))
+    settings = write(house, remote.path, tools, more='[cache]\nsize = "1M"\n')
+
+    def idle(builds: int) -> bool:
+        done = kinds(house, "job_succeeded")
+        return done.count("build") == done.count("trace") == builds and len(done) == len(
+            house.events("job_started")
+        )
+
+    with house.daemon(environment=environment(tools)):
+        house.wait_for(lambda: idle(1), what="the first commit's jobs", seconds=60)
+        (entry,) = settings.paths.cache.glob(f"builds/*/{first}/build.json")
+        # As large as if Mathlib were in it.
+        entry.write_text(json.dumps({**json.loads(entry.read_text("utf-8")), "bytes": 2**21}), "utf-8")
+        second = remote.commit("second", files(tools, module=MODULE + "-- more\n"))
+        request(settings.paths, "POST", "/poll", {"repository": settings.repos[0].key})
+        house.wait_for(lambda: idle(2), what="the second commit's jobs", seconds=60)
+        house.wait_for(lambda: not entry.exists(), what="the sweep of the first commit's build")
+    left = [folder.name for folder in settings.paths.cache.glob("builds/*/*") if folder.is_dir()]
+    assert left == [second]
 
 
 def unsorry(verb: str, settings: Settings, *arguments: str) -> str:

@@ -12,6 +12,7 @@ import pytest
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client.messages import TacticOk
 from pipeline.lean.client.repl import Repl, ReplStartError
+from pipeline.lean.source.scanner import parse
 
 SIMULATOR = [sys.executable, "-I", "-m", "pipeline.lean.simulator"]
 
@@ -74,9 +75,12 @@ def test_the_example_project_elaborates_with_nothing_but_sorrys(simulator: LeanB
 
     async def run() -> int:
         holes = 0
-        async with await Repl.start(simulator, imports=[], project=project) as repl:
-            for path in files:
-                for unit in await repl.process(path.read_text("utf-8"), read_header=True):
+        for path in files:
+            text = path.read_text("utf-8")
+            async with await Repl.start(
+                simulator, imports=parse(text.encode()).imports, project=project
+            ) as repl:
+                for unit in await repl.process(text, read_header=True):
                     assert not unit.errors, (path, unit.errors)
                     holes += unit.uses_sorry
         return holes

@@ -62,14 +62,22 @@ class Connection:
     """A running REPL that answers requests. `start` makes it; it is also an async context manager that closes it.
 
     Attributes:
+        imports: the modules that it was started with.
         generation: the number in the `StateRef`s that it makes; another one after every reset.
         dialect: what the REPL understands.
     """
 
     def __init__(
-        self, process: ReplProcess, dialect: Dialect, *, call_timeout_s: float, grace_s: float
+        self,
+        process: ReplProcess,
+        dialect: Dialect,
+        *,
+        imports: tuple[str, ...],
+        call_timeout_s: float,
+        grace_s: float,
     ) -> None:
         self._process = process
+        self.imports = imports
         self._call_timeout_s = call_timeout_s
         self._grace_s = grace_s
         self._lock = asyncio.Lock()
@@ -113,7 +121,13 @@ class Connection:
         process = await _launched(backend, names, project=project, memory_bytes=memory_bytes)
         try:
             await _greeted(process, backend.argv[0], ready_timeout_s)
-            repl = cls(process, dialect or dialects.NEWEST, call_timeout_s=call_timeout_s, grace_s=grace_s)
+            repl = cls(
+                process,
+                dialect or dialects.NEWEST,
+                imports=names,
+                call_timeout_s=call_timeout_s,
+                grace_s=grace_s,
+            )
             if dialect is None:
                 repl.dialect = await dialects.probe(repl._probe)
             return repl

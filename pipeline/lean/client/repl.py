@@ -77,7 +77,10 @@ class Repl(Connection):
 
         Raises:
             UnsupportedByDialect: `sorrys` does nothing in this REPL; use `distil`.
+            ValueError: with `read_header`, a module that the process was not started with.
         """
+        if read_header:
+            self._hold_known(parse(text.encode()).imports)
         fields: dict[str, bool] = dict(self.dialect.process_fields)
         if sorrys:
             self.dialect.require_sorry_goals()
@@ -109,6 +112,7 @@ class Repl(Connection):
 
         Raises:
             HeaderNotLoaded: modules are missing; the REPL says nothing of it by itself.
+            ValueError: a module that the process was not started with.
         """
         imports = parse(text.encode()).imports
         header = "".join(f"import {name}\n" for name in imports)
@@ -222,6 +226,15 @@ class Repl(Connection):
             return found.symbols
         text = self._side_file(request.command, name).decode("utf-8", errors="replace")
         return tuple(line for line in text.split("\n") if line)
+
+    def _hold_known(self, modules: Iterable[str]) -> None:
+        """Refuse an import that this process was not started with: if it has an `[init]` declaration, Lean aborts."""
+        late = [name for name in modules if name not in self.imports]
+        if late:
+            raise ValueError(
+                f"import {late[0]}: a module with initializers that comes after the start aborts the process;"
+                " start one with the file's imports"
+            )
 
     # ---- side files
 

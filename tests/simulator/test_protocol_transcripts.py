@@ -18,7 +18,7 @@ import pytest
 from pipeline.lean.simulator.modules import Modules
 from pipeline.lean.simulator.server import Server
 
-RECORDS = Path(__file__).resolve().parents[3].parent / "shared" / "reference" / "pantograph-transcripts.jsonl"
+RECORDS = Path(__file__).resolve().parents[2].parent / "shared" / "reference" / "pantograph-transcripts.jsonl"
 
 SORT = "universe levels are outside its logic"
 NAT_LEMMA = "the lemma is not among its built-in facts"
@@ -26,7 +26,7 @@ TYPES = "the type is not among its built-in ones"
 COUPLED = "declarations that mention one with a sorry become a subtype, which it has not"
 SEARCH = "library search"
 LEMMAS = "simp with lemmas that have arguments"
-BY_HAND = "the record has placeholders for names; replayed by hand in test_simulator_protocol_goals.py"
+BY_HAND = "the record has placeholders for names; replayed by hand in test_protocol_goals.py"
 # (exchange, number of the request in it; None for all) -> why it is not replayed
 OUTSIDE: dict[tuple[str, int | None], str] = {
     ("test_expr_echo", 0): SORT,
@@ -125,7 +125,7 @@ class Replay:
 
 def _dialogues() -> dict[str, list[dict[str, Any]]]:
     if not RECORDS.is_file():
-        pytest.skip(f"{RECORDS} is not on this machine; test_simulator_protocol*.py hold the essentials")
+        pytest.skip(f"{RECORDS} is not on this machine; test_protocol*.py hold the essentials")
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in RECORDS.read_text("utf-8").splitlines():
         record = json.loads(line)

@@ -20,7 +20,7 @@ from pipeline.lean.simulator.modules import Modules
 from pipeline.lean.simulator.prelude import initial_environment
 from pipeline.lean.simulator.server import Server
 
-RECORDS = Path(__file__).resolve().parents[3].parent / "shared" / "reference" / "lean-dialogues.jsonl"
+RECORDS = Path(__file__).resolve().parents[2].parent / "shared" / "reference" / "lean-dialogues.jsonl"
 
 # Measured: 2088 of 2091 outcomes (99.86 %), 417 of 417 goal lists; 23 calls follow a simp whose goals are others.
 OUTCOME_FLOOR = 0.998
@@ -52,9 +52,7 @@ class Score:
 
 def _lines() -> list[dict[str, Any]]:
     if not RECORDS.is_file():
-        pytest.skip(
-            f"{RECORDS} is not on this machine; test_simulator_logic.py holds the behaviours one by one"
-        )
+        pytest.skip(f"{RECORDS} is not on this machine; test_logic.py holds the behaviours one by one")
     return [json.loads(line) for line in RECORDS.read_text("utf-8").splitlines()]
 
 

@@ -1,7 +1,7 @@
 """Lean's behaviour, one small dialogue each: what a tactic leaves, closes, fails at, or cannot be read as.
 
 These statements are our own; what they show was learned from recorded dialogues with a real Lean
-(`test_simulator_dialogues.py` measures those where they are at hand) and from its documentation.
+(`test_dialogues.py` measures those where they are at hand) and from its documentation.
 """
 
 from __future__ import annotations
