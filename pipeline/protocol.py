@@ -224,7 +224,16 @@ def run_job(work: Callable[[JobSpec, Reporter], dict[str, Any]]) -> int:
             return 0
     except JobError as error:
         reporter.failure(error)
-    except Exception as error:  # noqa: BLE001 - the border of the process: recorded, with its traceback
+    except (Exception, BaseExceptionGroup) as error:
+        # A task group wraps what ended it; a job has one reason.
+        wanted = error.split(JobError)[0] if isinstance(error, BaseExceptionGroup) else None
+        if wanted is not None:
+            first = _first(wanted)
+            assert isinstance(first, JobError)
+            reporter.failure(first)
+            return 1
+        if not isinstance(error, Exception):
+            raise
         import traceback
 
         traceback.print_exc(file=sys.stderr)

@@ -34,7 +34,6 @@ from store.rows import (
 from store.scanned import THEOREM_KINDS as THEOREM_KINDS
 from store.sql import statements
 
-THEOREM_STATES = ("present", "deleted")
 SORRY_STATES = ("open", "verified", "filled", "removed")
 PROOF_STATES = ("candidate", "verified", "rejected", "conditional")
 JOB_STATES = ("running", "succeeded", "failed", "interrupted")

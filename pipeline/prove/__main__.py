@@ -228,22 +228,8 @@ class Run:
 def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
     """Try the curated tactics on the sorrys of the spec."""
     order = Order.read(spec.parameters)
-    try:
-        with lean_held(order.lean):
-            return asyncio.run(Run(order, spec, reporter).run())
-    except BaseExceptionGroup as group:
-        # The task group wraps what ended it; a job has one reason.
-        wanted, _ = group.split(JobError)
-        if wanted is None:
-            raise
-        raise _first(wanted) from group
-
-
-def _first(group: BaseExceptionGroup[JobError]) -> JobError:
-    error: JobError | BaseExceptionGroup[JobError] = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+    with lean_held(order.lean):
+        return asyncio.run(Run(order, spec, reporter).run())
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ import sys
 from typing import Any
 
 from pipeline.held import lean_held
-from pipeline.protocol import JobError, JobSpec, Reporter, run_job
+from pipeline.protocol import JobSpec, Reporter, run_job
 from pipeline.trace.order import Order
 from pipeline.trace.run import Run
 
@@ -38,22 +38,8 @@ from pipeline.trace.run import Run
 def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
     """Trace one commit with Lean."""
     order = Order.read(spec.parameters)
-    try:
-        with lean_held(order.lean):
-            return asyncio.run(Run(order, reporter).run())
-    except BaseExceptionGroup as group:
-        # The task group wraps what ended it; a job has one reason.
-        wanted, _ = group.split(JobError)
-        if wanted is None:
-            raise
-        raise _first(wanted) from group
-
-
-def _first(group: BaseExceptionGroup[JobError]) -> JobError:
-    error: JobError | BaseExceptionGroup[JobError] = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+    with lean_held(order.lean):
+        return asyncio.run(Run(order, reporter).run())
 
 
 if __name__ == "__main__":

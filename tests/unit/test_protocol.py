@@ -6,12 +6,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from pipeline.protocol import JobSpec
 
 JOB = """
 import asyncio, sys
-from pipeline.protocol import run_job
+from pipeline.protocol import JobError, run_job
 
 async def fail():
     raise ValueError("the pipe is closed")
@@ -31,13 +32,26 @@ sys.exit(run_job(work))
 """
 
 
-def test_a_crash_inside_task_groups_is_told_by_what_crashed(tmp_path: Path) -> None:
+def outcome(tmp_path: Path, job: str) -> tuple[int, dict[str, Any], str]:
     spec = JobSpec(job="scan-1", kind="scan", attempt=1, directory=tmp_path)
     path = tmp_path / "spec.json"
     path.write_text(json.dumps(spec.as_json()), encoding="utf-8")
-    command = [sys.executable, "-c", JOB, "--spec", str(path)]
+    command = [sys.executable, "-c", job, "--spec", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    last = json.loads(done.stdout.splitlines()[-1])
-    assert (done.returncode, last["line"], last["reason"]) == (1, "failure", "crashed")
+    return done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+def test_a_crash_inside_task_groups_is_told_by_what_crashed(tmp_path: Path) -> None:
+    status, last, told = outcome(tmp_path, JOB)
+    assert (status, last["line"], last["reason"]) == (1, "failure", "crashed")
     assert last["message"] == "ValueError: the pipe is closed"
-    assert "Traceback" in done.stderr
+    assert "Traceback" in told
+
+
+def test_a_reason_given_inside_task_groups_is_the_jobs_reason(tmp_path: Path) -> None:
+    job = JOB.replace(
+        'ValueError("the pipe is closed")', 'JobError("no_room", "the disk is full", remedy="make room")'
+    )
+    status, last, told = outcome(tmp_path, job)
+    assert (status, last["reason"], last["remedy"]) == (1, "no_room", "make room")
+    assert "Traceback" not in told

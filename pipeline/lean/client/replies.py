@@ -28,17 +28,6 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorReply:
-    """An error object as it stands on the wire; `errors.refusal` makes the exception of it."""
-
-    kind: str
-    desc: str
-
-    def to_json(self) -> dict[str, object]:
-        return {"error": self.kind, "desc": self.desc}
-
-
-@dataclass(frozen=True, slots=True)
 class Number:
     """A reply of one number: goal states (`nGoals`), symbols (`nSymbols`) or a byte offset (`pos`), as `key` says."""
 
