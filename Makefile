@@ -28,18 +28,24 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q daemon store pipeline
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.core
-	$(PIP) install -c constraints.txt -e ".[dev]"
+# What training needs. torch is large, and on Linux larger still with CUDA: see docs/install.md for the CPU build.
+$(VENV)/.train: pyproject.toml constraints.txt $(VENV)/.core
+	$(PIP) install -c constraints.txt -e ".[train]"
 	@touch $@
 
-demo: $(VENV)/.core
+$(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.train
+	$(PIP) install -c constraints.txt -e ".[train,dev]"
+	@touch $@
+
+demo: $(VENV)/.train
 	@$(BIN)/python examples/demo.py
 
+# Two test processes and one thread in each: torch's threads would only wait for each other.
 test: lint
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 unit: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 tests/unit
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/unit
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

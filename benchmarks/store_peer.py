@@ -33,7 +33,7 @@ class _Nothing:
         return self
 
 
-class _Empty(types.ModuleType):
+class Empty(types.ModuleType):
     """A module that has every name."""
 
     def __getattr__(self, name: str) -> Any:
@@ -51,18 +51,21 @@ HEAVY = frozenset(
 """What the peer depends on."""
 
 
-class _StandIns:
-    """Finds an empty module for each of `HEAVY`, whether it is installed or not: every run is the same."""
+class StandIns:
+    """Finds an empty module for each of `names`, whether it is installed or not: every run is the same."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        self._names = names
 
     def find_spec(
         self, name: str, _path: Sequence[str] | None = None, _target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name.partition(".")[0] not in HEAVY:
+        if name.partition(".")[0] not in self._names:
             return None
         return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        module = _Empty(spec.name)
+        module = Empty(spec.name)
         module.__path__ = []
         return module
 
@@ -77,8 +80,8 @@ def database_module(peer: Path) -> Any:
     """
     os.environ["GITHUB_ACCESS_TOKEN"] = "none"
     sys.path.insert(0, str(peer))
-    sys.meta_path.insert(0, _StandIns())
-    tracing = _Empty("lean_dojo_v2.lean_dojo")
+    sys.meta_path.insert(0, StandIns(HEAVY))
+    tracing = Empty("lean_dojo_v2.lean_dojo")
     tracing.__path__ = [str(peer / "lean_dojo_v2" / "lean_dojo")]
     sys.modules[tracing.__name__] = tracing
     return importlib.import_module("lean_dojo_v2.database")

@@ -7,6 +7,9 @@ is mode 0660, and its folder is the daemon's own. `daemon.control_client` is the
     GET  /status   200: what only the living daemon knows
     POST /poll     202: {"polling": [...]}; body {"repository": key or null}; 404 for one that is not watched
     POST /retry    202: {"job"}; body {"job": id}; 404 for one that no row has, 409 for one that did not fail
+    POST /promote  200: the promotion; body {"checkpoint": id, "force": true or absent}; 404 for one that no row
+                   has, 409 where the promotion rule or its state does not let it
+    POST /rollback 200: the promotion; body {"model": name}; 404 for no model's name, 409 where nothing was before
     POST /reload   202: {"reloading": true}; what came of it is in /status and in the log
 """
 
@@ -17,7 +20,7 @@ import contextlib
 import os
 import socket
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,6 +31,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from daemon.control_client import short_address
+from daemon.models import Models, ModelStateError
+from store.model_events import CheckpointPromoted
 
 _MODE = 0o660
 _MOST_BODY_BYTES = 65536
@@ -48,6 +53,9 @@ class Controlled(Protocol):
     async def retry(self, job: str) -> None:
         """Make a failed job due again; KeyError for one that is not known, JobStateError for one that did not fail."""
         ...
+
+    @property
+    def models(self) -> Models: ...
 
     def reload_soon(self) -> None: ...
 
@@ -207,23 +215,71 @@ def _application(service: Controlled) -> Starlette:
             Route("/status", status, methods=["GET"]),
             Route("/poll", poll, methods=["POST"]),
             Route("/retry", retry, methods=["POST"]),
+            *_model_routes(service),
             Route("/reload", reload, methods=["POST"]),
         ]
     )
 
 
+def _model_routes(service: Controlled) -> list[Route]:
+    async def promote(request: Request) -> JSONResponse:
+        remedy = 'send {"checkpoint": id}, and "force": true against the rule'
+        try:
+            checkpoint = await _text(request, "checkpoint", remedy=remedy)
+            force = (await _object(request, remedy=remedy)).get("force", False)
+            if checkpoint is None or not isinstance(force, bool):
+                raise ValueError(f"no promotion in the body; {remedy}")
+        except ValueError as error:
+            return JSONResponse({"error": str(error)}, status_code=400)
+        missing = f"{checkpoint}: no such checkpoint; `unsorry models` lists them"
+        return await _promotion(service.models.promote(checkpoint, force=force), missing=missing)
+
+    async def rollback(request: Request) -> JSONResponse:
+        remedy = 'send {"model": name}'
+        try:
+            model = await _text(request, "model", remedy=remedy)
+            if model is None:
+                raise ValueError(f"no model in the body; {remedy}")
+        except ValueError as error:
+            return JSONResponse({"error": str(error)}, status_code=400)
+        missing = f"{model}: no such model; `unsorry models` lists the checkpoints of each"
+        return await _promotion(service.models.roll_back(model), missing=missing)
+
+    return [
+        Route("/promote", promote, methods=["POST"]),
+        Route("/rollback", rollback, methods=["POST"]),
+    ]
+
+
+async def _promotion(asked: Awaitable[CheckpointPromoted], *, missing: str) -> JSONResponse:
+    try:
+        promoted = await asked
+    except KeyError:
+        return JSONResponse({"error": missing}, status_code=404)
+    except ModelStateError as error:
+        return JSONResponse({"error": str(error)}, status_code=409)
+    return JSONResponse(promoted.model_dump(mode="json"))
+
+
 async def _text(request: Request, name: str, *, remedy: str) -> str | None:
     """Return one string of the body's JSON object; None where there is no body or it is null."""
+    value = (await _object(request, remedy=remedy, name=name)).get(name)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"no {name} in the body; {remedy}")
+    return value
+
+
+async def _object(request: Request, *, remedy: str, name: str = "object") -> dict[str, Any]:
+    """Return the body's JSON object; an empty one where there is no body."""
     size = request.headers.get("content-length", "0")
     if not size.isdecimal() or int(size) > _MOST_BODY_BYTES:
         raise ValueError(f"the body is too long; {remedy}")
     if int(size) == 0:
-        return None
+        return {}
     try:
         content = await request.json()
     except ValueError as error:
         raise ValueError(f"the body is no JSON; {remedy}") from error
-    value = content.get(name) if isinstance(content, dict) else 0
-    if value is not None and not isinstance(value, str):
+    if not isinstance(content, dict):
         raise ValueError(f"no {name} in the body; {remedy}")
-    return value
+    return content

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Literal
 
 from daemon.paths import ConfigNotFoundError, Paths, find_config, paths_from_config
 from daemon.settings import ConfigError, Settings, load
+from daemon.settings_models import Train
+from daemon.training_needs import why_not_trainable
 
 if TYPE_CHECKING:
     from pipeline.lean.backend import Leans
@@ -60,6 +62,7 @@ def examine(config: Path | None) -> list[Finding]:
         *_lean_tools(),
         *_lean_backend(settings, paths),
         _gpu(),
+        _training(settings),
     ]
 
 
@@ -314,6 +317,18 @@ def _gpu() -> Finding:
             "gpu", "missing", f"nvidia-smi fails: {reason}", "check the NVIDIA driver: dmesg | grep -i nvrm"
         )
     return Finding("gpu", "ok", "; ".join(line.strip() for line in said.stdout.strip().splitlines()))
+
+
+def _training(settings: Settings | None) -> Finding:
+    train = Train() if settings is None else settings.train
+    if not train.enabled:
+        return Finding("training", "ok", "switched off: [train] enabled = false")
+    waits = why_not_trainable(train)
+    if waits:
+        detail, _, remedy = waits.partition(": ")
+        return Finding("training", "missing", detail, remedy)
+    where = "a GPU" if train.device == "cuda" else "the processor"
+    return Finding("training", "ok", f"the libraries are there; it runs on {where}")
 
 
 def version_tuple(text: str) -> tuple[int, ...]:

@@ -6,17 +6,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Kind = Literal["scan", "check", "build", "trace", "prove"]
-PRIORITY: dict[Kind, int] = {"scan": 0, "check": 1, "build": 2, "trace": 3, "prove": 4}
+Kind = Literal["scan", "check", "build", "trace", "prove", "evaluate", "train"]
+PRIORITY: dict[Kind, int] = {
+    "scan": 0,
+    "check": 1,
+    "build": 2,
+    "trace": 3,
+    "prove": 4,
+    "evaluate": 5,
+    "train": 6,
+}
 LONG: frozenset[Kind] = frozenset({"build", "trace", "prove"})
 """Jobs that may take hours; they never take the last free slot."""
+BESIDE: frozenset[Kind] = frozenset({"evaluate", "train"})
+"""Jobs that may take days. They take none of the slots, and there is one of them at a time (by their lane)."""
+IN_A_WORKTREE: frozenset[Kind] = frozenset({"check", "build", "trace", "prove"})
 
 
 @dataclass(frozen=True, slots=True)
 class DueJob:
-    """A job that may run now. `sha` is the commit whose worktree it gets, unless it is a scan.
+    """A job that may run now. `sha` is the commit whose worktree it gets, if its kind is one that gets one.
 
     `built`: its worktree gets the commit's build too. `timeout_s` and `memory_bytes` (of each process) are its limits.
+    `gpu`: it holds the GPU for as long as it runs.
     """
 
     job: str
@@ -32,7 +44,8 @@ class DueJob:
     timeout_s: float = 1800.0
     memory_bytes: int = 2**32
     built: bool = False
+    gpu: bool = False
 
     @property
     def needs_worktree(self) -> bool:
-        return self.kind != "scan"
+        return self.kind in IN_A_WORKTREE

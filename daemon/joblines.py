@@ -15,9 +15,11 @@ from uuid import UUID
 from pydantic import BaseModel, ValidationError
 
 from daemon.due import DueJob, Kind
+from daemon.training import MODEL
 from store.events import EVENT_TYPES, BlobRef, EventBody, ProofFound, ProofVerified
 from store.identity import event_id, proof_id
 from store.log import NewEvent
+from store.model_events import CheckpointSaved, EvaluationFinished
 from store.projections.proofs import why_not_verified
 
 MAY_RECORD: Mapping[Kind, frozenset[str]] = {
@@ -40,6 +42,8 @@ MAY_RECORD: Mapping[Kind, frozenset[str]] = {
     ),
     "prove": frozenset({"proof_found", "attempt_finished"}),
     "check": frozenset({"proof_checked", "proof_verified", "proof_rejected"}),
+    "train": frozenset({"checkpoint_saved", "evaluation_finished"}),
+    "evaluate": frozenset({"evaluation_finished"}),
 }
 
 
@@ -164,8 +168,11 @@ def _occasion(natural: str, *, job: DueJob) -> str:
 
 def _check_body(body: EventBody, *, job: DueJob) -> None:
     """A job speaks of its own repository, commit and self only, and of nothing better than it is."""
+    spoken_of = getattr(body, "repository", job.repository)
+    # A new checkpoint is measured on the tasks before its own too, which are other repositories'.
+    if spoken_of not in {job.repository, *(task["name"] for task in job.parameters.get("tasks", ()))}:
+        raise ValueError(f"{body.type}: repository is {spoken_of!r} and not {job.repository!r}")
     for name, ours in (
-        ("repository", job.repository),
         ("branch", job.branch),
         ("sha", job.sha),
         ("job", job.job),
@@ -182,8 +189,11 @@ def _check_body(body: EventBody, *, job: DueJob) -> None:
     if getattr(body, "simulated", False) != job.simulated:
         who, what = ("the simulator", "not marked simulated") if job.simulated else ("Lean", "simulated")
         raise ValueError(f"{body.type}: a job with {who} may record nothing that is {what}")
-    if job.kind != "trace":
-        _check_proof(body, job=job)
+    match job.kind:
+        case "prove" | "check":
+            _check_proof(body, job=job)
+        case "train" | "evaluate":
+            _check_model(body, job=job)
 
 
 def _check_proof(body: EventBody, *, job: DueJob) -> None:
@@ -205,8 +215,22 @@ def _check_proof(body: EventBody, *, job: DueJob) -> None:
         raise ValueError(f"{body.type}: {why}")
 
 
+def _check_model(body: EventBody, *, job: DueJob) -> None:
+    """A trainer adds one link to the checkpoint that it was given; who evaluates speaks of the one to be measured."""
+    given = {
+        "model": MODEL,
+        **{key: job.parameters[key] for key in ("parent", "checkpoint") if key in job.parameters},
+    }
+    for name, ours in given.items():
+        if getattr(body, name, ours) != ours:
+            raise ValueError(f"{body.type}: {name} is {getattr(body, name)!r} and not {ours!r}")
+
+
 def _stream(stream: str, body: EventBody, *, job: DueJob) -> str:
-    allowed = {f"repository:{job.repository}"}
+    if isinstance(body, CheckpointSaved | EvaluationFinished):
+        allowed = {f"model:{body.model}"}
+    else:
+        allowed = {f"repository:{job.repository}"}
     if proof := getattr(body, "proof", None):
         allowed.add(f"proof:{proof}")
     if stream not in allowed:

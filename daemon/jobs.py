@@ -46,6 +46,8 @@ MODULES: Mapping[Kind, str] = {
     "trace": "pipeline.trace",
     "prove": "pipeline.prove",
     "check": "pipeline.check",
+    "train": "pipeline.train",
+    "evaluate": "pipeline.evaluate",
 }
 _LONGER: Mapping[Kind, str] = {
     "scan": "raise [jobs] timeout",
@@ -53,6 +55,8 @@ _LONGER: Mapping[Kind, str] = {
     "trace": "raise [jobs] timeout; what is traced stays, and the next attempt goes on from there",
     "prove": "raise [jobs] timeout, or lower [prove] sorries_per_job",
     "check": "raise [jobs] timeout",
+    "train": "raise [train] timeout; the steps that were saved stay, and the next attempt goes on from there",
+    "evaluate": "raise [train] timeout",
 }
 _MORE_MEMORY: Mapping[Kind, str] = {
     "scan": "raise [jobs] memory",
@@ -60,6 +64,8 @@ _MORE_MEMORY: Mapping[Kind, str] = {
     "trace": "raise [jobs] memory, or lower [trace] parallel",
     "prove": "raise [jobs] memory, or lower [prove] parallel",
     "check": "raise [jobs] memory",
+    "train": "raise [train] memory, or lower batch_size under [train.retriever]",
+    "evaluate": "raise [train] memory, or lower eval_batch_size under [train.retriever]",
 }
 _LONGEST_BACKOFF_S = 3600.0
 _GRACE_S = 5.0
@@ -145,6 +151,11 @@ class JobRunner:
     def kinds(self) -> tuple[Kind, ...]:
         """The kinds of the running jobs, one item each."""
         return tuple(live.due.kind for live in self._live.values())
+
+    @property
+    def gpu_taken(self) -> bool:
+        """Whether a running job holds the GPU."""
+        return any(live.due.gpu for live in self._live.values())
 
     @property
     def commits(self) -> frozenset[tuple[str, str]]:

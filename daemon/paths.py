@@ -57,6 +57,16 @@ class Paths:
         return self.state / "jobs"
 
     @property
+    def models(self) -> Path:
+        """One folder of checkpoints for each model."""
+        return self.state / "models"
+
+    @property
+    def embeddings(self) -> Path:
+        """What a checkpoint makes of premises: computed again where it is lost."""
+        return self.cache / "embeddings"
+
+    @property
     def mirrors(self) -> Path:
         return self.cache / "mirrors"
 

@@ -6,7 +6,7 @@ hashed into its id, so that "the same work" has one name: a failure that the sam
 failure is tried again is written on the failure itself (`retry_at`, see `daemon.jobs`).
 
 Lanes: of the jobs with one lane at most one runs. A branch's commits are scanned one after another.
-What one repository has due is `daemon.planner`'s.
+What one repository has due is `daemon.planner`'s, what there is to learn `daemon.training`'s.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from daemon.due import LONG, PRIORITY, DueJob, Kind
+from daemon.due import BESIDE, LONG, PRIORITY, DueJob, Kind
 from daemon.planner import Planner
 from daemon.settings import Settings
+from daemon.training import Counted, training_jobs
 from pipeline.lean.backend import Leans
 from store import line_queries, queries
 
@@ -39,6 +40,8 @@ def make_plan(
     leans: Leans,
     now: datetime,
     builds: Collection[tuple[str, str]] = (),
+    trainable: bool = False,
+    counted: Counted | None = None,
     running: Collection[str] = (),
     last_started: Mapping[str, float] | None = None,
 ) -> Plan:
@@ -46,32 +49,48 @@ def make_plan(
 
     Args:
         builds: (repository, commit) of the builds that lie in the cache.
+        trainable: whether a model can be trained here (`daemon.training_needs`).
+        counted: what earlier plans of this view have counted; this one adds to it.
         running: lanes that are taken.
         last_started: when a job of a repository last started (any clock): the longest unserved goes first.
     """
     planner = Planner(view, settings=settings, leans=leans, builds=builds, now=now)
     served = last_started or {}
     found = [job for repo in settings.repos if repo.enabled for job in planner.of(repo)]
+    if trainable and settings.train.enabled:
+        known = {} if counted is None else counted
+        found += training_jobs(
+            view, settings=settings, leans=leans, standings=planner.standings, counted=known
+        )
     due = [job for job in found if job.lane not in running]
     # Sorting is stable: within one repository the planner's order stays.
     due.sort(key=lambda job: (PRIORITY[job.kind], served.get(job.repository, 0.0)))
     return Plan(tuple(due), planner.standings.next_retry_at)
 
 
-def admissible(plan: Plan, *, running: Sequence[Kind], max_running: int) -> Iterator[DueJob]:
-    """Yield the jobs to start now: free slots, one per lane, and one slot that long proofs never take."""
-    kinds = list(running)
+def admissible(
+    plan: Plan, *, running: Sequence[Kind], max_running: int, gpu_taken: bool = False
+) -> Iterator[DueJob]:
+    """Yield the jobs to start now: free slots, one per lane, one on the GPU, one slot that long ones never take.
+
+    What learns takes no slot: a training of days must not keep commits and proofs waiting, nor wait for them.
+    """
+    kinds = [kind for kind in running if kind not in BESIDE]
     lanes: set[str] = set()
     for job in plan.due:
-        if len(kinds) >= max_running:
-            return
+        beside = job.kind in BESIDE
+        if not beside and len(kinds) >= max_running:
+            continue
         # A new commit's sorrys are visible within seconds, even while provers work for half an hour.
         if job.kind in LONG and max_running > 1 and sum(kind in LONG for kind in kinds) >= max_running - 1:
             continue
-        if job.lane in lanes:
+        if job.lane in lanes or (job.gpu and gpu_taken):
             continue
+        # The more urgent come first, so that training gets the GPU when nothing else wants it.
+        gpu_taken |= job.gpu
         lanes.add(job.lane)
-        kinds.append(job.kind)
+        if not beside:
+            kinds.append(job.kind)
         yield job
 
 

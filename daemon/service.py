@@ -11,43 +11,39 @@ import asyncio
 import contextlib
 import os
 import platform
-import signal
 import sqlite3
-import sys
-import threading
 import time
-import traceback
-from collections.abc import Collection, Coroutine, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import structlog
 
 from daemon import memory
-from daemon.control import ControlServer, JobStateError, SocketInUseError
+from daemon.control import ControlServer, JobStateError
+from daemon.forge import Forge
 from daemon.git import Git
 from daemon.github import GitHub
 from daemon.jobs import JobRunner
 from daemon.lean_needs import Need, lacking
 from daemon.ledger import Ledger, StoreFailedError
-from daemon.lock import DaemonLock, make_folder
 from daemon.logs import configure
-from daemon.patches import write_missing
+from daemon.models import Models
 from daemon.plan import Plan, admissible, make_plan
 from daemon.poll import Poller
 from daemon.recovery import recover
 from daemon.reload import ConfigWatcher, reload
-from daemon.settings import ConfigError, Repo, Settings, load
+from daemon.settings import ConfigError, Repo, Settings
 from daemon.systemd import Notifier
 from daemon.ticker import Ticker
+from daemon.training_needs import why_not_trainable
+from daemon.upkeep import Upkeep
 from daemon.watchlist import watchlist_events
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
-from pipeline.lean.build.builds import present, sweep
+from pipeline.lean.build.builds import present
 from store import queries
 from store.build_events import ProjectBuilt
 from store.errors import LogError
@@ -74,7 +70,6 @@ class Service:
         self._plan: Plan = Plan((), None)
         self._swept = False
         self._lacking: tuple[Need, ...] = ()
-        self._cache_bytes = 0
         self._config_errors: tuple[str, ...] = ()
         self._rejected_digest = ""
         self._problems: dict[str, str] = {}
@@ -82,9 +77,11 @@ class Service:
         self._polling: set[str] = set()
         self._not_before: dict[str, datetime] = {}
         self._started_at = datetime.now(UTC)
-        self._token: str | None = None
+        self._forge = Forge()
         self._to_patch: set[str] = set()
         self._leans = _find_leans(settings)
+        self._untrainable = why_not_trainable(settings.train)
+        self._counted: dict[tuple[str, int, int], int] = {}
 
     # --- start --------------------------------------------------------------------------------------------
 
@@ -96,6 +93,7 @@ class Service:
             SocketInUseError: the control socket cannot be made.
         """
         self._ledger = await Ledger.open(self.settings.paths)
+        self._upkeep = Upkeep(self._ledger, settings=lambda: self.settings)
         try:
             await self._start(self.settings)
         except BaseException:
@@ -106,16 +104,16 @@ class Service:
         paths = settings.paths
         if self._ledger.rebuilt:
             log.warning("view_rebuilt", reason=self._ledger.rebuilt)
-        self._git = Git(timeout_s=settings.poll.timeout_s, token=self._token_for)
+        self._git = Git(timeout_s=settings.poll.timeout_s, token=self._forge.token_for)
         self._poller = Poller(ledger=self._ledger, git=self._git, github=None, paths=paths)
-        self._read_token_and_connect(settings)
+        self._connect(settings)
         self._runner = JobRunner(
             ledger=self._ledger, git=self._git, paths=paths, limits=settings.jobs, finished=self._plan_soon
         )
         interrupted = await recover(ledger=self._ledger, git=self._git, paths=paths, keep=settings.jobs.keep)
         await self._record_start(settings)
         self._ledger.subscribe(self._on_append)
-        await self._write_patches(None)
+        await self._upkeep.write_patches(None)
         await self._remember_back_off()
         self._control = await ControlServer.start(paths.socket, self)
         self._watcher = ConfigWatcher(settings.path, changed=self.reload_soon)
@@ -177,9 +175,11 @@ class Service:
                     await self._reload()
                 if self._to_patch:
                     wanted, self._to_patch = frozenset(self._to_patch), set()
-                    await self._write_patches(wanted)
+                    await self._upkeep.write_patches(wanted)
                 if self._plan_wanted or self._until_retry_s() <= 0:
                     self._plan_wanted = False
+                    # First, as what is to be learned next starts from the checkpoint in use.
+                    await self._upkeep.settle_models()
                     await self._start_due_jobs()
             except StoreFailedError:
                 continue  # the turn that follows says so and ends
@@ -198,6 +198,8 @@ class Service:
                     settings=self.settings,
                     leans=self._leans,
                     builds=builds,
+                    trainable=not self._untrainable,
+                    counted=self._counted,
                     now=datetime.now(UTC),
                     running=self._runner.lanes,
                     last_started=dict(self._runner.last_started),
@@ -209,13 +211,16 @@ class Service:
             log.exception("plan_failed")
             return
         self._problems.pop("plan", None)
-        if not self._swept or self._cache_bytes > self.settings.cache.size_bytes:
+        if not self._swept or self._upkeep.cache_bytes > self.settings.cache.size_bytes:
             # Not before the first plan: it says which builds are about to be used. With each plan while there is too
             # much of them: what had to stay was a running job's, or what it began its own build from.
             self._swept = True
-            self._spawn(self._sweep(), name="sweep")
+            self._spawn_sweep()
         for due in admissible(
-            self._plan, running=self._runner.kinds, max_running=self.settings.jobs.max_running
+            self._plan,
+            running=self._runner.kinds,
+            max_running=self.settings.jobs.max_running,
+            gpu_taken=self._runner.gpu_taken,
         ):
             self._runner.start(due)
         if not self._runner.kinds:
@@ -226,16 +231,6 @@ class Service:
         if self._plan.next_retry_at is None:
             return _PLAN_EVERY_S
         return max(0.0, (self._plan.next_retry_at - datetime.now(UTC)).total_seconds())
-
-    async def _write_patches(self, proofs: frozenset[str] | None) -> None:
-        try:
-            for path in await write_missing(self._ledger, self.settings.paths.patches, proofs=proofs):
-                log.info("patch_written", path=str(path))
-            self._problems.pop("patches", None)
-        except (OSError, LogError) as error:
-            # The patch is safe in the log; the next start writes the file again.
-            self._problems["patches"] = f"a patch file could not be written: {error}"
-            log.exception("patch_not_written")
 
     # --- polling ------------------------------------------------------------------------------------------
 
@@ -272,6 +267,11 @@ class Service:
             raise JobStateError(f"{job}: is {row.state}; only a failed job can be tried again")
         await self._ledger.append([NewEvent(f"job:{job}", JobReleased(job=job), actor="control")])
         log.info("job_released", job=job)
+
+    @property
+    def models(self) -> Models:
+        """What may be done with the trained models."""
+        return self._upkeep.models
 
     def _begin_poll(self, repo: Repo) -> None:
         if repo.key not in self._polling and not self.stop_reason:
@@ -326,46 +326,32 @@ class Service:
             await self._ledger.append(await self._config_events(new))
         self.settings = new
         self._config_errors, self._rejected_digest = (), ""
-        _configure_logs(new, self)
+        self.configure_logs()
         self._leans = _find_leans(new)
+        self._untrainable = why_not_trainable(new.train)
         self._git.timeout_s = new.poll.timeout_s
         self._runner.limits = new.jobs
-        self._read_token_and_connect(new)
+        self._connect(new)
         if changed:
             self._ticker.set(new)
         self._plan_soon()
         log.info("config_reloaded", path=str(new.path), changed=changed, repositories=len(new.repos))
 
-    def _read_token_and_connect(self, settings: Settings) -> None:
-        """Take the token up, and with it or an `api_url` the client for the forge's API."""
-        try:
-            self._token = settings.github.read_token()
-            self._problems.pop("token", None)
-        except (OSError, ValueError) as error:
-            self._token = None
-            self._problems["token"] = f"the GitHub token cannot be used: {error}"
-            log.warning("token_unusable", reason=str(error))
-        old = self._poller.github
-        wanted = bool(self._token or settings.github.api_url)
-        self._poller.github = (
-            GitHub(api_url=settings.github.api_url, token=self._token, timeout_s=settings.poll.timeout_s)
-            if wanted
-            else None
-        )
-        if old is not None:
-            self._spawn(self._close_later(old), name="close-github")
+    def _connect(self, settings: Settings) -> None:
+        before = self._forge.connect(settings)
+        self._poller.github = self._forge.github
+        if before is not None:
+            self._spawn(self._close_later(before), name="close-github")
 
     async def _close_later(self, client: GitHub) -> None:
         polls = [task for task in self._tasks if task.get_name().startswith("poll:")]
         await asyncio.gather(*polls, return_exceptions=True)
         await client.close()
 
-    def _token_for(self, url: str) -> str | None:
-        return self._poller.github.token_for(url) if self._poller.github else None
-
-    def secrets(self) -> tuple[str, ...]:
-        """What must appear in no log."""
-        return (self._token,) if self._token else ()
+    def configure_logs(self) -> None:
+        """Log as the settings say, and no secret."""
+        daemon = self.settings.daemon
+        configure(level=daemon.log_level, log_format=daemon.log_format, secrets=self._forge.secrets)
 
     # --- state --------------------------------------------------------------------------------------------
 
@@ -376,7 +362,10 @@ class Service:
 
     def health(self) -> dict[str, Any]:
         """Whether everything is as it should be, and what is not."""
-        problems = [f"config: {error}" for error in self._config_errors] + list(self._problems.values())
+        problems = [f"config: {error}" for error in self._config_errors]
+        problems += [*self._problems.values(), *self._upkeep.problems.values()]
+        if self._forge.problem:
+            problems.append(self._forge.problem)
         if self._ledger.failure is not None:
             problems.append(f"the store failed: {self._ledger.failure}")
         return {"healthy": not problems, "problems": problems}
@@ -414,7 +403,8 @@ class Service:
                 }
                 for need in self._lacking
             ],
-            "cache": {"bytes": self._cache_bytes, "limit_bytes": self.settings.cache.size_bytes},
+            "training": {"enabled": self.settings.train.enabled, "waits_for": self._untrainable},
+            "cache": {"bytes": self._upkeep.cache_bytes, "limit_bytes": self.settings.cache.size_bytes},
         }
 
     def _sentence(self) -> str:
@@ -457,7 +447,7 @@ class Service:
         bodies = [event.body for event in events if isinstance(event.body, ProjectBuilt)]
         # A build that failed may have fetched packages, and one that was killed leaves its beginnings.
         if bodies or any(event.body.type == "job_failed" for event in events):
-            self._spawn(self._sweep({(body.repository, body.sha) for body in bodies}), name="sweep")
+            self._spawn_sweep({(body.repository, body.sha) for body in bodies})
         self._to_patch.update(
             str(getattr(event.body, "proof", "")) for event in events if event.body.type in _WITH_PATCH
         )
@@ -467,30 +457,16 @@ class Service:
         self._plan_wanted = True
         self._wake.set()
 
-    async def _sweep(self, just_built: Collection[tuple[str, str]] = ()) -> None:
-        """Keep the builds and dependencies within their bound, but for what a job has or is about to get.
-
-        What was just built is about to be used, though the plan was made before and does not say so yet.
-        """
+    def _spawn_sweep(self, just_built: Collection[tuple[str, str]] = ()) -> None:
+        # What was just built is about to be used, though the plan was made before and does not say so yet.
         planned = ((due.repository, due.sha) for due in self._plan.due)
-        about_to_start = {*just_built, *planned, *self._runner.commits}
-        limit = self.settings.cache.size_bytes
-        try:
-            swept = await asyncio.to_thread(sweep, self.settings.paths.cache, limit, about_to_start)
-        except OSError as error:
-            self._problems["cache"] = f"the cache of builds cannot be swept: {error}"
-            log.exception("sweep_failed")
-            return
-        self._problems.pop("cache", None)
-        before, self._cache_bytes = self._cache_bytes, swept.left_bytes
-        if swept.removed_builds or swept.removed_dependencies:
-            log.info("cache_swept", builds=len(swept.removed_builds), freed_bytes=swept.freed_bytes)
-        if swept.left_bytes > limit and swept.left_bytes != before:
-            log.warning("cache_over_limit", left_bytes=swept.left_bytes, limit_bytes=limit)
+        keep = {*just_built, *planned, *self._runner.commits}
+        self._spawn(self._upkeep.sweep_cache(keep), name="sweep")
 
     async def _plan_tick(self) -> None:
-        # A toolchain may have been installed since.
+        # A toolchain, or what training needs, may have been installed since.
         self._leans = await asyncio.to_thread(_find_leans, self.settings)
+        self._untrainable = why_not_trainable(self.settings.train)
         self._plan_soon()
 
     async def _await_failure(self) -> None:
@@ -511,82 +487,4 @@ def _find_leans(settings: Settings) -> Leans:
     lean = settings.lean
     return find_leans(
         backend=lean.backend, repl=lean.repl, sandbox=lean.sandbox, toolchains=settings.paths.toolchains
-    )
-
-
-def run(config_path: Path) -> int:
-    """Be the daemon until a signal ends it; return the exit status: 0, or 1 where the store failed.
-
-    Raises:
-        ConfigError: config.toml is not valid (exit status 78 for the caller).
-        AlreadyRunningError: another daemon holds the state folder (exit status 75).
-        FolderError: a folder cannot be made or written.
-    """
-    return asyncio.run(serve(config_path))
-
-
-async def serve(config_path: Path) -> int:
-    """`run`, inside an event loop on the main thread."""
-    settings = load(config_path)
-    _configure_logs(settings, None)
-    for folder in (settings.paths.state, settings.paths.cache, settings.paths.runtime):
-        make_folder(folder)
-    lock = DaemonLock.acquire(settings.paths.lock)
-    memory.use_one_heap()
-    try:
-        service = Service(settings)
-        _configure_logs(settings, service)
-        with _signals(service):
-            try:
-                await service.start()
-            except (LogError, StoreFailedError, SocketInUseError, OSError) as error:
-                log.error("daemon_not_started", reason=str(error))
-                return 1
-            try:
-                await service.main_loop()
-            finally:
-                await service.stop()
-        return 1 if service.failed else 0
-    finally:
-        lock.release()
-
-
-@contextlib.contextmanager
-def _signals(service: Service) -> Iterator[None]:
-    """SIGTERM and SIGINT end (the second one at once), SIGHUP reloads, SIGUSR1 prints every thread's stack."""
-    loop = asyncio.get_running_loop()
-
-    def end(number: signal.Signals) -> None:
-        if service.stop_reason:
-            # Impatience: children die with us (pipeline.protocol), and the next start records what they were.
-            os._exit(128 + number)
-        service.stop_soon(number.name)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end, number)
-    loop.add_signal_handler(signal.SIGHUP, service.reload_soon)
-    before = signal.signal(signal.SIGUSR1, _print_stacks)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.remove_signal_handler(number)
-        signal.signal(signal.SIGUSR1, before)
-
-
-def _print_stacks(_number: int, _frame: FrameType | None) -> None:
-    # Not faulthandler.register: it walks the other threads' frames while they run, and can crash the process that
-    # it was to explain. This runs between two instructions of the main thread, so a loop stuck in Python is shown.
-    for thread in threading.enumerate():
-        if thread.ident is not None and (frame := sys._current_frames().get(thread.ident)) is not None:
-            print(f"Thread {thread.name} (most recent call last):", file=sys.stderr)  # noqa: T201
-            traceback.print_stack(frame, file=sys.stderr)
-    sys.stderr.flush()
-
-
-def _configure_logs(settings: Settings, service: Service | None) -> None:
-    configure(
-        level=settings.daemon.log_level,
-        log_format=settings.daemon.log_format,
-        secrets=service.secrets if service is not None else tuple,
     )

@@ -29,6 +29,7 @@ from daemon.settings_models import (
     Prove,
     RepoEntry,
     Trace,
+    Train,
 )
 from daemon.settings_types import repository_key, resolve_url
 
@@ -64,6 +65,7 @@ class Settings(BaseModel):
     trace: Trace
     jobs: Jobs
     prove: Prove
+    train: Train
     cache: Cache
     repos: tuple[Repo, ...]
     _lines: dict[Location, int] = PrivateAttr(default_factory=dict)

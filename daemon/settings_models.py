@@ -24,6 +24,8 @@ from daemon.settings_types import (
     resolve_url,
 )
 from pipeline.lean.sandbox.hosts import DEFAULT_HOSTS
+from pipeline.retrieval.config import ConfigError as TrainingConfigError
+from pipeline.retrieval.config import for_a_job
 
 TOKEN_CREDENTIAL = "github-token"  # noqa: S105 - the name of a systemd credential, not a secret
 TOKEN_VARIABLE = "UNSORRY_GITHUB_TOKEN"  # noqa: S105 - the name of an environment variable
@@ -123,6 +125,24 @@ def _table_list(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _retriever(value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    """Check the fields of a training configuration; a folder's path is relative to the configuration file."""
+    if "device" in value:
+        raise ValueError('takes no device; write device = "cuda" or "cpu" under [train]')
+    settled = {
+        key: os.path.normpath(_base(info) / Path(item).expanduser())
+        if key in _FOLDERS and isinstance(item, str) and item.startswith((".", "~", "/"))
+        else item
+        for key, item in value.items()
+    }
+    try:
+        for_a_job(settled)
+    except TrainingConfigError as error:
+        raise ValueError(str(error)) from None
+    return settled
+
+
+_FOLDERS = frozenset({"model_name", "tokenizer_model_name"})
 _POLL_EVERY = _duration(minimum_s=1, maximum_s=30 * 86400, example="5m")
 Text = Annotated[str, Strict()]
 Flag = Annotated[bool, Strict()]
@@ -219,6 +239,27 @@ class Trace(_Section):
     parallel: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
 
 
+class Train(_Section):
+    """[train]: when the premise retriever learns, from how much, and when what it learned is used.
+
+    `retriever` are the fields of `pipeline.retrieval.config.TrainingConfig` that are set, and not its defaults.
+    """
+
+    enabled: Flag = Field(True, examples=[True])
+    device: Literal["cuda", "cpu"] = Field("cuda", examples=["cuda"])
+    new_theorems: Annotated[int, Strict()] = Field(100, ge=1, examples=[100])
+    memory_bytes: Annotated[int, BeforeValidator(_size(minimum_bytes=2**28, example="32G"))] = Field(
+        2**35, alias="memory", examples=["32G"]
+    )
+    timeout_s: Annotated[
+        float, BeforeValidator(_duration(minimum_s=1, maximum_s=30 * 86400, example="2d"))
+    ] = Field(172_800.0, alias="timeout", examples=["2d"])
+    retriever: Annotated[dict[str, Any], AfterValidator(_retriever)] = Field(default_factory=dict)
+    tolerance_points: Annotated[float, Strict()] = Field(
+        2.0, alias="tolerance", ge=0, le=100, allow_inf_nan=False, examples=[2]
+    )
+
+
 class Cache(_Section):
     """[cache]: how much builds and their packages may take on disk."""
 
@@ -284,5 +325,6 @@ class ConfigFile(_Section):
     trace: Trace = Field(default_factory=Trace)
     jobs: Jobs = Field(default_factory=Jobs)
     prove: Prove = Field(default_factory=Prove)
+    train: Train = Field(default_factory=Train)
     cache: Cache = Field(default_factory=Cache)
     repos: Annotated[tuple[RepoEntry, ...], BeforeValidator(_table_list)] = Field(())

@@ -2,9 +2,11 @@
 
 It builds a git repository out of `examples/demo-project`, starts the daemon on it, makes the project's later
 commits while the daemon runs, and ends when every sorry that can be filled is filled and checked, and its patch
-lies there. Then it shows what was traced and what a trace lacks, a proof that the gate refused, a theorem's life,
-and takes a small LeanDojo database in and out. Everything stays in `demo-run/` until the next run. The daemon is the
-real one, started as systemd would start it; should it die on the way, it is started again, as systemd would.
+lies there. Then a second repository joins the watchlist: a library that grows by one revision, from which a small
+retriever learns twice, the second time on top of the first. Then it shows what was traced and what a trace lacks, a
+proof that the gate refused, a theorem's life, and takes a small LeanDojo database in and out. Everything stays in
+`demo-run/` until the next run. The daemon is the real one, started as systemd would start it; should it die on the
+way, it is started again, as systemd would.
 
 Lean is used where it is found. Where it is not, the simulator stands in and every line about it says so.
 """
@@ -27,16 +29,33 @@ from typing import Any
 from daemon.control_client import ControlError, request
 from daemon.lock import holder
 from daemon.paths import Paths, paths_from_config
+from examples import demo_library
 from pipeline.lean.backend import find_leans
-from store import queries
+from store import model_queries, queries
 from store.errors import DatabaseMissingError
 from store.log import LogReader, StoredEvent
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = ROOT / "examples" / "demo-project"
+LIBRARY = "atlas"
 LEANDOJO = ROOT / "examples" / "leandojo" / "dynamic_database.json"
 RENAMED = "Demo.or_regroup_right"
 """A theorem that a revision renames: its life is shown at the end."""
+NEW_THEOREMS = 60
+TOLERANCE = 10
+"""Points of recall@10: on test sets of so few goals, one goal more or less is several points."""
+LEARNING = """loss = "contrastive"
+batch_size = 16
+accumulate_grad_batches = 1
+max_epochs = 2
+lr = 2.0e-3
+warmup_steps = 0
+precision = "32-true"
+num_workers = 0
+max_seq_len = 64
+data_max_seq_len = 64
+fisher_samples = 64
+"""
 TRACED = "Demo.Negation.drop_triple"
 """A theorem that a person proved with tactics, one of which names another theorem: its trace is shown at the end."""
 MARKER = ".unsorry-demo"
@@ -112,11 +131,26 @@ def _traced(data: dict[str, Any], _names: Names) -> str:
     return f"traced     {data['sha'][:9]}  {', '.join(shares)}; {sum(data['gaps'].values())} gaps"
 
 
+def _saved(data: dict[str, Any], _names: Names) -> str:
+    start = f"on top of {data['parent']}" if data["parent"] else "from random weights"
+    return f"trained    {data['model']} {data['checkpoint']}  {start}, {data['steps']} steps in {data['seconds']:.1f} s"
+
+
+def _measured(data: dict[str, Any], _names: Names) -> str:
+    metrics = data["metrics"]
+    shown = ", ".join(f"{label} {metrics[name]:.2f}" for label, name in MEASURES)
+    bounds = f"[{metrics['recall@10_low']:.2f}, {metrics['recall@10_high']:.2f}]"
+    of = f"{data['split']} set {data['dataset'][:6]}"
+    return f"measured   {data['checkpoint']}  {of}: {shown} {bounds}, n={data['n']}"
+
+
 def _attempt(data: dict[str, Any], names: Names) -> str | None:
     if data["outcome"] == "found":
         return None  # the proof has its own line
     return f"left open  {names.sorry(data)}: {data['outcome']}, {data['detail']}"
 
+
+MEASURES = (("R@1", "recall@1"), ("MRR", "mrr"), ("R@10", "recall@10"))
 
 LINES: dict[str, Callable[[dict[str, Any], Names], str | None]] = {
     "daemon_started": lambda d, _: f"daemon     process {d['pid']}, Lean: {d['lean']}",
@@ -137,6 +171,10 @@ LINES: dict[str, Callable[[dict[str, Any], Names], str | None]] = {
         f"checked    {names.proof(d)}: not judged here: {', '.join(d['not_checked'])}"
     ),
     "proof_rejected": lambda d, names: f"rejected   {names.proof(d)} at {d['step']}: {d['reason']}",
+    "checkpoint_saved": _saved,
+    "evaluation_finished": _measured,
+    "checkpoint_promoted": lambda d, _: f"in use     {d['model']} {d['checkpoint']}: {d['reason']}",
+    "checkpoint_refused": lambda d, _: f"refused    {d['model']} {d['checkpoint']}: {d['reason']}",
     "job_failed": lambda d, _: f"FAILED     {d['job']}: {d['message']}",
     "job_interrupted": lambda d, _: f"broken off {d['job']}: {d['reason']}",
 }
@@ -192,6 +230,8 @@ class Daemon:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                # So small a model is trained faster by one thread than by several that wait for each other.
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
 
     def keep_up(self) -> None:
@@ -219,7 +259,7 @@ class Daemon:
             raise DemoError(f"the daemon did not stop within 40 s of SIGTERM; see {self.log}") from None
 
     def idle_at(self, sha: str) -> bool:
-        """Whether the branch is scanned up to `sha` and neither a job runs nor one is due."""
+        """Whether some branch is scanned up to `sha`, and neither a job runs nor one is due."""
         try:
             status, answer = request(self.paths, "GET", "/status")
         except ControlError:
@@ -228,7 +268,7 @@ class Daemon:
             return False
         view = queries.connect(self.paths.database_db)
         try:
-            return {branch.scanned for branch in queries.branches(view)} == {sha}
+            return sha in {branch.scanned for branch in queries.branches(view)}
         finally:
             view.close()
 
@@ -264,9 +304,43 @@ def lean_files(folder: Path) -> Iterator[Path]:
     )
 
 
-def base_commit(repository: Path) -> None:
+def new_repository(repository: Path) -> None:
     repository.mkdir()
     git(repository, "init", "--quiet", "--initial-branch=main")
+
+
+def library_commit(repository: Path, revision: int, message: str) -> None:
+    """Commit a revision of the generated library."""
+    for name, text in demo_library.files(revision).items():
+        path = repository / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "-m", message, date=f"2026-02-0{revision}T09:00:00Z")
+
+
+def watch_too(config: Path, repository: Path, retriever: Path) -> None:
+    """Add a repository to the watchlist, and how a retriever learns from it, while the daemon runs."""
+    added = f"""
+[[repos]]
+url = {json.dumps(str(repository))}
+every = "2s"
+
+[train]
+device = "cpu"
+new_theorems = {NEW_THEOREMS}
+tolerance = {TOLERANCE}
+
+[train.retriever]
+model_name = {json.dumps(str(retriever))}
+{LEARNING}"""
+    beside = config.with_suffix(".new")
+    beside.write_text(config.read_text(encoding="utf-8") + added, encoding="utf-8")
+    beside.rename(config)
+
+
+def base_commit(repository: Path) -> None:
+    new_repository(repository)
     for path in lean_files(PROJECT):
         inside = path.relative_to(PROJECT)
         if inside.parts[0] != "revisions":
@@ -359,6 +433,33 @@ def show(config: Path, *arguments: str | Path) -> None:
     say(done.stdout)
 
 
+def learn(daemon: Daemon, teller: Teller, config: Path, directory: Path) -> None:
+    """Two revisions of a library, two tasks, one chain: the second is learned on top of the first, with EWC."""
+    from pipeline.retrieval.tiny import make_tiny_retriever
+
+    repository = directory / LIBRARY
+    new_repository(repository)
+    library_commit(repository, 1, "A library of relations, and what follows from it")
+    watch_too(config, repository, make_tiny_retriever(directory / "retriever"))
+    say(
+        f"\nAda adds {LIBRARY} to the watchlist. A tiny retriever with random weights learns from what is traced there:"
+    )
+    work_off(daemon, teller, git(repository, "rev-parse", "HEAD"))
+    library_commit(repository, 2, "A second library beside the first")
+    say(
+        "\nAda commits: A second library beside the first. It is learned next, with EWC against forgetting the first:"
+    )
+    work_off(daemon, teller, git(repository, "rev-parse", "HEAD"))
+    say()
+    show(config, "models", "list")
+    view = queries.connect(daemon.paths.database_db)
+    chain = [row.checkpoint for row in model_queries.checkpoints(view, "retriever")]
+    view.close()
+    if len(chain) != 2:
+        raise DemoError(f"{len(chain)} checkpoints were made and not 2; see {daemon.log} and `unsorry jobs`")
+    show(config, "models", "compare", *chain)
+
+
 def show_traced(config: Path, folder: Path) -> None:
     """Export the project's own trace in LeanDojo's format, and print one theorem as it stands there."""
     show(config, "export", "leandojo", folder, "--repo", "project", "--simulated")
@@ -436,7 +537,12 @@ def run(directory: Path) -> None:
             say(f"\nAda commits: {message}")
             revise(repository, revision)
             work_off(daemon, teller, git(repository, "rev-parse", "HEAD"))
-        say()
+        if backend == "simulator":
+            learn(daemon, teller, config, directory)
+        else:
+            say(
+                "\nWhat a retriever learns is shown on the simulator only: the library's proofs would need Mathlib.\n"
+            )
         show(config, "status")
     finally:
         daemon.stop()
@@ -453,6 +559,8 @@ def run(directory: Path) -> None:
     show_traced(config, directory / "trace")
     say("A search that ends with no goals is a candidate, nothing more. The gate refused this one:\n")
     show_refused(config)
+    say("What was learned, and what became of the sorrys, on one page:\n")
+    show(config, "report", "--out", directory / "report")
     say("A theorem keeps its identity, whatever it is called and wherever it stands:\n")
     show(config, "theorems", "show", RENAMED)
     say("What LeanDojo recorded comes in, is ordered by difficulty, and goes out again in its formats:\n")

@@ -16,7 +16,7 @@ from pydantic import AwareDatetime
 
 from store.build_events import ProjectBuilt
 from store.event_body import BlobRef, Digest, EventBody, Part, Sha
-from store.model_events import CheckpointPromoted, CheckpointSaved, EvaluationFinished
+from store.model_events import CheckpointPromoted, CheckpointRefused, CheckpointSaved, EvaluationFinished
 from store.trace_events import (
     CommitTraced,
     FileTraced,
@@ -521,6 +521,7 @@ AnyEvent = (
     | TraceWithdrawn
     | CheckpointSaved
     | CheckpointPromoted
+    | CheckpointRefused
     | EvaluationFinished
     | SorryOpened
     | SorryMoved

@@ -1,4 +1,8 @@
-"""Event types of trained models: checkpoints, which one is in use, and how each did. Stream: `model:<name>`."""
+"""Event types of trained models: checkpoints, which one is in use, and how each did. Stream: `model:<name>`.
+
+`simulated`: the simulator, and not Lean, made what the checkpoint learned from, or one that it goes back to, or what it
+was measured on.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ class CheckpointSaved(EventBody):
     """
 
     type: ClassVar[str] = "checkpoint_saved"
+    schema_version: ClassVar[int] = 2
     model: ModelKind
     checkpoint: str
     parent: str | None
@@ -33,16 +38,34 @@ class CheckpointSaved(EventBody):
     device: str
     seconds: float
     job: str
+    simulated: bool
 
 
 class CheckpointPromoted(EventBody):
     """From here on this checkpoint is the one in use. `previous` is None for the first."""
 
     type: ClassVar[str] = "checkpoint_promoted"
+    schema_version: ClassVar[int] = 2
     model: ModelKind
     checkpoint: str
     previous: str | None
     reason: str
+    simulated: bool
+
+
+class CheckpointRefused(EventBody):
+    """This checkpoint is not put in use: the rule was asked, and `reason` is what it said.
+
+    `in_use` is the checkpoint that was in use then and stays so, None where there was none. What was refused can still
+    be promoted by hand.
+    """
+
+    type: ClassVar[str] = "checkpoint_refused"
+    model: ModelKind
+    checkpoint: str
+    in_use: str | None
+    reason: str
+    simulated: bool
 
 
 class EvaluationFinished(EventBody):
@@ -52,6 +75,7 @@ class EvaluationFinished(EventBody):
     """
 
     type: ClassVar[str] = "evaluation_finished"
+    schema_version: ClassVar[int] = 2
     model: ModelKind
     evaluation: str
     checkpoint: str
@@ -62,3 +86,4 @@ class EvaluationFinished(EventBody):
     n: int
     seconds: float
     job: str
+    simulated: bool

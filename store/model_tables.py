@@ -9,10 +9,16 @@ from sqlmodel import Field, SQLModel
 
 
 class Checkpoint(SQLModel, table=True):
-    """A trained checkpoint; see `store.model_events.CheckpointSaved`. `promoted` is 1 for the one in use."""
+    """A trained checkpoint; see `store.model_events.CheckpointSaved`. `promoted` is 1 for the one in use.
+
+    Nobody decided on it yet where `promoted_at` and `refused_at` are both NULL.
+    """
 
     __tablename__: ClassVar[str] = "checkpoints"
-    __table_args__ = (Index("checkpoints_in_use", "model", "promoted"),)
+    __table_args__ = (
+        Index("checkpoints_in_use", "model", "promoted"),
+        Index("checkpoints_undecided", "promoted_at", "refused_at"),
+    )
     checkpoint: str = Field(primary_key=True, sa_type=Text)
     model: str = Field(sa_type=Text)
     parent: str | None = Field(default=None, sa_type=Text)
@@ -28,10 +34,13 @@ class Checkpoint(SQLModel, table=True):
     device: str = Field(sa_type=Text)
     seconds: float = Field(sa_type=REAL)
     job: str = Field(sa_type=Text)
+    simulated: int = Field(sa_type=Integer)
     saved_at: str = Field(sa_type=Text)
     promoted: int = Field(sa_type=Integer)
     promoted_at: str | None = Field(default=None, sa_type=Text)
     reason: str = Field(default="", sa_type=Text)
+    refused_at: str | None = Field(default=None, sa_type=Text)
+    refused_reason: str = Field(default="", sa_type=Text)
 
 
 class Evaluation(SQLModel, table=True):
@@ -49,4 +58,5 @@ class Evaluation(SQLModel, table=True):
     n: int = Field(sa_type=Integer)
     seconds: float = Field(sa_type=REAL)
     job: str = Field(sa_type=Text)
+    simulated: int = Field(sa_type=Integer)
     recorded_at: str = Field(sa_type=Text)

@@ -21,7 +21,12 @@ from store.log import EventLog
 from store.matching import Decl, compare
 from store.scanned import Declaration, ScannedFile, Sorry
 from store.testing import MemoryLog
-from store.testing_models import checkpoint_promoted, checkpoint_saved, evaluation_finished
+from store.testing_models import (
+    checkpoint_promoted,
+    checkpoint_refused,
+    checkpoint_saved,
+    evaluation_finished,
+)
 from store.testing_traces import TraceStory, sample_events
 from store.theoremlife import TheoremStep, counted, follow
 
@@ -380,6 +385,7 @@ def samples() -> dict[str, ev.EventBody]:
         *sample_events()[0],
         checkpoint_saved(),
         checkpoint_promoted(),
+        checkpoint_refused(),
         evaluation_finished(),
     ]
     return {body.type: body for body in bodies}

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from store.identity import short_hash
-from store.model_events import CheckpointPromoted, CheckpointSaved, EvaluationFinished, ModelKind
+from store.model_events import (
+    CheckpointPromoted,
+    CheckpointRefused,
+    CheckpointSaved,
+    EvaluationFinished,
+    ModelKind,
+)
 
 
 def checkpoint_saved(
-    checkpoint: str = "retriever-1", *, parent: str | None = None, model: ModelKind = "retriever"
+    checkpoint: str = "retriever-1",
+    *,
+    parent: str | None = None,
+    model: ModelKind = "retriever",
+    **changes: Any,
 ) -> CheckpointSaved:
-    """Return the end of a training run."""
-    return CheckpointSaved(
+    """Return the end of a training run, with changes."""
+    made = CheckpointSaved(
         model=model,
         checkpoint=checkpoint,
         parent=parent,
@@ -26,20 +38,51 @@ def checkpoint_saved(
         device="cpu",
         seconds=12.5,
         job="train-0000000000000000",
+        simulated=False,
     )
+    return made.model_copy(update=changes)
 
 
 def checkpoint_promoted(
-    checkpoint: str = "retriever-1", *, previous: str | None = None, model: ModelKind = "retriever"
+    checkpoint: str = "retriever-1",
+    *,
+    previous: str | None = None,
+    model: ModelKind = "retriever",
+    simulated: bool = False,
 ) -> CheckpointPromoted:
     """Return the promotion of a checkpoint."""
     return CheckpointPromoted(
-        model=model, checkpoint=checkpoint, previous=previous, reason="recall@10 0.41 > 0.38"
+        model=model,
+        checkpoint=checkpoint,
+        previous=previous,
+        reason="recall@10 0.41 > 0.38",
+        simulated=simulated,
+    )
+
+
+def checkpoint_refused(
+    checkpoint: str = "retriever-1",
+    *,
+    in_use: str | None = "retriever-0",
+    model: ModelKind = "retriever",
+    simulated: bool = False,
+) -> CheckpointRefused:
+    """Return the refusal of a checkpoint."""
+    return CheckpointRefused(
+        model=model,
+        checkpoint=checkpoint,
+        in_use=in_use,
+        reason="recall@10 0.31 < 0.38",
+        simulated=simulated,
     )
 
 
 def evaluation_finished(
-    checkpoint: str = "retriever-1", *, recall: float = 0.41, model: ModelKind = "retriever"
+    checkpoint: str = "retriever-1",
+    *,
+    recall: float = 0.41,
+    model: ModelKind = "retriever",
+    simulated: bool = False,
 ) -> EvaluationFinished:
     """Return the measurement of a checkpoint."""
     return EvaluationFinished(
@@ -53,4 +96,5 @@ def evaluation_finished(
         n=250,
         seconds=3.25,
         job="evaluate-0000000000000000",
+        simulated=simulated,
     )

@@ -18,7 +18,12 @@ from pathlib import Path
 from store.event_body import BlobRef, EventBody
 from store.line_queries import branch_line
 from store.recording import Log, RecordedTrace, TraceHead, file_event, record_trace
-from store.testing_models import checkpoint_promoted, checkpoint_saved, evaluation_finished
+from store.testing_models import (
+    checkpoint_promoted,
+    checkpoint_refused,
+    checkpoint_saved,
+    evaluation_finished,
+)
 from store.trace_events import (
     CommitTraced,
     SorryStated,
@@ -277,6 +282,7 @@ class TraceStory:
             (0.1, TraceWithdrawn(trace=trace.trace, repository=trace.repository, reason="it was a test")),
             (0.4, checkpoint_saved(checkpoint, parent=rng.choice([None, "retriever-0"]))),
             (0.4, checkpoint_promoted(checkpoint)),
+            (0.3, checkpoint_refused(checkpoint)),
             (0.4, evaluation_finished(checkpoint, recall=rng.random())),
         ]
         return bodies + [body for likely, body in rest if rng.random() < likely], payloads

@@ -192,7 +192,10 @@ class TrainingExample:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRow:
-    """A trained checkpoint; `promoted`: it is the one in use, since `promoted_at`, for `reason`."""
+    """A trained checkpoint; `promoted`: it is the one in use, since `promoted_at`, for `reason`.
+
+    `refused_at` and `refused_reason`: the rule kept it out of use, and nobody has promoted it since.
+    """
 
     checkpoint: str
     model: str
@@ -209,10 +212,13 @@ class CheckpointRow:
     device: str
     seconds: float
     job: str
+    simulated: bool
     saved_at: str
     promoted: bool
     promoted_at: str | None
     reason: str
+    refused_at: str | None
+    refused_reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,4 +235,5 @@ class EvaluationRow:
     n: int
     seconds: float
     job: str
+    simulated: bool
     recorded_at: str

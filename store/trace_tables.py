@@ -120,7 +120,7 @@ class TracedTheoremRow(SQLModel, table=True):
     __tablename__: ClassVar[str] = "traced_theorems"
     __table_args__ = (
         Index("traced_theorems_by_name", "full_name"),
-        Index("traced_theorems_by_split", "split_key"),
+        Index("traced_theorems_by_split", "split_key", "content"),
     )
     content: int = Field(primary_key=True, sa_type=Integer)
     index: int = Field(primary_key=True, sa_type=Integer)

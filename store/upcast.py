@@ -39,11 +39,19 @@ def _file_traced_1(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "key": ""}
 
 
+def _of_lean(data: dict[str, Any]) -> dict[str, Any]:
+    # Version 1 did not say what was learned from. Nothing but Lean's traces had been learned from then.
+    return {**data, "simulated": False}
+
+
 UPCASTS: Mapping[tuple[str, int], Upcast] = MappingProxyType(
     {
         ("commit_scanned", 1): _commit_scanned_1,
         ("commit_scanned", 2): _commit_scanned_2,
         ("file_traced", 1): _file_traced_1,
+        ("checkpoint_saved", 1): _of_lean,
+        ("checkpoint_promoted", 1): _of_lean,
+        ("evaluation_finished", 1): _of_lean,
     }
 )
 """All steps that this version knows."""

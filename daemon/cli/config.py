@@ -137,6 +137,8 @@ def _toml(attribute: str, key: str, value: Any) -> str:
     """The value as one would write it in config.toml."""
     from daemon.settings_types import format_duration, format_size
 
+    if attribute == f"{key}_points":
+        return f"{value:g}"
     if isinstance(value, float):
         return f'"{format_duration(value)}"'
     if attribute == f"{key}_bytes":

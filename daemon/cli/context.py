@@ -228,12 +228,13 @@ def above(context: typer.Context, name: str) -> Any:
     return context.parent.params.get(name) if context.parent else None
 
 
-def one_match(rows: list[Any], prefix: str, *, what: str, key: str) -> Any:
+def one_match(rows: list[Any], prefix: str, *, what: str, key: str, verb: str = "") -> Any:
     """Return the row whose id starts with `prefix`; none or several are errors that say so.
 
-    An id that is itself the beginning of another one is still that one.
+    An id that is itself the beginning of another one is still that one. `verb` is the one that lists them, by default
+    their plural.
     """
-    what_many = "sorries" if what == "sorry" else f"{what}s"
+    what_many = verb or ("sorries" if what == "sorry" else f"{what}s")
     exact = [row for row in rows if getattr(row, key) == prefix]
     if len(exact) == 1:
         return exact[0]

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from store.rows import JobRow
 
 STATES = ("running", "succeeded", "failed", "interrupted", "released")
-KINDS = ("scan", "build", "trace", "prove", "check")
+KINDS = ("scan", "build", "trace", "prove", "check", "train", "evaluate")
 SHOWN_TO_PEOPLE = 50
 State = Annotated[str | None, typer.Option("--state", metavar="S", help=f"Only: {', '.join(STATES)}.")]
 Kind = Annotated[str | None, typer.Option("--kind", metavar="K", help=f"Only: {', '.join(KINDS)}.")]

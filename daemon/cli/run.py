@@ -24,7 +24,7 @@ def run(config: Config = None) -> None:
             code=ExitCode.ALREADY_RUNNING,
         )
     from daemon.lock import AlreadyRunningError
-    from daemon.service import run as serve
+    from daemon.run import run as serve
     from daemon.settings_errors import ConfigError
 
     try:

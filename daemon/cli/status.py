@@ -47,6 +47,7 @@ def show(report: dict[str, Any]) -> None:
             ("sorrys", by_state(report["sorries"])),
             ("proofs", by_state(report["proofs"]) + _simulated(report)),
             ("theorems", f"{report['theorems']:,}"),
+            ("models", _models(report["models"])),
             ("jobs", _jobs(jobs, running=daemon["running"], earlier=earlier)),
             ("log", f"{log['path']}, {counted(log['position'], 'event')}"),
             ("config", f"{report['config']['path']}, loaded {ago(report['config']['loaded_at'])}"),
@@ -116,6 +117,16 @@ def _lean(report: dict[str, Any]) -> str:
         case "simulator":
             return "SIMULATOR, not Lean: nothing here was checked by Lean"
     return f"none: {detail}" if detail else "none"
+
+
+def _models(models: dict[str, Any]) -> str:
+    in_use = "; ".join(
+        f"{item['model']} {item['checkpoint']}, promoted {ago(item['promoted_at'])}"
+        + (" SIMULATED" if item["simulated"] else "")
+        for item in models["in_use"]
+    )
+    waits = models["training_waits_for"]
+    return (in_use or "none yet") + (f"; training waits: {clean(waits)}" if waits else "")
 
 
 def _jobs(jobs: dict[str, Any], *, running: bool, earlier: bool) -> str:

@@ -28,7 +28,7 @@ from daemon.cli.problems import (
 from daemon.cli.render import counted, parse_time, row_json
 from daemon.cli.repos import described as described_repositories
 from daemon.disk import refusal
-from store import queries
+from store import model_queries, queries
 from store.errors import LogError, translated
 from store.reader import LogReader
 
@@ -86,6 +86,7 @@ def _empty(place: Place) -> dict[str, Any]:
         "lean": "none",
         "lean_detail": "",
         "sandbox": None,
+        "models": {"in_use": [], "training_waits_for": None},
         "config": {"path": str(place.config), "loaded_at": None, "rejected_at": None, "errors": []},
         "state_dir": str(place.paths.state),
     }
@@ -141,6 +142,7 @@ def _of_the_daemon(report: dict[str, Any], problems: list[Problem], *, place: Pl
         problems.append(problem("daemon_silent", live.error, "look at the daemon's log"))
     else:
         report["jobs"]["queued"] = live.status.get("queued", [])
+        report["models"]["training_waits_for"] = live.status.get("training", {}).get("waits_for") or None
         for name in ("version", "started_at"):
             daemon[name] = daemon[name] or live.status.get(name)
         problems += [
@@ -176,6 +178,16 @@ def _from_view(
     report["proofs"] = counts.proofs
     report["simulated_proofs"] = counts.simulated_proofs
     report["theorems"] = counts.theorems
+    report["models"]["in_use"] = [
+        {
+            "model": row.model,
+            "checkpoint": row.checkpoint,
+            "promoted_at": row.promoted_at,
+            "simulated": row.simulated,
+        }
+        for row in model_queries.checkpoints(database)
+        if row.promoted
+    ]
     report["log"]["view_position"] = queries.position(database)
     checkpoint = queries.checkpoint(database)
     if checkpoint is not None and checkpoint.stopped_reason:

@@ -107,9 +107,7 @@ class House:
     @contextmanager
     def daemon(self, *, environment: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
         """The whole daemon as a process, ready; killed at the end if it still runs. Its log is `daemon.log`."""
-        program = (
-            "import sys, pathlib; from daemon.service import run; sys.exit(run(pathlib.Path(sys.argv[1])))"
-        )
+        program = "import sys, pathlib; from daemon.run import run; sys.exit(run(pathlib.Path(sys.argv[1])))"
         with (self.folder / "daemon.log").open("ab") as output:
             process = subprocess.Popen(
                 [sys.executable, "-c", program, str(self.config)],

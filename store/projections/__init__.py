@@ -15,7 +15,7 @@ from store import events as ev
 from store.build_events import ProjectBuilt
 from store.envelope import StoredEvent
 from store.errors import MalformedEventError
-from store.model_events import CheckpointPromoted, CheckpointSaved, EvaluationFinished
+from store.model_events import CheckpointPromoted, CheckpointRefused, CheckpointSaved, EvaluationFinished
 from store.projections import (
     builds,
     jobs,
@@ -104,6 +104,7 @@ HANDLERS: Mapping[type[ev.EventBody], Handler] = MappingProxyType(
         TraceWithdrawn: traces.trace_withdrawn,
         CheckpointSaved: models.checkpoint_saved,
         CheckpointPromoted: models.checkpoint_promoted,
+        CheckpointRefused: models.checkpoint_refused,
         EvaluationFinished: models.evaluation_finished,
     }
 )

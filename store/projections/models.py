@@ -1,16 +1,16 @@
-"""Trained models: their checkpoints, which one of each model is in use, and how each did."""
+"""Trained models: their checkpoints, what was decided on each, which one of each model is in use, how each did."""
 
 from __future__ import annotations
 
 import sqlite3
 
 from store.envelope import StoredEvent
-from store.model_events import CheckpointPromoted, CheckpointSaved, EvaluationFinished
+from store.model_events import CheckpointPromoted, CheckpointRefused, CheckpointSaved, EvaluationFinished
 from store.projections.rows import as_json, upsert
 
 
 def checkpoint_saved(db: sqlite3.Connection, event: StoredEvent, body: CheckpointSaved) -> None:
-    """Add a checkpoint, or set what is known of it; whether it is in use stays as it is."""
+    """Add a checkpoint, or set what is known of it; what was decided on it stays as it is."""
     upsert(
         db,
         "checkpoints",
@@ -30,21 +30,34 @@ def checkpoint_saved(db: sqlite3.Connection, event: StoredEvent, body: Checkpoin
             "device": body.device,
             "seconds": body.seconds,
             "job": body.job,
+            "simulated": int(body.simulated),
             "saved_at": event.recorded_at,
         },
-        once={"promoted": 0, "reason": ""},
+        once={"promoted": 0, "reason": "", "refused_reason": ""},
     )
 
 
 def checkpoint_promoted(db: sqlite3.Connection, event: StoredEvent, body: CheckpointPromoted) -> None:
-    """Put a checkpoint in use and the model's others out of use; one that was never saved changes nothing."""
+    """Put a checkpoint in use and the model's others out of use; one that was never saved changes nothing.
+
+    If it was refused before, it counts as refused no more.
+    """
     known = (body.checkpoint, body.model)
     if db.execute("SELECT 1 FROM checkpoints WHERE checkpoint = ? AND model = ?", known).fetchone() is None:
         return
     db.execute("UPDATE checkpoints SET promoted = 0 WHERE model = ? AND promoted = 1", (body.model,))
     db.execute(
-        "UPDATE checkpoints SET promoted = 1, promoted_at = ?, reason = ? WHERE checkpoint = ?",
+        "UPDATE checkpoints SET promoted = 1, promoted_at = ?, reason = ?, refused_at = NULL, refused_reason = '' "
+        "WHERE checkpoint = ?",
         (event.recorded_at, body.reason, body.checkpoint),
+    )
+
+
+def checkpoint_refused(db: sqlite3.Connection, event: StoredEvent, body: CheckpointRefused) -> None:
+    """Note why a checkpoint was not put in use; one that was never saved changes nothing."""
+    db.execute(
+        "UPDATE checkpoints SET refused_at = ?, refused_reason = ? WHERE checkpoint = ? AND model = ?",
+        (event.recorded_at, body.reason, body.checkpoint, body.model),
     )
 
 
@@ -64,6 +77,7 @@ def evaluation_finished(db: sqlite3.Connection, event: StoredEvent, body: Evalua
             "n": body.n,
             "seconds": body.seconds,
             "job": body.job,
+            "simulated": int(body.simulated),
             "recorded_at": event.recorded_at,
         },
         once={},

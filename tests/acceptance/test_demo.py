@@ -70,6 +70,23 @@ def assert_traced(events: list[StoredEvent], said: str) -> None:
     assert "uses    Demo.Negation.add_double, defined at Demo/Negation.lean:" in shown
 
 
+def assert_learned(events: list[StoredEvent], said: str) -> None:
+    """Two tasks are two links of a chain; the second is measured on the first one's test set as well."""
+    first, second = (event.data for event in events if event.type == "checkpoint_saved")
+    assert (first["parent"], second["parent"]) == (None, first["checkpoint"])
+    assert first["simulated"]
+    assert second["simulated"]
+    assert second["config"]["against_forgetting"] == "ewc"
+    measured = [event.data for event in events if event.type == "evaluation_finished"]
+    of_first = {data["dataset"] for data in measured if data["checkpoint"] == first["checkpoint"]}
+    of_second = {data["dataset"] for data in measured if data["checkpoint"] == second["checkpoint"]}
+    assert of_first & of_second
+    assert of_second - of_first
+    assert f"trained    retriever {second['checkpoint']}  on top of {first['checkpoint']}" in said
+    assert "in use     retriever" in said
+    assert "(test)  " in said, "both are compared on the first task"
+
+
 @pytest.mark.timeout(300)
 def test_the_demo_runs_twice_in_a_row_and_leaves_patches_that_own_up_to_the_simulator(tmp_path: Path) -> None:
     directory = tmp_path / "demo"
@@ -93,6 +110,7 @@ def test_the_demo_runs_twice_in_a_row_and_leaves_patches_that_own_up_to_the_simu
     simulated = [proof for proof in proofs if proof.simulated]
     if simulated:
         assert "nothing shown here was checked by Lean" in done.stdout
+        assert_learned(everything(paths), done.stdout)
         assert counts.proofs["verified"] == counts.sorries["verified"] == 0
         assert ": SIMULATED trace of " in done.stdout
         assert "SIMULATED: no Lean said this" in done.stdout

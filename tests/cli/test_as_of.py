@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import chdir, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,9 +50,11 @@ class Told:
         return self.root / "state" / "cache" / "as-of"
 
     def ask(self, *arguments: str) -> Any:
-        done = CliRunner().invoke(
-            build(), [*arguments], env={"UNSORRY_CONFIG": str(self.root / "config.toml")}
-        )
+        # A verb may write where it is called: `report` does, and its folder must not land in the repository.
+        with chdir(self.root):
+            done = CliRunner().invoke(
+                build(), [*arguments], env={"UNSORRY_CONFIG": str(self.root / "config.toml")}
+            )
         if isinstance(done.exception, Exception) and not isinstance(done.exception, CliError | LogError):
             raise done.exception
         return done

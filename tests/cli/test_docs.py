@@ -33,6 +33,7 @@ DOCUMENTS = {
     "proofs patch": ["proofs", "patch", PROOF],
     "jobs": ["jobs"],
     "jobs show": ["jobs", "show", "prove-1"],
+    "models": ["models"],
     "db as-of": ["db", "as-of", "5"],
     "db verify": ["db", "verify"],
     "db check": ["db", "check"],

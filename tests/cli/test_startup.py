@@ -56,7 +56,7 @@ def test_status_answers_within_200_ms_over_100_000_theorems(
 @pytest.mark.parametrize(
     "verb",
     ["status --json", "status", "repos", "sorries", "sorries show 5a", "theorems", "proofs", "proofs show d0",
-     "proofs patch d0", "jobs", "events", "version", "--help"],
+     "proofs patch d0", "jobs", "models", "events", "version", "--help"],
 )  # fmt: skip
 def test_reading_verbs_load_nothing_heavy(
     verb: str, filled: Folder, environment: Callable[[Path], dict[str, str]]

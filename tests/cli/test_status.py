@@ -297,8 +297,8 @@ def test_a_kind_of_job_that_there_is_not_is_a_mistake_and_every_kind_that_there_
     filled: Folder,
 ) -> None:
     assert set(KINDS) == set(MODULES)
-    refused = filled.unsorry("jobs", "--kind", "train")
-    assert (refused.code, '"train" is none of scan, build' in refused.err) == (2, True)
+    refused = filled.unsorry("jobs", "--kind", "dream")
+    assert (refused.code, '"dream" is none of scan, build' in refused.err) == (2, True)
     assert filled.unsorry("jobs", "--kind", "build").code == 0
 
 

@@ -31,7 +31,7 @@ import os, pathlib, signal, sys
 from daemon.git import Git
 from daemon.jobs import JobRunner
 from daemon.process import JobProcess
-from daemon.service import run
+from daemon.run import run
 
 def die(*_arguments, **_options):
     os.kill(os.getpid(), signal.SIGKILL)

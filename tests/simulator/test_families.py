@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pipeline.lean.simulator.families import NAMES, Exercise, generate
+from pipeline.lean.simulator.families_repository import RepositorySize, revisions
 from pipeline.lean.simulator.families_writer import main, repository
 from pipeline.lean.simulator.frontend import Frontend
 from pipeline.lean.simulator.kernel import Environment
 from pipeline.lean.simulator.modules import Modules
 from pipeline.lean.simulator.prelude import initial_environment
-from pipeline.lean.simulator.relations import Library
+from pipeline.lean.simulator.relations import WORDS, Library
 from pipeline.lean.simulator.server import Server
 from pipeline.lean.simulator.syntax import Stx
 from pipeline.lean.simulator.tactic_parser import parse_term
@@ -271,3 +274,99 @@ def test_an_exercise_gives_its_source() -> None:
 
     assert exercise.source() == "theorem t : True := by\n  trivial\n"
     assert exercise.source(proof="skip\nsorry") == "theorem t : True := by\n  skip\n  sorry\n"
+
+
+# ---- repositories to learn from: a shared library, a private one, and theorems that cite both
+
+SMALL = RepositorySize(
+    theorems=24, per_file=10, shared_relations=5, shared_lemmas=8, relations=4, lemmas=8, difficulties=(1, 2)
+)
+CITED = re.compile(r"(?:exact|:=) ([a-z]+_of_[a-z_]+)")
+STATED = re.compile(r"^theorem (t\d+_\d+) (.*) := by$", re.MULTILINE)
+
+
+def declared(text: str) -> set[str]:
+    return set(re.findall(r"^(?:def|theorem) (\S+)", text, re.MULTILINE))
+
+
+def test_every_theorem_of_a_repository_and_of_its_later_commits_is_accepted() -> None:
+    commits = revisions(3, "Nori", size=SMALL)
+    next(commits)
+    second = next(commits)
+    frontend = Frontend(initial_environment())
+    for path, text in second.items():  # in the order of their imports
+        if path.endswith(".lean"):
+            code = re.sub(r"^import .*$", "", text, flags=re.MULTILINE)
+            for command in frontend.run(code):
+                assert command.notes == [], (path, code[command.start : command.end], command.notes)
+    assert all(frontend.env.get(f"Nori.t{number}_23") is not None for number in (1, 2))
+
+
+def test_a_repository_s_files_import_what_they_need_and_no_more(tmp_path: Path) -> None:
+    for path, text in next(revisions(3, "Nori", size=SMALL)).items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text, "utf-8")
+    env = Modules(tmp_path).environment([f"Nori.Solved1_{number}" for number in (1, 2, 3)])
+    assert env.get("Nori.t1_23") is not None
+    assert "import Nori.Solved" not in "".join(path.read_text("utf-8") for path in tmp_path.rglob("*.lean"))
+
+
+def test_theorems_cite_the_shared_library_and_the_private_one_alike() -> None:
+    files = next(revisions(3, "Nori", size=replace(SMALL, difficulties=(1,))))
+    cited = [name for path, text in files.items() if "Solved" in path for name in CITED.findall(text)]
+    shared = [name for name in cited if name in declared(files["Shared.lean"])]
+    private = [name for name in cited if name in declared(files["Nori/Library.lean"])]
+    assert len(shared) == len(private) == 12
+
+
+def test_a_goal_says_the_repository_s_own_names_which_no_lemma_says() -> None:
+    files = next(revisions(3, "Nori", size=SMALL))
+    own = declared(files["Nori/Names.lean"])
+    for path, text in files.items():
+        said = set(re.findall(r"\b[A-Z][a-z]+\b", " ".join(line for _, line in STATED.findall(text))))
+        assert said - {"Prop"} <= own, path
+        if path in ("Shared.lean", "Nori/Library.lean"):
+            assert not own & set(re.findall(r"\w+", text)), path
+
+
+def test_repositories_of_one_shared_seed_share_that_library_and_nothing_else() -> None:
+    one, other = (next(revisions(3, name, shared=8, size=SMALL)) for name in ("Nori", "Tavo"))
+    assert one["Shared.lean"] == other["Shared.lean"]
+    assert one["Shared.lean"] != next(revisions(3, "Nori", shared=9, size=SMALL))["Shared.lean"]
+    assert not declared(one["Nori/Names.lean"]) & declared(other["Tavo/Names.lean"])
+    assert not declared(one["Nori/Library.lean"]) & declared(other["Tavo/Library.lean"])
+
+
+def test_a_later_commit_adds_a_library_and_theorems_and_changes_no_file() -> None:
+    commits = revisions(3, "Nori", size=SMALL)
+    first, second = next(commits), next(commits)
+    assert {path: second[path] for path in first} == first
+    added = {path: text for path, text in second.items() if path not in first}
+    assert {"Nori/Library2.lean", "Nori/Names2.lean"} < added.keys()
+    theorems = [found for text in added.values() for found in STATED.findall(text)]
+    assert len(theorems) == 24
+    assert len({stated for _, stated in theorems}) == 24
+    assert not declared(first["Nori/Names.lean"]) & declared(second["Nori/Names2.lean"])
+
+
+def test_a_repository_follows_from_its_seed_and_refuses_what_it_cannot_make() -> None:
+    assert next(revisions(3, "Nori", size=SMALL)) == next(revisions(3, "Nori", size=SMALL))
+    assert next(revisions(3, "Nori", size=SMALL)) != next(revisions(4, "Nori", size=SMALL))
+    with pytest.raises(ValueError, match="name is 'nori'"):
+        next(revisions(3, "nori"))
+    with pytest.raises(ValueError, match="is not Shared"):
+        next(revisions(3, "Shared"))
+    few = RepositorySize(theorems=50_000, shared_relations=4, shared_lemmas=1, lemmas=1, difficulties=(1,))
+    with pytest.raises(ValueError, match=r"Nori has only about \d+ different ones"):
+        next(revisions(3, "Nori", size=few))
+
+
+def test_a_library_on_another_adds_lemmas_about_relations_of_its_own() -> None:
+    base = Library.generate(1, relations=5, lemmas=10)
+    words = ["Kova", "Bilu", "Tane", "Sori"]
+    private = Library.generate(2, relations=4, lemmas=20, words=words, base=base)
+    assert private.meanings.keys() == base.meanings.keys() | set(words)
+    assert all(lemma.relations & set(words) for lemma in private.lemmas)
+    assert any(lemma.relations & set(WORDS) for lemma in private.lemmas)
+    assert not declared(private.source()) & declared(base.source())
+    environment(base.source() + "\n" + private.source())

@@ -20,7 +20,12 @@ from store.log import EventLog
 from store.recording import TraceHead, file_event, record_trace
 from store.testing import MemoryLog
 from store.testing_events import digest, record
-from store.testing_models import checkpoint_promoted, checkpoint_saved, evaluation_finished
+from store.testing_models import (
+    checkpoint_promoted,
+    checkpoint_refused,
+    checkpoint_saved,
+    evaluation_finished,
+)
 from store.testing_traces import STREAM, head, make_traced_repository
 from store.trace_rows import PremiseOfTrace
 from store.traced import Position, Premise, PremiseUse, TracedFile, TracedTactic, TracedTheorem
@@ -358,6 +363,41 @@ def test_saving_a_checkpoint_again_leaves_it_in_use(make: Make) -> None:
     place = make()
     place.tell(checkpoint_saved("r1"), checkpoint_promoted("r1"), checkpoint_saved("r1"))
     assert model_queries.checkpoint_in_use(place.db, "retriever") is not None
+
+
+def test_a_refusal_is_kept_with_its_reason_until_the_checkpoint_is_promoted(make: Make) -> None:
+    place = make()
+    place.tell(checkpoint_saved("r1"), checkpoint_saved("r2", parent="r1"), checkpoint_promoted("r1"))
+    place.tell(checkpoint_refused("r2", in_use="r1"))
+    one, two = model_queries.checkpoints(place.db)
+    assert (one.promoted, one.refused_at, one.refused_reason) == (True, None, "")
+    assert (two.promoted, two.refused_reason, two.reason) == (False, "recall@10 0.31 < 0.38", "")
+    assert two.refused_at is not None
+    place.tell(checkpoint_saved("r2", parent="r1"))
+    assert model_queries.checkpoints(place.db)[1].refused_at == two.refused_at, "the decision stands"
+    place.tell(checkpoint_promoted("r2"))
+    one, two = model_queries.checkpoints(place.db)
+    assert (one.promoted, two.promoted, two.refused_at, two.refused_reason) == (False, True, None, "")
+
+
+def test_a_refusal_of_what_was_never_saved_or_of_another_model_changes_nothing(make: Make) -> None:
+    place = make()
+    place.tell(
+        checkpoint_saved("r1"), checkpoint_refused("nothing"), checkpoint_refused("r1", model="tactics")
+    )
+    assert [row.refused_at for row in model_queries.checkpoints(place.db)] == [None]
+
+
+def test_what_comes_from_the_simulator_is_marked(make: Make) -> None:
+    place = make()
+    place.tell(
+        checkpoint_saved("r1", simulated=True),
+        checkpoint_saved("r2"),
+        evaluation_finished("r1", simulated=True),
+        evaluation_finished("r2"),
+    )
+    assert [row.simulated for row in model_queries.checkpoints(place.db)] == [True, False]
+    assert [row.simulated for row in model_queries.evaluations(place.db)] == [True, False]
 
 
 def test_the_last_result_of_an_evaluation_counts(make: Make) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline.lean.simulator.formulas import Formula, counterexample, implies, substituted, text, truth
@@ -35,6 +35,10 @@ class Lemma:
     def variables(self) -> int:
         return 1 + max(max(first, second) for _, first, second in (*self.premises, self.result))
 
+    @property
+    def relations(self) -> frozenset[str]:
+        return frozenset(relation for relation, _, _ in (*self.premises, self.result))
+
     def formula(self, names: tuple[str, ...]) -> Formula:
         """Return what it says about these propositions."""
         shown = [(relation, names[a], names[b]) for relation, a, b in (*self.premises, self.result)]
@@ -43,36 +47,60 @@ class Lemma:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Relations with their meanings, formulas over the atoms "0" and "1", and the lemmas about them."""
+    """Relations with their meanings, formulas over the atoms "0" and "1", and the lemmas about them.
+
+    One that stands on a `base` has that one's relations too, and none of its lemmas; each of its own lemmas is about
+    one of its own relations at least.
+    """
 
     meanings: dict[str, Formula]
     lemmas: tuple[Lemma, ...]
+    base: Library | None = None
 
     @classmethod
-    def generate(cls, seed: int, *, relations: int = 12, lemmas: int = 48) -> Library:
-        """Make a library from a seed; it may have fewer lemmas when the relations do not allow as many."""
-        if not 4 <= relations <= len(WORDS):
-            raise ValueError(f"relations is {relations}; a library has 4 to {len(WORDS)}")
+    def generate(
+        cls,
+        seed: int,
+        *,
+        relations: int = 12,
+        lemmas: int = 48,
+        words: Sequence[str] = WORDS,
+        base: Library | None = None,
+    ) -> Library:
+        """Make a library from a seed; it may have fewer lemmas when the relations do not allow as many.
+
+        Args:
+            seed: decides all.
+            relations: how many of its own.
+            lemmas: how many at most.
+            words: what its relations are called; none of them is the name of a relation of `base`.
+            base: what it stands on.
+
+        Raises:
+            ValueError: there are fewer words than relations, or fewer than four relations.
+        """
+        if not 4 <= relations <= len(words):
+            raise ValueError(f"relations is {relations}; a library has 4 to {len(words)}")
         rng = random.Random(f"library/{seed}")  # noqa: S311 - exercises, no secrets
-        names = rng.sample(WORDS, relations)
-        meanings: dict[str, Formula] = {}
-        taken: set[Formula] = set()
-        while len(meanings) < relations:
-            formula = _formula(rng, rng.randrange(2, 4))
-            swapped = substituted(formula, {"0": "1", "1": "0"})
-            trivial = counterexample(formula) is None or counterexample(("¬", formula)) is None
-            if formula not in taken and not trivial and _needs_both(formula):
-                taken |= {formula, swapped}
-                meanings[names[len(meanings)]] = formula
+        names = rng.sample(words, relations)
+        meanings: dict[str, Formula] = {} if base is None else dict(base.meanings)
+        taken = {formula for own in meanings.values() for formula in (own, _swapped(own))}
+        for name in names:
+            meanings[name] = _meaning(rng, taken)
         tables = {name: _table(meaning) for name, meaning in meanings.items()}
-        found = [lemma for lemma in _candidates(names) if _holds(lemma, tables)]
+        own = frozenset(names)
+        # The base's relations come last: without one, the candidates stand in the order of the names alone.
+        every = [*names, *(() if base is None else base.meanings)]
+        found = [lemma for lemma in _candidates(every) if own & lemma.relations and _holds(lemma, tables)]
         rng.shuffle(found)
-        return cls(meanings, tuple(sorted(found[:lemmas], key=lambda lemma: lemma.name)))
+        return cls(meanings, tuple(sorted(found[:lemmas], key=lambda lemma: lemma.name)), base)
 
     def source(self) -> str:
-        """Return the library's Lean text."""
+        """Return the library's Lean text, which needs that of its base before it."""
         lines = []
         for name, meaning in self.meanings.items():
+            if self.base is not None and name in self.base.meanings:
+                continue
             shown = text(substituted(meaning, {"0": "p", "1": "q"}))
             lines.append(f"def {name} (p q : Prop) : Prop :=\n  {shown}\n")
         for lemma in self.lemmas:
@@ -92,6 +120,20 @@ class Library:
                 f"  intro {' '.join(names)}\n  show {text(unfolded)}\n  tauto\n"
             )
         return "\n".join(lines)
+
+
+def _meaning(rng: random.Random, taken: set[Formula]) -> Formula:
+    """Return a formula that no relation has yet, and add it to `taken`."""
+    while True:
+        formula = _formula(rng, rng.randrange(2, 4))
+        trivial = counterexample(formula) is None or counterexample(("¬", formula)) is None
+        if formula not in taken and not trivial and _needs_both(formula):
+            taken |= {formula, _swapped(formula)}
+            return formula
+
+
+def _swapped(formula: Formula) -> Formula:
+    return substituted(formula, {"0": "1", "1": "0"})
 
 
 def _formula(rng: random.Random, size: int) -> Formula:
@@ -151,24 +193,42 @@ class Derivation:
     premises: tuple[str, ...]
 
 
-def library_exercise(
-    library: Library, rng: random.Random, difficulty: int, *, solvable: bool
-) -> Derivation | None:
-    """Derive something by `difficulty` lemmas, one from the other; None where the draw leads nowhere.
+@dataclass(frozen=True, slots=True)
+class LemmaUse:
+    """A step of a derivation: a lemma for these propositions, from these labels (h1, …, s1, …), and what it gives."""
 
-    Unsolvable: the same hypotheses, with a goal that a truth table refutes.
-    """
-    names = [*"pqrstuvw", *(f"p{i}" for i in range(1, 40))]
-    hypotheses: list[Formula] = []
-    lines: list[str] = []
-    cited: list[str] = []
+    lemma: Lemma
+    variables: tuple[str, ...]
+    arguments: tuple[str, ...]
+    result: tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Lemmas applied one to the other's result: hypotheses h1, h2, …, and steps s1, s2, …, the last one the goal."""
+
+    hypotheses: tuple[tuple[str, str, str], ...]
+    steps: tuple[LemmaUse, ...]
+
+    @property
+    def goal(self) -> tuple[str, str, str]:
+        return self.steps[-1].result
+
+    def used(self, names: Sequence[str]) -> list[str]:
+        """Return those of the names that it speaks of, in their order."""
+        return [name for name in names if any(name in said[1:] for said in (*self.hypotheses, self.goal))]
+
+
+def lemma_chain(
+    lemmas: Sequence[Lemma], rng: random.Random, length: int, names: Sequence[str]
+) -> Chain | None:
+    """Draw a chain of lemmas about propositions of these names; None where the draw leads nowhere."""
+    hypotheses: list[tuple[str, str, str]] = []
+    steps: list[LemmaUse] = []
     have: tuple[str, int, int] | None = None
-    label = term = ""
     fresh = 0
-    for step in range(difficulty):
-        fitting = [
-            lemma for lemma in library.lemmas if have is None or any(p[0] == have[0] for p in lemma.premises)
-        ]
+    for _ in range(length):
+        fitting = [lemma for lemma in lemmas if have is None or any(p[0] == have[0] for p in lemma.premises)]
         if not fitting:
             return None
         lemma = rng.choice(fitting)
@@ -181,44 +241,66 @@ def library_exercise(
             if variable not in places:
                 places[variable] = fresh
             fresh = max(fresh, *places.values()) + 1
-        args, shown = [], []
+        if fresh > len(names):
+            return None
+        arguments = []
         for at, (relation, a, b) in enumerate(lemma.premises):
             if at == slot:
-                args.append(label)
-                shown.append(f"({term})" if " " in term else term)
+                arguments.append(f"s{len(steps)}")
                 continue
             hypotheses.append((relation, names[places[a]], names[places[b]]))
-            args.append(f"h{len(hypotheses)}")
-            shown.append(f"h{len(hypotheses)}")
-        variables = " ".join(names[places[v]] for v in range(lemma.variables))
-        label = f"s{step + 1}"
-        lines.append(f"have {label} := {lemma.name} {variables} {' '.join(args)}")
-        term = f"{lemma.name} {variables} {' '.join(shown)}"
-        cited.append(lemma.name)
+            arguments.append(f"h{len(hypotheses)}")
         relation, a, b = lemma.result
         have = (relation, places[a], places[b])
-    assert have is not None
-    goal: Formula = (have[0], names[have[1]], names[have[2]])
+        steps.append(
+            LemmaUse(
+                lemma,
+                tuple(names[places[v]] for v in range(lemma.variables)),
+                tuple(arguments),
+                (relation, names[have[1]], names[have[2]]),
+            )
+        )
+    return Chain(tuple(hypotheses), tuple(steps))
+
+
+def library_exercise(
+    library: Library, rng: random.Random, difficulty: int, *, solvable: bool
+) -> Derivation | None:
+    """Derive something by `difficulty` lemmas, one from the other; None where the draw leads nowhere.
+
+    Unsolvable: the same hypotheses, with a goal that a truth table refutes.
+    """
+    names = [*"pqrstuvw", *(f"p{i}" for i in range(1, 40))]
+    chain = lemma_chain(library.lemmas, rng, difficulty, names)
+    if chain is None:
+        return None
+    goal: Formula = chain.goal
     if not solvable:
-        others = [(other, *goal[1:]) for other in library.meanings if other != have[0]]
+        others = [(other, *goal[1:]) for other in library.meanings if other != goal[0]]
         false = [
             other
             for other in others
-            if counterexample(implies(hypotheses, other), library.meanings) is not None
+            if counterexample(implies(chain.hypotheses, other), library.meanings) is not None
         ]
         if not false:
             return None
         goal = rng.choice(false)
-    if goal in hypotheses:
+    if goal in chain.hypotheses:
         return None
-    used = [name for name in names if any(name in h[1:] for h in (*hypotheses, goal))]
+    used = chain.used(names)
     if len(used) > 10:
         return None  # a truth table over more is no longer quick
-    statement = f"∀ ({' '.join(used)} : Prop), {text(implies(hypotheses, goal))}"
+    statement = f"∀ ({' '.join(used)} : Prop), {text(implies(chain.hypotheses, goal))}"
     if not solvable:
         return Derivation(statement, None, None, ())
-    labels = " ".join(f"h{index}" for index in range(1, len(hypotheses) + 1))
-    proof = "\n".join([f"intro {' '.join(used)} {labels}", *lines, f"exact {label}"])
-    return Derivation(
-        statement, proof, f"fun {' '.join(used)} {labels} => {term}", tuple(dict.fromkeys(cited))
-    )
+    lines, terms = [], dict[str, str]()
+    for number, step in enumerate(chain.steps, start=1):
+        said = f"{step.lemma.name} {' '.join(step.variables)}"
+        lines.append(f"have s{number} := {said} {' '.join(step.arguments)}")
+        shown = [f"({terms[label]})" if label in terms else label for label in step.arguments]
+        terms[f"s{number}"] = f"{said} {' '.join(shown)}"
+    last = f"s{len(chain.steps)}"
+    labels = " ".join(f"h{index}" for index in range(1, len(chain.hypotheses) + 1))
+    proof = "\n".join([f"intro {' '.join(used)} {labels}", *lines, f"exact {last}"])
+    cited = tuple(dict.fromkeys(step.lemma.name for step in chain.steps))
+    return Derivation(statement, proof, f"fun {' '.join(used)} {labels} => {terms[last]}", cited)

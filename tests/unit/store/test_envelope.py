@@ -87,7 +87,7 @@ def test_a_blob_is_named_by_a_hash_and_nothing_else(name: str) -> None:
 
 def test_asking_and_reading_import_nothing_heavy() -> None:
     code = (
-        "import sys, store.queries, store.log, store.reader, store.rows\n"
+        "import sys, store.queries, store.log, store.reader, store.rows, store.training_queries\n"
         "heavy = {'sqlmodel', 'sqlalchemy', 'pydantic', 'pydantic_core', 'torch'}\n"
         "print(sorted(heavy & {name.partition('.')[0] for name in sys.modules}))"
     )

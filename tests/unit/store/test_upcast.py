@@ -37,6 +37,13 @@ def test_every_type_and_version_has_its_golden_file() -> None:
     assert wanted == {path.name for path in GOLDEN.glob("*.json")}
 
 
+@pytest.mark.parametrize("event_type", ["checkpoint_saved", "checkpoint_promoted", "evaluation_finished"])
+def test_what_was_recorded_of_models_before_there_was_a_mark_is_of_lean(event_type: str) -> None:
+    data = json.loads((GOLDEN / f"{event_type}.v1.json").read_text(encoding="utf-8"))
+    body = stored(event_type, 1, data).body()
+    assert (body.schema_version, body.model_dump()["simulated"]) == (2, False)
+
+
 def test_steps_are_walked_in_order_up_to_the_current_version() -> None:
     steps = {
         ("t", 1): lambda data: data | {"b": data["a"] + 1},

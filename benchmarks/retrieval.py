@@ -1,0 +1,357 @@
+"""Measure the retriever: forgetting, training batches against LeanDojo-v2's, exact search against ReProver's way.
+
+    python benchmarks/retrieval.py [--quick] [--only NAME ...] [--peer FOLDER | --no-peer] [--json FILE]
+        [--folder FOLDER] [--seeds N ...] [--losses LOSS ...] [--lambdas WEIGHT ...]
+
+    search      the exact top 100 of 180,000 premises for 64 queries with masks, against a sort of everything
+    embedding   premises of many lengths embedded by like length, against 64 at a time as they come
+    batches     training batches, pairs a second, against LeanDojo-v2's data module on the same 100,000 premises
+    gpu         ByT5-small in bfloat16 (benchmarks/retrieval_gpu.py); without a GPU it says that there is none
+    forgetting  five small repositories in turn: none, ewc, average, replay (benchmarks/retrieval_forgetting.py)
+
+Prints a table; --json writes it with what it was measured on. Every ratio is of two figures of the same run: on the CPU
+of processor time, each on one thread. --quick takes a fraction of everything and only tests this program. The peer is
+lean-dojo-v2 1.0.9, fetched by pip without its dependencies, or unpacked in --peer FOLDER; where there is neither, the
+ratio to it is not measured. Encoders are random at first: what is measured is the way of learning and the code around
+it, not how well Lean is retrieved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+if __name__ == "__main__":
+    # As a script this file's folder comes first on the path, where `store` is a file of the benchmarks.
+    here = Path(__file__).resolve().parent
+    sys.path[:] = [str(here.parent), *(entry for entry in sys.path if Path(entry).resolve() != here)]
+
+from benchmarks.retrieval_forgetting import LOSSES, ForgettingSizes, measure_forgetting
+from benchmarks.retrieval_gpu import GpuSizes, measure_gpu, texts_of_many_lengths
+from benchmarks.store_bench import BenchmarkError, Row, fetch_peer, machine, run, say, table
+from pipeline.retrieval.datamodule import RetrievalDataModule
+from pipeline.retrieval.encoder import load_encoder, load_tokens
+from pipeline.retrieval.index import embed_texts
+from pipeline.retrieval.search import top_k
+from pipeline.retrieval.testing import write_dataset
+from pipeline.retrieval.tiny import make_tiny_retriever
+
+NEGATIVES, IN_FILE, MAX_SEQ_LEN = 3, 1, 1024
+"""LeanDojo-v2's settings for training batches."""
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much of everything."""
+
+    forgetting: ForgettingSizes = field(default_factory=ForgettingSizes)
+    files: int = 2_000
+    premises_per_file: int = 50
+    batch_size: int = 8
+    pairs: int = 1_000
+    documents: int = 180_000
+    d_model: int = 1472
+    queries: int = 64
+    k: int = 100
+    texts: int = 256
+    repeats: int = 3
+
+
+QUICK = Sizes(
+    forgetting=ForgettingSizes(
+        tasks=2,
+        theorems=60,
+        seeds=(1,),
+        d_model=16,
+        layers=1,
+        fisher_samples=4,
+    ),
+    files=10,
+    premises_per_file=10,
+    pairs=40,
+    documents=500,
+    d_model=32,
+    queries=8,
+    k=10,
+    texts=16,
+    repeats=1,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where, how much, and the peer."""
+
+    folder: Path
+    sizes: Sizes
+    peer: Path | None
+
+
+# --- the measurements ---------------------------------------------------------------------------------------
+
+
+def measure_batches(bench: Bench) -> Iterator[Row]:
+    """Batches of the training split on one thread, without what makes the data module ready: that is apart."""
+    sizes = bench.sizes
+    model = make_tiny_retriever(bench.folder / "tokens", d_model=16, layers=1)
+    dataset = write_dataset(
+        bench.folder / "dataset",
+        files=sizes.files,
+        premises_per_file=sizes.premises_per_file,
+        theorems=2 * (sizes.pairs + 2 * sizes.batch_size),
+        imports=1,
+        code_length=200,
+    )
+    import_neighbours(dataset)
+    _without_first_file(dataset)
+    began = time.process_time()
+    data = RetrievalDataModule(
+        dataset / "random",
+        dataset / "corpus.jsonl",
+        NEGATIVES,
+        IN_FILE,
+        model,
+        sizes.batch_size,
+        sizes.batch_size,
+        MAX_SEQ_LEN,
+        0,
+    )
+    batches = data.batches()
+    ready = time.process_time() - began
+    batches.at(0)
+    steps = -(-sizes.pairs // sizes.batch_size)
+    rates = []
+    for turn in range(sizes.repeats):
+        # New steps each time, as in training. One thread each, so that its own time is what other work leaves as it is.
+        began = time.process_time()
+        for step in range(1 + turn * steps, 1 + (turn + 1) * steps):
+            batches.at(step)
+        rates.append(steps * sizes.batch_size / (time.process_time() - began))
+    ours = statistics.median(rates)
+    reach = statistics.fmean(
+        int(data.corpus.accessible(example.file_path, example.start).sum())
+        for example in data.examples("train").steps
+    )
+    size = f"{len(data.corpus):,} premises"
+    note = (
+        f"{round(reach, -2):,.0f} of them accessible to a theorem on average; batches of {sizes.batch_size} pairs, "
+        f"{NEGATIVES} negatives each; a second of processor time, both"
+    )
+    yield Row("batches", f"ours, {size}", ours, "pairs/s", note=note, samples=tuple(rates))
+    yield Row("batches", f"ours, ready, {size}", ready, "s")
+    target = "at least 20"
+    if bench.peer is None:
+        missing = "no peer here: not measured"
+        yield Row("batches", f"LeanDojo-v2, {size}", None, "pairs/s", note=missing)
+        yield Row("batches", f"LeanDojo-v2, ready, {size}", None, "s", note=missing)
+        yield Row("batches", f"ours to LeanDojo-v2, {size}", None, "x", target, note=missing)
+        return
+    say(f"batches: LeanDojo-v2, {size}")
+    numbers = (sizes.batch_size, NEGATIVES, IN_FILE, MAX_SEQ_LEN, sizes.pairs)
+    given = (str(bench.peer), str(dataset), str(model), *map(str, numbers))
+    command = [sys.executable, "-m", "benchmarks.retrieval_peer", *given]
+    theirs: dict[str, float] = json.loads(
+        run(command, env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"})
+    )
+    rate = theirs["pairs"] / theirs["seconds"]
+    yield Row("batches", f"LeanDojo-v2, {size}", rate, "pairs/s")
+    yield Row("batches", f"LeanDojo-v2, ready, {size}", theirs["ready"], "s")
+    ratio = ours / rate
+    yield Row("batches", f"ours to LeanDojo-v2, {size}", ratio, "x", target, ratio >= 20)
+
+
+def import_neighbours(dataset: Path) -> None:
+    """Have each file import two more of the files before it, the nearer the likelier: the distance is log-uniform.
+
+    What LeanDojo-v2 does for a pair grows with the premises that it may use, so the corpus needs imports like
+    Mathlib's, where a typical file sees a third to a half of everything. With the one import from anywhere before it
+    that a file has already, a file of these sees 36 percent of the 2,000 on average, a quarter of them over half.
+    """
+    rng = np.random.Generator(np.random.Philox(key=[3407, 2]))
+    path = dataset / "corpus.jsonl"
+    files = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for number, file in enumerate(files[1:], start=1):
+        distances = np.floor(number ** rng.random(2)).astype(int)
+        near = {files[number - distance]["path"] for distance in distances}
+        file["imports"] = sorted(near.union(file["imports"]))
+    path.write_text("".join(json.dumps(file) + "\n" for file in files), encoding="utf-8")
+
+
+def _without_first_file(dataset: Path) -> None:
+    """Take out the theorems of the one file without imports: there LeanDojo-v2's data module ends with an error, as it
+    finds too few negatives outside the positive's file."""
+    path = dataset / "random" / "train.json"
+    theorems = json.loads(path.read_text(encoding="utf-8"))
+    kept = [theorem for theorem in theorems if not theorem["file_path"].endswith("/F0.lean")]
+    path.write_text(json.dumps(kept), encoding="utf-8")
+
+
+def measure_search(bench: Bench) -> Iterator[Row]:
+    """Both from vectors and masks in memory to the best premises; half of the premises are accessible to each."""
+    sizes = bench.sizes
+    rng = np.random.Generator(np.random.Philox(key=[3407, 0]))
+    documents = _units(rng, sizes.documents, sizes.d_model)
+    queries = _units(rng, sizes.queries, sizes.d_model)
+    allowed = torch.from_numpy(rng.random((sizes.queries, sizes.documents)) < 0.5)
+    product, ours, theirs = [], [], []
+    for _ in range(sizes.repeats):
+        product.append(_processor(lambda: queries @ documents.T))
+        ours.append(_processor(lambda: top_k(queries, documents, allowed, sizes.k)))
+        theirs.append(_processor(lambda: sorted_whole(queries, documents, allowed, sizes.k)))
+    found = top_k(queries, documents, allowed, sizes.k)
+    for (_, scores), other in zip(found, sorted_whole(queries, documents, allowed, sizes.k), strict=True):
+        if not np.allclose(scores, [score for _, score in other], atol=1e-5):
+            raise BenchmarkError("the two ways of searching found different scores")
+    what = f"top {sizes.k} of {sizes.documents:,} x {sizes.d_model:,}, {sizes.queries} queries"
+    rows = (("matrix product alone", product), ("ours", ours), ("sort of everything", theirs))
+    for name, took in rows:
+        value = 1000 * statistics.median(took)
+        yield Row("search", f"{name}, {what}", value, "ms", samples=tuple(took))
+    share = statistics.median(theirs) / statistics.median(ours)
+    yield Row(
+        "search",
+        "sort of everything to ours",
+        share,
+        "x",
+        "above 1",
+        share > 1,
+        note="our own code of ReProver's way, without its set of premise objects for each query: it takes longer",
+    )
+
+
+def sorted_whole(
+    queries: torch.Tensor, documents: torch.Tensor, allowed: torch.Tensor, k: int
+) -> list[list[tuple[int, float]]]:
+    """Search as ReProver does: order all documents, hand that to Python, and go through it until k are allowed."""
+    scores = queries @ documents.T
+    orders = scores.argsort(dim=1, descending=True).tolist()
+    found = []
+    for row, order in enumerate(orders):
+        accessible = set(torch.nonzero(allowed[row]).squeeze(1).tolist())
+        best: list[tuple[int, float]] = []
+        for place in order:
+            if place in accessible:
+                best.append((place, scores[row, place].item()))
+                if len(best) >= k:
+                    break
+        found.append(best)
+    return found
+
+
+def _processor(work: Callable[[], object]) -> float:
+    """Return the seconds of processor time of some work on one thread: what other work leaves as it is."""
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def _units(rng: np.random.Generator, n: int, d: int) -> torch.Tensor:
+    drawn = torch.from_numpy(rng.standard_normal((n, d), dtype=np.float32))
+    return torch.nn.functional.normalize(drawn, dim=1)
+
+
+def measure_embedding(bench: Bench) -> Iterator[Row]:
+    """The same texts through the same encoder both ways; lengths are log-normal, median 200 bytes, cut at 1,023."""
+    sizes = bench.sizes
+    folder = make_tiny_retriever(bench.folder / "encoder", d_model=64, layers=2)
+    encoder, tokens = load_encoder(folder), load_tokens(folder)
+    texts = texts_of_many_lengths(sizes.texts, longest=MAX_SEQ_LEN - 1, stream=1)
+    took: dict[bool, list[float]] = {True: [], False: []}
+    for _ in range(sizes.repeats):
+        for bucketed, seconds in took.items():
+            ways = partial(embed_texts, encoder, tokens, texts, MAX_SEQ_LEN, bucketed=bucketed)
+            seconds.append(_processor(ways))
+    rates = {bucketed: sizes.texts / statistics.median(seconds) for bucketed, seconds in took.items()}
+    shape = f"encoder of {sum(weights.numel() for weights in encoder.parameters()):,} weights, on the CPU"
+    yield Row("embedding", "by like length", rates[True], "premises/s", note=shape, samples=tuple(took[True]))
+    yield Row("embedding", "64 as they come", rates[False], "premises/s", samples=tuple(took[False]))
+    ratio = rates[True] / rates[False]
+    yield Row("embedding", "by like length to as they come", ratio, "x", "above 1", ratio > 1)
+
+
+def _gpu(bench: Bench) -> Iterator[Row]:
+    device = torch.device("cuda") if torch.cuda.is_available() else None
+    return measure_gpu(bench.folder / "byt5-small", GpuSizes(), device=device)
+
+
+def _forgetting(bench: Bench) -> Iterator[Row]:
+    return measure_forgetting(bench.folder / "forgetting", bench.sizes.forgetting)
+
+
+MEASUREMENTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
+    "search": measure_search,
+    "embedding": measure_embedding,
+    "batches": measure_batches,
+    "gpu": _gpu,
+    "forgetting": _forgetting,
+}
+
+
+def about() -> dict[str, Any]:
+    """Say what it is measured on."""
+    said = machine()
+    names = ("torch", "transformers", "pytorch-lightning")
+    return said | {"packages": {name: metadata.version(name) for name in names}, "threads": 1}
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--only", nargs="+", choices=sorted(MEASUREMENTS), metavar="NAME", help="some of them"
+    )
+    parser.add_argument("--quick", action="store_true", help="a fraction of the size: does it run?")
+    parser.add_argument("--losses", nargs="+", choices=LOSSES, metavar="LOSS", help=" and ".join(LOSSES))
+    parser.add_argument("--lambdas", nargs="+", type=float, help="strengths of EWC to try (lambda_value)")
+    parser.add_argument("--seeds", nargs="+", type=int, help="of the repositories and the first weights")
+    parser.add_argument("--peer", type=Path, metavar="FOLDER", help="where LeanDojo-v2 is unpacked")
+    parser.add_argument("--no-peer", action="store_true", help="measure nothing against LeanDojo-v2")
+    parser.add_argument("--folder", type=Path, help="make the temporary folder in here (a local disk)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
+    options = parser.parse_args(given)
+    names = [name for name in MEASUREMENTS if not options.only or name in options.only]
+    sizes = QUICK if options.quick else Sizes(forgetting=ForgettingSizes(processes=os.cpu_count() or 1))
+    asked = {name: tuple(getattr(options, name) or ()) for name in ("losses", "lambdas", "seeds")}
+    forgetting: Any = {name: values for name, values in asked.items() if values}
+    sizes = replace(sizes, forgetting=replace(sizes.forgetting, **forgetting))
+    torch.set_num_threads(1)
+    measured_on = about()
+    rows: list[Row] = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="unsorry-benchmark-", dir=options.folder) as temporary:
+            folder = Path(temporary)
+            wanted = "batches" in names and not options.no_peer
+            peer = (options.peer or fetch_peer(folder)) if wanted else None
+            bench = Bench(folder, sizes, peer.resolve() if peer else None)
+            for name in names:
+                say(f"{name} …")
+                rows += MEASUREMENTS[name](bench)
+    except BenchmarkError as error:
+        print(f"retrieval: {error}", file=sys.stderr)
+        return 1
+    print(table(rows))
+    for row in rows:
+        if row.note:
+            print(f"- {row.of}, {row.what}: {row.note}")
+    if options.json:
+        document = {"machine": measured_on, "quick": options.quick, "rows": [asdict(row) for row in rows]}
+        options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,385 @@
+"""`unsorry models`: the trained checkpoints, how each did on which task, and which one is in use.
+
+Recall and MRR are in 0..1 here as everywhere; what a task lost is in points of recall@10, as `[train] tolerance` is.
+What learned from the simulator is marked SIMULATED wherever it is named, and so are measurements on its data.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from daemon.cli.context import (
+    AsOf,
+    Config,
+    Json,
+    Place,
+    above,
+    locate,
+    merged_as_of,
+    merged_config,
+    merged_json,
+    one_match,
+    view,
+)
+from daemon.cli.exits import CliError, ExitCode
+from daemon.cli.live import command
+from daemon.cli.render import ago, clean, counted, emit_json, fields, row_json, say, size, span, styled, table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from store.promotion import Decision, TaskChange
+    from store.trace_rows import CheckpointRow, EvaluationRow
+
+MODELS = ("retriever", "tactics", "progress")
+STATES = ("in use", "was in use", "refused", "undecided")
+RECALL = "recall@10"
+SHOWN = ("recall@1", RECALL, "mrr")
+"""The metrics that tables have; the documents have all."""
+WARNING = "SIMULATED: it learned from the simulator, and not from Lean."
+
+Model = Annotated[str | None, typer.Option("--model", metavar="M", help=f"Only: {', '.join(MODELS)}.")]
+CheckpointId = Annotated[str, typer.Argument(metavar="ID", help="A checkpoint's id, or its beginning.")]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(
+        help="List trained checkpoints, compare two, promote one, or go back to the one before.",
+        rich_markup_mode=None,
+    )
+    group.callback(invoke_without_command=True)(models)
+    group.command("list", help="List checkpoints, oldest first (the same as no verb).")(list_verb)
+    group.command("show", help="Show one checkpoint and how it did.")(show)
+    group.command("compare", help="Set two checkpoints side by side, task by task.")(compare)
+    group.command("promote", help="Put a checkpoint in use, if the promotion rule lets it.")(promote)
+    group.command("rollback", help="Put the checkpoint in use again that was in use before.")(rollback)
+    app.add_typer(group, name="models")
+
+
+def models(
+    context: typer.Context,
+    model: Model = None,
+    as_of: AsOf = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        _list(model=model, as_of=as_of, config=config, as_json=as_json)
+
+
+def list_verb(
+    context: typer.Context,
+    model: Model = None,
+    as_of: AsOf = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    _list(
+        model=_model(context, model),
+        as_of=merged_as_of(context, as_of),
+        config=merged_config(context, config),
+        as_json=merged_json(context, as_json),
+    )
+
+
+def _list(*, model: str | None, as_of: str | None, config: Path | None, as_json: bool) -> None:
+    from store import model_queries
+
+    _check_model(model)
+    place = locate(config, as_of)
+    with view(place) as database:
+        rows = model_queries.checkpoints(database, model)
+        measured = model_queries.evaluations(database)
+    of = {row.checkpoint: [item for item in measured if item.checkpoint == row.checkpoint] for row in rows}
+    if as_json:
+        emit_json({**place.head(), "checkpoints": [_document(row, of[row.checkpoint]) for row in rows]})
+        return
+    if not rows:
+        say("no checkpoint of this model was saved yet" if model else "no checkpoint was saved yet")
+        return
+    table(
+        ("ID", "MODEL", "STATE", "PARENT", "STEPS", "SIZE", RECALL.upper(), "SAVED"),
+        [
+            (
+                row.checkpoint,
+                row.model,
+                _marked(_state(row), row.simulated),
+                row.parent or "-",
+                str(row.steps),
+                size(row.size_bytes),
+                _recall_of_tasks(of[row.checkpoint]),
+                ago(row.saved_at),
+            )
+            for row in rows
+        ],
+    )
+
+
+def show(
+    context: typer.Context,
+    checkpoint: CheckpointId,
+    as_of: AsOf = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    place = locate(merged_config(context, config), merged_as_of(context, as_of))
+    ((row, measured),) = _find(place, checkpoint)
+    if merged_json(context, as_json):
+        document = {
+            "checkpoint": _document(row, measured),
+            "evaluations": [row_json(item) for item in measured],
+        }
+        emit_json({**place.head(), **document})
+        return
+    say(f"{styled(row.checkpoint, 'bold')}  {row.model}, {_marked(_state(row), row.simulated)}")
+    if row.simulated:
+        say(styled(WARNING, "yellow"))
+    fields(
+        (
+            ("parent", clean(row.parent or f"none: it starts from {row.base}")),
+            ("saved", ago(row.saved_at)),
+            ("promoted", f"{ago(row.promoted_at)}: {clean(row.reason)}" if row.promoted_at else "never"),
+            *([("refused", f"{ago(row.refused_at)}: {clean(row.refused_reason)}")] if row.refused_at else []),
+            ("trained on", f"the log up to event {row.data_seq}"),
+            ("steps", f"{row.steps}, seed {row.seed}, {span(row.seconds)} on {clean(row.device)}"),
+            ("config", clean(_pairs(row.config))),
+            ("versions", clean(_pairs(row.versions))),
+            ("weights", f"{row.weights} ({size(row.size_bytes)})"),
+            ("fisher", row.fisher or "none"),
+            ("job", row.job),
+        )
+    )
+    if not measured:
+        say("not measured yet")
+        return
+    say(styled("measured", "bold"))
+    table(
+        ("TASK", "N", *(name.upper() for name in SHOWN), "DATASET", "WHEN"),
+        [
+            (
+                _marked(_task(item), item.simulated),
+                str(item.n),
+                *(_share(item.metrics, name) for name in SHOWN),
+                item.dataset[:12],
+                ago(item.recorded_at),
+            )
+            for item in measured
+        ],
+    )
+
+
+def compare(
+    context: typer.Context,
+    before: Annotated[str, typer.Argument(metavar="A", help="The checkpoint to compare with.")],
+    after: Annotated[str, typer.Argument(metavar="B", help="The checkpoint that might take its place.")],
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            "--tolerance",
+            metavar="P",
+            min=0,
+            max=100,
+            help="Points that a task may lose; default: [train]'s.",
+        ),
+    ] = None,
+    as_of: AsOf = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    from store import promotion
+
+    place = locate(merged_config(context, config), merged_as_of(context, as_of))
+    (old, old_measured), (new, new_measured) = _find(place, before, after)
+    if old.model != new.model:
+        raise CliError(
+            f"{old.checkpoint} is a checkpoint of {old.model} and {new.checkpoint} of {new.model}; only two of one"
+            " model can be compared"
+        )
+    points = _tolerance(place) if tolerance is None else tolerance
+    decision = promotion.decide(
+        promotion.Measured(new.simulated, new_measured),
+        promotion.Measured(old.simulated, old_measured),
+        tolerance_points=points,
+    )
+    if merged_json(context, as_json):
+        document = {
+            "before": old.checkpoint,
+            "before_simulated": old.simulated,
+            "after": new.checkpoint,
+            "after_simulated": new.simulated,
+            "model": old.model,
+            "tolerance": points,
+            "verdict": decision.verdict,
+            "reason": decision.reason,
+            "tasks": [row_json(task) for task in decision.tasks],
+        }
+        emit_json({**place.head(), **document})
+        return
+    names = (_marked(styled(row.checkpoint, "bold"), row.simulated) for row in (old, new))
+    say(f"{' -> '.join(names)}  {old.model}")
+    if decision.tasks:
+        table(
+            ("TASK", *(name.upper() for name in SHOWN), "POINTS", ""),
+            [_compared(task) for task in decision.tasks],
+        )
+    say(clean(_said(decision)))
+
+
+def promote(
+    context: typer.Context,
+    checkpoint: CheckpointId,
+    model: Annotated[
+        str, typer.Option("--model", metavar="M", help="Of which model; default: retriever.")
+    ] = "retriever",
+    force: Annotated[
+        bool, typer.Option("--force", help="Also where the promotion rule does not let it.")
+    ] = False,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    _check_model(model)
+    place = _now(context, config)
+    ((row, _),) = _find(place, checkpoint)
+    if row.model != model:
+        raise CliError(
+            f"{row.checkpoint} is a checkpoint of {row.model}, not of {model}; `--model {row.model}` promotes it there"
+        )
+    answer = command(place, "/promote", {"checkpoint": row.checkpoint, "force": force})
+    _tell(context, place, answer, as_json)
+
+
+def rollback(
+    context: typer.Context,
+    model: Annotated[
+        str, typer.Option("--model", metavar="M", help="Of which model; default: retriever.")
+    ] = "retriever",
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    _check_model(model)
+    place = _now(context, config)
+    answer = command(place, "/rollback", {"model": model})
+    _tell(context, place, answer, as_json)
+
+
+def _tell(context: typer.Context, place: Place, answer: dict[str, Any], as_json: bool) -> None:
+    names = ("model", "checkpoint", "previous", "reason", "simulated")
+    if merged_json(context, as_json):
+        emit_json({"daemon": place.daemon_json(), **{name: answer[name] for name in names}})
+        return
+    before = f" instead of {answer['previous']}" if answer["previous"] else ""
+    name = _marked(answer["checkpoint"], answer["simulated"])
+    say(f"{name} is in use for {answer['model']}{before}: {clean(answer['reason'])}")
+
+
+def _now(context: typer.Context, config: Path | None) -> Place:
+    """Where a verb acts: only now can anything be changed."""
+    if above(context, "as_of") is not None:
+        raise typer.BadParameter("what is past cannot be changed; leave it out", param_hint="--as-of")
+    return locate(merged_config(context, config))
+
+
+def _model(context: typer.Context, own: str | None) -> str | None:
+    return own if own is not None else above(context, "model")
+
+
+def _check_model(model: str | None) -> None:
+    if model is not None and model not in MODELS:
+        raise typer.BadParameter(f'"{model}" is none of {", ".join(MODELS)}', param_hint="--model")
+
+
+def _tolerance(place: Place) -> float:
+    from daemon.settings import load
+    from daemon.settings_errors import ConfigError
+
+    try:
+        return load(place.config).train.tolerance_points
+    except ConfigError as error:
+        raise CliError(
+            f"{place.config}: not valid, so its [train] tolerance is not known; `unsorry config check` says why, or"
+            " give --tolerance",
+            code=ExitCode.BAD_CONFIG,
+        ) from error
+
+
+def _find(place: Place, *prefixes: str) -> list[tuple[CheckpointRow, list[EvaluationRow]]]:
+    """The checkpoints with these ids, or beginnings of ids, each with its evaluations, all of one view."""
+    from store import model_queries
+
+    with view(place) as database:
+        rows = model_queries.checkpoints(database)
+        found: list[CheckpointRow] = [
+            one_match(
+                [row for row in rows if row.checkpoint.startswith(prefix)],
+                prefix,
+                what="checkpoint",
+                key="checkpoint",
+                verb="models",
+            )
+            for prefix in prefixes
+        ]
+        return [(row, model_queries.evaluations(database, row.checkpoint)) for row in found]
+
+
+def _compared(task: TaskChange) -> Sequence[str]:
+    cells = [f"{_share(task.before, name)} -> {_share(task.after, name)}" for name in SHOWN]
+    points = "-" if task.lost_points is None else f"{-task.lost_points:+.2f}"
+    return (task.name, *cells, points, task.problem)
+
+
+def _said(decision: Decision) -> str:
+    verdicts = {
+        "promote": "may be promoted",
+        "refuse": "may not be promoted",
+        "unknown": "may not be promoted",
+    }
+    return f"{verdicts[decision.verdict]}: {decision.reason}"
+
+
+def _document(row: CheckpointRow, measured: Sequence[EvaluationRow]) -> dict[str, Any]:
+    from store.promotion import measured_tasks
+
+    tasks = [
+        {**row_json(item, "repository", "split", "dataset", "simulated"), RECALL: item.metrics.get(RECALL)}
+        for item in measured_tasks(measured)
+    ]
+    return {**row_json(row), "state": _state(row), "tasks": tasks}
+
+
+def _state(row: CheckpointRow) -> str:
+    """Which of `STATES` a checkpoint is in."""
+    decided = (row.promoted, row.promoted_at, row.refused_at)
+    return next((state for state, of in zip(STATES, decided, strict=False) if of), STATES[-1])
+
+
+def _marked(text: str, simulated: bool) -> str:
+    return f"{text} SIMULATED" if simulated else text
+
+
+def _recall_of_tasks(measured: Sequence[EvaluationRow]) -> str:
+    """Recall@10 on each task: the worst and the best of several."""
+    from store.promotion import measured_tasks
+
+    found = sorted(item.metrics[RECALL] for item in measured_tasks(measured) if RECALL in item.metrics)
+    if not found:
+        return "-"
+    if len(found) == 1:
+        return f"{found[0]:.4f} on 1 task"
+    return f"{found[0]:.4f} to {found[-1]:.4f} on {counted(len(found), 'task')}"
+
+
+def _task(row: EvaluationRow) -> str:
+    from store.promotion import task_name
+
+    return task_name(row.repository, row.split)
+
+
+def _share(metrics: Mapping[str, float] | None, name: str) -> str:
+    return f"{metrics[name]:.4f}" if metrics is not None and name in metrics else "-"
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())

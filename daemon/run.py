@@ -1,0 +1,97 @@
+"""Be the daemon: lock, signals, start, main loop, stop, exit status. What it does is `daemon.service`'s."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+import structlog
+
+from daemon import memory
+from daemon.control import SocketInUseError
+from daemon.ledger import StoreFailedError
+from daemon.lock import DaemonLock, make_folder
+from daemon.logs import configure
+from daemon.service import Service
+from daemon.settings import load
+from store.errors import LogError
+
+log = structlog.get_logger("daemon.run")
+
+
+def run(config_path: Path) -> int:
+    """Be the daemon until a signal ends it; return the exit status: 0, or 1 where the store failed.
+
+    Raises:
+        ConfigError: config.toml is not valid (exit status 78 for the caller).
+        AlreadyRunningError: another daemon holds the state folder (exit status 75).
+        FolderError: a folder cannot be made or written.
+    """
+    return asyncio.run(serve(config_path))
+
+
+async def serve(config_path: Path) -> int:
+    """`run`, inside an event loop on the main thread."""
+    settings = load(config_path)
+    configure(level=settings.daemon.log_level, log_format=settings.daemon.log_format, secrets=tuple)
+    for folder in (settings.paths.state, settings.paths.cache, settings.paths.runtime):
+        make_folder(folder)
+    lock = DaemonLock.acquire(settings.paths.lock)
+    memory.use_one_heap()
+    try:
+        service = Service(settings)
+        service.configure_logs()
+        with _signals(service):
+            try:
+                await service.start()
+            except (LogError, StoreFailedError, SocketInUseError, OSError) as error:
+                log.error("daemon_not_started", reason=str(error))
+                return 1
+            try:
+                await service.main_loop()
+            finally:
+                await service.stop()
+        return 1 if service.failed else 0
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def _signals(service: Service) -> Iterator[None]:
+    """SIGTERM and SIGINT end (the second one at once), SIGHUP reloads, SIGUSR1 prints every thread's stack."""
+    loop = asyncio.get_running_loop()
+
+    def end(number: signal.Signals) -> None:
+        if service.stop_reason:
+            # Impatience: children die with us (pipeline.protocol), and the next start records what they were.
+            os._exit(128 + number)
+        service.stop_soon(number.name)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end, number)
+    loop.add_signal_handler(signal.SIGHUP, service.reload_soon)
+    before = signal.signal(signal.SIGUSR1, _print_stacks)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.remove_signal_handler(number)
+        signal.signal(signal.SIGUSR1, before)
+
+
+def _print_stacks(_number: int, _frame: FrameType | None) -> None:
+    # Not faulthandler.register: it walks the other threads' frames while they run, and can crash the process that
+    # it was to explain. This runs between two instructions of the main thread, so a loop stuck in Python is shown.
+    for thread in threading.enumerate():
+        if thread.ident is not None and (frame := sys._current_frames().get(thread.ident)) is not None:
+            print(f"Thread {thread.name} (most recent call last):", file=sys.stderr)  # noqa: T201
+            traceback.print_stack(frame, file=sys.stderr)
+    sys.stderr.flush()

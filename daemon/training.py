@@ -1,0 +1,230 @@
+"""What there is to learn: the jobs `train` and `evaluate` that the premise retriever has due.
+
+A task is one repository's newest trace. It is learned on top of the checkpoint in use, when enough theorems that the
+chain of that one has not seen have come. What was learned from the simulator and what was learned from Lean are two
+chains: neither ever starts from the other. A repository's newest test set is also put to the checkpoint in use, where
+that one did not learn the task, so that both sides of every comparison are known.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any
+
+from daemon.due import DueJob
+from daemon.settings import Repo, Settings
+from daemon.standing import Standings
+from pipeline.lean.backend import Leans
+from pipeline.retrieval.config import for_a_job
+from pipeline.retrieval.frozen import dataset_of
+from store import line_queries, model_queries, queries, trace_queries, training_queries
+from store.identity import job_id
+from store.trace_rows import TraceRow
+from store.training_queries import Learned, ancestry
+
+MODEL = "retriever"
+Counted = MutableMapping[tuple[str, int, int], int]
+"""How many theorems of a repository's trace (closed at a log position) are new since another position. The past does
+not change, and counting a large repository takes a third of a second: what was counted once is kept here."""
+
+
+def training_jobs(
+    view: sqlite3.Connection,
+    *,
+    settings: Settings,
+    leans: Leans,
+    standings: Standings,
+    counted: Counted,
+) -> Iterator[DueJob]:
+    """Yield the due jobs of training and evaluation, of every repository of the watchlist."""
+    planner = _Training(view, settings=settings, leans=leans, standings=standings, counted=counted)
+    for repo in settings.repos:
+        if repo.enabled and not repo.opt_out:
+            yield from planner.evaluate(repo)
+            yield from planner.train(repo)
+
+
+class _Training:
+    def __init__(
+        self,
+        view: sqlite3.Connection,
+        *,
+        settings: Settings,
+        leans: Leans,
+        standings: Standings,
+        counted: Counted,
+    ) -> None:
+        self._view = view
+        self._settings = settings
+        self._leans = leans
+        self._standings = standings
+        self._counted = counted
+        self._config = for_a_job({**settings.train.retriever, "device": settings.train.device}).to_dict()
+        self._every = training_queries.learned(view, MODEL)
+        self._known = [learned for learned in self._every if learned.job_state == "succeeded"]
+        self._in_use = next((learned for learned in self._known if learned.promoted), None)
+        # What began before the checkpoint in use was promoted had another parent: nobody goes on with it.
+        began_after = "" if self._in_use is None else self._in_use.promoted_at or ""
+        self._unfinished = [
+            row.job
+            for state in ("running", "failed", "interrupted")
+            for row in queries.jobs(view, state=state, kind="train")
+            if row.started_at > began_after and (state != "failed" or row.retry_at is not None)
+        ]
+        self._traces = {
+            trace.repository: trace for trace in trace_queries.newest_traces(view, simulated=True)
+        }
+
+    def train(self, repo: Repo) -> Iterator[DueJob]:
+        """Yield the repository's newest trace as a task, if it is due."""
+        trace = self._traces.get(repo.key)
+        if trace is None or not self._made_by_its_lean(trace):
+            return
+        parent = self._parent(simulated=trace.simulated)
+        chain = ancestry(self._known, parent)
+        # What was tried on top of this parent counts too: refused, it would come out no better the second time.
+        since = max(
+            (
+                learned.data_seq
+                for learned in (*chain, *(one for one in self._known if one.parent == parent))
+                if learned.repository == repo.key and learned.simulated == trace.simulated
+            ),
+            default=0,
+        )
+        wanted = self._settings.train.new_theorems
+        if trace.seq <= since or trace.n_theorems < wanted:
+            return
+        identity = job_id("train", repo.key, parent or "", json.dumps(self._config), str(trace.seq))
+        standing = self._standings.of(identity)
+        if standing.state != "ready" or self._new_theorems(trace, since) < wanted:
+            return
+        others = [job for job in self._unfinished if job != identity]
+        yield DueJob(
+            job=identity,
+            kind="train",
+            attempt=standing.attempt,
+            lane=f"model:{MODEL}",
+            repository=repo.key,
+            branch=_branch(trace),
+            sha=trace.sha,
+            describes=f"train the {MODEL} on {repo.key} {trace.sha[:10]}",
+            simulated=trace.simulated,
+            parameters={
+                "events_db": str(self._settings.paths.events_db),
+                "database_db": str(self._settings.paths.database_db),
+                "repository": repo.key,
+                "simulated": trace.simulated,
+                "parent": parent,
+                "tasks": [
+                    {"name": earlier.repository, "dataset": self._dataset(earlier)}
+                    for earlier in _newest_of_each(chain)
+                ],
+                "keep": [*(learned.job for learned in self._every), *others],
+                "alone": not others,
+                **self._common(),
+            },
+            **self._limits(),
+        )
+
+    def evaluate(self, repo: Repo) -> Iterator[DueJob]:
+        """Yield the measurement of the checkpoint in use on the repository's newest test set, where it has none."""
+        in_use = self._in_use
+        if in_use is None:
+            return
+        newest = next(
+            (
+                learned
+                for learned in reversed(self._known)
+                if learned.repository == repo.key and learned.simulated == in_use.simulated
+            ),
+            None,
+        )
+        # A checkpoint is measured on the tasks of its own chain when it is made.
+        if newest is None or newest in ancestry(self._known, in_use.checkpoint):
+            return
+        identity = job_id("evaluate", in_use.checkpoint, newest.job)
+        standing = self._standings.of(identity)
+        if standing.state != "ready" or not self._has_test_set(newest):
+            return
+        (row,) = queries.jobs_by_prefix(self._view, newest.job)
+        yield DueJob(
+            job=identity,
+            kind="evaluate",
+            attempt=standing.attempt,
+            lane=f"model:{MODEL}",
+            repository=repo.key,
+            branch=row.branch or "",
+            sha=row.sha or "",
+            describes=f"evaluate the {MODEL} {in_use.checkpoint} on {repo.key}",
+            simulated=in_use.simulated,
+            parameters={
+                "checkpoint": in_use.checkpoint,
+                "dataset": self._dataset(newest),
+                "name": repo.key,
+                "repository": repo.key,
+                "split": "test",
+                "simulated": in_use.simulated,
+                **self._common(),
+            },
+            **self._limits(),
+        )
+
+    def _new_theorems(self, trace: TraceRow, since: int) -> int:
+        key = (trace.repository, trace.seq, since)
+        if key not in self._counted:
+            self._counted[key] = training_queries.new_theorems(self._view, trace=trace, since=since)
+        return self._counted[key]
+
+    def _made_by_its_lean(self, trace: TraceRow) -> bool:
+        """Whether what works on the branch now is what traced it: else there will be another trace soon."""
+        branches = queries.branches(self._view, trace.repository)
+        branch = next((row for row in branches if line_queries.branch_line(row.branch) == trace.line), None)
+        if branch is None or branch.state != "live" or branch.toolchain is None:
+            return False
+        lean = self._leans.for_toolchain(branch.toolchain)
+        return lean.kind != "none" and lean.simulated == trace.simulated
+
+    def _parent(self, *, simulated: bool) -> str | None:
+        if self._in_use is None or self._in_use.simulated != simulated:
+            return None
+        return self._in_use.checkpoint
+
+    def _has_test_set(self, learned: Learned) -> bool:
+        rows = model_queries.evaluations(self._view, learned.checkpoint)
+        return any((row.repository, row.split) == (learned.repository, "test") for row in rows)
+
+    def _dataset(self, learned: Learned) -> str:
+        """Return the frozen dataset of a task."""
+        return str(dataset_of(self._settings.paths.models / MODEL, learned.job))
+
+    def _common(self) -> dict[str, Any]:
+        return {
+            "chain": str(self._settings.paths.models / MODEL),
+            "indices": str(self._settings.paths.embeddings / MODEL),
+            "config": self._config,
+        }
+
+    def _limits(self) -> dict[str, Any]:
+        train = self._settings.train
+        return {
+            "timeout_s": train.timeout_s,
+            "memory_bytes": train.memory_bytes,
+            "gpu": train.device == "cuda",
+        }
+
+
+def _newest_of_each(chain: Sequence[Learned]) -> list[Learned]:
+    """Return the newest task of each repository, oldest first, of a chain that has the newest first.
+
+    A repository's later test set has all of the earlier one but what is gone from the source.
+    """
+    newest: dict[str, Learned] = {}
+    for learned in chain:
+        newest.setdefault(learned.repository, learned)
+    return list(reversed(newest.values()))
+
+
+def _branch(trace: TraceRow) -> str:
+    return trace.line.removeprefix(line_queries.branch_line(""))

@@ -1,0 +1,174 @@
+"""What the report says of the trained models: training, evaluations, and which one is in use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pipeline.report.data import ReportData
+from pipeline.report.html import (
+    DATA_OF,
+    MADE_BY,
+    SIMULATED,
+    Section,
+    Value,
+    data_of,
+    made_by,
+    moment,
+    paragraph,
+    size,
+    table,
+)
+from pipeline.report.svg import percent
+from store.trace_rows import CheckpointRow, EvaluationRow
+
+_MOST_CHECKPOINTS, _MOST_EVALUATIONS = 300, 2000
+_STANDING = "In use, and why or why not"
+_TELLING = ("against_forgetting", "lambda_value", "loss", "lr", "max_epochs")
+_SHOWN = ("recall@1", "recall@10", "mrr")
+
+
+def training(data: ReportData) -> Section:
+    """Checkpoints with where they come from and what became of them, and the runs that made none."""
+    section = Section("training", "Training history")
+    left = max(0, len(data.trainings) - _MOST_CHECKPOINTS)
+    shown = data.trainings[left:]
+    settings = _telling(shown)
+    rows: list[tuple[Value, ...]] = [
+        (
+            row.checkpoint,
+            moment(row.saved_at),
+            data_of(row.simulated),
+            row.parent or f"base: {row.base}",
+            _standing(row),
+            ", ".join(f"{name} {_setting(row.config, name)}" for name in settings) or "the same in all",
+            row.steps,
+            row.seconds,
+            row.device,
+            str(row.seed),
+            f"event {row.data_seq}",
+            size(row.size_bytes),
+            row.model,
+        )
+        for row in shown
+    ]
+    headers = (
+        "Checkpoint", "Saved (UTC)", DATA_OF, "Trained from", _STANDING, "Settings", "Steps", "Seconds", "Device",
+        "Seed", "Data up to", "Size", "Model",
+    )  # fmt: skip
+    failed: list[tuple[Value, ...]] = [
+        (
+            row.job,
+            made_by(row.simulated),
+            row.describes,
+            row.attempt,
+            row.state,
+            row.reason,
+            row.message,
+            row.remedy,
+        )
+        for row in data.failed_trainings
+    ]
+    section.add(
+        table("Checkpoints, oldest first", headers, rows, long=(_STANDING, "Settings", "Trained from")),
+        paragraph(f"{left:,} older ones are left out.") if left else "",
+        _whole_configuration(shown),
+        paragraph(
+            "The loss of a run is not recorded; what counts for a checkpoint are its evaluations below.", dim=True
+        ),
+        table(
+            "Training runs that failed or were interrupted at their newest attempt",
+            ("Job", MADE_BY, "What", "Attempt", "State", "Reason", "Message", "Remedy"),
+            failed, long=("What", "Message", "Remedy"),
+        ),
+    )  # fmt: skip
+    return section
+
+
+def _standing(row: CheckpointRow) -> str:
+    """Whether a checkpoint is or was in use, or why not."""
+    if row.refused_at is not None:
+        before = f" (it was put in use {moment(row.promoted_at)})" if row.promoted_at else ""
+        return f"refused {moment(row.refused_at)}: {row.refused_reason}{before}"
+    if row.promoted_at is None:
+        return "nobody decided on it yet"
+    return f"{'in use since' if row.promoted else 'was put in use'} {moment(row.promoted_at)}: {row.reason}"
+
+
+def _telling(rows: Sequence[CheckpointRow]) -> list[str]:
+    """The settings that tell most of a run, and those in which the runs shown differ."""
+    names = sorted({name for row in rows for name in row.config})
+    differ = [name for name in names if len({_setting(row.config, name) for row in rows}) > 1]
+    return [name for name in names if name in _TELLING or name in differ]
+
+
+def _setting(config: dict[str, object], name: str) -> str:
+    return str(config[name]) if name in config else "not recorded"
+
+
+def _whole_configuration(rows: Sequence[CheckpointRow]) -> str:
+    if not rows:
+        return ""
+    newest = rows[-1]
+    settings = [(name, str(value)) for name, value in sorted({**newest.config, **newest.versions}.items())]
+    return table(
+        f"All settings and versions of {newest.checkpoint}", ("Name", "Value"), settings, folded=True
+    )
+
+
+def evaluations(data: ReportData) -> Section:
+    """The newest evaluations as they were recorded."""
+    left = max(0, len(data.measurements) - _MOST_EVALUATIONS)
+    rows: list[tuple[Value, ...]] = [
+        (
+            row.checkpoint,
+            row.repository or "several repositories",
+            row.split,
+            row.dataset[:8],
+            data_of(row.simulated),
+            row.n,
+            *(_share(row, name) for name in _SHOWN),
+            _others(row),
+            moment(row.recorded_at),
+        )
+        for row in data.measurements[left:]
+    ]
+    headers = (
+        "Checkpoint", "Repository", "Split", "Dataset", DATA_OF, "Examples", "Recall@1", "Recall@10", "MRR",
+        "Other measures", "Recorded (UTC)",
+    )  # fmt: skip
+    caption = "Evaluations, oldest first; measures in 0 to 1, with their 95 % intervals where recorded"
+    section = Section("evaluations", "Evaluations", table(caption, headers, rows, long=("Repository",)))
+    section.add(paragraph(f"{left:,} older ones are left out.") if left else "")
+    return section
+
+
+def glance(data: ReportData) -> Iterable[tuple[str, str, Sequence[str]]]:
+    """The figure of these sections that stands at the top: name, figure, what it does not say by itself."""
+    in_use = next((row for row in data.trainings if row.model == "retriever" and row.promoted), None)
+    if in_use is None:
+        yield "Retriever in use", "none", [f"{len(data.trainings):,} checkpoints"] if data.trainings else []
+        return
+    more = [f"checkpoint {in_use.checkpoint}, of {len(data.trainings):,}"]
+    matrix = next((one for one in data.matrices if one.simulated == in_use.simulated), None)
+    average = matrix.averages[-1] if matrix else None
+    name = "Retriever in use: mean recall@10"
+    if in_use.simulated:
+        name = f"{SIMULATED} retriever in use: mean recall@10"
+    if matrix is None or average is None:
+        yield name, "unknown", more
+        return
+    tasks = f"over {len(matrix.tasks)} tasks" if len(matrix.tasks) != 1 else "over 1 task"
+    yield name, f"{percent(average)} %", [f"{tasks}, split {matrix.split}", *more]
+
+
+def _share(row: EvaluationRow, name: str) -> str:
+    value = row.metrics.get(name)
+    low, high = row.metrics.get(f"{name}_low"), row.metrics.get(f"{name}_high")
+    if value is None:
+        return "not recorded"
+    return f"{value:.4f}" + ("" if low is None or high is None else f" ({low:.4f} to {high:.4f})")
+
+
+def _others(row: EvaluationRow) -> str:
+    ours = {f"{name}{end}" for name in _SHOWN for end in ("", "_low", "_high")}
+    return ", ".join(f"{name} {value:.4f}" for name, value in sorted(row.metrics.items()) if name not in ours)

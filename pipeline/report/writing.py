@@ -1,0 +1,76 @@
+"""The report as files: the page and its pictures."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+from pathlib import Path
+
+from pipeline.report.page import Page
+from pipeline.report.svg import ORIGIN
+
+PAGE = "index.html"
+_OUR_PICTURES = re.compile(
+    r"(sorrys-over-time|rejections|machine-time|recall-(matrix|over-time|change)(-simulated)?(-\d+)?)\.svg"
+)
+_BEGINNING_BYTES = 1000
+"""Of a file, how much is read to see who made it."""
+
+
+class NotOursError(Exception):
+    """Something that no report wrote stands where a file of this one belongs; the message says what to do."""
+
+
+def write(page: Page, folder: Path) -> tuple[Path, ...]:
+    """Write `index.html` and the pictures; return their paths, the page first.
+
+    Each file is replaced in one step, the page last. Pictures of an earlier report that this one does not have are
+    removed then; what else lies in the folder stays.
+
+    Raises:
+        NotOursError: a file of that name is not a report's; nothing was written.
+        OSError: the folder cannot be made or written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (PAGE, *page.pictures):
+        if not _may_be_replaced(folder / name):
+            raise NotOursError(
+                f"{folder / name}: no report wrote it, so it is not overwritten; remove it, or name another folder "
+                "with --out"
+            )
+    for name, text in page.pictures.items():
+        _replace(folder / name, text)
+    _replace(folder / PAGE, page.html)
+    for path in folder.glob("*.svg"):
+        if path.name not in page.pictures and _OUR_PICTURES.fullmatch(path.name) and _is_ours(path):
+            path.unlink(missing_ok=True)
+    return (folder / PAGE, *(folder / name for name in page.pictures))
+
+
+def _may_be_replaced(path: Path) -> bool:
+    return not os.path.lexists(path) or _is_ours(path)
+
+
+def _is_ours(path: Path) -> bool:
+    # A link is somebody's arrangement, wherever it leads.
+    if not stat.S_ISREG(path.lstat().st_mode):
+        return False
+    with path.open("rb") as file:
+        return ORIGIN.encode() in file.read(_BEGINNING_BYTES)
+
+
+def _replace(path: Path, text: str) -> None:
+    made = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    # Not a private temporary file: a report is for whom the user's umask lets read it.
+    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        made.replace(path)
+    except BaseException:
+        made.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,206 @@
+"""Estimates a Fisher information: squared gradients of single examples' losses, added up over groups and processes.
+
+An example's loss is a softmax or an error over its candidates, so it depends on which candidates there are. Groups
+fix them: a group is a few examples that share their candidates, made from the seed alone and the same whatever the
+batch size of training and however many processes share the groups. Within a group one forward pass serves all, then
+each example's gradient is taken by itself: squaring a batch's mean gradient instead would be too small by about the
+batch's size, and would depend on it. `torch.func.vmap` does not trace T5's masks, and batched backward passes
+(`is_grads_batched`) gain nothing once texts are longer than a line, so this is a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, distributed, nn
+from transformers import T5EncoderModel
+
+from pipeline.retrieval.batches import Batch
+from pipeline.retrieval.config import FisherLabels, FisherScale, Loss
+from pipeline.retrieval.encoder import embed, weights_digest
+from pipeline.retrieval.errors import DatasetError, DivergedError
+from pipeline.retrieval.fisher import Fisher, FisherTask, normalised, parameters_of
+from pipeline.retrieval.losses import RowLosses
+
+M = TypeVar("M", bound=nn.Module)
+G = TypeVar("G")
+
+_LABELS = 2  # separates this stream of random numbers from those of the batches
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What some of the groups gave: sums of squared gradients by weight (float32), and how many examples they had.
+
+    `per` says what was squared: each example's gradient, or that of each group's mean loss.
+    """
+
+    sums: dict[str, Tensor]
+    examples: int
+    per: Literal["example", "group"]
+
+
+def squared_gradients(
+    model: M,
+    groups: Iterable[G],
+    losses: Callable[[M, G], Tensor],
+    *,
+    per: Literal["example", "group"] = "example",
+) -> Part:
+    """Return the sums of squared gradients over groups of examples.
+
+    Dropout is off while it runs; the weights' `.grad` is not touched. Costs a forward pass of each group and a
+    backward pass of the group for each of its examples; memory of two copies of the weights in float32 besides the
+    graph of one group.
+
+    Args:
+        model: its weights that require a gradient are what the sums are about.
+        groups: what `losses` takes.
+        losses: gives the loss of each example of a group, shape (n,), with a graph.
+        per: "group" squares the gradient of the group's mean loss instead, as LeanAgent does.
+
+    Raises:
+        DivergedError: a loss or a gradient is not finite.
+    """
+    trainable = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
+    weights = [value for _, value in trainable]
+    sums = {name: torch.zeros_like(value, dtype=torch.float32) for name, value in trainable}
+    examples = 0
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            for number, group in enumerate(groups):
+                each = losses(model, group)
+                examples += len(each)
+                parts = each.unbind() if per == "example" else (each.mean(),)
+                for row, loss in enumerate(parts):
+                    gradients = torch.autograd.grad(
+                        loss, weights, retain_graph=row + 1 < len(parts), allow_unused=True
+                    )
+                    for (name, _), gradient in zip(trainable, gradients, strict=True):
+                        if gradient is not None:
+                            single = gradient.float()
+                            sums[name].addcmul_(single, single)
+                _check_finite(each, sums, number)
+    finally:
+        model.train(was_training)
+    return Part(sums, examples, per)
+
+
+def _check_finite(losses: Tensor, sums: dict[str, Tensor], group: int) -> None:
+    # Squares cannot cancel: what was not finite in any example is not finite in the sum.
+    flags = torch.stack([losses.detach().float().sum(), *(value.sum() for value in sums.values())]).isfinite()
+    if bool(flags.all()):
+        return
+    broken = ["the loss", *(f"the gradient of {name}" for name in sums)][int((~flags).nonzero()[0])]
+    raise DivergedError(
+        f"the Fisher information cannot be estimated: {broken} is not a finite number in group {group} of the sample. "
+        "The weights have diverged; train with a smaller learning rate or in float32"
+    )
+
+
+def merge_over_processes(part: Part) -> Part:
+    """Return what all processes of the default group give together, in each of them; every one has to call it.
+
+    Without a process group it is the part itself. The part's sums are overwritten.
+    """
+    if not distributed.is_initialized():
+        return part
+    for value in part.sums.values():
+        distributed.all_reduce(value)
+    device = next(iter(part.sums.values())).device
+    examples = torch.tensor(part.examples, dtype=torch.int64, device=device)
+    distributed.all_reduce(examples)
+    return Part(part.sums, int(examples), part.per)
+
+
+def task_fisher(
+    part: Part,
+    model: nn.Module,
+    *,
+    name: str,
+    data: str,
+    base: str,
+    labels: FisherLabels,
+    scale: FisherScale,
+    world: int = 1,
+) -> Fisher:
+    """Return one task's Fisher information at the model's weights.
+
+    Args:
+        part: of all the sample's groups; on the scale "compat" with squares per group, the training's batches.
+        model: the model, unchanged since.
+        name: the task's.
+        data: the digest of its examples.
+        base: what the chain of checkpoints began with.
+        labels: what the losses were taken with.
+        scale: "normalised" or "compat" (see `pipeline.retrieval.fisher`).
+        world: processes of the training run; only "compat" divides by it.
+
+    Raises:
+        DatasetError: the sample had no examples.
+    """
+    if part.examples == 0:
+        raise DatasetError(
+            f"no example of {name} to estimate a Fisher information on. Export a larger dataset"
+        )
+    if (part.per == "group") != (scale == "compat"):
+        raise ValueError(f"squares per {part.per} cannot be put on the scale {scale!r}")
+    shared = part.examples * (world if scale == "compat" else 1)
+    raw = {key: value / shared for key, value in part.sums.items()}
+    values, mean = normalised(raw)
+    return Fisher(
+        values=raw if scale == "compat" else values,
+        weights=weights_digest(parameters_of(model)),
+        base=base,
+        scale=scale,
+        tasks=(FisherTask(name, data, part.examples, labels, mean),),
+    )
+
+
+class RetrievalLosses:
+    """The loss of each query of a `Batch`, with its own labels or with labels sampled from the model."""
+
+    def __init__(
+        self, losses: RowLosses, *, kind: Loss, labels: FisherLabels, seed: int, temperature: float
+    ) -> None:
+        """Args:
+        losses: the training's loss, row by row.
+        kind: which one it is; sampled labels follow the distribution that it is the likelihood of.
+        labels: "empirical" or "sampled".
+        seed: with a pair's number decides its sampled label, whatever its group and process.
+        temperature: of the softmax, for "contrastive".
+        """
+        self._losses = losses
+        self._kind = kind
+        self._labels = labels
+        self._seed = seed
+        self._temperature = temperature
+
+    def __call__(self, model: T5EncoderModel, batch: Batch) -> Tensor:
+        device = next(model.parameters()).device
+        batch = batch.to(device)
+        queries = embed(model, batch.context_ids, batch.context_mask)
+        scores = queries @ embed(model, batch.premise_ids, batch.premise_mask).T
+        label = batch.label if self._labels == "empirical" else self._sampled(scores.detach(), batch)
+        return self._losses(scores, label, batch.ignore)
+
+    def _sampled(self, scores: Tensor, batch: Batch) -> Tensor:
+        values = scores.double().cpu().numpy()
+        ignore = batch.ignore.cpu().numpy()
+        label = np.zeros_like(values)
+        for row, pair in enumerate(batch.pairs):
+            rng = np.random.Generator(np.random.Philox(key=[self._seed, _LABELS], counter=[0, 0, 0, pair]))
+            if self._kind == "mse":
+                # A squared error is the likelihood of a normal distribution of variance 1/2 about the score.
+                label[row] = values[row] + rng.normal(scale=0.5**0.5, size=values.shape[1])
+            else:
+                logits = np.where(ignore[row], -np.inf, values[row] / self._temperature)
+                chances = np.exp(logits - logits.max())
+                label[row, rng.choice(len(chances), p=chances / chances.sum())] = 1.0
+        return torch.from_numpy(label).to(scores)

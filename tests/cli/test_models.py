@@ -1,0 +1,220 @@
+"""`unsorry models`: what the view holds of checkpoints, and what it refuses before it asks the daemon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store.testing_models import (
+    checkpoint_promoted,
+    checkpoint_refused,
+    checkpoint_saved,
+    evaluation_finished,
+)
+
+CLI = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def trained(folder: Any) -> Any:
+    """Two retrievers, the first in use and measured like the second, and a tactic model."""
+    folder.add("model:retriever", checkpoint_saved("r-1"))
+    folder.add("model:retriever", evaluation_finished("r-1", recall=0.40))
+    folder.add("model:retriever", checkpoint_promoted("r-1"))
+    folder.add("model:retriever", checkpoint_saved("r-22", parent="r-1"))
+    folder.add("model:retriever", evaluation_finished("r-22", recall=0.35))
+    folder.add("model:tactics", checkpoint_saved("t-1", model="tactics"))
+    folder.write()
+    return folder
+
+
+def test_the_list_says_which_is_in_use(trained: Any) -> None:
+    listed = trained.unsorry("models", "--json").json["checkpoints"]
+    assert {item["checkpoint"]: item["promoted"] for item in listed} == {
+        "r-1": True,
+        "r-22": False,
+        "t-1": False,
+    }
+    assert [item["checkpoint"] for item in trained.unsorry("models", "list", "--model", "tactics", "--json").json[
+        "checkpoints"
+    ]] == ["t-1"]  # fmt: skip
+    lines = trained.unsorry("models").out.splitlines()
+    assert lines[1].split()[:5] == ["r-1", "retriever", "in", "use", "-"]
+    assert lines[2].split()[:4] == ["r-22", "retriever", "undecided", "r-1"]
+    assert "0.3500 on 1 task" in lines[2]
+
+
+@pytest.fixture
+def decided(folder: Any) -> Any:
+    """One checkpoint in each state: one of the simulator that was in use, one of Lean that is, one refused, one new."""
+    folder.add("model:retriever", checkpoint_saved("s-1", simulated=True))
+    folder.add("model:retriever", evaluation_finished("s-1", recall=0.9, simulated=True))
+    folder.add("model:retriever", checkpoint_promoted("s-1", simulated=True))
+    folder.add("model:retriever", checkpoint_saved("r-1"))
+    folder.add("model:retriever", evaluation_finished("r-1", recall=0.40))
+    two = {
+        "evaluation": "other",
+        "repository": "example.org/two",
+        "split": "test",
+        "metrics": {"recall@10": 0.25},
+    }
+    folder.add("model:retriever", evaluation_finished("r-1").model_copy(update=two))
+    folder.add(
+        "model:retriever",
+        evaluation_finished("r-1").model_copy(update={**two, "evaluation": "v", "split": "val"}),
+    )
+    folder.add("model:retriever", checkpoint_promoted("r-1", previous="s-1"))
+    folder.add("model:retriever", checkpoint_saved("r-2", parent="r-1"))
+    folder.add("model:retriever", checkpoint_refused("r-2", in_use="r-1"))
+    folder.add("model:retriever", checkpoint_saved("s-2", parent="s-1", simulated=True))
+    folder.write()
+    return folder
+
+
+def test_the_list_says_what_was_decided_and_marks_what_is_simulated(decided: Any) -> None:
+    listed = {item["checkpoint"]: item for item in decided.unsorry("models", "--json").json["checkpoints"]}
+    assert {name: (item["state"], item["simulated"]) for name, item in listed.items()} == {
+        "s-1": ("was in use", True),
+        "r-1": ("in use", False),
+        "r-2": ("refused", False),
+        "s-2": ("undecided", True),
+    }
+    assert listed["r-2"]["refused_reason"] == "recall@10 0.31 < 0.38"
+    assert [(task["repository"], task["recall@10"]) for task in listed["r-1"]["tasks"]] == [
+        (None, 0.40),
+        ("example.org/two", 0.25),
+    ]
+    lines = {line.split()[0]: line for line in decided.unsorry("models").out.splitlines()}
+    assert "was in use SIMULATED" in lines["s-1"]
+    assert "undecided SIMULATED" in lines["s-2"]
+    assert "SIMULATED" not in lines["r-1"] + lines["r-2"]
+    assert "0.2500 to 0.4000 on 2 tasks" in lines["r-1"]
+
+
+def test_show_says_why_one_was_refused_and_warns_of_what_is_simulated(decided: Any) -> None:
+    text = decided.unsorry("models", "show", "r-2").out
+    assert text.startswith("r-2  retriever, refused\n")
+    assert "recall@10 0.31 < 0.38" in text
+    assert "SIMULATED" not in text + decided.unsorry("models", "show", "r-1").out
+    text = decided.unsorry("models", "show", "s-1").out
+    assert text.startswith(
+        "s-1  retriever, was in use SIMULATED\nSIMULATED: it learned from the simulator, and not from Lean.\n"
+    )
+    assert "all repositories (random) SIMULATED" in text
+
+
+def test_compare_marks_what_is_simulated_and_never_prefers_it(decided: Any) -> None:
+    text = decided.unsorry("models", "compare", "r-1", "s-1").out
+    assert text.startswith("r-1 -> s-1 SIMULATED  retriever\n")
+    assert "may not be promoted: it learned from the simulator" in text
+    document = decided.unsorry("models", "compare", "s-1", "r-1", "--json").json
+    assert (document["verdict"], document["before_simulated"], document["after_simulated"]) == (
+        "promote",
+        True,
+        False,
+    )
+
+
+def test_an_empty_list_says_so(folder: Any) -> None:
+    folder.add("model:tactics", checkpoint_saved("t-1", model="tactics"))
+    folder.write()
+    assert (
+        folder.unsorry("models", "--model", "retriever").out == "no checkpoint of this model was saved yet\n"
+    )
+
+
+def test_show_has_the_provenance_and_the_measurements(trained: Any) -> None:
+    document = trained.unsorry("models", "show", "r-2", "--json").json
+    assert document["checkpoint"]["parent"] == "r-1"
+    assert [item["metrics"]["recall@10"] for item in document["evaluations"]] == [0.35]
+    text = trained.unsorry("models", "show", "r-22").out
+    for said in (
+        "r-22  retriever, undecided\n",
+        "learning_rate 0.001",
+        "seed 3407",
+        "torch 2.7.1",
+        "all repositories (random)",
+        "0.3500",
+    ):
+        assert said in text, said
+    assert "recall@10 0.41 > 0.38" in trained.unsorry("models", "show", "r-1").out
+
+
+def test_as_of_answers_about_an_earlier_moment(trained: Any) -> None:
+    (only,) = trained.unsorry("models", "--json", "--as-of", "2").json["checkpoints"]
+    assert (only["checkpoint"], only["promoted"]) == ("r-1", False)
+    shown = trained.unsorry("models", "show", "r-1", "--as-of", "1", "--json").json
+    assert shown["as_of"]["seq"] == 1
+    assert shown["evaluations"] == []
+    assert trained.unsorry("models", "--as-of", "2", "compare", "r-1", "r-22").code == 1
+
+
+def test_compare_sets_the_tasks_side_by_side_and_says_what_the_rule_says(trained: Any) -> None:
+    document = trained.unsorry("models", "compare", "r-1", "r-22", "--json").json
+    assert (document["before"], document["after"], document["model"]) == ("r-1", "r-22", "retriever")
+    assert (document["verdict"], document["tolerance"]) == ("refuse", 2)
+    (task,) = document["tasks"]
+    assert task["lost_points"] == pytest.approx(5)
+    assert (task["before"]["recall@10"], task["after"]["recall@10"]) == (0.40, 0.35)
+    text = trained.unsorry("models", "compare", "r-1", "r-22").out
+    assert "-5.00" in text
+    assert "may not be promoted: recall@10 on all repositories (random) falls by 5.00 points" in text
+    assert trained.unsorry("models", "compare", "r-22", "r-1", "--json").json["verdict"] == "promote"
+
+
+def test_compare_takes_the_configured_tolerance_unless_another_is_given(trained: Any) -> None:
+    with trained.config.open("a", encoding="utf-8") as file:
+        file.write("[train]\ntolerance = 5.5\n")
+    document = trained.unsorry("models", "compare", "r-1", "r-22", "--json").json
+    assert (document["verdict"], document["tolerance"]) == ("promote", 5.5)
+    document = trained.unsorry("models", "compare", "r-1", "r-22", "--tolerance", "4", "--json").json
+    assert (document["verdict"], document["tolerance"]) == ("refuse", 4)
+    trained.config.write_text(
+        trained.config.read_text(encoding="utf-8").replace("5.5", "500"), encoding="utf-8"
+    )
+    answer = trained.unsorry("models", "compare", "r-1", "r-22")
+    assert answer.code == 78
+    assert "give --tolerance" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("show", "x"), 1, 'no checkpoint has an id that starts with "x"; `unsorry models` lists them'),
+        (("show", "r-"), 1, '"r-" is the beginning of several checkpoint ids (r-1, r-22); write more of it'),
+        (("compare", "r-1", "t-1"), 1, "r-1 is a checkpoint of retriever and t-1 of tactics"),
+        (("promote", "t-1"), 1, "t-1 is a checkpoint of tactics, not of retriever; `--model tactics`"),
+        (("promote", "r-"), 1, "several checkpoint ids"),
+        (("promote", "x"), 1, "no checkpoint has an id"),
+        (("promote", "r-22"), 3, "no daemon listens there; start it with `unsorry run`"),
+        (("rollback",), 3, "no daemon listens there; start it with `unsorry run`"),
+        (("rollback", "--model", "x"), 2, '"x" is none of retriever, tactics, progress'),
+        (("list", "--model", "x"), 2, '"x" is none of retriever, tactics, progress'),
+        (("--as-of", "2", "rollback"), 2, "what is past cannot be changed"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_says_why(trained: Any, arguments: tuple[str, ...], code: int, said: str) -> None:
+    answer = trained.unsorry("models", *arguments)
+    assert answer.code == code, answer.err
+    assert said in " ".join(answer.err.replace("│", " ").split())
+
+
+def keys_of(value: Any) -> set[str]:
+    """The keys of a document, without those of a run's own configuration and libraries."""
+    if isinstance(value, list):
+        return set().union(*map(keys_of, value))
+    if not isinstance(value, dict):
+        return set()
+    inner = (keys_of(below) for key, below in value.items() if key not in ("config", "versions"))
+    return set(value).union(*inner)
+
+
+@pytest.mark.parametrize(
+    "verb", [("models",), ("models", "show", "r-1"), ("models", "compare", "r-1", "r-22")]
+)
+def test_every_field_of_the_json_is_documented(trained: Any, verb: tuple[str, ...]) -> None:
+    keys = keys_of(trained.unsorry(*verb, "--json").json) - {"schema"}
+    body = CLI[CLI.index("### `unsorry models`") : CLI.index("### `unsorry events`")]
+    assert {key for key in keys if f"`{key}`" not in body} == set()

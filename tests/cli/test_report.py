@@ -1,0 +1,132 @@
+"""`unsorry report` as a process: the page, its pictures, and what it says of an empty or unwritable place."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from store.testing_models import checkpoint_promoted, checkpoint_saved, evaluation_finished
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
+
+
+class Folder(Protocol):
+    """tests/cli/conftest.py's StateFolder."""
+
+    root: Path
+    state: Path
+
+    def add(self, stream: str, body: Any) -> None: ...
+    def write(self) -> None: ...
+    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
+
+
+def test_it_writes_one_page_and_its_pictures_and_says_where(
+    folder: Folder, fill: Callable[[Any], None]
+) -> None:
+    fill(folder)
+    for body in (checkpoint_saved(), checkpoint_promoted(), evaluation_finished()):
+        folder.add("model:retriever", body)
+    folder.write()
+    before = (folder.state / "database.db").read_bytes()
+    document = folder.unsorry("report", "--out", "out/page", "--json").json
+    where = folder.root / "out" / "page"
+    assert document["path"] == str(where / "index.html")
+    assert sorted(path.name for path in where.iterdir()) == [
+        "index.html", "machine-time.svg", "recall-matrix.svg", "sorrys-over-time.svg",
+    ]  # fmt: skip
+    assert sorted(document["pictures"]) == sorted(str(path) for path in where.glob("*.svg"))
+    page = (where / "index.html").read_text(encoding="utf-8")
+    for picture in where.glob("*.svg"):
+        assert picture.read_text(encoding="utf-8").strip() in page
+    assert (document["empty"], document["simulated"]) == (False, True)
+    assert "SIMULATED" in page
+    assert f"As of event {document['position']}; made" in page
+    assert "Lean: pantograph (at /opt/repl)." in page
+    assert (folder.state / "database.db").read_bytes() == before
+    section = DOCS.read_text(encoding="utf-8").split("### `unsorry report`")[1].split("\n### ")[0]
+    assert all(f"| `{field}` |" in section for field in set(document) - {"schema"})
+
+
+def test_a_second_report_replaces_the_first_and_leaves_other_files_alone(filled: Folder) -> None:
+    where = filled.root / "report"
+    assert filled.unsorry("report", "--as-of", "2").code == 0
+    (where / "notes.txt").write_text("mine")
+    first = (where / "index.html").read_text(encoding="utf-8")
+    answer = filled.unsorry("report")
+    assert answer.code == 0, answer.err
+    assert f"{where / 'index.html'}: the state at event" in answer.out
+    assert "SIMULATED" in answer.out
+    assert (where / "index.html").read_text(encoding="utf-8") != first
+    assert sorted(path.name for path in where.iterdir()) == [
+        "index.html",
+        "machine-time.svg",
+        "notes.txt",
+        "sorrys-over-time.svg",
+    ]
+
+
+def test_a_page_that_somebody_else_wrote_is_not_overwritten(filled: Folder) -> None:
+    where = filled.root / "site"
+    where.mkdir()
+    (where / "index.html").write_text("<h1>my project</h1>")
+    answer = filled.unsorry("report", "--out", "site")
+    assert answer.code == 1
+    assert f"{where / 'index.html'}: no report wrote it, so it is not overwritten" in answer.err
+    assert "--out" in answer.err
+    assert [path.read_text() for path in where.iterdir()] == ["<h1>my project</h1>"]
+
+
+def test_an_empty_database_gives_a_page_that_says_so(folder: Folder) -> None:
+    folder.write()
+    answer = folder.unsorry("report", "--out", "out")
+    assert answer.code == 0, answer.err
+    assert "nothing is recorded yet" in answer.out
+    assert "Nothing is recorded yet" in (folder.root / "out" / "index.html").read_text(encoding="utf-8")
+
+
+def test_it_can_be_made_as_of_an_earlier_event(filled: Folder) -> None:
+    document = filled.unsorry("report", "--as-of", "2", "--json").json
+    assert (document["position"], document["as_of"]["seq"], document["pictures"]) == (2, 2, [])
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_with_its_remedy(filled: Folder) -> None:
+    (filled.root / "file").write_text("in the way")
+    answer = filled.unsorry("report", "--out", "file/below")
+    assert answer.code == 1
+    assert "--out" in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_no_database_is_an_error_and_writes_nothing(folder: Folder) -> None:
+    answer = folder.unsorry("report", "--out", "out")
+    assert answer.code == 1
+    assert "nothing recorded there yet" in answer.err
+    assert not (folder.root / "out").exists()
+
+
+def test_it_loads_neither_a_training_library_nor_a_plotting_one(filled: Folder) -> None:
+    program = (
+        "import sys, json\n"
+        "from pipeline.report.gathering import gather\nfrom pipeline.report.page import render\n"
+        "from pipeline.report.writing import write\nfrom pathlib import Path\nfrom store import queries\n"
+        "write(render(gather(queries.connect(Path(sys.argv[1])), made_at='now')), Path(sys.argv[2]))\n"
+        "print(json.dumps(sorted(sys.modules)))\n"
+    )
+    arguments = [sys.executable, "-c", program, str(filled.state / "database.db"), str(filled.root / "out")]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True, cwd=DOCS.parents[1])
+    heavy = {"torch", "numpy", "transformers", "matplotlib", "pydantic", "sqlalchemy", "jinja2"}
+    assert heavy & set(json.loads(done.stdout)) == set()
+
+
+def test_a_view_of_another_schema_is_an_error_in_words(filled: Folder) -> None:
+    with sqlite3.connect(filled.state / "database.db") as database:
+        database.execute("DROP TABLE evaluations")
+    answer = filled.unsorry("report")
+    assert answer.code == 1
+    assert "Traceback" not in answer.err

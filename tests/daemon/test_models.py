@@ -1,0 +1,467 @@
+"""Which checkpoint is in use: what the rule makes of new ones, promotion and rollback by hand, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.control_client import request
+from daemon.ledger import Ledger
+from daemon.models import Models, ModelStateError
+from daemon.paths import paths_from_config
+from daemon.settings import Settings
+from daemon.testing.house import House
+from store import model_queries
+from store.event_body import EventBody
+from store.events import JobStarted, JobSucceeded
+from store.log import NewEvent
+from store.model_events import CheckpointPromoted, CheckpointRefused, CheckpointSaved, ModelKind
+from store.testing_models import (
+    checkpoint_promoted,
+    checkpoint_refused,
+    checkpoint_saved,
+    evaluation_finished,
+)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    made = House(tmp_path)
+    made.write(repos=[])
+    return made
+
+
+@asynccontextmanager
+async def told(house: House, *bodies: EventBody) -> AsyncIterator[tuple[Ledger, Models]]:
+    async with house.opened() as parts:
+        if bodies:
+            await parts.ledger.append([NewEvent("model:retriever", body) for body in bodies])
+        yield parts.ledger, models_of(house, parts.ledger)
+
+
+def models_of(house: House, ledger: Ledger, *, tolerance: float = 2) -> Models:
+    return Models(ledger, chain_root=chain_root(house), tolerance_points=tolerance)
+
+
+def chain_root(house: House) -> Path:
+    return paths_from_config(house.config).models
+
+
+async def in_use(ledger: Ledger, model: str = "retriever") -> str | None:
+    row = await ledger.ask(partial(model_queries.checkpoint_in_use, model=model))
+    return None if row is None else row.checkpoint
+
+
+def one(house: House, name: str, *, model: ModelKind = "retriever", **changes: Any) -> CheckpointSaved:
+    """A checkpoint, with its weights where they belong."""
+    weights = chain_root(house) / model / name / "model.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(b"weights")
+    return checkpoint_saved(name, model=model, **{"size_bytes": 7, **changes})
+
+
+def saved(house: House, *checkpoints: str) -> list[EventBody]:
+    """Checkpoints that all did as well on one test set."""
+    return [
+        body for name in checkpoints for body in (one(house, name), evaluation_finished(name, recall=0.4))
+    ]
+
+
+def trained(
+    house: House, name: str, parent: str | None = None, *, recall: float = 0.4, **changes: Any
+) -> list[EventBody]:
+    """All that a training job records, from its start to its end."""
+    job, simulated = f"train-{name}", changes.get("simulated", False)
+    return [
+        JobStarted(
+            job=job, kind="train", attempt=1, repository="example.org/one", branch=None, sha=None, describes="",
+            simulated=simulated,
+        ),
+        one(house, name, parent=parent, job=job, **changes),
+        evaluation_finished(name, recall=recall, simulated=simulated),
+        JobSucceeded(job=job, attempt=1, seconds=1.0, peak_rss_bytes=None, summary={}, simulated=simulated),
+    ]  # fmt: skip
+
+
+def test_a_promotion_is_recorded_with_what_it_replaced_and_why(house: House) -> None:
+    async def told_so() -> None:
+        async with told(house, *saved(house, "a", "b")) as (ledger, models):
+            first = await models.promote("a")
+            assert (first.previous, first.reason.startswith("by hand: it is the first")) == (None, True)
+            second = await models.promote("b")
+            assert (second.model, second.checkpoint, second.previous) == ("retriever", "b", "a")
+            assert second.reason == "by hand: recall@10 falls on none of 1 earlier task"
+            assert await in_use(ledger) == "b"
+        (_, event) = house.events("checkpoint_promoted")
+        assert (event.stream, event.actor, event.data["reason"]) == (
+            "model:retriever",
+            "control",
+            second.reason,
+        )
+
+    asyncio.run(told_so())
+
+
+def test_what_the_rule_forbids_changes_nothing_unless_it_is_forced(house: House) -> None:
+    async def told_so() -> None:
+        worse = [one(house, "b"), evaluation_finished("b", recall=0.3), one(house, "c")]
+        async with told(house, *saved(house, "a"), checkpoint_promoted("a"), *worse) as (ledger, models):
+            with pytest.raises(ModelStateError, match=r"b: not promoted: .*falls by 10.00 points.*--force"):
+                await models.promote("b")
+            with pytest.raises(ModelStateError, match=r"c: not promoted: .*not known.*not measured"):
+                await models.promote("c")
+            assert await in_use(ledger) == "a"
+            assert len(house.events("checkpoint_promoted")) == 1
+            forced = await models.promote("b", force=True)
+            assert forced.reason.startswith("by hand: forced, although recall@10 on ")
+            assert await in_use(ledger) == "b"
+
+    asyncio.run(told_so())
+
+
+def test_the_tolerance_is_the_one_that_was_given(house: House) -> None:
+    async def told_so() -> None:
+        worse = [one(house, "b"), evaluation_finished("b", recall=0.3)]
+        async with told(house, *saved(house, "a"), checkpoint_promoted("a"), *worse) as (ledger, _):
+            assert (await models_of(house, ledger, tolerance=10).promote("b")).checkpoint == "b"
+
+    asyncio.run(told_so())
+
+
+def test_neither_an_unknown_checkpoint_nor_the_one_in_use_can_be_promoted(house: House) -> None:
+    async def told_so() -> None:
+        async with told(house, *saved(house, "a"), checkpoint_promoted("a")) as (_, models):
+            with pytest.raises(KeyError):
+                await models.promote("nothing")
+            with pytest.raises(ModelStateError, match="a: is in use already, since "):
+                await models.promote("a", force=True)
+        assert len(house.events("checkpoint_promoted")) == 1
+
+    asyncio.run(told_so())
+
+
+def test_each_rollback_goes_one_further_back_until_there_is_nothing(house: House) -> None:
+    async def told_so() -> None:
+        promoted = [checkpoint_promoted(name) for name in ("a", "b", "never-saved", "c")]
+        async with told(house, *saved(house, "a", "b", "c"), *promoted) as (ledger, models):
+            back = await models.roll_back("retriever")
+            assert (back.checkpoint, back.previous, back.reason) == ("b", "c", "by hand: rolled back from c")
+            assert (await models.roll_back("retriever")).checkpoint == "a"
+            with pytest.raises(ModelStateError, match=r"nothing to roll back to: no other .* before a;"):
+                await models.roll_back("retriever")
+            assert await in_use(ledger) == "a"
+            # And forward again: what is promoted anew has the one in use behind it.
+            await models.promote("c")
+            assert (await models.roll_back("retriever")).checkpoint == "a"
+
+    asyncio.run(told_so())
+
+
+def test_a_rollback_is_of_one_model_alone(house: House) -> None:
+    async def told_so() -> None:
+        tactics = [one(house, "t", model="tactics"), checkpoint_promoted("t", model="tactics")]
+        async with told(house, *saved(house, "a"), checkpoint_promoted("a"), *tactics) as (_, models):
+            with pytest.raises(ModelStateError, match="nothing to roll back to"):
+                await models.roll_back("tactics")
+            with pytest.raises(ModelStateError, match="progress: no checkpoint is in use"):
+                await models.roll_back("progress")
+            with pytest.raises(KeyError):
+                await models.roll_back("nothing")
+
+    asyncio.run(told_so())
+
+
+def test_a_promotion_under_another_models_name_is_no_step_back(house: House) -> None:
+    async def told_so() -> None:
+        tactics: list[EventBody] = []
+        for name in ("t", "u"):
+            tactics += [one(house, name, model="tactics"), checkpoint_promoted(name, model="tactics")]
+        async with told(house, *tactics, checkpoint_promoted("t", model="retriever")) as (ledger, models):
+            assert await in_use(ledger, "tactics") == "u"
+            assert (await models.roll_back("tactics")).checkpoint == "t"
+
+    asyncio.run(told_so())
+
+
+def test_of_two_that_promote_at_once_one_is_told_to_look_again(house: House) -> None:
+    async def told_so() -> None:
+        async with told(house, *saved(house, "a", "b", "c"), checkpoint_promoted("a")) as (_, models):
+            done = await asyncio.gather(models.promote("b"), models.promote("c"), return_exceptions=True)
+        refused = [answer for answer in done if isinstance(answer, ModelStateError)]
+        assert len(refused) == 1, done
+        assert "changed while this was decided" in str(refused[0])
+        assert len(house.events("checkpoint_promoted")) == 2
+
+    asyncio.run(told_so())
+
+
+# --- by the rule ------------------------------------------------------------------------------------------
+
+
+def said(bodies: tuple[EventBody, ...]) -> list[tuple[str, str]]:
+    """What was decided on which checkpoint."""
+    return [(body.type.removeprefix("checkpoint_"), body.checkpoint) for body in bodies]  # type: ignore[attr-defined]
+
+
+def test_new_checkpoints_are_decided_on_by_the_rule_each_on_what_the_one_before_left(house: House) -> None:
+    async def told_so() -> None:
+        first = [*trained(house, "a"), *trained(house, "b", "a", recall=0.45)]
+        async with told(house, *first, *trained(house, "c", "b", recall=0.3)) as (ledger, models):
+            done = await models.settle()
+            assert said(done) == [("promoted", "a"), ("promoted", "b"), ("refused", "c")]
+            a, b, c = done
+            assert isinstance(a, CheckpointPromoted)
+            assert (a.previous, a.reason.startswith("by the rule: it is the first of its model")) == (
+                None,
+                True,
+            )
+            assert isinstance(b, CheckpointPromoted)
+            assert (b.previous, b.reason) == ("a", "by the rule: recall@10 falls on none of 1 earlier task")
+            assert isinstance(c, CheckpointRefused)
+            assert c.in_use == "b"
+            assert "falls by 15.00 points, from 45.00 to 30.00, with 2 allowed" in c.reason
+            assert await in_use(ledger) == "b"
+        recorded = house.events("checkpoint_promoted", "checkpoint_refused")
+        assert [event.actor for event in recorded] == ["daemon"] * 3
+        assert {event.stream for event in recorded} == {"model:retriever"}
+
+    asyncio.run(told_so())
+
+
+def test_what_is_decided_stays_decided(house: House) -> None:
+    async def told_so() -> None:
+        new = [*trained(house, "a"), *trained(house, "b", "a", recall=0.1)]
+        async with told(house, *new, checkpoint_refused("a")) as (ledger, models):
+            await models.promote("a", force=True)
+            await models.promote("b", force=True)
+            assert await models.settle() == ()
+            await models.roll_back("retriever")
+            assert await models.settle() == ()
+            assert await in_use(ledger) == "a"
+
+    asyncio.run(told_so())
+
+
+def test_a_checkpoint_of_a_job_that_goes_on_or_failed_waits(house: House) -> None:
+    async def told_so() -> None:
+        *begun, ended = trained(house, "a")
+        async with told(house, *begun) as (ledger, models):
+            assert await models.settle() == ()
+            await ledger.append([NewEvent("job:train-a", ended)])
+            assert said(await models.settle()) == [("promoted", "a")]
+
+    asyncio.run(told_so())
+
+
+def test_a_checkpoint_that_does_not_follow_the_one_in_use_is_refused_with_how_to_promote_it(
+    house: House,
+) -> None:
+    async def told_so() -> None:
+        new = [
+            *trained(house, "a"),
+            *trained(house, "b", "a"),
+            *trained(house, "c", "a"),
+            *trained(house, "d"),
+        ]
+        async with told(house, *new) as (ledger, models):
+            done = await models.settle()
+            assert said(done) == [("promoted", "a"), ("promoted", "b"), ("refused", "c"), ("refused", "d")]
+            c, d = (body.reason for body in done if isinstance(body, CheckpointRefused))
+            assert c.startswith(
+                "it was trained from a, and b is in use; `unsorry models promote c` puts it in use"
+            )
+            assert d.startswith(
+                "it was trained from kaiyuy/leandojo-lean4-retriever-byt5-small, and b is in use; "
+            )
+            assert (await models.promote("c")).previous == "b"
+            assert await in_use(ledger) == "c"
+
+    asyncio.run(told_so())
+
+
+def test_what_is_not_known_is_a_refusal_that_says_what(house: House) -> None:
+    async def told_so() -> None:
+        started, made, _, ended = trained(house, "b", "a")
+        async with told(house, *trained(house, "a"), started, made, ended) as (_, models):
+            first, second = await models.settle()
+            assert said((first, second)) == [("promoted", "a"), ("refused", "b")]
+            assert isinstance(second, CheckpointRefused)
+            assert second.reason == (
+                "what it would lose on all repositories (random) is not known: it was not measured on it"
+            )
+
+    asyncio.run(told_so())
+
+
+def test_what_learned_from_the_simulator_gives_way_to_lean_and_never_the_other_way_round(
+    house: House,
+) -> None:
+    async def told_so() -> None:
+        made_up = trained(house, "a-sim", recall=0.9, simulated=True)
+        real = trained(house, "b-lean", recall=0.1)
+        later = trained(house, "c-sim", "a-sim", recall=0.9, simulated=True)
+        async with told(house, *made_up, *real, *later) as (ledger, models):
+            done = await models.settle()
+            assert said(done) == [("promoted", "a-sim"), ("promoted", "b-lean"), ("refused", "c-sim")]
+            assert [body.simulated for body in done] == [True, False, True]  # type: ignore[attr-defined]
+            assert "it learned from Lean" in done[1].reason  # type: ignore[attr-defined]
+            assert "it learned from the simulator" in done[2].reason  # type: ignore[attr-defined]
+            with pytest.raises(
+                ModelStateError, match=r"a-sim: not promoted: it learned from the simulator.*--force"
+            ):
+                await models.promote("a-sim")
+            forced = await models.promote("a-sim", force=True)
+            assert (forced.simulated, forced.reason.startswith("by hand: forced, although")) == (True, True)
+            assert await in_use(ledger) == "a-sim"
+
+    asyncio.run(told_so())
+
+
+def test_each_model_is_decided_on_by_itself(house: House) -> None:
+    async def told_so() -> None:
+        new = [*trained(house, "a"), *trained(house, "t", model="tactics")]
+        async with told(house, *new) as (ledger, models):
+            assert said(await models.settle()) == [("promoted", "a"), ("promoted", "t")]
+            assert (await in_use(ledger), await in_use(ledger, "tactics")) == ("a", "t")
+
+    asyncio.run(told_so())
+
+
+def test_where_somebody_else_was_faster_the_next_call_decides(house: House) -> None:
+    async def told_so() -> None:
+        new = [*trained(house, "a"), *trained(house, "b", "a"), *trained(house, "c", "b")]
+        async with told(house, *new, *trained(house, "t", model="tactics")) as (ledger, models):
+            ask, waiting = ledger.ask, [checkpoint_promoted("b")]
+
+            async def and_meanwhile(question: Any) -> Any:
+                answer = await ask(question)
+                if getattr(question, "func", None) is model_queries.evaluations and waiting:
+                    await ledger.append([NewEvent("model:retriever", waiting.pop())])
+                return answer
+
+            ledger.ask = and_meanwhile  # type: ignore[method-assign]
+            assert said(await models.settle()) == [("promoted", "t")]
+            assert await in_use(ledger) == "b"
+            left, last = await models.settle()
+            assert said((left, last)) == [("refused", "a"), ("promoted", "c")]
+            assert "and b is in use" in left.reason  # type: ignore[attr-defined]
+
+    asyncio.run(told_so())
+
+
+def test_two_that_settle_at_once_decide_once(house: House) -> None:
+    async def told_so() -> None:
+        new = [*trained(house, "a"), *trained(house, "b", "a"), *trained(house, "c", "b", recall=0.1)]
+        async with told(house, *new) as (_, models):
+            await asyncio.gather(*(models.settle() for _ in range(3)))
+            await models.settle()
+        decided = house.events("checkpoint_promoted", "checkpoint_refused")
+        assert [event.data["checkpoint"] for event in decided] == ["a", "b", "c"]
+
+    asyncio.run(told_so())
+
+
+def test_where_all_is_decided_one_question_is_all_that_is_asked(house: House) -> None:
+    async def told_so() -> None:
+        async with told(house, *trained(house, "a"), checkpoint_promoted("a")) as (ledger, models):
+            ask, asked = ledger.ask, []
+
+            async def counted(question: Any) -> Any:
+                asked.append(question)
+                return await ask(question)
+
+            ledger.ask = counted  # type: ignore[method-assign]
+            assert await models.settle() == ()
+            assert len(asked) == 1
+
+    asyncio.run(told_so())
+
+
+def test_nothing_is_put_in_use_whose_weights_are_not_there(house: House) -> None:
+    async def told_so() -> None:
+        new = [*trained(house, "a"), *trained(house, "b", "a"), *trained(house, "c", "a")]
+        retriever = chain_root(house) / "retriever"
+        async with told(house, *saved(house, "z"), checkpoint_promoted("z"), *new) as (ledger, models):
+            shutil.rmtree(retriever / "a")
+            (retriever / "b" / "model.safetensors").write_bytes(b"wei")
+            (retriever / "c" / "model.safetensors").unlink()
+            done = await models.settle()
+            assert said(done) == [("refused", "a"), ("refused", "b"), ("refused", "c")]
+            a, b, c = (body.reason for body in done if isinstance(body, CheckpointRefused))
+            assert f"its weights, {retriever}/a/model.safetensors, cannot be read (No such file" in a
+            assert "have 3 bytes and were saved with 7" in b
+            assert f"restore {retriever}/c from a backup, then `unsorry models promote c` promotes it" in c
+            for name in "abc":
+                with pytest.raises(ModelStateError, match=f"{name}: not put in use: its weights"):
+                    await models.promote(name, force=True)
+            await ledger.append([NewEvent("model:retriever", checkpoint_promoted("a", previous="z"))])
+            (retriever / "z" / "model.safetensors").unlink()
+            with pytest.raises(ModelStateError, match="z: not put in use: its weights"):
+                await models.roll_back("retriever")
+            assert await in_use(ledger) == "a"
+            (retriever / "b" / "model.safetensors").write_bytes(b"weights")
+            assert (await models.promote("b")).checkpoint == "b"
+
+    asyncio.run(told_so())
+
+
+def test_the_command_line_promotes_and_rolls_back_through_the_daemon(
+    house: House, socket_ready: Callable[[House, Settings], None]
+) -> None:
+    async def fill() -> None:
+        async with told(house, *saved(house, "a-1", "b-1"), one(house, "t", model="tactics")):
+            pass
+
+    asyncio.run(fill())
+    settings = house.write(repos=[], extra="[train]\ntolerance = 0\n")
+    with house.daemon():
+        socket_ready(house, settings)
+        assert unsorry(settings, "promote", "a")["checkpoint"] == "a-1"
+        answer = unsorry(settings, "promote", "b")
+        assert (answer["checkpoint"], answer["previous"], answer["daemon"]["running"]) == ("b-1", "a-1", True)
+        assert unsorry(settings, "rollback")["checkpoint"] == "a-1"
+        assert "nothing to roll back to" in unsorry(settings, "rollback", code=1)["error"]
+        assert "in use already" in unsorry(settings, "promote", "a", code=1)["error"]
+        assert unsorry(settings, "promote", "t", "--model", "tactics")["previous"] is None
+        for route, body, status in (
+            ("/promote", {"checkpoint": "a"}, 404),
+            ("/promote", {"checkpoint": "b-1", "force": "yes"}, 400),
+            ("/promote", {}, 400),
+            ("/promote", {"checkpoint": 1}, 400),
+            ("/promote", None, 400),
+            ("/rollback", {"model": "x"}, 404),
+            ("/rollback", None, 400),
+            ("/rollback", {"model": "progress"}, 409),
+        ):
+            assert request(settings.paths, "POST", route, body)[0] == status, (route, body)
+    assert [event.data["checkpoint"] for event in house.events("checkpoint_promoted")] == [
+        "a-1", "b-1", "a-1", "t",
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def socket_ready() -> Callable[[House, Settings], None]:
+    def wait(house: House, settings: Settings) -> None:
+        house.wait_for(lambda: '"daemon_ready"' in house.log(), what="the daemon to be ready")
+        assert request(settings.paths, "GET", "/health")[0] == 200
+
+    return wait
+
+
+def unsorry(settings: Settings, *arguments: str, code: int = 0) -> dict[str, Any]:
+    program = Path(sys.executable).with_name("unsorry")
+    command = [str(program), "models", *arguments, "--json", "--config", str(settings.path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout) if code == 0 else {"error": done.stderr}
+    return answer

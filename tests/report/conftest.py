@@ -1,0 +1,373 @@
+"""A browser without a window, and a made-up year of one daemon for it to show."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import random
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import store.testing
+from pipeline.report.data import ReportData
+from pipeline.report.gathering import gather
+from pipeline.report.page import render
+from pipeline.report.writing import write
+from store import events as ev
+from store import queries
+from store.envelope import Expect, NewEvent
+from store.event_body import EventBody
+from store.identity import short_hash
+from store.testing import MemoryLog
+from store.testing_events import (
+    PATCH,
+    declaration,
+    job_started,
+    place,
+    proof_found,
+    proof_rejected,
+    proof_verified,
+    scanned,
+    sha,
+    stage,
+    watched,
+)
+from store.testing_models import (
+    checkpoint_promoted,
+    checkpoint_refused,
+    checkpoint_saved,
+    evaluation_finished,
+)
+from store.view import View
+
+Told = list[tuple[str, EventBody]]
+RTL = "example.org/\u05e9\u05dc\u05d5\u05dd/\u0645\u0646\u0637\u0642"
+HOSTILE = "example.org/<script>document.title='broken'</script>/\"'&\u202egro.live"
+LONG = "example.org/" + "a-very-long-organisation-name-" * 4 + "/" + "formalisation-of-everything" * 3
+NAMES = (
+    "github.com/dwrensha/compfiles", "github.com/leanprover-community/mathematics_in_lean", RTL,
+    "github.com/AlexKontorovich/PrimeNumberTheoremAnd", HOSTILE, "github.com/ImperialCollegeLondon/FLT", LONG,
+    "github.com/teorth/pfr", "github.com/lecopivo/SciLean",
+)  # fmt: skip
+REASONS = (
+    ("axioms", "it rests on sorryAx"), ("compile", "unsolved goals"), ("statement", "another theorem is proved"),
+    ("text", "the text holds a command"), ("compile", "<b>unknown identifier</b> & more"),
+)  # fmt: skip
+
+
+# The browser reads commands from descriptor 3 and answers on 4.
+_LAUNCH = (
+    "import fcntl, os, sys\n"
+    "ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]\n"
+    "os.dup2(ends[0], 3), os.dup2(ends[1], 4)\n"
+    "os.execv(sys.argv[3], sys.argv[3:])\n"
+)
+_QUIET = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--remote-debugging-pipe",
+)  # fmt: skip
+_ANSWER_S = 30.0
+
+
+@dataclass
+class Shown:
+    """What happened while a page was shown."""
+
+    requests: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+
+class Browser:
+    """One Chromium and one tab in it, driven over a pipe in the DevTools protocol."""
+
+    def __init__(self, program: str, profile: Path) -> None:
+        theirs_in, self._out = os.pipe()
+        self._in, theirs_out = os.pipe()
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _LAUNCH, str(theirs_in), str(theirs_out), program, *_QUIET,
+             f"--user-data-dir={profile}", "about:blank"],
+            pass_fds=(theirs_in, theirs_out), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self._calls, self._pending, self._session = 0, b"", ""
+        self.shown = Shown()
+        try:
+            target = self.call("Target.createTarget", url="about:blank")["targetId"]
+            self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+            for domain in ("Page", "Runtime", "Log", "Network", "Accessibility"):
+                self.call(f"{domain}.enable")
+        except BaseException:
+            self.close()
+            raise
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Send a command, and return its answer once it came."""
+        self._calls += 1
+        command: dict[str, Any] = {"id": self._calls, "method": method, "params": parameters}
+        if self._session:
+            command["sessionId"] = self._session
+        os.write(self._out, json.dumps(command).encode() + b"\0")
+        while True:
+            message = self._message()
+            if message.get("id") == self._calls:
+                assert "error" not in message, f"{method}: {message['error']}"
+                result: dict[str, Any] = message["result"]
+                return result
+            self._note(message)
+
+    def show(self, url: str, *, width: int = 1280, dark: bool = False) -> Shown:
+        """Load a page and wait until it stands; return what was asked for and complained of meanwhile."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
+        self.shown = Shown()
+        self.call("Page.navigate", url=url)
+        while self.ask("document.readyState") != "complete":
+            time.sleep(0.02)
+        self.ask("new Promise(done => requestAnimationFrame(() => setTimeout(done, 50)))")
+        return self.shown
+
+    def ask(self, expression: str) -> Any:
+        """Return the value of an expression in the page; a promise's once it is kept."""
+        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in found, found["exceptionDetails"]
+        return found["result"].get("value")
+
+    def press(self, key: str, code: int) -> None:
+        """Press and release a key."""
+        for kind in ("rawKeyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
+
+    def photograph(self) -> bytes:
+        """Return what is seen, as a PNG."""
+        return base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
+
+    def close(self) -> None:
+        """End the browser and all that it started."""
+        os.close(self._out)
+        os.close(self._in)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _message(self) -> dict[str, Any]:
+        while b"\0" not in self._pending:
+            ready, _, _ = select.select([self._in], [], [], _ANSWER_S)
+            read = os.read(self._in, 1 << 20) if ready else b""
+            assert read, "the browser does not answer" if not ready else "the browser is gone"
+            self._pending += read
+        line, _, self._pending = self._pending.partition(b"\0")
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    def _note(self, message: dict[str, Any]) -> None:
+        about = message.get("params", {})
+        match message.get("method"):
+            case "Network.requestWillBeSent":
+                self.shown.requests.append(about["request"]["url"])
+            case "Log.entryAdded":
+                self.shown.complaints.append(about["entry"]["text"])
+            case "Runtime.consoleAPICalled" | "Runtime.exceptionThrown":
+                self.shown.complaints.append(json.dumps(about))
+
+
+def _starts(program: str) -> bool:
+    """Some distributions have a program of this name that only says where to get the browser."""
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=60)
+    return said.returncode == 0 and "Chrom" in said.stdout
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A Chromium of this machine; without one the test skips."""
+    programs = filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+    program = next(filter(_starts, programs), None)
+    if program is None:
+        pytest.skip("no Chromium on this machine: apt-get install chromium")
+    # Not below pytest's own folder: what of it cannot be removed at once would fail the run.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        made = Browser(program, Path(profile))
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Pages by what they show: a year with nine tasks, the simulator's beside it, and nothing at all."""
+    events: dict[str, Told] = {"empty": []}
+    events["year"] = [*sorrys(NAMES[:3], random.Random(11)), *learned(NAMES, random.Random(3))]
+    events["mixed"] = [
+        *sorrys(NAMES[:3], random.Random(11)),
+        *learned(NAMES[:2], random.Random(3)),
+        *learned(NAMES[:3], random.Random(3), simulated=True),
+    ]
+    folder = tmp_path_factory.mktemp("reports")
+    with pytest.MonkeyPatch.context() as patched:
+        return {
+            name: write(render(gathered(tmp_path_factory.mktemp(name), told, patched)), folder / name)[0]
+            for name, told in events.items()
+        }
+
+
+def gathered(folder: Path, events: Told, monkeypatch: pytest.MonkeyPatch) -> ReportData:
+    """Record the events over a year of a clock of their own."""
+    begins, step = datetime(2025, 11, 1, 6, tzinfo=UTC), timedelta(days=365) / max(1, len(events))
+    _, blobs = stage(folder / "staging", PATCH)
+    with MemoryLog() as log, View.open(folder / "database.db", log.reader()) as view:
+        for number, (stream, body) in enumerate(events):
+            at = (begins + step * number).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            monkeypatch.setattr(store.testing, "now_text", lambda at=at: at)
+            log.append([NewEvent(stream, body)], expect={stream: Expect.ANY}, blobs=blobs)
+        view.catch_up()
+        connection = queries.connect(folder / "database.db")
+        try:
+            return gather(connection, made_at="2026-11-01T08:00:00+00:00")
+        finally:
+            connection.close()
+
+
+def sorrys(names: Sequence[str], random_: random.Random) -> Told:
+    """Sorrys that are opened, tried, proved, filled and removed in several repositories."""
+    told: Told = [(f"repository:{name}", watched(repository=name, url=f"https://{name}")) for name in names]
+    for number in range(90):
+        name = names[number % len(names)]
+        commit, blob = sha("commit", name, number), sha("blob", name, number)
+        scan = scanned(
+            f"Part{number % 7}.lean", [declaration(f"Demo.step_{number}")], with_sorry=[f"Demo.step_{number}"]
+        )
+        spot = place(scan, scan.sorries[0], blob=blob)
+        sorry = short_hash("sorry", name, str(number))
+        life = {"repository": name, "branch": "main", "sha": commit, "sorry": sorry}
+        told.append((f"repository:{name}", ev.SorryOpened(**life, place=spot, reopened=False)))
+        found = proof_found(sorry, spot, commit=commit, simulated=number % 11 == 10).model_copy(
+            update={"repository": name, "replacement": f"by\n  intro x\n  simp [step_{number}] -- ∀ x, x ≤ x"}
+        )
+        chance = random_.random()
+        if chance < 0.6:
+            told.append((f"repository:{name}", found))
+        if chance < 0.3 and not found.simulated:
+            told.append((f"repository:{name}", proof_verified(found)))
+        elif chance < 0.6:
+            step, reason = REASONS[int(chance * 100) % len(REASONS)]
+            told.append(
+                (
+                    f"repository:{name}",
+                    proof_rejected(found).model_copy(update={"step": step, "reason": reason}),
+                )
+            )
+        if chance < 0.25:
+            told.append((f"repository:{name}", ev.SorryFilled(**life, by="us", proof=found.proof)))
+        elif chance > 0.75:
+            told.append((f"repository:{name}", ev.SorryFilled(**life, by="people", proof=None)))
+        elif chance > 0.7:
+            told.append((f"repository:{name}", ev.SorryRemoved(**life)))
+        told += job(
+            f"prove-{number:016x}", random.Random(number).choice(["scan", "trace", "build", "prove"]), number
+        )
+    told.append((f"repository:{names[-1]}", ev.RepositoryFailed(
+        repository=names[-1], problem="unreachable", reason="no route to host", remedy="check the network",
+    )))  # fmt: skip
+    return told
+
+
+def job(identity: str, kind: str, number: int, *, simulated: bool = False) -> Told:
+    """A job that ends, in one of three ways."""
+    started = job_started(identity, simulated=simulated).model_copy(update={"kind": kind})
+    ended: EventBody = ev.JobSucceeded(
+        job=identity, attempt=1, seconds=3.5 * (1 + number % 40), peak_rss_bytes=(1 + number % 9) << 27, summary={},
+        simulated=simulated,
+    )  # fmt: skip
+    if number % 13 == 12:
+        ended = ev.JobFailed(
+            job=identity, attempt=1, reason="out_of_memory", message="it took 9 GiB <of 8>", remedy="raise memory",
+            deterministic=True, retry_at=None, seconds=40.0, peak_rss_bytes=9 << 30,
+        )  # fmt: skip
+    stream = f"job:{identity}"
+    return [(stream, started)] if number % 29 == 28 else [(stream, started), (stream, ended)]
+
+
+def learned(
+    names: Sequence[str],
+    random_: random.Random,
+    *,
+    simulated: bool = False,
+    recalls: Sequence[Sequence[float]] | None = None,
+) -> Told:
+    """A chain with one task after another, the earlier ones a little forgotten each time; one try is not promoted.
+
+    `recalls` has the values of the chain in percent, one sequence a task, from its own checkpoint on.
+    """
+    told: Told = []
+    before = None
+    for number in range(len(names)):
+        at = short_hash("checkpoint", str(number), str(simulated))
+        found = [
+            0.7 - 0.02 * j - 0.012 * (number - j) + 0.02 * random_.random()
+            if recalls is None
+            else recalls[j][number - j] / 100
+            for j in range(number + 1)
+        ]
+        if number == 4:
+            # The first try forgets too much, and is tried again with another seed.
+            worse = [max(0.0, recall - 0.2) for recall in found]
+            told += trained(names, f"{at[:-4]}0bad", before, worse, simulated=simulated)
+            refused = checkpoint_refused(f"{at[:-4]}0bad", in_use=before, simulated=simulated)
+            told.append(("model:retriever", refused))
+            told += job("train-failed", "train", 12)
+        told += trained(names, at, before, found, simulated=simulated)
+        promoted = checkpoint_promoted(at, previous=before, simulated=simulated)
+        reason = "by the rule: recall@10 falls on none of the earlier tasks"
+        told.append(("model:retriever", promoted.model_copy(update={"reason": reason})))
+        before = at
+    return told
+
+
+def trained(
+    names: Sequence[str], checkpoint: str, parent: str | None, recalls: Sequence[float], *, simulated: bool
+) -> Told:
+    """A training run and how its checkpoint did on the test sets so far, and on the newest task's validation set."""
+    made = f"train-{checkpoint}"
+    told = job(made, "train", 0, simulated=simulated)
+    config = {
+        "loss": "mse",
+        "against_forgetting": "ewc",
+        "lambda_value": 0.1,
+        "lr": 0.001,
+        "num_negatives": 3,
+    }
+    saved = checkpoint_saved(checkpoint, parent=parent, job=made, simulated=simulated, config=config)
+    told.append(("model:retriever", saved))
+    for j, split in [*((j, "test") for j in range(len(recalls))), (len(recalls) - 1, "val")]:
+        recall = recalls[j]
+        metrics = {
+            "recall@1": recall / 3, "recall@10": recall, "recall@10_low": max(0.0, recall - 0.03),
+            "recall@10_high": min(1.0, recall + 0.03), "mrr": recall / 2,
+        }  # fmt: skip
+        changes = {
+            "evaluation": f"{checkpoint}-{j}-{split}", "repository": names[j], "split": split, "job": made,
+            "dataset": hashlib.sha256(f"{j}{split}".encode()).hexdigest(), "metrics": metrics,
+            "simulated": simulated,
+        }  # fmt: skip
+        told.append(("model:retriever", evaluation_finished(checkpoint).model_copy(update=changes)))
+    return told

@@ -1,0 +1,77 @@
+"""A tiny encoder, small tasks and repositories, and how to learn them, for tests that train."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipeline.retrieval.config import TrainingConfig
+from pipeline.retrieval.lifelong import TaskData
+from pipeline.retrieval.testing import small_config, write_dataset
+from pipeline.retrieval.tiny import make_tiny_retriever
+from store.leandojo import Repository
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Several threads for such small models only wait for each other, and beside other work for minutes."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_retriever(tmp_path_factory.mktemp("model"), d_model=32, layers=1)
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> list[TaskData]:
+    folder = tmp_path_factory.mktemp("data")
+    return [
+        TaskData(name, write_dataset(folder / name, seed=n, alphabet=n, files=3), data_seq=7 + n)
+        for n, name in enumerate("ab")
+    ]
+
+
+@pytest.fixture
+def config(model: Path) -> TrainingConfig:
+    return small_config(model)
+
+
+@pytest.fixture(scope="session")
+def repository() -> Callable[[Path, str, int], Repository]:
+    """Makes a simulated repository's trace as LeanDojo's database has it, from (a scratch folder, name, number)."""
+    return _repository
+
+
+def _repository(folder: Path, name: str, number: int) -> Repository:
+    dataset = write_dataset(folder, seed=number, alphabet=number, prefix=name.title(), files=3, theorems=80)
+    url, commit = f"https://example.org/demo/{name}", str(number) * 40
+    theorems = [
+        {
+            **record,
+            "url": url,
+            "commit": commit,
+            "theorem_statement": f"theorem {record['full_name']} : {record['start'][0]} = {number}",
+        }
+        for split in ("train", "val", "test")
+        for record in json.loads((dataset / "random" / f"{split}.json").read_text())
+    ]
+    return Repository.from_dict(
+        {
+            "url": url,
+            "name": f"demo/{name}",
+            "commit": commit,
+            "lean_version": "v4.20.0",
+            "lean_dojo_version": "4.20.0",
+            "metadata": {"date_processed": "2025-01-02T03:04:05"},
+            "proven_theorems": theorems,
+            "premise_files": [
+                json.loads(line) for line in (dataset / "corpus.jsonl").read_text().splitlines()
+            ],
+            "files_traced": [],
+        }
+    )

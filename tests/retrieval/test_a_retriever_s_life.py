@@ -1,0 +1,152 @@
+"""The daemon learns from what people commit: trained, promoted, killed, started again, rolled back. Real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from daemon.control_client import request
+from daemon.settings import Settings
+from daemon.testing.house import House
+from daemon.testing.remote import Remote
+from examples.demo_library import files
+from pipeline.retrieval.tiny import make_tiny_retriever
+from store import model_queries, queries, training_queries
+from store.trace_rows import CheckpointRow
+
+TRAIN = """
+[lean]
+backend = "simulator"
+[prove]
+enabled = false
+[jobs]
+retry_base = "0.2s"
+[train]
+device = "cpu"
+new_theorems = 30
+tolerance = 100
+[train.retriever]
+model_name = "./tiny"
+loss = "contrastive"
+batch_size = 16
+accumulate_grad_batches = 1
+lr = 2.0e-3
+warmup_steps = 0
+precision = "32-true"
+num_workers = 0
+max_seq_len = 64
+data_max_seq_len = 64
+checkpoint_every_n_steps = 2
+fisher_samples = 16
+"""
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    made = House(tmp_path)
+    make_tiny_retriever(tmp_path / "tiny", d_model=32, layers=1)
+    return made
+
+
+@contextmanager
+def running(house: House) -> Iterator[subprocess.Popen[bytes]]:
+    with house.daemon(environment={"OMP_NUM_THREADS": "1"}) as process:
+        yield process
+
+
+def of_type(house: House, *types: str, number: int = 1) -> bool:
+    return len(house.events(*types)) >= number
+
+
+def checkpoints(settings: Settings) -> list[CheckpointRow]:
+    view = queries.connect(settings.paths.database_db)
+    try:
+        return model_queries.checkpoints(view, "retriever")
+    finally:
+        view.close()
+
+
+def commit(remote: Remote, settings: Settings, revision: int) -> None:
+    remote.commit(f"revision {revision}", files(revision))
+    request(settings.paths, "POST", "/poll", {"repository": settings.repos[0].key})
+
+
+@pytest.mark.timeout(300)
+def test_two_revisions_are_two_links_of_one_chain_through_a_kill_and_what_is_trained_says_simulated(
+    house: House,
+) -> None:
+    remote = house.remote("atlas")
+    remote.commit("revision 1", files(1))
+    settings = house.write(repos=[remote.path], extra=TRAIN)
+    chain = settings.paths.models / "retriever"
+    with running(house):
+        house.wait_for(
+            lambda: of_type(house, "checkpoint_promoted"), what="the first checkpoint", seconds=120
+        )
+        (first,) = checkpoints(settings)
+        assert (first.parent, first.promoted, first.simulated, first.base) == (
+            None,
+            True,
+            True,
+            str(house.folder / "tiny"),
+        )
+        measured = house.events("evaluation_finished")
+        assert {(event.data["split"], event.data["simulated"]) for event in measured} == {
+            ("test", True),
+            ("val", True),
+        }
+        commit(remote, settings, 2)
+        # Killed with everything, in the middle of the second training.
+        house.wait_for(
+            lambda: list(chain.glob(".runs/*/**/step=*.ckpt")),
+            what="a saved step",
+            seconds=120,
+        )
+        os.kill(int(settings.paths.lock.read_text().split()[0]), signal.SIGKILL)
+    with running(house):
+        house.wait_for(
+            lambda: of_type(house, "checkpoint_promoted", number=2), what="the second checkpoint", seconds=120
+        )
+        first, second = checkpoints(settings)
+        assert (second.parent, second.promoted, first.promoted) == (first.checkpoint, True, False)
+        tests = [
+            event.data["dataset"]
+            for event in house.events("evaluation_finished")
+            if event.data["checkpoint"] == second.checkpoint and event.data["split"] == "test"
+        ]
+        assert len(set(tests)) == 2, "the earlier revision's frozen test set and its own"
+        status, rolled_back = request(settings.paths, "POST", "/rollback", {"model": "retriever"})
+        assert (status, rolled_back["checkpoint"], rolled_back["simulated"]) == (200, first.checkpoint, True)
+    view = queries.connect(settings.paths.database_db)
+    links = training_queries.learned(view, "retriever")
+    view.close()
+    assert [link.data_seq for link in links] == sorted({link.data_seq for link in links})
+
+
+@pytest.mark.timeout(200)
+def test_a_training_that_fails_says_why_and_leaves_the_checkpoint_in_use(house: House) -> None:
+    remote = house.remote("atlas")
+    remote.commit("revision 1", files(1))
+    settings = house.write(repos=[remote.path], extra=TRAIN)
+    with running(house):
+        house.wait_for(
+            lambda: of_type(house, "checkpoint_promoted"), what="the first checkpoint", seconds=120
+        )
+        # A step of this size leads to weights that are no numbers.
+        house.write(
+            repos=[remote.path], extra=TRAIN.replace("lr = 2.0e-3", "lr = 1.0e30\ngradient_clip_val = 0.0")
+        )
+        house.wait_for(lambda: of_type(house, "config_loaded", number=2), what="the settings")
+        commit(remote, settings, 2)
+        house.wait_for(lambda: of_type(house, "job_failed"), what="the failure", seconds=120)
+        (failed,) = house.events("job_failed")
+        assert (failed.data["reason"], failed.data["deterministic"]) == ("diverged", True)
+        assert "smaller learning rate" in failed.data["message"]
+        (kept,) = checkpoints(settings)
+        assert kept.promoted

@@ -1,0 +1,256 @@
+"""Lightning's module and data module in a user's own trainer: in one process with a penalty, and in two by gloo."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from pipeline.retrieval import PremiseRetriever, RetrievalDataModule
+from pipeline.retrieval.chain import Chain
+from pipeline.retrieval.encoder import load_encoder, weights_digest
+from pipeline.retrieval.errors import CheckpointError
+from pipeline.retrieval.evaluation import evaluate
+from pipeline.retrieval.fisher import FISHER, Fisher, parameters_of
+from pipeline.retrieval.losses import squared_error
+from pipeline.retrieval.quiet import quiet_libraries
+from pipeline.retrieval.testing import write_dataset
+from pipeline.retrieval.text import byte_ids
+from pipeline.retrieval.tiny import make_tiny_retriever
+from store.leandojo import DynamicDatabase, Repository
+
+pytestmark = pytest.mark.timeout(300)
+
+# Lightning starts it once more for the second process; each says what it has.
+PROGRAM = """
+import json, os, sys
+from pathlib import Path
+import pytorch_lightning as pl
+from pipeline.retrieval import PremiseRetriever, RetrievalDataModule
+from pipeline.retrieval.chain import Chain
+from pipeline.retrieval.encoder import weights_digest
+from pipeline.retrieval.quiet import quiet_libraries
+
+folder = Path(sys.argv[1])
+data = RetrievalDataModule(
+    folder / "data/random", folder / "data/corpus.jsonl", 3, 1, folder / "model", 4, 5, 64, 0
+)
+model = PremiseRetriever(folder / "model", 1e-3, 0, 64, query_length=64, total_steps=3)
+model.train()
+taken = []
+
+class Taken(pl.Callback):
+    def on_train_batch_start(self, trainer, model, batch, number):
+        taken.append(list(batch.pairs))
+
+
+with quiet_libraries():
+    trainer = pl.Trainer(
+        accelerator="cpu", devices=2, strategy="ddp", max_epochs=1, limit_train_batches=3, logger=False,
+        callbacks=[Taken()], use_distributed_sampler=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, num_sanity_val_steps=0,
+    )
+    trainer.fit(model, datamodule=data)
+measured = {key: float(value) for key, value in trainer.callback_metrics.items() if key != "loss_train"}
+said = {"taken": taken, "weights": weights_digest(model.encoder.state_dict()), "measured": measured}
+(folder / f"{trainer.global_rank}.json").write_text(json.dumps(said))
+if trainer.global_rank == 0:
+    model.save(folder / "made")
+"""
+
+
+def data_module(folder: Path, model: Path) -> RetrievalDataModule:
+    return RetrievalDataModule(folder / "random", folder / "corpus.jsonl", 3, 1, model, 4, 5, 64, 0)
+
+
+def in_a_process(folder: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program that Lightning starts once more; what goes wrong is in its output."""
+    (folder / "program.py").write_text(program)
+    root = Path(__file__).resolve().parents[2]
+    return subprocess.run(
+        [sys.executable, folder / "program.py", folder, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=root,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(root)},
+    )
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that two processes shared."""
+    folder = tmp_path_factory.mktemp("two")
+    make_tiny_retriever(folder / "model", d_model=32, layers=1)
+    write_dataset(folder / "data")
+    done = in_a_process(folder, PROGRAM)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    return folder
+
+
+def test_two_processes_share_each_step_end_with_the_same_weights_and_measure_what_one_would(
+    two_processes: Path,
+) -> None:
+    folder = two_processes
+    first, second = (json.loads((folder / f"{rank}.json").read_text()) for rank in range(2))
+    assert first["weights"] == second["weights"]
+    assert first["measured"] == second["measured"]
+    data = data_module(folder / "data", folder / "model")
+    for step in range(3):
+        together = first["taken"][step] + second["taken"][step]
+        assert len(set(together)) == 8
+        assert together == list(data.batches(batch_size=8).at(step).pairs)
+    encoder = load_encoder(folder / "made")
+    assert weights_digest(encoder.state_dict()) == first["weights"]
+    alone = evaluate(
+        encoder,
+        byte_ids,
+        data.corpus,
+        data.examples("val").with_premises,
+        max_seq_len=64,
+        query_length=64,
+    )
+    assert first["measured"] == {
+        "Recall@1_val": pytest.approx(100 * alone.metrics["recall@1"].mean, abs=1e-4),
+        "Recall@10_val": pytest.approx(100 * alone.metrics["recall@10"].mean, abs=1e-4),
+        "MRR": pytest.approx(alone.metrics["mrr"].mean, abs=1e-6),
+    }
+
+
+def test_two_processes_learn_what_one_does_that_takes_the_mean_of_both_gradients(
+    two_processes: Path,
+) -> None:
+    folder = two_processes
+    data = data_module(folder / "data", folder / "model")
+    alone = PremiseRetriever(folder / "model", 1e-3, 0, 64, query_length=64, total_steps=3)
+    made = alone.configure_optimizers()
+    optimizer, schedule = made["optimizer"], made["lr_scheduler"]["scheduler"]
+    for step in range(3):
+        optimizer.zero_grad()
+        for rank in range(2):
+            batch = data.batches(rank=rank, world=2).at(step)
+            loss = squared_error(alone(batch), batch.label, batch.ignore).mean() / 2
+            loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        schedule.step()
+    together = load_encoder(folder / "made").state_dict()
+    for name, value in alone.encoder.state_dict().items():
+        torch.testing.assert_close(together[name], value, rtol=1e-5, atol=1e-6)
+
+
+CHAIN = """
+import json, os, sys
+from pathlib import Path
+from pipeline.retrieval import RetrievalTrainer, training
+from pipeline.retrieval.testing import small_config
+from store.leandojo import DynamicDatabase
+
+# On a machine with several GPUs a configuration's number of them is that of the processes.
+training._devices = lambda config: config.num_gpus
+folder = Path(sys.argv[1])
+config = small_config(folder / "model", num_gpus=2, batch_size=4, against_forgetting=sys.argv[2], max_epochs=2)
+database = DynamicDatabase(folder / "database.json")
+trainer = RetrievalTrainer(config, folder / "checkpoints")
+learned = trainer.train(database.repositories, database, folder / "exported")
+links = [[one.checkpoint.checkpoint, one.checkpoint.parent, one.checkpoint.digest] for one in learned]
+(folder / f"{os.environ.get('LOCAL_RANK', '0')}.json").write_text(json.dumps([links, trainer.head]))
+"""
+
+
+def test_a_chain_of_tasks_is_learned_by_two_processes_as_one_and_said_once(
+    tmp_path: Path, repository: Callable[[Path, str, int], Repository]
+) -> None:
+    make_tiny_retriever(tmp_path / "model", d_model=32, layers=1)
+    database = DynamicDatabase(tmp_path / "database.json")
+    for number, name in enumerate(("ark", "bee"), start=1):
+        database.add_repository(repository(tmp_path / name, name, number))
+    done = in_a_process(tmp_path, CHAIN, "ewc")
+    assert (done.returncode, done.stderr) == (0, "")
+    (first, head), (second, _) = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert first == second
+    assert [parent for _, parent, _ in first] == [None, first[0][0]]
+    assert head == first[1][0]
+    assert [line.split(",")[0] for line in done.stdout.splitlines()] == [
+        f"https://example.org/demo/{name}@{str(number) * 40}: checkpoint {link[0]}"
+        for (number, name), link in zip(enumerate(("ark", "bee"), start=1), first, strict=True)
+    ]
+    made = Chain(tmp_path / "checkpoints").path(head)
+    fisher = Fisher.load(made / FISHER)
+    fisher.check(parameters_of(load_encoder(made)), base=str(tmp_path / "model"))
+    assert [task.examples for task in fisher.tasks] == [16, 16]
+
+
+def moved(model: Path, data: RetrievalDataModule, fisher: Fisher | None, strength: float) -> float:
+    """Train for some steps; return how far the weights have gone."""
+    retriever = PremiseRetriever(model, 1e-3, 0, 64, query_length=64, total_steps=10)
+    start = {name: value.clone() for name, value in parameters_of(retriever.encoder).items()}
+    retriever.set_fisher(fisher)
+    retriever.set_lambda(strength)
+    with quiet_libraries():
+        trainer = pl.Trainer(
+            accelerator="cpu",
+            max_epochs=1,
+            limit_train_batches=10,
+            limit_val_batches=0,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        retriever.train()
+        trainer.fit(retriever, datamodule=data)
+    ends = parameters_of(retriever.encoder)
+    return float(sum((ends[name].detach() - start[name]).square().sum() for name in start))
+
+
+def test_an_epoch_of_a_trainer_that_knows_no_limit_takes_each_pair_once_and_ends(tmp_path: Path) -> None:
+    model = make_tiny_retriever(tmp_path / "model", d_model=32, layers=1)
+    data = data_module(write_dataset(tmp_path / "data"), model)
+    taken: list[int] = []
+
+    class Taken(pl.Callback):
+        def on_train_batch_start(
+            self, trainer: pl.Trainer, model: pl.LightningModule, batch: Any, number: int
+        ) -> None:
+            taken.extend(batch.pairs)
+
+    with quiet_libraries():
+        trainer = pl.Trainer(
+            accelerator="cpu",
+            max_epochs=1,
+            callbacks=[Taken()],
+            limit_val_batches=0,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        trainer.fit(PremiseRetriever(model, 1e-3, 0, 64, total_steps=20).train(), datamodule=data)
+    assert trainer.global_step == data.batches().steps_per_epoch
+    assert len(taken) == len(set(taken)) == 4 * trainer.global_step
+
+
+def test_a_fisher_and_a_lambda_hold_the_weights_back(tmp_path: Path) -> None:
+    model = make_tiny_retriever(tmp_path / "model", d_model=32, layers=1)
+    data = data_module(write_dataset(tmp_path / "data"), model)
+    weights = parameters_of(load_encoder(model))
+    fisher = Fisher(
+        values={name: torch.ones_like(value) for name, value in weights.items()},
+        weights=weights_digest(weights),
+        base=str(model),
+        scale="normalised",
+        tasks=(),
+    )
+    free = moved(model, data, None, 1.0)
+    assert moved(model, data, fisher, 0.0) == free > 0
+    assert moved(model, data, fisher, 100.0) < free / 2
+    other = make_tiny_retriever(tmp_path / "other", d_model=32, layers=1, seed=1)
+    with pytest.raises(CheckpointError):
+        moved(other, data, fisher, 1.0)

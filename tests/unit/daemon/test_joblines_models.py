@@ -1,0 +1,109 @@
+"""What a training or evaluating child may make the daemon record, and what it may not, whatever it prints."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from daemon.due import DueJob, Kind
+from daemon.joblines import BadLineError, Batch, parse_line
+from store.events import EventBody
+from store.testing_models import checkpoint_promoted, checkpoint_saved, evaluation_finished
+
+OWN, EARLIER, OTHER = "host/a/own", "host/a/earlier", "host/a/other"
+JOB = "train-0000000000000000"
+
+
+def due(kind: Kind, *, simulated: bool = False) -> DueJob:
+    parameters: dict[str, Any] = (
+        {"parent": "a", "tasks": [{"name": EARLIER, "dataset": "/d"}]}
+        if kind == "train"
+        else {"checkpoint": "b"}
+    )
+    return DueJob(
+        job=JOB,
+        kind=kind,
+        attempt=1,
+        lane=kind,
+        repository=OWN,
+        branch="main",
+        sha="1" * 40,
+        describes=kind,
+        simulated=simulated,
+        parameters=parameters,
+    )
+
+
+def saved(**changes: Any) -> EventBody:
+    return checkpoint_saved("b", parent="a", job=JOB).model_copy(update=changes)
+
+
+def measured(**changes: Any) -> EventBody:
+    return evaluation_finished("b").model_copy(
+        update={"repository": OWN, "split": "test", "job": JOB, **changes}
+    )
+
+
+def say(kind: Kind, body: EventBody, *, stream: str = "model:retriever", simulated: bool = False) -> Batch:
+    event = {
+        "stream": stream,
+        "event_id": str(uuid4()),
+        "type": body.type,
+        "schema_version": body.schema_version,
+        "data": body.model_dump(mode="json"),
+    }
+    line = parse_line(
+        json.dumps({"line": "events", "events": [event]}).encode(), job=due(kind, simulated=simulated)
+    )
+    assert isinstance(line, Batch)
+    return line
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("train", saved()),
+        ("train", measured()),
+        ("train", measured(repository=EARLIER)),
+        ("evaluate", measured()),
+    ],
+)
+def test_what_the_jobs_are_for_is_taken(kind: Kind, body: EventBody) -> None:
+    (event,) = say(kind, body).events
+    assert (event.stream, event.body, event.actor) == ("model:retriever", body, f"job:{JOB}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "why"),
+    [
+        ("train", checkpoint_promoted("b"), "may not record"),
+        ("evaluate", saved(), "may not record"),
+        ("train", saved(parent="z"), "parent is 'z' and not 'a'"),
+        ("train", saved(job="train-1111111111111111"), "job is"),
+        ("train", saved(simulated=True), "simulated"),
+        ("train", measured(repository=OTHER), "repository is 'host/a/other' and not 'host/a/own'"),
+        ("train", measured(repository=None), "repository is None"),
+        ("evaluate", measured(repository=EARLIER), "repository is 'host/a/earlier'"),
+        ("evaluate", measured(checkpoint="z"), "checkpoint is 'z' and not 'b'"),
+        ("evaluate", measured(simulated=True), "simulated"),
+        ("train", saved(model="tactics"), "model is 'tactics' and not 'retriever'"),
+    ],
+)
+def test_a_child_speaks_of_its_own_job_data_and_model_only(kind: Kind, body: EventBody, why: str) -> None:
+    with pytest.raises(BadLineError, match=why):
+        say(kind, body, stream=f"model:{getattr(body, 'model', '')}")
+
+
+def test_what_learns_from_the_simulator_says_so_in_every_event() -> None:
+    with pytest.raises(BadLineError, match="not marked simulated"):
+        say("train", saved(), simulated=True)
+    assert say("train", saved(simulated=True), simulated=True).events
+
+
+def test_a_model_s_events_are_in_the_model_s_stream_and_nowhere_else() -> None:
+    for stream in (f"repository:{OWN}", "model:tactics", "daemon"):
+        with pytest.raises(BadLineError, match="stream"):
+            say("train", saved(), stream=stream)

@@ -1,0 +1,368 @@
+"""When a repository is learned from, on top of which checkpoint, and what keeps training from starting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from daemon.due import DueJob, Kind
+from daemon.plan import Plan, admissible, make_plan
+from daemon.settings import Settings
+from daemon.testing.house import House
+from daemon.training_needs import why_not_trainable
+from pipeline.lean.backend import Leans, find_leans
+from store.events import (
+    BranchCreated,
+    CommitObserved,
+    CommitScanned,
+    EventBody,
+    JobFailed,
+    JobInterrupted,
+    JobStarted,
+    JobSucceeded,
+)
+from store.log import EventLog, NewEvent
+from store.testing_models import (
+    checkpoint_promoted,
+    checkpoint_refused,
+    checkpoint_saved,
+    evaluation_finished,
+)
+from store.testing_traces import record_made_up
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+NOWHERE = Path("/nonexistent")
+SIMULATOR = find_leans(backend="simulator", repl="", sandbox="none", toolchains=NOWHERE)
+NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=NOWHERE)
+ONE, TWO = "local/remotes/one", "local/remotes/two"
+QUIET = "[trace]\nenabled = false\n[prove]\nenabled = false\n"
+
+
+def sha(number: int) -> str:
+    return f"{number:040x}"
+
+
+class World:
+    """A house with two repositories whose log is written by hand, and the plans made of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.house = House(folder)
+        self.settings = self.configure()
+        self.traced = 0
+
+    def configure(self, *, train: str = "new_theorems = 10", entry: str = "") -> Settings:
+        self.settings = self.house.write(
+            repos=[self.house.folder / "remotes" / name for name in ("one", "two")],
+            entry=entry,
+            extra=f'{QUIET}[train]\ndevice = "cpu"\n{train}\n',
+        )
+        return self.settings
+
+    def tell(self, *groups: EventBody | Sequence[EventBody]) -> None:
+        async def go() -> None:
+            async with self.house.opened() as parts:
+                bodies = [
+                    body for group in groups for body in ([group] if isinstance(group, EventBody) else group)
+                ]
+                await parts.ledger.append([NewEvent(_stream(body), body) for body in bodies])
+
+        asyncio.run(go())
+
+    def trace(
+        self, repository: str, *, number: int = 1, n_files: int = 6, simulated: bool = True, seed: int = 0
+    ) -> int:
+        """Have a scanned branch whose commit of this number is traced; return the log's position then."""
+        self.tell(
+            BranchCreated(repository=repository, branch="main", tip=sha(number), is_default=True),
+            CommitObserved(
+                repository=repository,
+                branch="main",
+                sha=sha(number),
+                parents=(),
+                author="Ada",
+                committed_at=NOW,
+                subject="c",
+                baseline=False,
+            ),
+            CommitScanned(
+                repository=repository,
+                branch="main",
+                sha=sha(number),
+                base=None,
+                include=("**/*.lean",),
+                exclude=(),
+                toolchain="",
+                manifest="",
+                files_scanned=1,
+                files_removed=0,
+                files_failed=0,
+                seconds=0.1,
+            ),
+        )
+        with EventLog.open(self.settings.paths.events_db) as log:
+            record_made_up(
+                log,
+                self.house.folder / "stage",
+                sha=sha(number),
+                repository=repository,
+                n_files=n_files,
+                seed=seed,
+                simulated=simulated,
+            )
+            return log.reader().position()
+
+    def learn(self, job: DueJob, name: str, *, at: int, promote: bool = True, simulated: bool = True) -> None:
+        """Have a job of training end well with this checkpoint, and have that promoted or refused."""
+        saved = checkpoint_saved(
+            name, parent=job.parameters["parent"], data_seq=at, job=job.job, simulated=simulated
+        )
+        measured = evaluation_finished(name, simulated=simulated).model_copy(
+            update={"repository": job.repository, "split": "test", "job": job.job}
+        )
+        verdict = checkpoint_promoted if promote else checkpoint_refused
+        self.tell(started(job), saved, measured, succeeded(job), verdict(name, simulated=simulated))
+
+    def plan(self, *, leans: Leans = SIMULATOR, trainable: bool = True, running: Sequence[str] = ()) -> Plan:
+        async def go() -> Plan:
+            async with self.house.opened() as parts:
+                return await parts.ledger.ask(
+                    lambda view: make_plan(
+                        view,
+                        settings=self.settings,
+                        leans=leans,
+                        now=NOW,
+                        trainable=trainable,
+                        running=running,
+                    )
+                )
+
+        return asyncio.run(go())
+
+    def one(self) -> DueJob:
+        (job,) = self.plan().due
+        return job
+
+
+def _stream(body: EventBody) -> str:
+    if body.type.startswith("job_"):
+        return f"job:{body.job}"  # type: ignore[attr-defined]
+    model = getattr(body, "model", "")
+    return f"model:{model}" if model else f"repository:{body.repository}"  # type: ignore[attr-defined]
+
+
+def started(job: DueJob) -> EventBody:
+    return JobStarted(
+        job=job.job,
+        kind=job.kind,
+        attempt=job.attempt,
+        repository=job.repository,
+        branch=job.branch,
+        sha=job.sha,
+        describes=job.describes,
+        simulated=job.simulated,
+    )
+
+
+def succeeded(job: DueJob) -> EventBody:
+    return JobSucceeded(
+        job=job.job, attempt=job.attempt, seconds=1, peak_rss_bytes=1, summary={}, simulated=job.simulated
+    )
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_a_traced_repository_with_enough_theorems_is_a_task_from_the_base_model(world: World) -> None:
+    world.trace(ONE)
+    job = world.one()
+    assert (job.kind, job.repository, job.branch, job.sha) == ("train", ONE, "main", sha(1))
+    assert (job.simulated, job.gpu, job.needs_worktree) == (True, False, False)
+    assert (job.parameters["parent"], job.parameters["tasks"]) == (None, [])
+    assert job.parameters["chain"] == str(world.settings.paths.models / "retriever")
+
+
+def test_too_few_theorems_are_not_learned_from(world: World) -> None:
+    world.configure(train="new_theorems = 1000")
+    world.trace(ONE)
+    assert world.plan().due == ()
+
+
+@pytest.mark.parametrize("why", ["switched off", "not trainable", "opted out", "no Lean"])
+def test_nothing_is_trained_where_it_must_not_be(world: World, why: str) -> None:
+    world.trace(ONE)
+    if why == "switched off":
+        world.configure(train="new_theorems = 10\nenabled = false")
+    if why == "opted out":
+        world.configure(entry="opt_out = true")
+    plan = world.plan(trainable=why != "not trainable", leans=NO_LEAN if why == "no Lean" else SIMULATOR)
+    assert plan.due == ()
+
+
+def test_each_task_starts_from_the_checkpoint_in_use_and_is_measured_on_the_tasks_before(
+    world: World,
+) -> None:
+    at = world.trace(ONE)
+    first = world.one()
+    world.learn(first, "a", at=at)
+    assert world.plan().due == (), "what is learned is not learned again"
+    world.trace(TWO, seed=1)
+    second = world.one()
+    assert (second.repository, second.parameters["parent"]) == (TWO, "a")
+    dataset = world.settings.paths.models / "retriever" / ".datasets" / first.job
+    assert second.parameters["tasks"] == [{"name": ONE, "dataset": str(dataset)}]
+
+
+def test_only_theorems_that_the_chain_has_not_seen_count_as_new(world: World) -> None:
+    first = world.trace(ONE, n_files=20)
+    world.learn(world.one(), "a", at=first)
+    world.trace(ONE, number=2, n_files=20)
+    assert world.plan().due == (), "the same theorems at another commit"
+    world.trace(ONE, number=3, n_files=30)
+    job = world.one()
+    assert (job.parameters["parent"], job.sha) == ("a", sha(3))
+
+
+def test_what_was_refused_is_tried_again_only_with_more_theorems_or_on_another_parent(world: World) -> None:
+    at = world.trace(ONE)
+    world.learn(world.one(), "a", at=at)
+    refused_at = world.trace(TWO, seed=1)
+    refused = world.one()
+    world.learn(refused, "b", at=refused_at, promote=False)
+    assert [job.kind for job in world.plan().due] == ["evaluate"], (
+        "on the same parent it would be refused again"
+    )
+    third = world.trace(ONE, number=2, n_files=16)
+    (again,) = [job for job in world.plan().due if job.kind == "train"]
+    world.learn(again, "c", at=third)
+    (on_the_new_parent,) = [job for job in world.plan().due if job.kind == "train"]
+    assert (on_the_new_parent.repository, on_the_new_parent.parameters["parent"]) == (TWO, "c")
+    assert on_the_new_parent.job != refused.job
+
+
+def test_the_checkpoint_in_use_is_measured_on_a_test_set_that_it_did_not_learn(world: World) -> None:
+    at = world.trace(ONE)
+    world.learn(world.one(), "a", at=at)
+    at = world.trace(TWO, seed=1)
+    refused = world.one()
+    world.learn(refused, "b", at=at, promote=False)
+    job = world.one()
+    assert (job.kind, job.repository, job.parameters["checkpoint"]) == ("evaluate", TWO, "a")
+    assert job.parameters["dataset"].endswith(f".datasets/{refused.job}")
+    world.tell(started(job), succeeded(job))
+    assert world.plan().due == (), "once is enough"
+
+
+def test_lean_and_the_simulator_have_chains_of_their_own(world: World) -> None:
+    at = world.trace(ONE, simulated=True)
+    world.learn(world.one(), "a", at=at)
+    world.trace(TWO, seed=1, simulated=False)
+    assert world.plan().due == (), "the simulator works here now, and this trace is Lean's"
+    real = replace(
+        SIMULATOR.summary, kind="pantograph", simulated=False, argv=("/repl",), toolchain="v4.21.0"
+    )
+    (job,) = [job for job in world.plan(leans=Leans(fixed=real, builds=())).due if job.kind == "train"]
+    assert (job.repository, job.simulated, job.parameters["parent"]) == (TWO, False, None)
+
+
+def test_a_failure_that_would_repeat_is_not_tried_again_until_the_data_or_the_settings_change(
+    world: World,
+) -> None:
+    world.trace(ONE)
+    job = world.one()
+    broken = JobFailed(
+        job=job.job,
+        attempt=1,
+        reason="diverged",
+        message="m",
+        remedy="r",
+        deterministic=True,
+        retry_at=None,
+        seconds=1.0,
+        peak_rss_bytes=None,
+    )
+    world.tell(started(job), broken)
+    assert world.plan().due == ()
+    world.configure(train="new_theorems = 10\n[train.retriever]\nlr = 1.0e-5")
+    assert world.one().job != job.job
+
+
+def interrupted(job: DueJob) -> EventBody:
+    return JobInterrupted(job=job.job, attempt=job.attempt, reason="the daemon stopped")
+
+
+def test_what_another_job_has_begun_is_kept_until_its_parent_is_no_longer_in_use(world: World) -> None:
+    world.trace(ONE)
+    at = world.trace(TWO, seed=1, n_files=8)
+    begun, other = world.plan().due
+    world.tell(started(begun), interrupted(begun))
+    (waiting,) = [job for job in world.plan().due if job.repository == other.repository]
+    assert (waiting.parameters["keep"], waiting.parameters["alone"]) == ([begun.job], False)
+    world.learn(waiting, "a", at=at)
+    (on_the_new_parent,) = world.plan().due
+    assert on_the_new_parent.repository == begun.repository
+    assert (on_the_new_parent.parameters["keep"], on_the_new_parent.parameters["alone"]) == (
+        [waiting.job],
+        True,
+    )
+
+
+def test_one_model_is_trained_at_a_time(world: World) -> None:
+    world.trace(ONE)
+    world.trace(TWO, seed=1)
+    plan = world.plan()
+    assert {job.repository for job in plan.due} == {ONE, TWO}
+    assert len(list(admissible(plan, running=(), max_running=8))) == 1
+    assert world.plan(running=[plan.due[0].lane]).due == ()
+
+
+def due(kind: Kind, *, gpu: bool) -> DueJob:
+    return DueJob(
+        job=f"{kind}-1",
+        kind=kind,
+        attempt=1,
+        lane=kind,
+        repository=ONE,
+        branch="main",
+        sha=sha(1),
+        describes=kind,
+        simulated=False,
+        parameters={},
+        gpu=gpu,
+    )
+
+
+def test_training_never_starts_while_another_job_holds_the_gpu() -> None:
+    plan = Plan((due("train", gpu=True),), None)
+    assert list(admissible(plan, running=("prove",), max_running=4, gpu_taken=True)) == []
+    assert list(admissible(plan, running=("prove",), max_running=4, gpu_taken=False)) == [plan.due[0]]
+    on_the_processor = Plan((due("train", gpu=False),), None)
+    assert list(admissible(on_the_processor, running=("prove",), max_running=4, gpu_taken=True))
+
+
+def test_training_takes_no_slot_from_the_others_and_waits_for_none_of_theirs() -> None:
+    plan = Plan((due("scan", gpu=False), due("prove", gpu=False), due("train", gpu=True)), None)
+    started = [job.kind for job in admissible(plan, running=(), max_running=2)]
+    assert started == ["scan", "prove", "train"]
+    assert [job.kind for job in admissible(plan, running=("scan", "trace"), max_running=2)] == ["train"]
+    beside = [job.kind for job in admissible(plan, running=("train",), max_running=2, gpu_taken=True)]
+    assert beside == ["scan", "prove"]
+
+
+def test_what_is_more_urgent_gets_the_gpu_first() -> None:
+    plan = Plan((due("prove", gpu=True), due("train", gpu=True)), None)
+    assert [job.kind for job in admissible(plan, running=(), max_running=8)] == ["prove"]
+
+
+def test_what_training_lacks_is_named_with_its_remedy(world: World, tmp_path: Path) -> None:
+    on_a_gpu = world.configure(train="new_theorems = 10").train.model_copy(update={"device": "cuda"})
+    assert "no GPU is to be seen" in why_not_trainable(on_a_gpu, devices=tmp_path)
+    (tmp_path / "nvidiactl").touch()
+    assert why_not_trainable(on_a_gpu, devices=tmp_path) == ""
+    assert why_not_trainable(world.settings.train, devices=tmp_path / "none") == ""

@@ -1,0 +1,49 @@
+"""A view filled through the real projector, for the report's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from sqlite3 import Connection
+
+import pytest
+
+from store import queries
+from store.envelope import Expect, NewEvent
+from store.event_body import EventBody
+from store.testing import MemoryLog
+from store.view import View
+
+Fill = Callable[[Sequence[tuple[str, EventBody]]], Connection]
+
+
+@pytest.fixture
+def view_of(tmp_path: Path) -> Iterator[Fill]:
+    """Returns a function that records events and opens the view of them for reading."""
+    with ExitStack() as opened:
+        yield filler(tmp_path, opened)
+
+
+@pytest.fixture(scope="module")
+def shared_view_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fill]:
+    """Like `view_of`, for what all tests of a module read."""
+    with ExitStack() as opened:
+        yield filler(tmp_path_factory.mktemp("view"), opened)
+
+
+def filler(folder: Path, opened: ExitStack) -> Fill:
+    def fill(events: Sequence[tuple[str, EventBody]]) -> Connection:
+        log = opened.enter_context(MemoryLog())
+        path = folder / "database.db"
+        view = View.open(path, log.reader())
+        opened.callback(view.close)
+        # One at a time: a moment of the history is a time of the log.
+        for stream, body in events:
+            log.append([NewEvent(stream, body)], expect={stream: Expect.ANY})
+        view.catch_up()
+        connection = queries.connect(path)
+        opened.callback(connection.close)
+        return connection
+
+    return fill

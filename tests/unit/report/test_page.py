@@ -1,0 +1,372 @@
+"""The page: well-formed, hostile text harmless, nothing loaded from elsewhere, every number there and in a table."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from html.parser import HTMLParser
+from sqlite3 import Connection
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from pipeline.report.data import SORRY_COLUMNS, ReportData
+from pipeline.report.gathering import gather
+from pipeline.report.page import Page, render
+from store import events as ev
+from store import model_queries, queries
+from store.event_body import EventBody
+from store.testing_events import STREAM, Story, job_started, watched
+from store.testing_models import (
+    checkpoint_promoted,
+    checkpoint_refused,
+    checkpoint_saved,
+    evaluation_finished,
+)
+
+Fill = Callable[[Sequence[tuple[str, EventBody]]], Connection]
+WHEN = "2026-01-02T03:04:05+00:00"
+HOSTILE = "example.org/<script>alert('1')</script>/\"&\x00\x1b[31m\ufffe"
+VOID = {"meta"}
+PICTURES = [
+    "recall-change.svg", "recall-matrix.svg", "recall-over-time.svg", "rejections.svg", "sorrys-over-time.svg",
+]  # fmt: skip
+
+
+class Reader(HTMLParser):
+    """Follows the tags as a strict reader would, and keeps the tables as rows of text by caption."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.seen: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str, str]] = []
+        self.tables: dict[str, list[list[str]]] = {}
+        self.rows: list[list[str]] = []
+        self.caption = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen[tag] += 1
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.rows, self.caption = [], ""
+        elif tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen[tag] += 1
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+        if tag == "table":
+            self.tables[self.caption] = self.rows
+
+    def handle_data(self, data: str) -> None:
+        if "caption" in self.open:
+            self.caption += data
+        elif {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+    def table(self, beginning: str) -> list[list[str]]:
+        """The rows below the header of the one table with this caption."""
+        (found,) = [rows for caption, rows in self.tables.items() if caption.startswith(beginning)]
+        return found[1:]
+
+
+def read(html: str) -> Reader:
+    reader = Reader()
+    reader.feed(html)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def events(repository: str = "example.org/demo/logic") -> list[tuple[str, EventBody]]:
+    story = Story(3)
+    told: list[tuple[str, EventBody]] = [(STREAM, watched()), (STREAM, watched(repository=repository))]
+    for _ in range(30):
+        bodies, _payloads = story._commit()
+        told += [(STREAM, body) for body in bodies if body.type.startswith("sorry_")]
+        told += [(STREAM, body) for body in bodies if body.type in ("proof_found", "proof_rejected")]
+    models: list[EventBody] = [
+        checkpoint_saved("k0"),
+        checkpoint_saved("k1", parent="k0"),
+        checkpoint_promoted("k1"),
+    ]
+    for at, task, recall in (("k0", "0", 0.5), ("k1", "0", 0.375), ("k1", "1", 0.875)):
+        body = evaluation_finished(at, recall=recall)
+        if at == "k1":
+            body.metrics.update({"recall@10_low": recall - 0.125, "recall@10_high": recall + 0.125})
+        where = {"repository": f"{repository}{task}", "dataset": task * 64, "split": "test"}
+        models.append(body.model_copy(update={"evaluation": f"{at}-{task}", **where}))
+    return told + [("model:retriever", body) for body in models]
+
+
+@pytest.fixture(scope="module")
+def made(shared_view_of: Fill) -> tuple[Connection, ReportData, Page]:
+    view = shared_view_of(events())
+    data = gather(view, made_at=WHEN)
+    return view, data, render(data)
+
+
+def test_every_number_is_the_one_that_the_view_answers(made: tuple[Connection, ReportData, Page]) -> None:
+    view, data, page = made
+    reader = read(page.html)
+    proofs = Counter((row.state, row.simulated) for row in queries.proofs(view))
+    shown = {
+        (row[0], row[1].startswith("SIMULATED")): int(row[2]) for row in reader.table("Proofs by verdict")
+    }
+    assert shown == proofs
+    rejected = [row for row in queries.proofs(view) if row.state in ("rejected", "conditional")]
+    reasons = Counter((row.reason, row.state, row.simulated) for row in rejected)
+    assert {
+        (row[0], row[1], row[2].startswith("SIMULATED")): int(row[3])
+        for row in reader.table("Verifier rejections")
+    } == reasons
+    assert reasons
+    moments = [(m.open, m.opened, m.by_people, m.by_us, m.removed) for m in data.history]
+    assert [tuple(map(int, row[1:])) for row in reader.table("Sorrys over time")] == moments
+    columns = [name for name in SORRY_COLUMNS if name != "by_simulation"]
+    assert [(row[0], *map(int, row[2:7])) for row in reader.table("State of each repository")] == [
+        (row.repository, *(row.sorries[name] for name in columns)) for row in data.repositories
+    ]
+    saved = model_queries.checkpoints(view)
+    assert [(row[0], int(row[6])) for row in reader.table("Checkpoints")] == [
+        (row.checkpoint, row.steps) for row in saved
+    ]
+    measured = model_queries.evaluations(view)
+    assert [row[7].split(" (")[0] for row in reader.table("Evaluations")] == [
+        f"{row.metrics['recall@10']:.4f}" for row in measured
+    ]
+
+
+def test_the_recall_matrix_stands_in_the_picture_and_in_its_table(
+    made: tuple[Connection, ReportData, Page],
+) -> None:
+    _, _, page = made
+    assert [row[3:] for row in read(page.html).table("Recall matrix")] == [
+        ["50.0", "37.5 (25.0 to 50.0)"],
+        ["not measured", "87.5 (75.0 to 100.0)"],
+        ["50.0", "62.5"],
+    ]
+    grid = ET.fromstring(page.pictures["recall-matrix.svg"])
+    texts = ["".join(node.itertext()) for node in grid.iter("{http://www.w3.org/2000/svg}text")]
+    scale = ["35.0", "62.5", "90.0"]
+    assert [text for text in texts if re.fullmatch(r"[\d.]+\.\d", text)] == ["50.0", "37.5", "87.5", *scale]
+    change = ET.fromstring(page.pictures["recall-change.svg"])
+    texts = ["".join(node.itertext()) for node in change.iter("{http://www.w3.org/2000/svg}text")]
+    assert "-12.5" in texts
+
+
+def test_forgetting_is_shown_in_both_forms_and_undefined_where_it_is(
+    made: tuple[Connection, ReportData, Page],
+) -> None:
+    _, data, page = made
+    found = data.matrices[0].forgetting
+    assert found is not None
+    rows = {row[0]: row[1:3] for row in read(page.html).table("Lifelong measures over 2 tasks")}
+
+    def shown(form: Mapping[str, float | None], name: str) -> str:
+        value = form.get(name, "no such measure")
+        return "undefined" if value is None else value if isinstance(value, str) else f"{value:.3f}"
+
+    assert rows == {name: [shown(found.textbook, name), shown(found.leanagent, name)] for name in rows}
+    assert rows["FM"][0] == "12.500"
+    assert rows["WF5"][1] == "undefined"
+    assert rows.keys() == found.textbook.keys() | found.leanagent.keys()
+    (first, second) = read(page.html).table("Forgetting, task by task")
+    assert first[1:] == ["50.0", "50.0", "37.5", "-12.5", "12.5"]
+    assert second[1:] == ["87.5", "87.5", "87.5", "measured once", "measured once"]
+
+
+def test_the_top_has_the_figures_and_counts_nothing_simulated_among_them(
+    made: tuple[Connection, ReportData, Page],
+) -> None:
+    _, data, page = made
+    top = page.html.split('<dl class="glance"')[1].split("</dl>")[0]
+    figures = dict(re.findall(r"<dt>([^<]+)</dt><dd>([^<]+)</dd>", top))
+    real = sum(row.n for row in data.proofs if row.state == "verified")
+    assert figures == {
+        "Sorrys in the source": str(data.history[-1].open),
+        "Filled by us": str(data.sorries["by_us"]),
+        "Proofs verified by Lean": str(real),
+        "Machine time": "0.0 s",
+        "Retriever in use: mean recall@10": "62.5 %",
+    }
+
+
+def test_a_checkpoint_says_whether_it_is_in_use_and_why(view_of: Fill) -> None:
+    told = [
+        checkpoint_saved("k0"),
+        checkpoint_promoted("k0"),
+        checkpoint_saved("k1", parent="k0"),
+        checkpoint_refused("k1", in_use="k0"),
+        checkpoint_saved("k2", parent="k0"),
+        checkpoint_promoted("k2", previous="k0"),
+        checkpoint_saved("k3", parent="k2"),
+    ]
+    page = render(gather(view_of([("model:retriever", body) for body in told]), made_at=WHEN))
+    rows = {row[0]: (row[3], row[4]) for row in read(page.html).table("Checkpoints")}
+    assert [parent for parent, _ in rows.values()] == [
+        "base: kaiyuy/leandojo-lean4-retriever-byt5-small",
+        *("k0", "k0", "k2"),
+    ]
+    standing = [re.sub(r" \d{4}-\S+ [\d:]{8}", "", text) for _, text in rows.values()]
+    assert standing == [
+        "was put in use: recall@10 0.41 > 0.38",
+        "refused: recall@10 0.31 < 0.38",
+        "in use since: recall@10 0.41 > 0.38",
+        "nobody decided on it yet",
+    ]
+
+
+def test_a_training_run_that_failed_is_told_with_its_remedy(view_of: Fill) -> None:
+    started = job_started("t").model_copy(update={"kind": "train"})
+    failed = ev.JobFailed(
+        job="t", attempt=1, reason="nan_loss", message="loss is NaN", remedy="lower lr", deterministic=True,
+        retry_at=None, seconds=1.0, peak_rss_bytes=None,
+    )  # fmt: skip
+    page = render(gather(view_of([("job:t", started), ("job:t", failed)]), made_at=WHEN))
+    ((job, *_, reason, message, remedy),) = read(page.html).table("Training runs that failed")
+    assert (job, reason, message, remedy) == ("t", "nan_loss", "loss is NaN", "lower lr")
+    assert [row[3:7] for row in read(page.html).table("Machine time")] == [["1", "0", "1.0", "unknown"]]
+
+
+def test_the_page_refers_to_nothing_outside_itself(made: tuple[Connection, ReportData, Page]) -> None:
+    _, _, page = made
+    reader = read(page.html)
+    assert not {"script", "link", "img", "iframe", "object", "base", "image", "use"} & set(reader.seen)
+    ids = [value for _, name, value in reader.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    for _, name, value in reader.attributes:
+        assert not name.startswith("on")
+        assert name not in ("src", "srcset", "action", "xlink:href")
+        if name == "href":
+            assert value.removeprefix("#") in ids
+        if name in ("aria-labelledby", "aria-describedby"):
+            assert set(value.split()) <= set(ids)
+    assert "url(" not in page.html
+    assert "@import" not in page.html
+    assert set(re.findall(r"https?://[^\"'\s<]+", page.html)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_every_picture_is_well_formed_named_and_followed_by_a_table(
+    made: tuple[Connection, ReportData, Page],
+) -> None:
+    _, _, page = made
+    assert sorted(page.pictures) == PICTURES
+    for svg in page.pictures.values():
+        root = ET.fromstring(svg)
+        assert root.get("role") == "img"
+        assert svg.strip() in page.html
+    sections = page.html.split("<section")[1:]
+    assert [("<svg" in one, "<table" in one) for one in sections if "<svg" in one] == [(True, True)] * 3
+
+
+def test_a_keyboard_and_a_screen_reader_find_their_way(made: tuple[Connection, ReportData, Page]) -> None:
+    _, _, page = made
+    reader = read(page.html)
+    assert ("html", "lang", "en") in reader.attributes
+    assert (reader.seen["h1"], reader.seen["main"], reader.seen["nav"]) == (1, 1, 1)
+    assert reader.attributes.index(("a", "href", "#content")) < reader.attributes.index(
+        ("main", "id", "content")
+    )
+    scrolling = page.html.count('class="scroll"')
+    assert scrolling == len(re.findall(r'class="scroll"[^>]*tabindex="0"', page.html))
+    assert scrolling == len(re.findall(r'class="scroll"[^>]*aria-label="[^"]+"', page.html))
+    assert reader.seen["caption"] == reader.seen["table"] > 0
+    headers = [value for tag, name, value in reader.attributes if (tag, name) == ("th", "scope")]
+    assert len(headers) == reader.seen["th"]
+    assert "prefers-color-scheme:dark" in page.html
+
+
+def test_a_hostile_name_is_shown_and_does_nothing(view_of: Fill) -> None:
+    page = render(gather(view_of(events(HOSTILE.replace("\x00", ""))), made_at=WHEN))
+    reader = read(page.html)
+    assert "script" not in reader.seen
+    expected = "example.org/<script>alert('1')</script>/\"&�[31m�"
+    assert expected in {row[0] for row in reader.table("State of each repository")}
+    for svg in page.pictures.values():
+        ET.fromstring(svg)
+    assert [row[0] for row in reader.table("Recall matrix")][:2] == [f"{expected}0", f"{expected}1"]
+
+
+def simulated_models() -> list[tuple[str, EventBody]]:
+    """The same models as in `events`, but learned from what the simulator made."""
+    return [
+        (stream, body.model_copy(update={"simulated": True}))
+        if stream == "model:retriever"
+        else (stream, body)
+        for stream, body in events()
+    ]
+
+
+def test_what_a_simulated_run_made_is_marked_wherever_it_stands(view_of: Fill) -> None:
+    job = job_started("train-0000000000000000", simulated=True)
+    data = gather(view_of([*simulated_models(), ("job:train", job)]), made_at=WHEN)
+    page = render(data)
+    reader = read(page.html)
+    assert 'role="note"><strong>SIMULATED' in page.html
+    assert [row[1] for row in reader.table("Machine time")] == ["SIMULATED: the simulator"]
+    assert [row[2] for row in reader.table("Checkpoints")] == ["SIMULATED: the simulator"] * 2
+    assert [row[4] for row in reader.table("Evaluations")] == ["SIMULATED: the simulator"] * 3
+    names = [name for name in page.pictures if name.startswith("recall")]
+    assert names == [f"recall-{name}-simulated.svg" for name in ("matrix", "over-time", "change")]
+    for name in names:
+        texts = ET.fromstring(page.pictures[name]).iter("{http://www.w3.org/2000/svg}text")
+        assert (next(texts).text or "").startswith("SIMULATED: "), "a picture says so by itself too"
+    for caption in reader.tables:
+        if caption.startswith(("Recall", "Forgetting", "Lifelong")):
+            pytest.fail(f"{caption} does not say that it is simulated")
+    assert "<dt>SIMULATED retriever in use: mean recall@10</dt>" in page.html
+
+
+def test_a_simulated_proof_is_marked_in_its_chart_its_tables_and_beside_its_text(view_of: Fill) -> None:
+    data = gather(view_of(events()), made_at=WHEN)
+    made_up = [row for row in data.proofs_found if row.simulated]
+    assert made_up
+    html = render(data).html
+    assert html.count(": SIMULATED, ") == len(made_up)
+    assert html.count("the simulator made it, and it is no proof") == len(made_up)
+    bars = [row for row in data.rejections if row.simulated]
+    assert render(data).pictures["rejections.svg"].count('class="made-up"') == len(bars) > 0
+
+
+def test_real_training_is_not_called_simulated(made: tuple[Connection, ReportData, Page]) -> None:
+    _, _, page = made
+    assert {row[2] for row in read(page.html).table("Checkpoints")} == {"Lean"}
+    assert not any("SIM" in svg for name, svg in page.pictures.items() if name.startswith("recall"))
+
+
+def test_an_empty_database_gives_a_page_that_says_so(view_of: Fill) -> None:
+    view = view_of([])
+    data = gather(view, made_at=WHEN)
+    page = render(data)
+    reader = read(page.html)
+    assert data.empty
+    assert "Nothing is recorded yet" in page.html
+    assert (page.pictures, reader.seen["table"], reader.seen["svg"]) == ({}, 0, 0)
+
+
+def test_sections_without_anything_say_none_and_what_is_unknown_is_said(view_of: Fill) -> None:
+    html = render(gather(view_of([(STREAM, watched())]), made_at=WHEN)).html
+    for said in (
+        "No sorry was seen yet",
+        "Proofs by verdict: none.",
+        "measured on a test set yet",
+        "Lean: not known",
+    ):
+        assert said in html
+
+
+def test_long_tables_are_folded_in_and_short_ones_are_not(made: tuple[Connection, ReportData, Page]) -> None:
+    _, data, page = made
+    assert len(data.history) > 15
+    assert f"<summary>Sorrys over time: {len(data.history)} rows</summary>" in page.html
+    assert "<summary>State of each repository" not in page.html

@@ -1,0 +1,172 @@
+"""The recall matrix of the chain, and what is said of forgetting where it cannot be known."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from pipeline.report.recall import Cell, chain, matrices
+from pipeline.retrieval.metrics import lifelong_metrics
+from store.trace_rows import CheckpointRow, EvaluationRow
+
+TEST = [[0.5, 0.6, 0.4], [0.7, 0.75], [0.8]]
+VALIDATION = [0.55, 0.65, 0.85]
+
+
+def checkpoint(
+    identity: str, parent: str | None, *, promoted: bool = False, simulated: bool = False
+) -> CheckpointRow:
+    return CheckpointRow(
+        checkpoint=identity, model="retriever", parent=parent, base="b", data_seq=1, config={}, seed=1, steps=1,
+        weights="w", size_bytes=1, fisher=None, versions={}, device="cpu", seconds=1.0, job="train-1",
+        simulated=simulated, saved_at="2026-01-01", promoted=promoted, promoted_at=None, reason="", refused_at=None,
+        refused_reason="",
+    )  # fmt: skip
+
+
+def evaluation(at: str, task: int, recall: float, **changes: Any) -> EvaluationRow:
+    fields: dict[str, Any] = {
+        "evaluation": f"{at}-{task}-{changes.get('split', 'test')}", "model": "retriever", "checkpoint": at,
+        "repository": f"r{task}", "split": "test", "dataset": str(task) * 64, "metrics": {"recall@10": recall},
+        "n": 9, "seconds": 1.0, "job": "evaluate-1", "simulated": False, "recorded_at": f"2026-01-0{task + 1}",
+    }  # fmt: skip
+    return EvaluationRow(**(fields | changes))
+
+
+LINKS = (checkpoint("k0", None), checkpoint("k1", "k0"), checkpoint("k2", "k1", promoted=True))
+TESTS = [
+    evaluation(f"k{j + offset}", j, recall) for j, row in enumerate(TEST) for offset, recall in enumerate(row)
+]
+VALIDATIONS = [
+    evaluation(f"k{k}", k, recall, split="val", dataset="v" * 64) for k, recall in enumerate(VALIDATION)
+]
+
+
+def test_the_chain_leads_to_the_checkpoint_in_use_and_not_to_a_newer_one_that_was_not_promoted() -> None:
+    rejected = checkpoint("k3", "k1")
+    assert chain([*LINKS, rejected]) == LINKS
+    unused = [checkpoint("k0", None), checkpoint("k1", "k0")]
+    assert [row.checkpoint for row in chain(unused)] == ["k0", "k1"]
+    assert chain([]) == ()
+
+
+def test_a_chain_that_bites_its_tail_ends() -> None:
+    assert {row.checkpoint for row in chain([checkpoint("a", "b"), checkpoint("b", "a")])} == {"a", "b"}
+
+
+def test_the_matrix_has_tasks_as_rows_and_the_chain_as_columns() -> None:
+    (matrix,) = matrices(LINKS, [*TESTS, *VALIDATIONS])
+    assert (matrix.split, matrix.simulated) == ("test", False)
+    assert matrix.checkpoints == ("k0", "k1", "k2")
+    assert [task.name for task in matrix.tasks] == ["r0", "r1", "r2"]
+    assert matrix.tasks[0].cells == (Cell(0.5), Cell(0.6), Cell(0.4))
+    assert matrix.tasks[1].cells == (None, Cell(0.7), Cell(0.75))
+
+
+def test_each_task_says_what_changed_since_it_was_first_measured_and_what_was_forgotten() -> None:
+    first, second, third = matrices(LINKS, TESTS)[0].tasks
+    assert first.changes == pytest.approx((0.0, 10.0, -10.0))
+    assert first.forgotten == pytest.approx(20.0)
+    assert second.changes[0] is None
+    assert second.forgotten == pytest.approx(-5.0)
+    assert third.forgotten is None
+
+
+def test_the_average_is_over_the_tasks_seen_and_unknown_where_one_of_them_was_not_measured() -> None:
+    (whole,) = matrices(LINKS, TESTS)
+    assert whole.averages == pytest.approx((0.5, (0.6 + 0.7) / 2, (0.4 + 0.75 + 0.8) / 3))
+    (holed,) = matrices(LINKS, [row for row in TESTS if row.evaluation != "k1-0-test"])
+    assert [value is None for value in holed.averages] == [False, True, False]
+
+
+def test_what_was_simulated_has_a_matrix_of_its_own_and_never_stands_beside_what_was_not() -> None:
+    odd = [evaluation("k1", 0, 0.9, simulated=True, evaluation="odd")]
+    real, simulated = matrices(LINKS, [*TESTS, *odd])
+    assert real == matrices(LINKS, TESTS)[0]
+    assert (simulated.simulated, simulated.checkpoints) == (True, ("k1",))
+    assert simulated.tasks[0].cells == (Cell(0.9),)
+
+
+def test_the_simulator_s_chain_and_the_other_one_are_both_followed_whichever_is_in_use() -> None:
+    rows = [
+        checkpoint("r0", None),
+        checkpoint("r1", "r0"),
+        checkpoint("s0", "r1", simulated=True),
+        checkpoint("s1", "s0", promoted=True, simulated=True),
+    ]
+    measured = [
+        evaluation("r0", 0, 0.5),
+        evaluation("r1", 0, 0.4),
+        evaluation("s0", 0, 0.3, simulated=True),
+        evaluation("s1", 0, 0.2, simulated=True),
+    ]
+    real, simulated = matrices(rows, measured)
+    assert (real.checkpoints, real.tasks[0].cells) == (("r0", "r1"), (Cell(0.5), Cell(0.4)))
+    assert (simulated.checkpoints, simulated.tasks[0].cells) == (("s0", "s1"), (Cell(0.3), Cell(0.2)))
+
+
+@pytest.mark.parametrize("value", [math.nan, -0.1, 1.5])
+def test_what_is_no_recall_counts_as_not_measured(value: float) -> None:
+    assert matrices(LINKS, [*TESTS, evaluation("k0", 2, value)]) == matrices(LINKS, TESTS)
+
+
+def test_forgetting_is_what_the_lifelong_measures_say_and_what_they_leave_undefined_is_none() -> None:
+    (matrix,) = matrices(LINKS, [*TESTS, *VALIDATIONS])
+    expected = lifelong_metrics(
+        [[v * 100 for v in row] for row in TEST], [value * 100 for value in VALIDATION]
+    )
+    assert matrix.forgetting is not None
+    assert matrix.forgetting.textbook == expected.textbook
+    known = {name: None if math.isnan(value) else value for name, value in expected.leanagent.items()}
+    assert matrix.forgetting.leanagent == known
+    assert known["WF5"] is None
+    assert known["IP"] is not None
+
+
+def test_without_validation_recalls_only_the_measure_of_them_is_undefined() -> None:
+    (whole,) = matrices(LINKS, [*TESTS, *VALIDATIONS])
+    (matrix,) = matrices(LINKS, [*TESTS, *VALIDATIONS[1:]])
+    assert whole.forgetting is not None
+    assert matrix.forgetting is not None
+    assert matrix.forgetting.leanagent == {**whole.forgetting.leanagent, "IP": None}
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "words"),
+    [
+        ([row for row in TESTS if row.evaluation != "k2-0-test"], "not measured at every later checkpoint"),
+        ([*TESTS, evaluation("k0", 1, 0.1)], "exactly one new test set at each"),
+    ],
+    ids=["a hole", "a task measured before it was learned"],
+)
+def test_forgetting_that_cannot_be_known_says_why(evaluations: list[EvaluationRow], words: str) -> None:
+    (matrix,) = matrices(LINKS, evaluations)
+    assert matrix.forgetting is None
+    assert words in matrix.why_not
+
+
+def test_another_dataset_of_a_repository_is_another_task_and_a_repeated_measurement_counts_once() -> None:
+    rows = [
+        evaluation("k0", 0, 0.5),
+        evaluation("k1", 0, 0.9, dataset="d" * 64),
+        evaluation("k1", 0, 0.2),
+        evaluation("k1", 0, 0.3, evaluation="again"),
+    ]
+    (matrix,) = matrices(LINKS[:2], rows)
+    assert [task.name for task in matrix.tasks] == ["r0 (00000000)", "r0 (dddddddd)"]
+    assert matrix.tasks[0].cells == (Cell(0.5), Cell(0.3))
+
+
+def test_each_test_split_has_its_own_matrix_and_checkpoints_off_the_chain_have_no_place_in_one() -> None:
+    rows = [
+        evaluation("k0", 0, 0.5, split="random/test"),
+        evaluation("k0", 0, 0.4, split="novel_premises/test"),
+        evaluation("elsewhere", 0, 0.4, split="other"),
+        evaluation("k0", 0, 0.4, split="random/val"),
+    ]
+    assert [matrix.split for matrix in matrices(LINKS, rows)] == [
+        "novel_premises/test",
+        "random/test",
+    ]

@@ -1,0 +1,86 @@
+"""The report's files: replaced whole, only over a report's own, and none of an earlier report left behind."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from pipeline.report.page import Page
+from pipeline.report.svg import ORIGIN
+from pipeline.report.writing import NotOursError, write
+
+HTML = f'<meta name="generator" content="{ORIGIN}">'
+SVG = f'<svg data-origin="{ORIGIN}"/>'
+
+
+def page(*pictures: str, html: str = HTML) -> Page:
+    return Page(html, dict.fromkeys(pictures, SVG))
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_report_is_written_over_an_earlier_one_and_what_it_lacks_goes(tmp_path: Path) -> None:
+    write(page("recall-matrix.svg", "recall-matrix-simulated-2.svg", "rejections.svg"), tmp_path)
+    (tmp_path / "notes.svg").write_text(SVG, encoding="utf-8")
+    (tmp_path / "recall-change.svg").write_text("drawn by hand", encoding="utf-8")
+    written = write(page("rejections.svg", html=HTML + "new"), tmp_path)
+    assert written == (tmp_path / "index.html", tmp_path / "rejections.svg")
+    assert names(tmp_path) == ["index.html", "notes.svg", "recall-change.svg", "rejections.svg"]
+    assert (tmp_path / "index.html").read_text(encoding="utf-8") == HTML + "new"
+
+
+@pytest.mark.parametrize("name", ["index.html", "rejections.svg"])
+def test_a_file_that_no_report_wrote_stops_everything_before_a_byte_is_written(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_text("mine", encoding="utf-8")
+    with pytest.raises(NotOursError, match=rf"{name}: no report wrote it.*--out"):
+        write(page("rejections.svg", "sorrys-over-time.svg"), tmp_path)
+    assert names(tmp_path) == [name]
+    assert (tmp_path / name).read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "folder", "fifo"])
+def test_what_is_no_plain_file_is_nobody_s_report(tmp_path: Path, kind: str) -> None:
+    target, place = tmp_path / "target.html", tmp_path / "out" / "index.html"
+    place.parent.mkdir()
+    if kind == "link":
+        target.write_text(HTML, encoding="utf-8")
+    if kind.endswith("link"):
+        place.symlink_to(target)
+    elif kind == "folder":
+        place.mkdir()
+    else:
+        os.mkfifo(place)
+    with pytest.raises(NotOursError):
+        write(page(), place.parent)
+    assert not target.exists() or target.read_text(encoding="utf-8") == HTML
+
+
+def test_a_write_that_fails_leaves_the_earlier_report_and_no_half_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(page("rejections.svg"), tmp_path)
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pipeline.report.writing.os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write(page("rejections.svg", html=HTML + "new"), tmp_path)
+    assert names(tmp_path) == ["index.html", "rejections.svg"]
+    assert (tmp_path / "index.html").read_text(encoding="utf-8") == HTML
+
+
+def test_files_are_as_open_as_the_umask_says(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        (path, _) = write(page("rejections.svg"), tmp_path / "out")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640

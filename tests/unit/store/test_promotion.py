@@ -1,0 +1,235 @@
+"""The promotion rule: what a candidate may lose, what counts as the same test, and what is not known."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from store.promotion import Decision, Measured, before_last, compare, decide, measured_tasks
+from store.trace_rows import EvaluationRow
+
+OLD, NEW = "0ld", "new"
+
+
+def row(
+    checkpoint: str,
+    recall: float,
+    *,
+    repository: str | None = "github.com/demo/one",
+    split: str = "random",
+    dataset: str = "d1",
+    at: int = 0,
+    metrics: dict[str, float] | None = None,
+    simulated: bool = False,
+) -> EvaluationRow:
+    return EvaluationRow(
+        evaluation=f"{checkpoint}-{repository}-{split}-{dataset}-{at}",
+        model="retriever",
+        checkpoint=checkpoint,
+        repository=repository,
+        split=split,
+        dataset=dataset,
+        metrics={"recall@10": recall} if metrics is None else metrics,
+        n=10,
+        seconds=1.0,
+        job="evaluate-1",
+        simulated=simulated,
+        recorded_at=f"2026-01-01T00:00:{at:02}.000000Z",
+    )
+
+
+def judged(
+    new: list[EvaluationRow],
+    old: list[EvaluationRow] | None,
+    *,
+    tolerance: float = 2,
+    simulated: tuple[bool, bool] = (False, False),
+) -> Decision:
+    """`simulated` is of the new one and of the old."""
+    return decide(
+        Measured(simulated[0], new),
+        None if old is None else Measured(simulated[1], old),
+        tolerance_points=tolerance,
+    )
+
+
+def test_the_first_of_its_model_may_be_promoted() -> None:
+    assert judged([], None).verdict == "promote"
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict"), [(0.41, "promote"), (0.40, "promote"), (0.38, "promote"), (0.3799, "refuse")]
+)
+def test_a_loss_up_to_the_tolerance_is_allowed_and_not_a_hair_more(after: float, verdict: str) -> None:
+    decision = judged([row(NEW, after)], [row(OLD, 0.40)])
+    assert decision.verdict == verdict
+    assert decision.may_be_promoted is (verdict == "promote")
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.57, 0.55), (0.29, 0.27), (0.07, 0.05)])
+def test_rounding_makes_no_loss_of_exactly_the_tolerance_too_large(before: float, after: float) -> None:
+    assert judged([row(NEW, after)], [row(OLD, before)]).verdict == "promote"
+
+
+def test_without_tolerance_any_loss_is_too_much() -> None:
+    assert judged([row(NEW, 0.4)], [row(OLD, 0.4)], tolerance=0).verdict == "promote"
+    assert judged([row(NEW, 0.3999)], [row(OLD, 0.4)], tolerance=0).verdict == "refuse"
+
+
+def test_a_gain_on_one_task_does_not_make_up_for_a_loss_on_another() -> None:
+    old = [row(OLD, 0.4), row(OLD, 0.5, repository="github.com/demo/two")]
+    new = [row(NEW, 0.9), row(NEW, 0.469, repository="github.com/demo/two")]
+    decision = judged(new, old)
+    assert decision.verdict == "refuse"
+    assert decision.reason == (
+        "recall@10 on github.com/demo/two (random) falls by 3.10 points, from 50.00 to 46.90, with 2 allowed"
+    )
+
+
+def test_the_reason_names_the_worst_of_several_losses() -> None:
+    old = [row(OLD, 0.4), row(OLD, 0.5, split="novel_premises")]
+    decision = judged([row(NEW, 0.3), row(NEW, 0.2, split="novel_premises")], old)
+    assert "(novel_premises) falls by 30.00 points" in decision.reason
+    assert decision.reason.endswith("and it falls too far on 1 task more")
+
+
+def test_a_task_that_the_candidate_was_not_measured_on_is_not_known() -> None:
+    decision = judged(
+        [row(NEW, 0.9)], [row(OLD, 0.4), row(OLD, 0.4, repository=None), row(OLD, 0.4, split="x")]
+    )
+    assert decision.verdict == "unknown"
+    assert decision.reason == (
+        "what it would lose on all repositories (random) is not known, nor on 1 task more: it was not measured on it"
+    )
+
+
+def test_another_test_set_of_the_same_task_says_nothing() -> None:
+    decision = judged([row(NEW, 0.9, dataset="d2")], [row(OLD, 0.1, dataset="d1")])
+    assert decision.verdict == "unknown"
+    assert decision.reason.endswith(": the test sets differ")
+    assert decision.tasks[0].lost_points is None
+
+
+def test_the_same_examples_as_another_task_are_not_that_task() -> None:
+    assert judged([row(NEW, 0.9, split="novel_premises")], [row(OLD, 0.4)]).verdict == "unknown"
+
+
+def test_a_loss_that_is_known_is_the_reason_before_what_is_not() -> None:
+    old = [row(OLD, 0.4), row(OLD, 0.4, split="novel_premises")]
+    assert judged([row(NEW, 0.1)], old).verdict == "refuse"
+
+
+@pytest.mark.parametrize("metrics", [{}, {"mrr": 0.9}, {"recall@10": math.nan}, {"recall@10": math.inf}])
+def test_a_measurement_without_recall_at_10_is_not_known(metrics: dict[str, float]) -> None:
+    assert judged([row(NEW, 0.0, metrics=metrics)], [row(OLD, 0.4)]).verdict == "unknown"
+    assert judged([row(NEW, 0.9)], [row(OLD, 0.0, metrics=metrics)]).verdict == "unknown"
+
+
+def test_where_the_one_in_use_was_never_measured_nothing_is_known() -> None:
+    assert judged([row(NEW, 0.9)], []).verdict == "unknown"
+
+
+def test_val_and_train_splits_are_no_tests() -> None:
+    old = [row(OLD, 0.4), row(OLD, 0.9, split="random/val"), row(OLD, 0.9, split="train")]
+    assert judged([row(NEW, 0.4), row(NEW, 0.1, split="random/val")], old).verdict == "promote"
+    assert judged([row(NEW, 0.9, split="val")], [row(OLD, 0.4, split="val")]).verdict == "unknown"
+
+
+def test_of_a_task_whose_test_set_grew_the_newest_of_the_one_in_use_counts() -> None:
+    old = [row(OLD, 0.9, dataset="d1", at=1), row(OLD, 0.4, dataset="d2", at=2)]
+    new = [
+        row(NEW, 0.1, dataset="d2", at=1),
+        row(NEW, 0.4, dataset="d2", at=2),
+        row(NEW, 0.1, dataset="d1", at=3),
+    ]
+    assert judged(new, old).verdict == "promote"
+
+
+def test_a_task_that_is_new_is_shown_and_does_not_count() -> None:
+    decision = judged([row(NEW, 0.4), row(NEW, 0.1, repository="github.com/demo/two")], [row(OLD, 0.4)])
+    assert decision.verdict == "promote"
+    assert [(task.name, task.before is None) for task in decision.tasks] == [
+        ("github.com/demo/one (random)", False),
+        ("github.com/demo/two (random)", True),
+    ]
+
+
+def test_of_each_task_the_newest_measurement_is_shown_and_no_split_that_is_no_test() -> None:
+    rows = [
+        row(NEW, 0.2, repository="github.com/demo/two"),
+        row(NEW, 0.5, at=2, dataset="d2"),
+        row(NEW, 0.4, at=1),
+        row(NEW, 0.9, split="val", at=3),
+    ]
+    assert [item.metrics["recall@10"] for item in measured_tasks(rows)] == [0.5, 0.2]
+
+
+def test_a_gain_is_a_negative_loss() -> None:
+    (task,) = compare([row(NEW, 0.5)], [row(OLD, 0.25)])
+    assert task.lost_points == -25
+
+
+def test_what_learned_from_the_simulator_never_takes_the_place_of_what_learned_from_lean() -> None:
+    for new, old in (([row(NEW, 0.9, simulated=True)], [row(OLD, 0.1)]), ([row(NEW, 0.9)], []), ([], [])):
+        decision = judged(new, old, tolerance=100, simulated=(True, False))
+        assert decision.verdict == "refuse"
+        assert decision.reason.startswith(
+            "it learned from the simulator, and the checkpoint in use learned from Lean"
+        )
+        assert [task.name for task in decision.tasks] == ["github.com/demo/one (random)"] * bool(new or old)
+
+
+def test_what_learned_from_lean_takes_the_place_of_what_is_simulated_whatever_the_figures() -> None:
+    for new, old in (([row(NEW, 0.1)], [row(OLD, 0.9, simulated=True)]), ([], [row(OLD, 0.9)]), ([], [])):
+        decision = judged(new, old, tolerance=0, simulated=(False, True))
+        assert decision.verdict == "promote"
+        assert decision.reason.startswith(
+            "it learned from Lean, and the checkpoint in use learned from the simul"
+        )
+
+
+def test_of_two_that_learned_from_the_simulator_the_figures_decide() -> None:
+    old = [row(OLD, 0.4, simulated=True)]
+    assert judged([row(NEW, 0.4, simulated=True)], old, simulated=(True, True)).verdict == "promote"
+    assert judged([row(NEW, 0.3, simulated=True)], old, simulated=(True, True)).verdict == "refuse"
+
+
+def test_a_first_checkpoint_may_be_simulated() -> None:
+    assert judged([], None, simulated=(True, False)).verdict == "promote"
+
+
+def test_the_simulators_test_sets_say_nothing_of_what_learned_from_lean() -> None:
+    made_up = "github.com/demo/two"
+    old = [row(OLD, 0.4), row(OLD, 0.9, repository=made_up, simulated=True)]
+    assert (
+        judged([row(NEW, 0.4), row(NEW, 0.1, repository=made_up, simulated=True)], old).verdict == "promote"
+    )
+    assert judged([row(NEW, 0.9, simulated=True)], [row(OLD, 0.4)]).verdict == "unknown"
+
+
+@pytest.mark.parametrize("tolerance", [-1, 101, math.nan])
+def test_a_tolerance_that_is_none_is_refused(tolerance: float) -> None:
+    with pytest.raises(ValueError, match="no tolerance"):
+        judged([row(NEW, 0.4)], [row(OLD, 0.4)], tolerance=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("promoted", "back_to"),
+    [
+        ("", None),
+        ("a", None),
+        ("ab", "a"),
+        ("abc", "b"),
+        ("abcb", "a"),
+        ("abcba", None),
+        ("abcbd", "b"),
+        ("aab", "a"),
+        ("abb", "a"),
+        ("abca", None),
+    ],
+)
+def test_each_rollback_goes_one_further_back_and_never_to_what_was_left(
+    promoted: str, back_to: str | None
+) -> None:
+    assert before_last(list(promoted)) == back_to
