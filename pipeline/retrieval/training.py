@@ -223,6 +223,8 @@ def _fit(
         "device": str(trainer.strategy.root_device),
         "validation": {key: measured[key] for key in MEASURES if key in measured},
     }
+    # The others may still be reading the best epoch's weights.
+    trainer.strategy.barrier("the best weights are taken")
     if trainer.is_global_zero:
         write_whole({"weights": model.state_dict(), **made}, run / _MADE)
         for folder in ("steps", "epochs"):

@@ -146,14 +146,18 @@ def test_two_processes_learn_what_one_does_that_takes_the_mean_of_both_gradients
 
 
 CHAIN = """
-import json, os, sys
+import json, os, sys, time
 from pathlib import Path
 from pipeline.retrieval import RetrievalTrainer, training
+from pipeline.retrieval.saving import BestWeights
 from pipeline.retrieval.testing import small_config
 from store.leandojo import DynamicDatabase
 
 # On a machine with several GPUs a configuration's number of them is that of the processes.
 training._devices = lambda config: config.num_gpus
+take = BestWeights.take
+# The second process reads the best epoch's weights late: the first must not have removed them by then.
+BestWeights.take = lambda *of: (time.sleep(0.5 * int(os.environ.get("LOCAL_RANK", "0"))), take(*of))
 folder = Path(sys.argv[1])
 config = small_config(folder / "model", num_gpus=2, batch_size=4, against_forgetting=sys.argv[2], max_epochs=2)
 database = DynamicDatabase(folder / "database.json")

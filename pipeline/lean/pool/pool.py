@@ -176,7 +176,8 @@ class ReplPool:
             evicted=self._evicted,
             recycled=self._recycled,
             died=self._died,
-            busy=self._tickets,
+            # A process that is being closed keeps its place, and serves nobody.
+            busy=self._tickets - len(self._ending),
             idle=len(self._idle),
             waiting=len(self._waiters),
         )
