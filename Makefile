@@ -7,12 +7,13 @@ PIP := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pip --disable-pip-version
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help demo test unit lint clean install uninstall
+.PHONY: help demo test nightly unit lint clean install uninstall
 
 help:
 	@echo "make demo       the whole loop, from a commit to a checked proof, on a small Lean project"
 	@echo "make test       lint, types and every test"
 	@echo "make unit       the fast tests only"
+	@echo "make nightly    the long variants of tests"
 	@echo "make lint       ruff and mypy"
 	@echo "make install    unit file, sysusers, tmpfiles, configuration and the application (PREFIX, DESTDIR)"
 	@echo "make uninstall  remove what install put there; the state directory stays"
@@ -43,6 +44,10 @@ demo: $(VENV)/.train
 # Two test processes and one thread in each: torch's threads would only wait for each other.
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The long variants of tests: many more cases of the same.
+nightly: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 unit: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/unit

@@ -10,6 +10,8 @@ is mode 0660, and its folder is the daemon's own. `daemon.control_client` is the
     POST /promote  200: the promotion; body {"checkpoint": id, "force": true or absent}; 404 for one that no row
                    has, 409 where the promotion rule or its state does not let it
     POST /rollback 200: the promotion; body {"model": name}; 404 for no model's name, 409 where nothing was before
+    POST /pull-request  200: the event; body: its fields; 400 for others, 404 for a proof that no row has, 409 where
+                   it is not verified or has another pull request
     POST /reload   202: {"reloading": true}; what came of it is in /status and in the log
 """
 
@@ -32,6 +34,8 @@ from starlette.routing import Route
 
 from daemon.control_client import short_address
 from daemon.models import Models, ModelStateError
+from daemon.proposed import PullRequestStateError
+from store.events import PullRequestOpened
 from store.model_events import CheckpointPromoted
 
 _MODE = 0o660
@@ -56,6 +60,10 @@ class Controlled(Protocol):
 
     @property
     def models(self) -> Models: ...
+
+    async def pull_request_opened(self, opened: PullRequestOpened) -> None:
+        """Record one; KeyError for a proof that is not known, PullRequestStateError for one that can have none."""
+        ...
 
     def reload_soon(self) -> None: ...
 
@@ -216,6 +224,7 @@ def _application(service: Controlled) -> Starlette:
             Route("/poll", poll, methods=["POST"]),
             Route("/retry", retry, methods=["POST"]),
             *_model_routes(service),
+            _pull_request_route(service),
             Route("/reload", reload, methods=["POST"]),
         ]
     )
@@ -249,6 +258,26 @@ def _model_routes(service: Controlled) -> list[Route]:
         Route("/promote", promote, methods=["POST"]),
         Route("/rollback", rollback, methods=["POST"]),
     ]
+
+
+def _pull_request_route(service: Controlled) -> Route:
+    async def pull_request(request: Request) -> JSONResponse:
+        try:
+            opened = PullRequestOpened.model_validate(
+                await _object(request, remedy="send the fields of a pull_request_opened")
+            )
+        except ValueError as error:
+            return JSONResponse({"error": str(error)}, status_code=400)
+        try:
+            await service.pull_request_opened(opened)
+        except KeyError:
+            message = f"{opened.proof}: no such proof; `unsorry proofs` lists them"
+            return JSONResponse({"error": message}, status_code=404)
+        except PullRequestStateError as error:
+            return JSONResponse({"error": str(error)}, status_code=409)
+        return JSONResponse(opened.model_dump(mode="json"))
+
+    return Route("/pull-request", pull_request, methods=["POST"])
 
 
 async def _promotion(asked: Awaitable[CheckpointPromoted], *, missing: str) -> JSONResponse:

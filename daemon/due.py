@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Kind = Literal["scan", "check", "build", "trace", "prove", "evaluate", "train"]
+Kind = Literal[
+    "scan", "check", "build", "trace", "prove", "evaluate", "train", "train_tactics", "train_progress"
+]
 PRIORITY: dict[Kind, int] = {
     "scan": 0,
     "check": 1,
@@ -15,10 +17,12 @@ PRIORITY: dict[Kind, int] = {
     "prove": 4,
     "evaluate": 5,
     "train": 6,
+    "train_tactics": 7,
+    "train_progress": 8,
 }
 LONG: frozenset[Kind] = frozenset({"build", "trace", "prove"})
 """Jobs that may take hours; they never take the last free slot."""
-BESIDE: frozenset[Kind] = frozenset({"evaluate", "train"})
+BESIDE: frozenset[Kind] = frozenset({"evaluate", "train", "train_tactics", "train_progress"})
 """Jobs that may take days. They take none of the slots, and there is one of them at a time (by their lane)."""
 IN_A_WORKTREE: frozenset[Kind] = frozenset({"check", "build", "trace", "prove"})
 
@@ -28,7 +32,8 @@ class DueJob:
     """A job that may run now. `sha` is the commit whose worktree it gets, if its kind is one that gets one.
 
     `built`: its worktree gets the commit's build too. `timeout_s` and `memory_bytes` (of each process) are its limits.
-    `gpu`: it holds the GPU for as long as it runs.
+    `gpu`: it holds the GPU for as long as it runs. `rank`: of one kind, the lower go first. `cost_s`: what it may take
+    of the day's seconds of search. `secrets`: variables of our environment that it is given, beside what all are.
     """
 
     job: str
@@ -45,6 +50,9 @@ class DueJob:
     memory_bytes: int = 2**32
     built: bool = False
     gpu: bool = False
+    rank: int = 0
+    cost_s: float = 0.0
+    secrets: tuple[str, ...] = ()
 
     @property
     def needs_worktree(self) -> bool:

@@ -288,6 +288,27 @@ class Git:
         )
         return tuple(out.decode().split())
 
+    async def last_authors(
+        self, mirror: Path, sha: str, path: str, *, first: int, last: int
+    ) -> frozenset[tuple[str, str]]:
+        """Return who wrote these lines (from 1, inclusive) of a file as a commit has it: names and e-mail addresses.
+
+        Raises:
+            GitError: the mirror has no such commit or file, or the file not so many lines.
+        """
+        out = await self._run(
+            "blame", "--line-porcelain", f"-L{first},{last}", _check_sha(sha), "--", path, mirror=mirror
+        )
+        authors: set[tuple[str, str]] = set()
+        name = ""
+        # The file's own text has a tab before each of its lines.
+        for line in out.decode(errors="replace").split("\n"):
+            if line.startswith("author "):
+                name = line.removeprefix("author ")
+            elif line.startswith("author-mail "):
+                authors.add((name, line.removeprefix("author-mail ").strip("<>")))
+        return frozenset(authors)
+
     # --- worktrees ----------------------------------------------------------------------------------------
 
     async def worktree_add(self, mirror: Path, path: Path, sha: str) -> None:

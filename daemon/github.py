@@ -33,6 +33,7 @@ PUBLIC_API = "https://api.github.com"
 _API_VERSION = "2022-11-28"
 _BRANCHES = "refs/heads/"
 _MOST_PAGES = 50
+_REDIRECTS = (301, 302, 307, 308)
 _SHORTEST_WAIT_S = 60.0
 
 
@@ -121,6 +122,23 @@ class GitHub:
                 fresh["branches"] = branches_etag
             return ForgeAnswer(heads, default, full_name, forge_id, clone_url, fresh)
 
+    async def call(
+        self, method: str, address: str, *, what: str, body: Mapping[str, Any] | None = None
+    ) -> httpx2.Response:
+        """Make one request; what its status means is the caller's to say. Only a question follows redirects.
+
+        Raises:
+            RemoteError: rate limited, out of reach, or redirected to another host.
+        """
+        async with self._turn:
+            for _ in range(4):
+                answer = await self._send(address, etag=None, what=what, method=method, body=body)
+                self._heed_limit(answer, what)
+                if method != "GET" or answer.status_code not in _REDIRECTS:
+                    break
+                address = self._same_host(answer.headers.get("location", ""), what)
+            return answer
+
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
@@ -156,7 +174,7 @@ class GitHub:
         """One request, redirects (renames) followed on this host only, failures translated."""
         for _ in range(4):
             answer = await self._send(address, etag=etag, what=what)
-            if answer.status_code not in (301, 302, 307, 308):
+            if answer.status_code not in _REDIRECTS:
                 self._check(answer, what)
                 return answer
             address = self._same_host(answer.headers.get("location", ""), what)
@@ -164,14 +182,23 @@ class GitHub:
             "invalid", f"{what}: the API redirects in a circle", remedy="check api_url in config.toml"
         )
 
-    async def _send(self, address: str, *, etag: str | None, what: str) -> httpx2.Response:
+    async def _send(
+        self,
+        address: str,
+        *,
+        etag: str | None,
+        what: str,
+        method: str = "GET",
+        body: Mapping[str, Any] | None = None,
+    ) -> httpx2.Response:
         now = self._now()
         if self._blocked_until is not None and now < self._blocked_until:
             raise _rate_limited(what, self._blocked_until)
         url = address if address.startswith(self.api_url) else self.api_url + address
         self.requests[what] += 1
         try:
-            return await self._client.get(url, headers={"If-None-Match": etag} if etag else {})
+            headers = {"If-None-Match": etag} if etag else {}
+            return await self._client.request(method, url, headers=headers, json=body)
         except httpx2.HTTPError as error:
             said = redact(f"{type(error).__name__}: {error}", secrets=(self._token or "",))
             raise RemoteError(
@@ -182,14 +209,9 @@ class GitHub:
 
     def _check(self, answer: httpx2.Response, what: str) -> None:
         status = answer.status_code
-        limit = self._limit(answer)
-        if limit is not None:
-            self._blocked_until = limit
+        self._heed_limit(answer, what)
         if status in (200, 304):
             return
-        if status == 429 or (status == 403 and (limit is not None or "retry-after" in answer.headers)):
-            self._blocked_until = limit or self._now() + timedelta(seconds=_SHORTEST_WAIT_S)
-            raise _rate_limited(what, self._blocked_until)
         said = f"{what}: {self.api_url} answered {status} {_message(answer)}"
         if status in (401, 403):
             raise RemoteError(
@@ -206,6 +228,16 @@ class GitHub:
         if status == 409:
             raise RemoteError("empty", f"{what}: the repository is empty", remedy=remedy_for("empty"))
         raise RemoteError("unreachable", said, remedy=remedy_for("unreachable"))
+
+    def _heed_limit(self, answer: httpx2.Response, what: str) -> None:
+        limit = self._limit(answer)
+        if limit is not None:
+            self._blocked_until = limit
+        if answer.status_code == 429 or (
+            answer.status_code == 403 and (limit is not None or "retry-after" in answer.headers)
+        ):
+            self._blocked_until = limit or self._now() + timedelta(seconds=_SHORTEST_WAIT_S)
+            raise _rate_limited(what, self._blocked_until)
 
     def _limit(self, answer: httpx2.Response) -> datetime | None:
         """When the next request may be made, where the answer's headers forbid one now."""

@@ -15,13 +15,14 @@ from uuid import UUID
 from pydantic import BaseModel, ValidationError
 
 from daemon.due import DueJob, Kind
-from daemon.training import MODEL
-from store.events import EVENT_TYPES, BlobRef, EventBody, ProofFound, ProofVerified
+from daemon.training import trained_by
+from store.events import EVENT_TYPES, AttemptFinished, BlobRef, EventBody, ProofFound, ProofVerified
 from store.identity import event_id, proof_id
 from store.log import NewEvent
 from store.model_events import CheckpointSaved, EvaluationFinished
 from store.projections.proofs import why_not_verified
 
+_MOST = 2**63 - 1
 MAY_RECORD: Mapping[Kind, frozenset[str]] = {
     "scan": frozenset(
         {
@@ -43,6 +44,8 @@ MAY_RECORD: Mapping[Kind, frozenset[str]] = {
     "prove": frozenset({"proof_found", "attempt_finished"}),
     "check": frozenset({"proof_checked", "proof_verified", "proof_rejected"}),
     "train": frozenset({"checkpoint_saved", "evaluation_finished"}),
+    "train_tactics": frozenset({"checkpoint_saved", "evaluation_finished"}),
+    "train_progress": frozenset({"checkpoint_saved", "evaluation_finished"}),
     "evaluate": frozenset({"evaluation_finished"}),
 }
 
@@ -172,6 +175,10 @@ def _check_body(body: EventBody, *, job: DueJob) -> None:
     # A new checkpoint is measured on the tasks before its own too, which are other repositories'.
     if spoken_of not in {job.repository, *(task["name"] for task in job.parameters.get("tasks", ()))}:
         raise ValueError(f"{body.type}: repository is {spoken_of!r} and not {job.repository!r}")
+    for name, value in body:
+        # The database's tables hold no larger one, and what is in the log already can be put into them only as it is.
+        if isinstance(value, int) and not -_MOST <= value <= _MOST:
+            raise ValueError(f"{body.type}: {name} is {str(value)[:30]}, more than a table can hold")
     for name, ours in (
         ("branch", job.branch),
         ("sha", job.sha),
@@ -192,7 +199,7 @@ def _check_body(body: EventBody, *, job: DueJob) -> None:
     match job.kind:
         case "prove" | "check":
             _check_proof(body, job=job)
-        case "train" | "evaluate":
+        case "train" | "train_tactics" | "train_progress" | "evaluate":
             _check_model(body, job=job)
 
 
@@ -203,6 +210,14 @@ def _check_proof(body: EventBody, *, job: DueJob) -> None:
         given = {(one["sorry"], one["blob"]) for one in job.parameters.get("sorries", ())}
         if (sorry, getattr(body, "blob", None)) not in given:
             raise ValueError(f"{body.type}: sorry {sorry!r} of this blob is none that the job was given")
+        for name in ("prover", "rung", "model", "seed"):
+            ours = job.parameters.get(name, None)
+            if getattr(body, name, ours) != ours:
+                raise ValueError(f"{body.type}: {name} is {getattr(body, name)!r} and not {ours!r}")
+        if getattr(body, "budget", ours := job.parameters.get("budget_key")) != ours:
+            raise ValueError(f"{body.type}: budget is not the one that the job was given, {ours!r}")
+        if isinstance(body, AttemptFinished):
+            _check_effort(body)
         if isinstance(body, ProofFound) and proof != proof_id(body.sorry, body.blob, body.replacement):
             raise ValueError(f"{body.type}: {proof!r} is not the id of this replacement")
         return
@@ -215,10 +230,18 @@ def _check_proof(body: EventBody, *, job: DueJob) -> None:
         raise ValueError(f"{body.type}: {why}")
 
 
+def _check_effort(body: AttemptFinished) -> None:
+    """What less than nothing was spent would be given back to the day."""
+    for name in ("goals_left", "nodes", "repl_calls", "seconds", "prompt_tokens", "completion_tokens", "usd"):
+        value = getattr(body, name)
+        if value is not None and value < 0:
+            raise ValueError(f"{body.type}: {name} is {value!r}, less than nothing")
+
+
 def _check_model(body: EventBody, *, job: DueJob) -> None:
     """A trainer adds one link to the checkpoint that it was given; who evaluates speaks of the one to be measured."""
     given = {
-        "model": MODEL,
+        "model": trained_by(job.kind),
         **{key: job.parameters[key] for key in ("parent", "checkpoint") if key in job.parameters},
     }
     for name, ours in given.items():

@@ -26,6 +26,7 @@ from daemon.due import DueJob, Kind
 from daemon.git import Git
 from daemon.git_errors import GitError
 from daemon.joblines import BadLineError, Batch, Failure, Line, Progress, Result, parse_line
+from daemon.kinds import LONGER, MODULES, MORE_MEMORY
 from daemon.ledger import CALLERS_MISTAKES, Ledger, StoreFailedError
 from daemon.paths import Paths, slug
 from daemon.plan import parameters_now
@@ -40,33 +41,6 @@ from store.identity import event_id
 from store.log import NewEvent
 from store.reader import LogReader
 
-MODULES: Mapping[Kind, str] = {
-    "scan": "pipeline.scan",
-    "build": "pipeline.build",
-    "trace": "pipeline.trace",
-    "prove": "pipeline.prove",
-    "check": "pipeline.check",
-    "train": "pipeline.train",
-    "evaluate": "pipeline.evaluate",
-}
-_LONGER: Mapping[Kind, str] = {
-    "scan": "raise [jobs] timeout",
-    "build": "raise [build] timeout",
-    "trace": "raise [jobs] timeout; what is traced stays, and the next attempt goes on from there",
-    "prove": "raise [jobs] timeout, or lower [prove] sorries_per_job",
-    "check": "raise [jobs] timeout",
-    "train": "raise [train] timeout; the steps that were saved stay, and the next attempt goes on from there",
-    "evaluate": "raise [train] timeout",
-}
-_MORE_MEMORY: Mapping[Kind, str] = {
-    "scan": "raise [jobs] memory",
-    "build": "raise [build] memory, or lower [jobs] max_running",
-    "trace": "raise [jobs] memory, or lower [trace] parallel",
-    "prove": "raise [jobs] memory, or lower [prove] parallel",
-    "check": "raise [jobs] memory",
-    "train": "raise [train] memory, or lower batch_size under [train.retriever]",
-    "evaluate": "raise [train] memory, or lower eval_batch_size under [train.retriever]",
-}
 _LONGEST_BACKOFF_S = 3600.0
 _GRACE_S = 5.0
 _SMALL_LINE_BYTES = 16 * 2**10
@@ -158,6 +132,11 @@ class JobRunner:
         return any(live.due.gpu for live in self._live.values())
 
     @property
+    def reserved_s(self) -> float:
+        """What the running jobs may take of the day's seconds of search, as if they had recorded nothing yet."""
+        return sum(live.due.cost_s for live in self._live.values())
+
+    @property
     def commits(self) -> frozenset[tuple[str, str]]:
         """Repository and commit of the running jobs."""
         return frozenset((live.due.repository, live.due.sha) for live in self._live.values())
@@ -195,7 +174,7 @@ class JobRunner:
         heard = _Heard()
         outcome = "defect"
         try:
-            await self._record(due, _started(due))
+            await self._record(due, started_event(due))
             outcome = await self._attempt(due, heard, started)
         except StoreFailedError as error:
             outcome = "not_recorded"
@@ -299,6 +278,7 @@ class JobRunner:
             directory=spec.directory,
             stderr=spec.directory / "stderr.log",
             memory_bytes=due.memory_bytes,
+            secrets=due.secrets,
         )
         self._live[due.job].pid = process.pid
         reading = asyncio.create_task(self._read(process, due, spec, heard))
@@ -398,10 +378,7 @@ class JobRunner:
         )
 
     async def _record(self, due: DueJob, body: EventBody) -> None:
-        natural = event_id(body.type, due.job, str(due.attempt))
-        await self._ledger.append(
-            [NewEvent(f"job:{due.job}", body, event_id=natural, correlation_id=due.job, actor="daemon")]
-        )
+        await self._ledger.append([of_attempt(due, body)])
 
     async def _remove_worktree(self, mirror: Path, worktree: Path) -> None:
         try:
@@ -415,7 +392,14 @@ async def _both(reading: asyncio.Task[None], process: JobProcess) -> None:
     await asyncio.gather(reading, process.ended())
 
 
-def _started(due: DueJob) -> JobStarted:
+def of_attempt(due: DueJob, body: EventBody) -> NewEvent:
+    """Return an event of an attempt's beginning or end; each is recorded once."""
+    natural = event_id(body.type, due.job, str(due.attempt))
+    return NewEvent(f"job:{due.job}", body, event_id=natural, correlation_id=due.job, actor="daemon")
+
+
+def started_event(due: DueJob) -> JobStarted:
+    """Return the beginning of an attempt, to be recorded before there is a process."""
     return JobStarted(
         job=due.job,
         kind=due.kind,
@@ -437,7 +421,7 @@ def _peak(heard: _Heard) -> int | None:
 
 def _ended_by_us(due: DueJob, heard: _Heard) -> Failure:
     remedy = {
-        "deadline": _LONGER[due.kind],
+        "deadline": LONGER[due.kind],
         "protocol": "report this as a defect, with the job's log: the job printed what it must not",
         "conflict": "the job's result contradicts the log; report this as a defect, with the job's log",
     }[heard.stopped]
@@ -450,7 +434,7 @@ def _crash(due: DueJob, heard: _Heard, said: str) -> Failure:
     if end is not None and end.signal is not None:
         remedy = f"see `unsorry jobs logs {due.job}`"
         if end.signal == 9:
-            remedy = f"it may have been killed for memory: {_MORE_MEMORY[due.kind]}; {remedy}"
+            remedy = f"it may have been killed for memory: {MORE_MEMORY[due.kind]}; {remedy}"
         message = f"{due.describes}: killed by signal {end.signal}{last}"
         return Failure("crashed", message, remedy, deterministic=False)
     status = end.status if end is not None else None

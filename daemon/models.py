@@ -7,6 +7,7 @@ at once the second one decides on what the first one left. Nothing is put in use
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,8 @@ from store.trace_rows import CheckpointRow
 
 log = structlog.get_logger("daemon.models")
 
-_WEIGHTS = "model.safetensors"  # as `pipeline.retrieval.encoder` names it, which imports torch
+_WEIGHTS = ("adapter_model.safetensors", "model.safetensors", "model.safetensors.index.json")
+"""What a checkpoint's weights are called, the first that is there; what writes them imports training libraries."""
 
 Actor = Literal["control", "daemon"]
 
@@ -48,14 +50,14 @@ class _State:
 class Models:
     """What may be done with the trained models of one daemon.
 
-    `chain_root` has a folder for each model, and there one for each checkpoint. `tolerance_points` is how far recall@10
-    may fall on a task, in points of 0..100.
+    `chain_root` has a folder for each model, and there one for each checkpoint. `tolerance` says how far a model may
+    fall on a task, in the unit of its rule.
     """
 
-    def __init__(self, ledger: Ledger, *, chain_root: Path, tolerance_points: float) -> None:
+    def __init__(self, ledger: Ledger, *, chain_root: Path, tolerance: Callable[[ModelKind], float]) -> None:
         self._ledger = ledger
         self._chain_root = chain_root
-        self._tolerance_points = tolerance_points
+        self._tolerance = tolerance
 
     async def settle(self) -> tuple[EventBody, ...]:
         """Promote or refuse, by the rule, every checkpoint that nobody decided on and whose job succeeded.
@@ -167,10 +169,12 @@ class Models:
         return _State(version, {row.checkpoint: row for row in rows})
 
     async def _decide(self, row: CheckpointRow, in_use: CheckpointRow | None) -> promotion.Decision:
+        model = promotion.kind_of(row.model)
         return promotion.decide(
             await self._measured(row),
             None if in_use is None else await self._measured(in_use),
-            tolerance_points=self._tolerance_points,
+            rule=promotion.RULES[model],
+            tolerance=self._tolerance(model),
         )
 
     async def _measured(self, row: CheckpointRow) -> promotion.Measured:
@@ -184,7 +188,10 @@ class Models:
 
     def _weights_problem(self, row: CheckpointRow) -> str:
         """Say why a checkpoint cannot be used, whatever the rule says; empty where nothing is wrong."""
-        weights = self._chain_root / row.model / row.checkpoint / _WEIGHTS
+        folder = self._chain_root / row.model / row.checkpoint
+        weights = next(
+            (path for name in _WEIGHTS if (path := folder / name).exists()), folder / "model.safetensors"
+        )
         try:
             size = weights.stat().st_size
         except OSError as error:

@@ -67,6 +67,11 @@ class Paths:
         return self.cache / "embeddings"
 
     @property
+    def searches(self) -> Path:
+        """What searches for proofs have seen so far, so that one that was cut off goes on."""
+        return self.cache / "searches"
+
+    @property
     def mirrors(self) -> Path:
         return self.cache / "mirrors"
 

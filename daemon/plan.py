@@ -19,6 +19,7 @@ from typing import Any
 
 from daemon.due import BESIDE, LONG, PRIORITY, DueJob, Kind
 from daemon.planner import Planner
+from daemon.proving import seconds_left
 from daemon.settings import Settings
 from daemon.training import Counted, training_jobs
 from pipeline.lean.backend import Leans
@@ -27,10 +28,14 @@ from store import line_queries, queries
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is due now, and when something next becomes due by the clock alone (None: nothing waits)."""
+    """What is due now, and when something next becomes due by the clock alone (None: nothing waits).
+
+    `waiting` says of rungs of the ladder what they wait for.
+    """
 
     due: tuple[DueJob, ...]
     next_retry_at: datetime | None
+    waiting: tuple[str, ...] = ()
 
 
 def make_plan(
@@ -41,7 +46,10 @@ def make_plan(
     now: datetime,
     builds: Collection[tuple[str, str]] = (),
     trainable: bool = False,
+    no_models: str = "",
     counted: Counted | None = None,
+    reserved_s: float = 0.0,
+    tactics: tuple[str, str] | None = None,
     running: Collection[str] = (),
     last_started: Mapping[str, float] | None = None,
 ) -> Plan:
@@ -50,11 +58,24 @@ def make_plan(
     Args:
         builds: (repository, commit) of the builds that lie in the cache.
         trainable: whether a model can be trained here (`daemon.training_needs`).
+        no_models: why no model can be asked here (`daemon.training_needs`); "" where one can.
         counted: what earlier plans of this view have counted; this one adds to it.
+        reserved_s: what running jobs may still take of the day's seconds of search.
+        tactics: what rung 2 asks instead of the model in use (`daemon.ladder`).
         running: lanes that are taken.
         last_started: when a job of a repository last started (any clock): the longest unserved goes first.
     """
-    planner = Planner(view, settings=settings, leans=leans, builds=builds, now=now)
+    left_s = seconds_left(view, settings=settings, now=now, reserved_s=reserved_s)
+    planner = Planner(
+        view,
+        settings=settings,
+        leans=leans,
+        builds=builds,
+        now=now,
+        no_models=no_models,
+        left_s=left_s,
+        tactics=tactics,
+    )
     served = last_started or {}
     found = [job for repo in settings.repos if repo.enabled for job in planner.of(repo)]
     if trainable and settings.train.enabled:
@@ -64,8 +85,20 @@ def make_plan(
         )
     due = [job for job in found if job.lane not in running]
     # Sorting is stable: within one repository the planner's order stays.
-    due.sort(key=lambda job: (PRIORITY[job.kind], served.get(job.repository, 0.0)))
-    return Plan(tuple(due), planner.standings.next_retry_at)
+    due.sort(key=lambda job: (PRIORITY[job.kind], job.rank, served.get(job.repository, 0.0)))
+    return Plan(
+        tuple(due if left_s is None else _affordable(due, left_s)),
+        planner.standings.next_retry_at,
+        tuple(planner.waiting),
+    )
+
+
+def _affordable(due: Sequence[DueJob], left_s: float) -> Iterator[DueJob]:
+    """Yield what today still has time for, in the same order; what costs nothing of it always."""
+    for job in due:
+        if job.cost_s <= max(left_s, 0.0):
+            left_s -= job.cost_s
+            yield job
 
 
 def admissible(

@@ -1,4 +1,5 @@
 """Which jobs one repository has due, kind by kind; `daemon.plan` puts those of all repositories in order.
+What is to be proved is `daemon.proving`'s.
 
 A tip that is scanned is worked on by the Lean that its `lean-toolchain` names. Where that is a real one, it is built
 before anything else, and what cannot be built is neither traced nor proved in.
@@ -8,32 +9,35 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from daemon.due import DueJob
+from daemon.proving import Proving, repl_limits
 from daemon.settings import Repo, Settings
-from daemon.settings_models import Prove
 from daemon.standing import Standings
 from daemon.watching import asked_for
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.trace.order import TRACER_VERSION
-from store import line_queries, queries
+from store import line_queries, proof_queries, queries
 from store.identity import job_id
-from store.rows import BranchRow, CommitRow, ProofRow, SorryRow
+from store.rows import BranchRow, CommitRow, ProofRow
 
-PROVER = "tactics"
-RUNG = 0
 _SLACK_S = 60.0
-
-
-def budget_key(prove: Prove, *, lean: LeanBackend) -> str:
-    """Name a budget: with another one, or another judge, a sorry is attempted again."""
-    return f"{prove.seconds_per_sorry:g}s/{prove.nodes_per_sorry}n/{prove.tactic_timeout_s:g}s/{lean.kind}"
+_SEARCH = ("model", "seed", "nodes", "repl_calls", "seconds", "prompt_tokens", "completion_tokens", "usd")
 
 
 class Planner:
+    """What repositories have due in one plan.
+
+    Args:
+        builds: (repository, commit) of the builds that lie in the cache.
+        no_models: why no model can run here; "" where one can.
+        left_s: the seconds of search above rung 0 that today still has; None: there is no limit.
+        tactics: what rung 2 asks instead of the model in use (`daemon.ladder`).
+    """
+
     def __init__(
         self,
         view: sqlite3.Connection,
@@ -42,16 +46,34 @@ class Planner:
         leans: Leans,
         builds: Collection[tuple[str, str]],
         now: datetime,
+        no_models: str = "",
+        left_s: float | None = None,
+        tactics: tuple[str, str] | None = None,
     ) -> None:
         self._view = view
         self._settings = settings
         self._leans = leans
         self._builds = builds
         self.standings = Standings(view, now=now)
+        self.proving = Proving(
+            view,
+            settings=settings,
+            standings=self.standings,
+            no_models=no_models,
+            left_s=left_s,
+            now=now,
+            tactics=tactics,
+        )
         self._builds_due: set[str] = set()
+        self._waiting: dict[str, None] = {}
         self._proofs_to_check: dict[str, list[ProofRow]] = {}
         for proof in queries.proofs_to_check(view):
             self._proofs_to_check.setdefault(proof.repository, []).append(proof)
+
+    @property
+    def waiting(self) -> list[str]:
+        """What rungs of the ladder wait for, of the repositories that were looked at."""
+        return list(self._waiting)
 
     def of(self, repo: Repo) -> Iterator[DueJob]:
         branches = [
@@ -83,7 +105,8 @@ class Planner:
         if self._settings.trace.enabled:
             yield from self._trace(repo, branch, lean)
         if self._settings.prove.enabled and not repo.opt_out:
-            yield from self._prove(repo, branch, lean)
+            self._waiting.update(dict.fromkeys(map(str, self.proving.ladder.waiting(lean))))
+            yield from self.proving.of(repo, branch, lean)
 
     # --- build --------------------------------------------------------------------------------------------
 
@@ -175,19 +198,11 @@ class Planner:
                 "exclude": list(repo.exclude),
                 "per_file_timeout_s": trace.file_timeout_s,
                 "parallel": min(trace.parallel, self._settings.lean.repls),
-                **self._repl_limits(),
+                **repl_limits(self._settings),
             },
             built=lean.kind == "pantograph" and self._settings.build.enabled,
             **self._limits(),
         )
-
-    def _repl_limits(self) -> dict[str, Any]:
-        lean = self._settings.lean
-        return {
-            "repls": lean.repls,
-            "repl_memory_bytes": lean.repl_memory_bytes,
-            "repl_calls": lean.repl_calls,
-        }
 
     def _limits(self) -> dict[str, Any]:
         jobs = self._settings.jobs
@@ -252,6 +267,11 @@ class Planner:
             rows = queries.commits(self._view, repository=repo.key, branch=branch.branch, state="scanned")
             yield from ((row, branch.scanned_seq) for row in rows if row.sha == branch.tip)
 
+    def _search_of(self, proof: ProofRow) -> dict[str, Any] | None:
+        """Return what the patch tells of the search that found a proof."""
+        found = proof_queries.attempt_behind(self._view, proof)
+        return None if found is None else {name: getattr(found, name) for name in _SEARCH}
+
     # --- check --------------------------------------------------------------------------------------------
 
     def _checks(self, repo: Repo, branches: Mapping[str, BranchRow]) -> Iterator[DueJob]:
@@ -284,6 +304,7 @@ class Planner:
                 **self._limits(),
                 parameters={
                     "lean": lean.as_json(),
+                    "search": self._search_of(proof),
                     "proof": {
                         "proof": proof.proof,
                         "sorry": proof.sorry,
@@ -306,96 +327,3 @@ class Planner:
                     },
                 },
             )
-
-    # --- prove --------------------------------------------------------------------------------------------
-
-    def _prove(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> Iterator[DueJob]:
-        budget = budget_key(self._settings.prove, lean=lean)
-        sorries = queries.sorries_to_prove(
-            self._view, repository=repo.key, branch=branch.branch, prover=PROVER, rung=RUNG, budget=budget
-        )
-        ordered = sorted(sorries, key=lambda row: row.sorry)
-        size = self._settings.prove.sorries_per_job
-        for start in range(0, len(ordered), size):
-            job = self._prove_some(repo, branch, lean, ordered[start : start + size], budget=budget)
-            if job is not None:
-                yield job
-
-    def _prove_some(
-        self,
-        repo: Repo,
-        branch: BranchRow,
-        lean: LeanBackend,
-        sorries: Sequence[SorryRow],
-        *,
-        budget: str,
-    ) -> DueJob | None:
-        key = [f"{row.sorry}:{row.blob}" for row in sorries]
-        identity = job_id(
-            "prove",
-            repo.key,
-            branch.branch,
-            branch.tip,
-            PROVER,
-            str(RUNG),
-            budget,
-            lean.toolchain,
-            *key,
-        )
-        standing = self.standings.of(identity)
-        if standing.state == "parked" and not standing.deterministic and len(sorries) > 1:
-            # One of them kills the job (a hang, a crash): halves find it, and the others get their turn.
-            middle = len(sorries) // 2
-            halves = (sorries[:middle], sorries[middle:])
-            jobs = (self._prove_some(repo, branch, lean, half, budget=budget) for half in halves)
-            return next((job for job in jobs if job is not None), None)
-        if standing.state != "ready":
-            return None
-        prove = self._settings.prove
-        names = sorted({row.declaration for row in sorries})
-        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-        return DueJob(
-            job=identity,
-            kind="prove",
-            attempt=standing.attempt,
-            lane=f"prove:{repo.key}:{branch.branch}",
-            repository=repo.key,
-            branch=branch.branch,
-            sha=branch.tip,
-            describes=f"prove {', '.join(names[:2])}{more}",
-            simulated=lean.simulated,
-            built=lean.kind == "pantograph" and self._settings.build.enabled,
-            **self._limits(),
-            parameters={
-                "repository": repo.key,
-                "branch": branch.branch,
-                "sha": branch.tip,
-                "lean": lean.as_json(),
-                **self._repl_limits(),
-                "prover": PROVER,
-                "rung": RUNG,
-                "budget": {
-                    "seconds_per_sorry": prove.seconds_per_sorry,
-                    "nodes_per_sorry": prove.nodes_per_sorry,
-                    "tactic_timeout_s": prove.tactic_timeout_s,
-                },
-                "budget_key": budget,
-                "parallel": prove.parallel,
-                "sorries": [
-                    {
-                        "sorry": row.sorry,
-                        "path": row.path,
-                        "blob": row.blob,
-                        "byte_start": row.byte_start,
-                        "byte_end": row.byte_end,
-                        "declaration": row.declaration,
-                        "kind": row.kind,
-                        "ordinal": row.ordinal,
-                        "mode": row.mode,
-                    }
-                    for row in sorries
-                ],
-            },
-        )
-
-    # --- standing -----------------------------------------------------------------------------------------

@@ -99,7 +99,9 @@ class _Memory:
     epochs: dict[str, int] | None = None
 
 
-class _MirrorHistory:
+class MirrorHistory:
+    """What a mirror knows of commits, for `daemon.watching`."""
+
     def __init__(self, git: Git, mirror: Path) -> None:
         self._git = git
         self._mirror = mirror
@@ -300,7 +302,7 @@ class Poller:
         left = unwatched_branches(branches, heads=heads, wanted=wanted)
         moved = moved_branches(branches, wanted=wanted)
         mirror = self.mirror(repo.key)
-        history = _MirrorHistory(self.git, mirror)
+        history = MirrorHistory(self.git, mirror)
         if moved:
             await self.git.ensure_mirror(mirror, sha256=len(wanted[moved[0]]) == 64)
         there = await asyncio.to_thread(_is_mirror, mirror)
@@ -338,7 +340,7 @@ class Poller:
         if not known.branches:
             return {}
         if memory.epochs is None:
-            memory.epochs = await self._ledger.look_up(partial(_count_epochs, stream=_stream(repo)))
+            memory.epochs = await self._ledger.look_up(partial(count_epochs, stream=_stream(repo)))
         epochs = memory.epochs
         return {
             name: KnownBranch(tip=tip, live=live, epoch=epochs.get(name, 0))
@@ -381,7 +383,8 @@ def _what_is_known(view: sqlite3.Connection, *, repository: str) -> _Known:
     )
 
 
-def _count_epochs(reader: LogReader, *, stream: str) -> dict[str, int]:
+def count_epochs(reader: LogReader, *, stream: str) -> dict[str, int]:
+    """Return how often each branch of a repository's stream began, was rewritten, or ended; see `KnownBranch`."""
     counts: dict[str, int] = defaultdict(int)
     for event in reader.read(stream=stream, types=_EPOCH_TYPES):
         counts[event.data["branch"]] += 1

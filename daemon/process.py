@@ -34,7 +34,8 @@ LONGEST_LINE_BYTES = 512 * 2**20
 MARK = "UNSORRY_ATTEMPT"
 DAEMON_PID = "UNSORRY_DAEMON_PID"
 _CHUNK_BYTES = 2**18
-# What a job may know of the daemon's environment. Tokens, credentials and sockets are not among it.
+# What a job may know of the daemon's environment. Tokens, credentials and sockets are not among it; a job that needs
+# a key of somebody's (rung 4) is given that one variable by its `DueJob.secrets`.
 _PASSED_ON = (
     "PATH",
     "HOME",
@@ -75,9 +76,12 @@ class Exit:
     peak_rss_bytes: int
 
 
-def job_environment(attempt_directory: Path) -> dict[str, str]:
-    """Return the whole environment of a job: an allow-list, and the mark that its descendants are found by."""
-    passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+def job_environment(attempt_directory: Path, *, secrets: Sequence[str] = ()) -> dict[str, str]:
+    """Return the whole environment of a job: an allow-list, and the mark that its descendants are found by.
+
+    `secrets` are variables that this job is given beside them, where the daemon has them.
+    """
+    passed = {name: os.environ[name] for name in (*_PASSED_ON, *secrets) if name in os.environ}
     return {**passed, MARK: str(attempt_directory), DAEMON_PID: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
 
 
@@ -100,7 +104,14 @@ class JobProcess:
 
     @classmethod
     async def start(
-        cls, module: str, *, spec: Path, directory: Path, stderr: Path, memory_bytes: int
+        cls,
+        module: str,
+        *,
+        spec: Path,
+        directory: Path,
+        stderr: Path,
+        memory_bytes: int,
+        secrets: Sequence[str] = (),
     ) -> JobProcess:
         """Spawn `python -m module --spec spec` in `directory`.
 
@@ -115,7 +126,7 @@ class JobProcess:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=directory,
-                env=job_environment(directory),
+                env=job_environment(directory, secrets=secrets),
                 start_new_session=True,
             )
         with contextlib.suppress(ProcessLookupError):

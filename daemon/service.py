@@ -34,12 +34,15 @@ from daemon.logs import configure
 from daemon.models import Models
 from daemon.plan import Plan, admissible, make_plan
 from daemon.poll import Poller
+from daemon.polls import Polls
+from daemon.proposed import record
 from daemon.recovery import recover
 from daemon.reload import ConfigWatcher, reload
-from daemon.settings import ConfigError, Repo, Settings
+from daemon.settings import ConfigError, Settings
 from daemon.systemd import Notifier
 from daemon.ticker import Ticker
-from daemon.training_needs import why_not_trainable
+from daemon.training import Counted
+from daemon.training_needs import why_no_models, why_not_trainable
 from daemon.upkeep import Upkeep
 from daemon.watchlist import watchlist_events
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
@@ -47,7 +50,14 @@ from pipeline.lean.build.builds import present
 from store import queries
 from store.build_events import ProjectBuilt
 from store.errors import LogError
-from store.events import ConfigLoaded, ConfigRejected, DaemonStarted, DaemonStopped, JobReleased
+from store.events import (
+    ConfigLoaded,
+    ConfigRejected,
+    DaemonStarted,
+    DaemonStopped,
+    JobReleased,
+    PullRequestOpened,
+)
 from store.log import NewEvent
 
 _PLAN_EVERY_S = 15.0
@@ -74,14 +84,12 @@ class Service:
         self._rejected_digest = ""
         self._problems: dict[str, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._polling: set[str] = set()
-        self._not_before: dict[str, datetime] = {}
         self._started_at = datetime.now(UTC)
         self._forge = Forge()
         self._to_patch: set[str] = set()
         self._leans = _find_leans(settings)
-        self._untrainable = why_not_trainable(settings.train)
-        self._counted: dict[tuple[str, int, int], int] = {}
+        self._look_for_models()
+        self._counted: Counted = {}
 
     # --- start --------------------------------------------------------------------------------------------
 
@@ -106,6 +114,13 @@ class Service:
             log.warning("view_rebuilt", reason=self._ledger.rebuilt)
         self._git = Git(timeout_s=settings.poll.timeout_s, token=self._forge.token_for)
         self._poller = Poller(ledger=self._ledger, git=self._git, github=None, paths=paths)
+        self._polls = Polls(
+            self._poller,
+            settings=lambda: self.settings,
+            problems=self._problems,
+            begin=lambda key, work: self._spawn(work, name=f"poll:{key}"),
+            ending=lambda: bool(self.stop_reason),
+        )
         self._connect(settings)
         self._runner = JobRunner(
             ledger=self._ledger, git=self._git, paths=paths, limits=settings.jobs, finished=self._plan_soon
@@ -114,11 +129,11 @@ class Service:
         await self._record_start(settings)
         self._ledger.subscribe(self._on_append)
         await self._upkeep.write_patches(None)
-        await self._remember_back_off()
+        self._polls.remember_back_off(await self._ledger.ask(queries.repositories))
         self._control = await ControlServer.start(paths.socket, self)
         self._watcher = ConfigWatcher(settings.path, changed=self.reload_soon)
         self._watcher.start()
-        self._ticker = Ticker(poll=self._tick, plan=self._plan_tick, plan_every_s=_PLAN_EVERY_S)
+        self._ticker = Ticker(poll=self._polls.tick, plan=self._plan_tick, plan_every_s=_PLAN_EVERY_S)
         self._ticker.start(settings)
         self._spawn(self._await_failure(), name="store-watch")
         self._wake.set()  # work that was due while nobody ran begins in the first turn
@@ -148,12 +163,6 @@ class Service:
         loaded = ConfigLoaded(path=str(settings.path), digest=settings.digest, settings=settings.public())
         rows = await self._ledger.ask(queries.repositories)
         return [NewEvent("config", loaded), *watchlist_events(settings.repos, rows)]
-
-    async def _remember_back_off(self) -> None:
-        """A restart is no reason to hammer a forge that asked for patience."""
-        for row in await self._ledger.ask(queries.repositories):
-            if row.poll_outcome == "rate_limited" and row.next_due_at is not None:
-                self._not_before[row.repository] = datetime.fromisoformat(row.next_due_at)
 
     # --- the main loop ------------------------------------------------------------------------------------
 
@@ -199,7 +208,9 @@ class Service:
                     leans=self._leans,
                     builds=builds,
                     trainable=not self._untrainable,
+                    no_models=self._no_models,
                     counted=self._counted,
+                    reserved_s=self._runner.reserved_s,
                     now=datetime.now(UTC),
                     running=self._runner.lanes,
                     last_started=dict(self._runner.last_started),
@@ -232,25 +243,11 @@ class Service:
             return _PLAN_EVERY_S
         return max(0.0, (self._plan.next_retry_at - datetime.now(UTC)).total_seconds())
 
-    # --- polling ------------------------------------------------------------------------------------------
-
-    async def _tick(self, key: str) -> None:
-        repo = next((repo for repo in self.settings.repos if repo.key == key), None)
-        if repo is None or not repo.enabled:
-            return
-        due = self._not_before.get(key)
-        if due is None or datetime.now(UTC) >= due:
-            self._begin_poll(repo)
+    # --- what is asked for ----------------------------------------------------------------------------------
 
     def poll_now(self, repository: str | None) -> Sequence[str]:
         """Begin polls, whatever the back-off says; KeyError for a repository that is not watched."""
-        repos = [repo for repo in self.settings.repos if repo.enabled and repository in (None, repo.key)]
-        if repository is not None and not repos:
-            raise KeyError(repository)
-        for repo in repos:
-            self._poller.forget(repo.key)
-            self._begin_poll(repo)
-        return [repo.key for repo in repos]
+        return self._polls.poll_now(repository)
 
     async def retry(self, job: str) -> None:
         """Make a job that failed, or waits for its next attempt, due again now.
@@ -268,32 +265,20 @@ class Service:
         await self._ledger.append([NewEvent(f"job:{job}", JobReleased(job=job), actor="control")])
         log.info("job_released", job=job)
 
+    async def pull_request_opened(self, opened: PullRequestOpened) -> None:
+        """Record a pull request that a command opened.
+
+        Raises:
+            KeyError: no such proof.
+            PullRequestStateError: it is not verified, or has another pull request already.
+        """
+        await record(self._ledger, opened)
+        log.info("pull_request_opened", proof=opened.proof, url=opened.url)
+
     @property
     def models(self) -> Models:
         """What may be done with the trained models."""
         return self._upkeep.models
-
-    def _begin_poll(self, repo: Repo) -> None:
-        if repo.key not in self._polling and not self.stop_reason:
-            self._polling.add(repo.key)
-            self._spawn(self._poll(repo), name=f"poll:{repo.key}")
-
-    async def _poll(self, repo: Repo) -> None:
-        try:
-            polled = await self._poller.poll(repo)
-            if polled.outcome in ("changed", "unchanged"):
-                self._not_before.pop(repo.key, None)
-            else:
-                self._not_before[repo.key] = polled.next_due_at
-            self._problems.pop(f"poll:{repo.key}", None)
-        except StoreFailedError:
-            return  # the main loop ends the daemon with the reason
-        except Exception as error:
-            # The border of one repository's poll: a defect met there must not stop the others.
-            self._problems[f"poll:{repo.key}"] = f"{repo.key}: {type(error).__name__}: {error}"
-            log.exception("poll_defect", repository=repo.key)
-        finally:
-            self._polling.discard(repo.key)
 
     # --- reload -------------------------------------------------------------------------------------------
 
@@ -328,7 +313,7 @@ class Service:
         self._config_errors, self._rejected_digest = (), ""
         self.configure_logs()
         self._leans = _find_leans(new)
-        self._untrainable = why_not_trainable(new.train)
+        self._look_for_models()
         self._git.timeout_s = new.poll.timeout_s
         self._runner.limits = new.jobs
         self._connect(new)
@@ -393,7 +378,7 @@ class Service:
             },
             "jobs": running,
             "queued": [{"job": due.job, "kind": due.kind, "describes": due.describes} for due in queued],
-            "polling": sorted(self._polling),
+            "polling": sorted(self._polls.running),
             "lacking": [
                 {
                     "toolchain": need.toolchain,
@@ -403,6 +388,7 @@ class Service:
                 }
                 for need in self._lacking
             ],
+            "proving": {"waits_for": list(self._plan.waiting)},
             "training": {"enabled": self.settings.train.enabled, "waits_for": self._untrainable},
             "cache": {"bytes": self._upkeep.cache_bytes, "limit_bytes": self.settings.cache.size_bytes},
         }
@@ -466,8 +452,12 @@ class Service:
     async def _plan_tick(self) -> None:
         # A toolchain, or what training needs, may have been installed since.
         self._leans = await asyncio.to_thread(_find_leans, self.settings)
-        self._untrainable = why_not_trainable(self.settings.train)
+        self._look_for_models()
         self._plan_soon()
+
+    def _look_for_models(self) -> None:
+        self._untrainable = why_not_trainable(self.settings.train)
+        self._no_models = why_no_models(self.settings.prove)
 
     async def _await_failure(self) -> None:
         await self._ledger.failed.wait()

@@ -26,11 +26,11 @@ from daemon.settings_models import (
     Jobs,
     Lean,
     Poll,
-    Prove,
     RepoEntry,
     Trace,
-    Train,
 )
+from daemon.settings_prove import Prove, lacking
+from daemon.settings_train import Train
 from daemon.settings_types import repository_key, resolve_url
 
 __all__ = ["ConfigError", "Repo", "Settings", "load", "parse", "repository_key"]
@@ -46,8 +46,10 @@ class Repo(BaseModel):
     every_s: float
     include: tuple[str, ...]
     exclude: tuple[str, ...]
+    exercises: tuple[str, ...]
     enabled: bool
     opt_out: bool
+    pull_requests: bool
 
 
 class Settings(BaseModel):
@@ -118,20 +120,24 @@ def parse(data: bytes, *, path: Path) -> Settings:
     except ValidationError as error:
         found += mistakes(error, model=ConfigFile, lines=lines)
     found += _duplicates(raw, lines=lines, base=path.absolute().parent)
+    if file is not None:
+        rungs: Location = ("prove", "rungs")
+        found += [Mistake(line_of(lines, rungs), setting_name(rungs), why) for why in lacking(file.prove)]
     if found or file is None:
         raise ConfigError(tuple(item.render(path.name) for item in sorted(found)), path=path, digest=digest)
     settings = Settings(
         path=path.absolute(),
         digest=digest,
         paths=paths,
-        repos=tuple(_settled(entry, poll=file.poll) for entry in file.repos),
+        repos=tuple(settled(entry, poll=file.poll) for entry in file.repos),
         **{name: getattr(file, name) for name in ConfigFile.model_fields if name != "repos"},
     )
     settings._lines.update(lines)
     return settings
 
 
-def _settled(entry: RepoEntry, *, poll: Poll) -> Repo:
+def settled(entry: RepoEntry, *, poll: Poll) -> Repo:
+    """Return an entry of the watchlist with [poll]'s values where it has none of its own."""
     return Repo(
         key=repository_key(entry.url),
         url=entry.url,
@@ -139,8 +145,10 @@ def _settled(entry: RepoEntry, *, poll: Poll) -> Repo:
         every_s=poll.every_s if entry.every_s is None else entry.every_s,
         include=entry.include,
         exclude=entry.exclude,
+        exercises=entry.exercises,
         enabled=entry.enabled,
         opt_out=entry.opt_out,
+        pull_requests=entry.pull_requests,
     )
 
 

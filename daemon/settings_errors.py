@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 _TOML_POSITION = re.compile(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
-_SECRET_NAMES = ("token", "password", "secret", "api_key", "apikey", "github_token")
+_SECRET_NAMES = ("token", "password", "secret", "api_key", "apikey", "key", "github_token")
 _PROGRAMS = {
     "string_type": "must be a string in quotes",
     "bool_type": "must be true or false",
@@ -30,6 +30,14 @@ _PROGRAMS = {
     "float_type": "must be a number",
     "tuple_type": "must be a list in square brackets",
     "list_type": "must be a list in square brackets",
+}
+
+
+_BOUNDS = {
+    "greater_than_equal": "at least",
+    "less_than_equal": "at most",
+    "greater_than": "more than",
+    "less_than": "less than",
 }
 
 
@@ -109,10 +117,12 @@ def _message(details: ErrorDetails, *, model: type[BaseModel]) -> str:
     name = str(location[-1])
     if kind == "extra_forbidden":
         if name.lower() in _SECRET_NAMES:
-            return (
-                "a secret never stands in the configuration; put it in a file of mode 600 and name that file:"
-                ' [github] token_file = "github-token"'
+            where = (
+                'make it a credential of the service, and name that: [prove.external] credential = "unsorry-model-key"'
+                if location[:1] == ("prove",)
+                else 'put it in a file of mode 600 and name that file: [github] token_file = "github-token"'
             )
+            return f"a secret never stands in the configuration; {where}"
         known = _toml_names(owner) if owner is not None else []
         return f"is no known setting; {suggestion(name, known)}"
     example = _example(field, next(str(part) for part in reversed(location) if isinstance(part, str)))
@@ -126,8 +136,8 @@ def _message(details: ErrorDetails, *, model: type[BaseModel]) -> str:
         near = difflib.get_close_matches(str(details["input"]).lower(), choices, n=1)
         remedy = f'did you mean "{near[0]}"?' if near else f"write {example}"
         return f"must be one of {', '.join(choices)} (got {got}); {remedy}"
-    if kind in ("greater_than_equal", "less_than_equal"):
-        word = "at least" if kind == "greater_than_equal" else "at most"
+    if kind in _BOUNDS:
+        word = _BOUNDS[kind]
         limit = next(iter((details.get("ctx") or {}).values()))
         return f"must be {word} {limit} (got {got}); write {example}"
     if kind in ("model_type", "model_attributes_type"):

@@ -8,71 +8,47 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationInfo
 
-from daemon.settings_types import (
-    check_branch,
-    check_glob,
-    check_host,
-    parse_duration,
-    parse_size,
-    resolve_url,
+from daemon.settings_fields import (
+    Branches,
+    Flag,
+    Globs,
+    Hosts,
+    Section,
+    Text,
+    base_of,
+    duration,
+    size,
+    table_list,
 )
+from daemon.settings_prove import Prove
+from daemon.settings_train import Train
+from daemon.settings_types import resolve_url
 from pipeline.lean.sandbox.hosts import DEFAULT_HOSTS
-from pipeline.retrieval.config import ConfigError as TrainingConfigError
-from pipeline.retrieval.config import for_a_job
 
 TOKEN_CREDENTIAL = "github-token"  # noqa: S105 - the name of a systemd credential, not a secret
 TOKEN_VARIABLE = "UNSORRY_GITHUB_TOKEN"  # noqa: S105 - the name of an environment variable
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def _duration(*, minimum_s: float, maximum_s: float, example: str) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        if not isinstance(value, str):
-            shown = "true" if value is True else "false" if value is False else value
-            raise ValueError(
-                f'must be a string with a unit (got {shown}); write a duration such as "{example}"'
-            )
-        return parse_duration(value, minimum_s=minimum_s, maximum_s=maximum_s, example=example)
-
-    return read
-
-
-def _size(*, minimum_bytes: int, example: str) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        if not isinstance(value, str):
-            raise ValueError(f'must be a string with a unit (got {value}); write a size such as "{example}"')
-        return parse_size(value, minimum_bytes=minimum_bytes, example=example)
-
-    return read
+EXERCISES = ("**/*[Ee]xercise*/**", "**/*[Ee]xercise*.lean")
 
 
 def _duration_or_default(value: Any) -> Any:
     return None if value in ("", None) else _POLL_EVERY(value)
 
 
-def _base(info: ValidationInfo) -> Path:
-    context = info.context or {}
-    base = context.get("base", Path())
-    return base if isinstance(base, Path) else Path()
-
-
 def _repository_url(value: str, info: ValidationInfo) -> str:
-    return resolve_url(value, base=_base(info))
+    return resolve_url(value, base=base_of(info))
 
 
 def _program(value: str, info: ValidationInfo) -> str:
     """A bare name is looked up on PATH when it is used; a path is relative to the configuration file."""
-    return os.path.normpath(_base(info) / Path(value).expanduser()) if "/" in value else value
+    return os.path.normpath(base_of(info) / Path(value).expanduser()) if "/" in value else value
 
 
 def _api_url(value: str) -> str:
@@ -98,7 +74,7 @@ def _api_url(value: str) -> str:
 def _token_file(value: str, info: ValidationInfo) -> str:
     if not value:
         return value
-    path = _base(info) / Path(value).expanduser()
+    path = base_of(info) / Path(value).expanduser()
     try:
         _read_token_file(path)
     except OSError as error:
@@ -120,38 +96,10 @@ def _read_token_file(path: Path) -> str:
     return token
 
 
-def _table_list(value: Any) -> Any:
-    # TOML has lists, the models have tuples; anything else is pydantic's to refuse.
-    return tuple(value) if isinstance(value, list) else value
+_POLL_EVERY = duration(minimum_s=1, maximum_s=30 * 86400, example="5m")
 
 
-def _retriever(value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-    """Check the fields of a training configuration; a folder's path is relative to the configuration file."""
-    if "device" in value:
-        raise ValueError('takes no device; write device = "cuda" or "cpu" under [train]')
-    settled = {
-        key: os.path.normpath(_base(info) / Path(item).expanduser())
-        if key in _FOLDERS and isinstance(item, str) and item.startswith((".", "~", "/"))
-        else item
-        for key, item in value.items()
-    }
-    try:
-        for_a_job(settled)
-    except TrainingConfigError as error:
-        raise ValueError(str(error)) from None
-    return settled
-
-
-_FOLDERS = frozenset({"model_name", "tokenizer_model_name"})
-_POLL_EVERY = _duration(minimum_s=1, maximum_s=30 * 86400, example="5m")
-Text = Annotated[str, Strict()]
-Flag = Annotated[bool, Strict()]
-Globs = Annotated[tuple[Annotated[Text, AfterValidator(check_glob)], ...], BeforeValidator(_table_list)]
-Hosts = Annotated[tuple[Annotated[Text, AfterValidator(check_host)], ...], BeforeValidator(_table_list)]
-Branches = Annotated[tuple[Annotated[Text, AfterValidator(check_branch)], ...], BeforeValidator(_table_list)]
-
-
-class Daemon(_Section):
+class Daemon(Section):
     """[daemon]: folders, logs, stopping."""
 
     state_dir: Text = Field("", examples=["/var/lib/unsorry"])
@@ -160,23 +108,23 @@ class Daemon(_Section):
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", examples=["info"])
     log_format: Literal["auto", "json", "console"] = Field("auto", examples=["auto"])
     shutdown_timeout_s: Annotated[
-        float, BeforeValidator(_duration(minimum_s=1, maximum_s=3600, example="20s"))
+        float, BeforeValidator(duration(minimum_s=1, maximum_s=3600, example="20s"))
     ] = Field(20.0, alias="shutdown_timeout", examples=["20s"])
 
 
-class Poll(_Section):
+class Poll(Section):
     """[poll]: how often the remotes are asked."""
 
     every_s: Annotated[float, BeforeValidator(_POLL_EVERY)] = Field(300.0, alias="every", examples=["5m"])
-    jitter_s: Annotated[float, BeforeValidator(_duration(minimum_s=0, maximum_s=3600, example="10s"))] = (
-        Field(10.0, alias="jitter", examples=["10s"])
+    jitter_s: Annotated[float, BeforeValidator(duration(minimum_s=0, maximum_s=3600, example="10s"))] = Field(
+        10.0, alias="jitter", examples=["10s"]
     )
-    timeout_s: Annotated[float, BeforeValidator(_duration(minimum_s=1, maximum_s=3600, example="60s"))] = (
+    timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=3600, example="60s"))] = (
         Field(60.0, alias="timeout", examples=["60s"])
     )
 
 
-class GitHub(_Section):
+class GitHub(Section):
     """[github]: the REST API, used when a token or `api_url` is configured."""
 
     api_url: Annotated[Text, AfterValidator(_api_url)] = Field("", examples=["https://api.github.com"])
@@ -200,107 +148,71 @@ class GitHub(_Section):
         return os.environ.get(TOKEN_VARIABLE, "").strip() or None
 
 
-class Lean(_Section):
+class Lean(Section):
     """[lean]: what checks proofs. `auto` never picks the simulator."""
 
     backend: Literal["auto", "pantograph", "simulator", "none"] = Field("auto", examples=["auto"])
     repl: Annotated[Text, AfterValidator(_program)] = Field("", examples=["/opt/pantograph/repl"])
     sandbox: Literal["bubblewrap", "none"] = Field("bubblewrap", examples=["bubblewrap"])
     repls: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
-    repl_memory_bytes: Annotated[int, BeforeValidator(_size(minimum_bytes=2**28, example="8G"))] = Field(
+    repl_memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="8G"))] = Field(
         2**33, alias="repl_memory", examples=["8G"]
     )
     repl_calls: Annotated[int, Strict()] = Field(20_000, ge=1, examples=[20_000])
 
 
-class Build(_Section):
+class Build(Section):
     """[build]: fetching dependencies and `lake build`, where Lean is real."""
 
     enabled: Flag = Field(True, examples=[True])
-    timeout_s: Annotated[
-        float, BeforeValidator(_duration(minimum_s=1, maximum_s=7 * 86400, example="2h"))
-    ] = Field(7200.0, alias="timeout", examples=["2h"])
-    memory_bytes: Annotated[int, BeforeValidator(_size(minimum_bytes=2**28, example="16G"))] = Field(
+    timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=7 * 86400, example="2h"))] = (
+        Field(7200.0, alias="timeout", examples=["2h"])
+    )
+    memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="16G"))] = Field(
         2**34, alias="memory", examples=["16G"]
     )
-    disk_bytes: Annotated[int, BeforeValidator(_size(minimum_bytes=2**20, example="30G"))] = Field(
+    disk_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**20, example="30G"))] = Field(
         30 * 2**30, alias="disk", examples=["30G"]
     )
     hosts: Hosts = Field(DEFAULT_HOSTS, examples=[["github.com", "*.githubusercontent.com"]])
 
 
-class Trace(_Section):
+class Trace(Section):
     """[trace]: what Lean says of every theorem of a commit."""
 
     enabled: Flag = Field(True, examples=[True])
     file_timeout_s: Annotated[
-        float, BeforeValidator(_duration(minimum_s=1, maximum_s=86400, example="10m"))
+        float, BeforeValidator(duration(minimum_s=1, maximum_s=86400, example="10m"))
     ] = Field(600.0, alias="file_timeout", examples=["10m"])
     parallel: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
 
 
-class Train(_Section):
-    """[train]: when the premise retriever learns, from how much, and when what it learned is used.
-
-    `retriever` are the fields of `pipeline.retrieval.config.TrainingConfig` that are set, and not its defaults.
-    """
-
-    enabled: Flag = Field(True, examples=[True])
-    device: Literal["cuda", "cpu"] = Field("cuda", examples=["cuda"])
-    new_theorems: Annotated[int, Strict()] = Field(100, ge=1, examples=[100])
-    memory_bytes: Annotated[int, BeforeValidator(_size(minimum_bytes=2**28, example="32G"))] = Field(
-        2**35, alias="memory", examples=["32G"]
-    )
-    timeout_s: Annotated[
-        float, BeforeValidator(_duration(minimum_s=1, maximum_s=30 * 86400, example="2d"))
-    ] = Field(172_800.0, alias="timeout", examples=["2d"])
-    retriever: Annotated[dict[str, Any], AfterValidator(_retriever)] = Field(default_factory=dict)
-    tolerance_points: Annotated[float, Strict()] = Field(
-        2.0, alias="tolerance", ge=0, le=100, allow_inf_nan=False, examples=[2]
-    )
-
-
-class Cache(_Section):
+class Cache(Section):
     """[cache]: how much builds and their packages may take on disk."""
 
-    size_bytes: Annotated[int, BeforeValidator(_size(minimum_bytes=2**20, example="200G"))] = Field(
+    size_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**20, example="200G"))] = Field(
         200 * 2**30, alias="size", examples=["200G"]
     )
 
 
-class Jobs(_Section):
+class Jobs(Section):
     """[jobs]: limits of the child processes."""
 
     max_running: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
-    memory_bytes: Annotated[int, BeforeValidator(_size(minimum_bytes=2**28, example="4G"))] = Field(
+    memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="4G"))] = Field(
         2**32, alias="memory", examples=["4G"]
     )
     timeout_s: Annotated[
-        float, BeforeValidator(_duration(minimum_s=1, maximum_s=7 * 86400, example="30m"))
+        float, BeforeValidator(duration(minimum_s=1, maximum_s=7 * 86400, example="30m"))
     ] = Field(1800.0, alias="timeout", examples=["30m"])
     max_attempts: Annotated[int, Strict()] = Field(3, ge=1, le=100, examples=[3])
     retry_base_s: Annotated[
-        float, BeforeValidator(_duration(minimum_s=0.1, maximum_s=86400, example="30s"))
+        float, BeforeValidator(duration(minimum_s=0.1, maximum_s=86400, example="30s"))
     ] = Field(30.0, alias="retry_base", examples=["30s"])
     keep: Annotated[int, Strict()] = Field(200, ge=1, examples=[200])
 
 
-class Prove(_Section):
-    """[prove]: the budget of the search for one sorry."""
-
-    enabled: Flag = Field(True, examples=[True])
-    seconds_per_sorry: Annotated[
-        float, BeforeValidator(_duration(minimum_s=1, maximum_s=86400, example="60s"))
-    ] = Field(60.0, examples=["60s"])
-    nodes_per_sorry: Annotated[int, Strict()] = Field(400, ge=1, le=1_000_000, examples=[400])
-    tactic_timeout_s: Annotated[
-        float, BeforeValidator(_duration(minimum_s=0.1, maximum_s=3600, example="5s"))
-    ] = Field(5.0, alias="tactic_timeout", examples=["5s"])
-    parallel: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
-    sorries_per_job: Annotated[int, Strict()] = Field(16, ge=1, le=10_000, examples=[16])
-
-
-class RepoEntry(_Section):
+class RepoEntry(Section):
     """[[repos]] as written: `every` may be left to [poll]."""
 
     url: Annotated[Text, AfterValidator(_repository_url)] = Field(examples=["https://github.com/owner/name"])
@@ -310,11 +222,13 @@ class RepoEntry(_Section):
     )
     include: Globs = Field(("**/*.lean",), examples=[["Mathlib/**/*.lean"]])
     exclude: Globs = Field((), examples=[["Archive/**"]])
+    exercises: Globs = Field(EXERCISES, examples=[["Exercises/**"]])
     enabled: Flag = Field(True, examples=[True])
     opt_out: Flag = Field(False, examples=[False])
+    pull_requests: Flag = Field(False, examples=[True])
 
 
-class ConfigFile(_Section):
+class ConfigFile(Section):
     """The file as written; the models of its sections hold the defaults."""
 
     daemon: Daemon = Field(default_factory=Daemon)
@@ -327,4 +241,4 @@ class ConfigFile(_Section):
     prove: Prove = Field(default_factory=Prove)
     train: Train = Field(default_factory=Train)
     cache: Cache = Field(default_factory=Cache)
-    repos: Annotated[tuple[RepoEntry, ...], BeforeValidator(_table_list)] = Field(())
+    repos: Annotated[tuple[RepoEntry, ...], BeforeValidator(table_list)] = Field(())

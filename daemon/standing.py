@@ -14,12 +14,14 @@ from store import queries
 class Standing:
     """A job's standing: ready (perhaps again), waiting until a time, or settled for good.
 
-    `attempt` is the number of the next attempt; of a running or finished job, that of the last.
+    `attempt` is the number of the next attempt; of a running or finished job, that of the last. `reason` is what the
+    last failure of a parked one goes by.
     """
 
     state: Literal["ready", "waiting", "running", "done", "parked"]
     attempt: int
     deterministic: bool = False
+    reason: str = ""
 
 
 class Standings:
@@ -44,7 +46,7 @@ class Standings:
                 return Standing("done", row.attempt)
             case "failed":
                 if row.deterministic or row.retry_at is None:
-                    return Standing("parked", attempt, deterministic=row.deterministic)
+                    return Standing("parked", attempt, deterministic=row.deterministic, reason=row.reason)
                 until = datetime.fromisoformat(row.retry_at)
                 if until <= self._now:
                     return Standing("ready", attempt)

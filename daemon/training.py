@@ -1,33 +1,50 @@
-"""What there is to learn: the jobs `train` and `evaluate` that the premise retriever has due.
+"""What there is to learn: the jobs that train the models, and those that measure the retriever.
 
-A task is one repository's newest trace. It is learned on top of the checkpoint in use, when enough theorems that the
-chain of that one has not seen have come. What was learned from the simulator and what was learned from Lean are two
-chains: neither ever starts from the other. A repository's newest test set is also put to the checkpoint in use, where
-that one did not learn the task, so that both sides of every comparison are known.
+A task is one repository's newest trace. It is learned on top of the checkpoint in use of the same model, when enough
+theorems that the chain of that one has not seen have come. What was learned from the simulator and what was learned
+from Lean are two chains: neither ever starts from the other. A repository's newest test set is also put to the
+retriever in use, where that one did not learn the task, so that both sides of every comparison are known.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from daemon.due import DueJob
+from daemon.due import DueJob, Kind
 from daemon.settings import Repo, Settings
+from daemon.settings_train import Learning
 from daemon.standing import Standings
+from daemon.watching import asked_for
 from pipeline.lean.backend import Leans
-from pipeline.retrieval.config import for_a_job
-from pipeline.retrieval.frozen import dataset_of
+from pipeline.learning.datasets import dataset_of
 from store import line_queries, model_queries, queries, trace_queries, training_queries
 from store.identity import job_id
+from store.model_events import ModelKind
 from store.trace_rows import TraceRow
-from store.training_queries import Learned, ancestry
+from store.training_queries import Learnable, Learned, ancestry
 
-MODEL = "retriever"
-Counted = MutableMapping[tuple[str, int, int], int]
+TRAINS: Mapping[ModelKind, Kind] = {
+    "retriever": "train",
+    "tactics": "train_tactics",
+    "progress": "train_progress",
+}
+"""The kind of the jobs that train each model."""
+EVALUATED: ModelKind = "retriever"
+"""The model that the kind `evaluate` measures."""
+_LANE = "models"
+Counted = MutableMapping[tuple[str, int, int, Learnable], int]
 """How many theorems of a repository's trace (closed at a log position) are new since another position. The past does
 not change, and counting a large repository takes a third of a second: what was counted once is kept here."""
+
+
+def trained_by(kind: Kind) -> ModelKind:
+    """Return the model that a kind of jobs trains or measures; KeyError for another kind."""
+    if kind == "evaluate":
+        return EVALUATED
+    return {trains: model for model, trains in TRAINS.items()}[kind]
 
 
 def training_jobs(
@@ -39,17 +56,27 @@ def training_jobs(
     counted: Counted,
 ) -> Iterator[DueJob]:
     """Yield the due jobs of training and evaluation, of every repository of the watchlist."""
-    planner = _Training(view, settings=settings, leans=leans, standings=standings, counted=counted)
-    for repo in settings.repos:
-        if repo.enabled and not repo.opt_out:
-            yield from planner.evaluate(repo)
-            yield from planner.train(repo)
+    for model in TRAINS:
+        learning = settings.train.of(model)
+        if not learning.enabled:
+            continue
+        planner = _Training(
+            view, learning, settings=settings, leans=leans, standings=standings, counted=counted
+        )
+        for repo in settings.repos:
+            if repo.enabled and not repo.opt_out:
+                if model == EVALUATED:
+                    yield from planner.evaluate(repo)
+                yield from planner.train(repo)
 
 
 class _Training:
+    """What one model has due."""
+
     def __init__(
         self,
         view: sqlite3.Connection,
+        learning: Learning,
         *,
         settings: Settings,
         leans: Leans,
@@ -57,12 +84,14 @@ class _Training:
         counted: Counted,
     ) -> None:
         self._view = view
+        self._model = learning.model
+        self._kind = TRAINS[learning.model]
+        self._config = learning.config
         self._settings = settings
         self._leans = leans
         self._standings = standings
         self._counted = counted
-        self._config = for_a_job({**settings.train.retriever, "device": settings.train.device}).to_dict()
-        self._every = training_queries.learned(view, MODEL)
+        self._every = training_queries.learned(view, self._model)
         self._known = [learned for learned in self._every if learned.job_state == "succeeded"]
         self._in_use = next((learned for learned in self._known if learned.promoted), None)
         # What began before the checkpoint in use was promoted had another parent: nobody goes on with it.
@@ -70,7 +99,7 @@ class _Training:
         self._unfinished = [
             row.job
             for state in ("running", "failed", "interrupted")
-            for row in queries.jobs(view, state=state, kind="train")
+            for row in queries.jobs(view, state=state, kind=self._kind)
             if row.started_at > began_after and (state != "failed" or row.retry_at is not None)
         ]
         self._traces = {
@@ -80,7 +109,7 @@ class _Training:
     def train(self, repo: Repo) -> Iterator[DueJob]:
         """Yield the repository's newest trace as a task, if it is due."""
         trace = self._traces.get(repo.key)
-        if trace is None or not self._made_by_its_lean(trace):
+        if trace is None or not self._made_by_its_lean(repo, trace):
             return
         parent = self._parent(simulated=trace.simulated)
         chain = ancestry(self._known, parent)
@@ -96,20 +125,20 @@ class _Training:
         wanted = self._settings.train.new_theorems
         if trace.seq <= since or trace.n_theorems < wanted:
             return
-        identity = job_id("train", repo.key, parent or "", json.dumps(self._config), str(trace.seq))
+        identity = job_id(self._kind, repo.key, parent or "", json.dumps(self._config), str(trace.seq))
         standing = self._standings.of(identity)
         if standing.state != "ready" or self._new_theorems(trace, since) < wanted:
             return
         others = [job for job in self._unfinished if job != identity]
         yield DueJob(
             job=identity,
-            kind="train",
+            kind=self._kind,
             attempt=standing.attempt,
-            lane=f"model:{MODEL}",
+            lane=_LANE,
             repository=repo.key,
             branch=_branch(trace),
             sha=trace.sha,
-            describes=f"train the {MODEL} on {repo.key} {trace.sha[:10]}",
+            describes=f"train the {_called(self._model)} on {repo.key} {trace.sha[:10]}",
             simulated=trace.simulated,
             parameters={
                 "events_db": str(self._settings.paths.events_db),
@@ -119,7 +148,7 @@ class _Training:
                 "parent": parent,
                 "tasks": [
                     {"name": earlier.repository, "dataset": self._dataset(earlier)}
-                    for earlier in _newest_of_each(chain)
+                    for earlier in newest_of_each(chain)
                 ],
                 "keep": [*(learned.job for learned in self._every), *others],
                 "alone": not others,
@@ -153,11 +182,11 @@ class _Training:
             job=identity,
             kind="evaluate",
             attempt=standing.attempt,
-            lane=f"model:{MODEL}",
+            lane=_LANE,
             repository=repo.key,
             branch=row.branch or "",
             sha=row.sha or "",
-            describes=f"evaluate the {MODEL} {in_use.checkpoint} on {repo.key}",
+            describes=f"evaluate the {_called(self._model)} {in_use.checkpoint} on {repo.key}",
             simulated=in_use.simulated,
             parameters={
                 "checkpoint": in_use.checkpoint,
@@ -172,16 +201,23 @@ class _Training:
         )
 
     def _new_theorems(self, trace: TraceRow, since: int) -> int:
-        key = (trace.repository, trace.seq, since)
+        # Who learns tactics learns from every one of them, whatever it cites.
+        with_a: Learnable = "premise" if self._model == "retriever" else "tactic"
+        key = (trace.repository, trace.seq, since, with_a)
         if key not in self._counted:
-            self._counted[key] = training_queries.new_theorems(self._view, trace=trace, since=since)
+            self._counted[key] = training_queries.new_theorems(
+                self._view, trace=trace, since=since, with_a=with_a
+            )
         return self._counted[key]
 
-    def _made_by_its_lean(self, trace: TraceRow) -> bool:
-        """Whether what works on the branch now is what traced it: else there will be another trace soon."""
+    def _made_by_its_lean(self, repo: Repo, trace: TraceRow) -> bool:
+        """Whether what works on the branch now is what traced it: else there will be another trace soon, or none."""
         branches = queries.branches(self._view, trace.repository)
         branch = next((row for row in branches if line_queries.branch_line(row.branch) == trace.line), None)
         if branch is None or branch.state != "live" or branch.toolchain is None:
+            return False
+        # What left the watchlist is not learned from, even before a poll has recorded that.
+        if repo.branches and not asked_for(branch.branch, repo.branches):
             return False
         lean = self._leans.for_toolchain(branch.toolchain)
         return lean.kind != "none" and lean.simulated == trace.simulated
@@ -197,14 +233,13 @@ class _Training:
 
     def _dataset(self, learned: Learned) -> str:
         """Return the frozen dataset of a task."""
-        return str(dataset_of(self._settings.paths.models / MODEL, learned.job))
+        return str(dataset_of(self._settings.paths.models / self._model, learned.job))
 
     def _common(self) -> dict[str, Any]:
-        return {
-            "chain": str(self._settings.paths.models / MODEL),
-            "indices": str(self._settings.paths.embeddings / MODEL),
-            "config": self._config,
-        }
+        common = {"chain": str(self._settings.paths.models / self._model), "config": self._config}
+        if self._model == "retriever":
+            common["indices"] = str(self._settings.paths.embeddings / self._model)
+        return common
 
     def _limits(self) -> dict[str, Any]:
         train = self._settings.train
@@ -215,7 +250,11 @@ class _Training:
         }
 
 
-def _newest_of_each(chain: Sequence[Learned]) -> list[Learned]:
+def _called(model: ModelKind) -> str:
+    return model if model == "retriever" else f"{model} model"
+
+
+def newest_of_each(chain: Sequence[Learned]) -> list[Learned]:
     """Return the newest task of each repository, oldest first, of a chain that has the newest first.
 
     A repository's later test set has all of the earlier one but what is gone from the source.

@@ -36,9 +36,7 @@ class Upkeep:
     def models(self) -> Models:
         """What may be done with the trained models."""
         settings = self._settings()
-        return Models(
-            self._ledger, chain_root=settings.paths.models, tolerance_points=settings.train.tolerance_points
-        )
+        return Models(self._ledger, chain_root=settings.paths.models, tolerance=settings.train.tolerance)
 
     async def write_patches(self, proofs: frozenset[str] | None) -> None:
         """Write the patches of these proofs, or of all, that are not there."""

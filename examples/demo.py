@@ -3,10 +3,11 @@
 It builds a git repository out of `examples/demo-project`, starts the daemon on it, makes the project's later
 commits while the daemon runs, and ends when every sorry that can be filled is filled and checked, and its patch
 lies there. Then a second repository joins the watchlist: a library that grows by one revision, from which a small
-retriever learns twice, the second time on top of the first. Then it shows what was traced and what a trace lacks, a
-proof that the gate refused, a theorem's life, and takes a small LeanDojo database in and out. Everything stays in
-`demo-run/` until the next run. The daemon is the real one, started as systemd would start it; should it die on the
-way, it is started again, as systemd would.
+retriever learns twice, the second time on top of the first. A small tactic model learns there too, and is asked about
+the sorrys that no fixed list of tactics fills. Then it shows the tree of a search, what was traced and what a trace
+lacks, a proof that the gate refused, a theorem's life, and takes a small LeanDojo database in and out. Everything
+stays in `demo-run/` until the next run. The daemon is the real one, started as systemd would start it; should it die on
+the way, it is started again, as systemd would.
 
 Lean is used where it is found. Where it is not, the simulator stands in and every line about it says so.
 """
@@ -21,8 +22,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,21 @@ from daemon.control_client import ControlError, request
 from daemon.lock import holder
 from daemon.paths import Paths, paths_from_config
 from examples import demo_library
+from examples.demo_repositories import (
+    PROJECT,
+    DemoError,
+    base_commit,
+    git,
+    library_commit,
+    new_repository,
+    revise,
+)
+from examples.demo_telling import Teller, say
 from pipeline.lean.backend import find_leans
 from store import model_queries, queries
-from store.errors import DatabaseMissingError
-from store.log import LogReader, StoredEvent
+from store.model_events import ModelKind
 
 ROOT = Path(__file__).resolve().parents[1]
-PROJECT = ROOT / "examples" / "demo-project"
 LIBRARY = "atlas"
 LEANDOJO = ROOT / "examples" / "leandojo" / "dynamic_database.json"
 RENAMED = "Demo.or_regroup_right"
@@ -56,162 +65,25 @@ max_seq_len = 64
 data_max_seq_len = 64
 fisher_samples = 64
 """
+CLIMBING = """
+[prove]
+rungs = [0, 2]
+
+[prove.generator]
+device = "cpu"
+seconds_per_sorry = "20s"
+"""
+TUNING = """epochs = 4
+batch_size = 8
+lr = 5.0e-3
+max_seq_len = 256
+"""
 TRACED = "Demo.Negation.drop_triple"
 """A theorem that a person proved with tactics, one of which names another theorem: its trace is shown at the end."""
 MARKER = ".unsorry-demo"
-COMMIT_DEADLINE_S = 100.0
+COMMIT_DEADLINE_S = 180.0
 QUIET_S = 1.0
 """How long the plan must stay empty, with nothing running, before a commit counts as worked off."""
-
-
-class DemoError(Exception):
-    """The demo cannot go on; the message says why and what to do."""
-
-
-def say(text: str = "") -> None:
-    print(text, flush=True)
-
-
-def git(repository: Path, *arguments: str, date: str = "2026-01-01T09:00:00Z") -> str:
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(repository),
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_AUTHOR_NAME": "Ada",
-        "GIT_AUTHOR_EMAIL": "ada@example.org",
-        "GIT_COMMITTER_NAME": "Ada",
-        "GIT_COMMITTER_EMAIL": "ada@example.org",
-        "GIT_AUTHOR_DATE": date,
-        "GIT_COMMITTER_DATE": date,
-    }
-    done = subprocess.run(
-        ["git", *arguments], cwd=repository, env=environment, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise DemoError(f"git {' '.join(arguments)} failed in {repository}: {done.stderr.strip()}")
-    return done.stdout.strip()
-
-
-@dataclass
-class Names:
-    """What the sorrys and proofs of the log are called, for lines that know only their ids."""
-
-    sorries: dict[str, str] = field(default_factory=dict)
-    proofs: dict[str, str] = field(default_factory=dict)
-
-    def learn(self, event: StoredEvent) -> None:
-        data = event.data
-        if "place" in data:
-            self.sorries[data["sorry"]] = data["place"]["declaration"]
-        if event.type == "proof_found":
-            self.proofs[data["proof"]] = data["declaration"]
-
-    def sorry(self, data: dict[str, Any]) -> str:
-        return self.sorries.get(data["sorry"], str(data["sorry"]))
-
-    def proof(self, data: dict[str, Any]) -> str:
-        return f"{self.proofs.get(data['proof'], '')} (proof {data['proof'][:8]})"
-
-
-def _place(data: dict[str, Any]) -> str:
-    place = data["place"]
-    return f"{place['path']}:{place['line']}:{place['column']}  {place['declaration']}"
-
-
-def _moved(data: dict[str, Any], _names: Names) -> str | None:
-    real = [what for what in data["what"] if what != "context"]
-    return f"moved      {_place(data)}  ({', '.join(real)})" if real else None
-
-
-def _traced(data: dict[str, Any], _names: Names) -> str:
-    shares = (
-        f"{data[f'{what}_traced']} of {data[f'{what}_seen']} {what}"
-        for what in ("files", "theorems", "tactics")
-    )
-    return f"traced     {data['sha'][:9]}  {', '.join(shares)}; {sum(data['gaps'].values())} gaps"
-
-
-def _saved(data: dict[str, Any], _names: Names) -> str:
-    start = f"on top of {data['parent']}" if data["parent"] else "from random weights"
-    return f"trained    {data['model']} {data['checkpoint']}  {start}, {data['steps']} steps in {data['seconds']:.1f} s"
-
-
-def _measured(data: dict[str, Any], _names: Names) -> str:
-    metrics = data["metrics"]
-    shown = ", ".join(f"{label} {metrics[name]:.2f}" for label, name in MEASURES)
-    bounds = f"[{metrics['recall@10_low']:.2f}, {metrics['recall@10_high']:.2f}]"
-    of = f"{data['split']} set {data['dataset'][:6]}"
-    return f"measured   {data['checkpoint']}  {of}: {shown} {bounds}, n={data['n']}"
-
-
-def _attempt(data: dict[str, Any], names: Names) -> str | None:
-    if data["outcome"] == "found":
-        return None  # the proof has its own line
-    return f"left open  {names.sorry(data)}: {data['outcome']}, {data['detail']}"
-
-
-MEASURES = (("R@1", "recall@1"), ("MRR", "mrr"), ("R@10", "recall@10"))
-
-LINES: dict[str, Callable[[dict[str, Any], Names], str | None]] = {
-    "daemon_started": lambda d, _: f"daemon     process {d['pid']}, Lean: {d['lean']}",
-    "commit_observed": lambda d, _: f"commit     {d['sha'][:9]}  {d['subject']}",
-    "commit_scanned": lambda d, _: (
-        f"scanned    {d['sha'][:9]}  {d['files_scanned']} files in {d['seconds']:.2f} s"
-    ),
-    "trace_measured": _traced,
-    "sorry_opened": lambda d, _: f"sorry      {_place(d)}",
-    "sorry_moved": _moved,
-    "sorry_changed": lambda d, _: f"changed    {_place(d)}  is now  {d['place']['statement']}",
-    "sorry_filled": lambda d, names: f"filled     {names.sorry(d)}  by {d['by']}",
-    "sorry_removed": lambda d, names: f"removed    {names.sorry(d)}: the declaration is gone",
-    "attempt_finished": _attempt,
-    "proof_found": lambda d, _: f"found      {d['declaration']}  by  {'; '.join(d['tactics'])}",
-    "proof_verified": lambda d, names: f"VERIFIED   {names.proof(d)}: Lean accepts it",
-    "proof_checked": lambda d, names: (
-        f"checked    {names.proof(d)}: not judged here: {', '.join(d['not_checked'])}"
-    ),
-    "proof_rejected": lambda d, names: f"rejected   {names.proof(d)} at {d['step']}: {d['reason']}",
-    "checkpoint_saved": _saved,
-    "evaluation_finished": _measured,
-    "checkpoint_promoted": lambda d, _: f"in use     {d['model']} {d['checkpoint']}: {d['reason']}",
-    "checkpoint_refused": lambda d, _: f"refused    {d['model']} {d['checkpoint']}: {d['reason']}",
-    "job_failed": lambda d, _: f"FAILED     {d['job']}: {d['message']}",
-    "job_interrupted": lambda d, _: f"broken off {d['job']}: {d['reason']}",
-}
-"""How each event is told; the types that are not here pass in silence."""
-
-
-def describe(event: StoredEvent, names: Names) -> str | None:
-    """One line for people, or None. Whatever the simulator did says so."""
-    names.learn(event)
-    line = LINES[event.type](event.data, names) if event.type in LINES else None
-    return f"{line}  [simulated]" if line and event.data.get("simulated") else line
-
-
-@dataclass
-class Teller:
-    """Turns the log's events into lines, from where it last stopped. What people watch while they wait."""
-
-    paths: Paths
-    started: float = field(default_factory=time.monotonic)
-    position: int = 0
-    names: Names = field(default_factory=Names)
-
-    def tell(self) -> None:
-        if not self.paths.events_db.exists():
-            return
-        try:
-            reader = LogReader.open(self.paths.events_db)
-        except DatabaseMissingError:
-            return  # the daemon is just beginning it
-        try:
-            for event in reader.read(after=self.position):
-                self.position = event.seq
-                line = describe(event, self.names)
-                if line:
-                    say(f"  {time.monotonic() - self.started:5.1f}s  {line}")
-        finally:
-            reader.close()
 
 
 @dataclass
@@ -298,29 +170,15 @@ def wait_until(condition: Callable[[], bool], deadline_s: float, what: str) -> N
         time.sleep(0.1)
 
 
-def lean_files(folder: Path) -> Iterator[Path]:
-    return (
-        path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "commit-message.txt"
-    )
-
-
-def new_repository(repository: Path) -> None:
-    repository.mkdir()
-    git(repository, "init", "--quiet", "--initial-branch=main")
-
-
-def library_commit(repository: Path, revision: int, message: str) -> None:
-    """Commit a revision of the generated library."""
-    for name, text in demo_library.files(revision).items():
-        path = repository / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    git(repository, "add", "--all")
-    git(repository, "commit", "--quiet", "-m", message, date=f"2026-02-0{revision}T09:00:00Z")
+def add(config: Path, text: str) -> None:
+    """Add to the configuration while the daemon runs."""
+    beside = config.with_suffix(".new")
+    beside.write_text(config.read_text(encoding="utf-8") + text, encoding="utf-8")
+    beside.rename(config)
 
 
 def watch_too(config: Path, repository: Path, retriever: Path) -> None:
-    """Add a repository to the watchlist, and how a retriever learns from it, while the daemon runs."""
+    """Add a repository to the watchlist, and how a retriever learns from it."""
     added = f"""
 [[repos]]
 url = {json.dumps(str(repository))}
@@ -334,36 +192,7 @@ tolerance = {TOLERANCE}
 [train.retriever]
 model_name = {json.dumps(str(retriever))}
 {LEARNING}"""
-    beside = config.with_suffix(".new")
-    beside.write_text(config.read_text(encoding="utf-8") + added, encoding="utf-8")
-    beside.rename(config)
-
-
-def base_commit(repository: Path) -> None:
-    new_repository(repository)
-    for path in lean_files(PROJECT):
-        inside = path.relative_to(PROJECT)
-        if inside.parts[0] != "revisions":
-            target = repository / inside
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
-    git(repository, "add", "--all")
-    git(repository, "commit", "--quiet", "-m", "A small project with sorrys in it")
-
-
-def revise(repository: Path, revision: Path) -> None:
-    """Commit one revision: overlay its files, drop the ones that its `removed.txt` names."""
-    for path in lean_files(revision):
-        if path.name == "removed.txt":
-            for line in path.read_text(encoding="utf-8").split():
-                (repository / line).unlink()
-            continue
-        target = repository / path.relative_to(revision)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
-    git(repository, "add", "--all")
-    message = (revision / "commit-message.txt").read_text(encoding="utf-8").strip()
-    git(repository, "commit", "--quiet", "-m", message, date=f"2026-01-0{int(revision.name) + 1}T09:00:00Z")
+    add(config, added)
 
 
 def write_config(directory: Path, repository: Path, backend: str) -> Path:
@@ -451,13 +280,58 @@ def learn(daemon: Daemon, teller: Teller, config: Path, directory: Path) -> None
     )
     work_off(daemon, teller, git(repository, "rev-parse", "HEAD"))
     say()
-    show(config, "models", "list")
+    show(config, "models", "compare", *checkpoints(daemon, "retriever", 2))
+
+
+def checkpoints(daemon: Daemon, model: ModelKind, wanted: int) -> list[str]:
+    """Return a model's checkpoints, the oldest first, of which there must be so many."""
     view = queries.connect(daemon.paths.database_db)
-    chain = [row.checkpoint for row in model_queries.checkpoints(view, "retriever")]
+    chain = [row.checkpoint for row in model_queries.checkpoints(view, model)]
     view.close()
-    if len(chain) != 2:
-        raise DemoError(f"{len(chain)} checkpoints were made and not 2; see {daemon.log} and `unsorry jobs`")
-    show(config, "models", "compare", *chain)
+    if len(chain) != wanted:
+        raise DemoError(
+            f"{len(chain)} checkpoints of the {model} model were made and not {wanted}; see {daemon.log} and "
+            "`unsorry jobs`"
+        )
+    return chain
+
+
+def climb(daemon: Daemon, teller: Teller, config: Path, directory: Path) -> None:
+    """A tactic model learns from the library, and rung 2 asks it about what rung 0 leaves open, before and after."""
+    from pipeline.tactics.prompt import SYSTEM
+    from pipeline.tactics.tiny import make_tiny_causal
+
+    repository = directory / LIBRARY
+    model = make_tiny_causal(
+        directory / "tactics", layers=1, max_length=256, texts=[SYSTEM, *demo_library.files(2).values()]
+    )
+    name = json.dumps(str(model))
+    add(config, f"{CLIMBING}\n[train.tactics]\nenabled = true\nmodel_name = {name}\n{TUNING}")
+    message = "Leave some theorems open"
+    library_commit(repository, 3, message)
+    say(
+        f"Ada commits: {message}. What rung 0 does not prove, rung 2 asks a tiny tactic model about, which has"
+    )
+    say("random weights until it has learned what was traced there. Then it is asked again:")
+    work_off(daemon, teller, git(repository, "rev-parse", "HEAD"))
+    checkpoints(daemon, "tactics", 1)
+    say()
+    show(config, "models", "list")
+    show_tree(config, directory / "tree.html")
+
+
+def show_tree(config: Path, page: Path) -> None:
+    """Show the search behind a proof of rung 2, or where it found none, how far it came with a sorry."""
+    proofs = json.loads(unsorry(config, "proofs", "--json").stdout)["proofs"]
+    ids = [one["proof"] for one in proofs if one["rung"] == 2 and one["repository"].endswith(f"/{LIBRARY}")]
+    say(
+        f"Rung 2 found a proof for {len(ids)} of the {demo_library.OPEN}. What each search tried stays to be seen:\n"
+    )
+    if not ids:
+        answer = unsorry(config, "sorries", "--repo", LIBRARY, "--state", "open", "--json")
+        ids = [sorry["sorry"] for sorry in json.loads(answer.stdout)["sorries"]]
+    show(config, "proofs", "tree", ids[0])
+    show(config, "proofs", "tree", ids[0], "--html", page)
 
 
 def show_traced(config: Path, folder: Path) -> None:
@@ -500,8 +374,8 @@ def show_refused(config: Path) -> None:
 
 
 def check_patches(paths: Paths, repository: Path) -> int:
-    """Let git judge that each patch applies to the commit that it names; return how many there are."""
-    patches = sorted(paths.patches.rglob("*.patch"))
+    """Let git judge that each patch for a repository applies to its commit; return how many there are."""
+    patches = sorted(paths.patches.glob(f"*+{repository.name}/*.patch"))
     scratch = repository.with_name("patch-check")
     git(repository, "worktree", "add", "--quiet", "--detach", str(scratch), "HEAD")
     try:
@@ -518,7 +392,7 @@ def check_patches(paths: Paths, repository: Path) -> int:
     return len(patches)
 
 
-def run(directory: Path) -> None:
+def run(directory: Path, *, models: bool) -> None:
     say("unsorry demo: from a commit to a checked proof\n")
     prepare(directory)
     backend = choose_backend(directory)
@@ -538,7 +412,9 @@ def run(directory: Path) -> None:
             revise(repository, revision)
             work_off(daemon, teller, git(repository, "rev-parse", "HEAD"))
         if backend == "simulator":
-            learn(daemon, teller, config, directory)
+            if models:
+                learn(daemon, teller, config, directory)
+                climb(daemon, teller, config, directory)
         else:
             say(
                 "\nWhat a retriever learns is shown on the simulator only: the library's proofs would need Mathlib.\n"
@@ -548,6 +424,8 @@ def run(directory: Path) -> None:
         daemon.stop()
     show(config, "db", "verify")
     count = check_patches(paths, repository)
+    if (directory / LIBRARY).exists():
+        count += check_patches(paths, directory / LIBRARY)
     if count == 0:
         raise DemoError("no patch was written; that is not how the demo should end")
     note = "SIMULATED, and says so in its first line" if backend == "simulator" else "with its evidence"
@@ -583,9 +461,12 @@ def run(directory: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--directory", type=Path, default=ROOT / "demo-run", help="where the run lives")
+    parser.add_argument(
+        "--without-models", action="store_true", help="leave out what learns, which takes half of the time"
+    )
     arguments = parser.parse_args()
     try:
-        run(arguments.directory.resolve())
+        run(arguments.directory.resolve(), models=not arguments.without_models)
     except DemoError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1

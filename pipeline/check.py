@@ -1,14 +1,16 @@
 """The check job: is a found proof a proof? DESIGN section 6, as far as the tools that are here reach.
 
 `python -m pipeline.check --spec spec.json`; parameters: worktree, lean (`LeanBackend.as_json`), proof (all fields
-of a `proof_found`). Emits one of proof_verified, proof_checked (nothing failed, not everything could be judged),
-proof_rejected. A simulated proof is never verified.
+of a `proof_found`), search (of the attempt that found it, for the patch's header: model, seed, nodes, repl_calls,
+seconds, prompt_tokens, completion_tokens, usd; or null). Emits one of proof_verified, proof_checked (nothing failed,
+not everything could be judged), proof_rejected. A simulated proof is never verified.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +26,13 @@ from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.prove.file import git_blob
 from store.events import BlobRef, EventBody, ProofChecked, ProofFound, ProofRejected, ProofVerified
 
+Facts = tuple[tuple[str, str], ...]
+"""Names and values, for people."""
+
 
 def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
     """Check one found proof and record the verdict."""
-    project, backend, proof = _read(spec.parameters)
+    project, backend, proof, found = _read(spec.parameters)
     before = _file_at_commit(project, proof)
     gate = Gate(proof=proof, backend=backend, project=project, before=before)
     reporter.progress(0, 1, proof.declaration)
@@ -38,16 +43,17 @@ def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
         raise JobError(
             "lean_failed", f"proof {proof.proof} could not be judged: {error}", remedy="see `unsorry doctor`"
         ) from error
-    body = _conclusion(spec, reporter, gate, verdict)
+    body = _conclusion(spec, reporter, gate, verdict, found)
     reporter.events([Recorded(f"proof:{proof.proof}", body, (proof.proof,))])
     reporter.progress(1, 1, proof.declaration)
     return {"proof": proof.proof, "verdict": body.type, "not_checked": list(verdict.not_checked)}
 
 
-def _read(parameters: dict[str, Any]) -> tuple[Path, LeanBackend, ProofFound]:
+def _read(parameters: dict[str, Any]) -> tuple[Path, LeanBackend, ProofFound, Facts]:
     try:
         proof = ProofFound.model_validate(parameters["proof"])
-        return Path(parameters["worktree"]), LeanBackend.from_json(parameters["lean"]), proof
+        found = found_with(parameters.get("search") or {})
+        return Path(parameters["worktree"]), LeanBackend.from_json(parameters["lean"]), proof, found
     except (KeyError, TypeError, ValueError, ValidationError) as error:
         raise JobError(
             "bad_spec",
@@ -86,7 +92,24 @@ def _file_at_commit(project: Path, proof: ProofFound) -> bytes:
     return data
 
 
-def _conclusion(spec: JobSpec, reporter: Reporter, gate: Gate, verdict: Verdict) -> EventBody:
+def found_with(search: Mapping[str, Any]) -> Facts:
+    """Return what the patch says of the search: the model, the seed, and what it took and cost."""
+    if not search:
+        return ()
+    cost = [
+        f"{search['seconds']:.1f} s",
+        f"{search['nodes']} states",
+        f"{search['repl_calls']} calls of Lean",
+    ]
+    if tokens := search["prompt_tokens"] + search["completion_tokens"]:
+        cost.append(f"{tokens} tokens")
+    if search["usd"] is not None:
+        cost.append(f"${search['usd']:.4f}")
+    model = (("Model", str(search["model"])), ("Seed", str(search["seed"]))) if search["model"] else ()
+    return (*model, ("Cost", ", ".join(cost)))
+
+
+def _conclusion(spec: JobSpec, reporter: Reporter, gate: Gate, verdict: Verdict, found: Facts) -> EventBody:
     proof = gate.proof
     simulated = proof.simulated or gate.backend.simulated
     checks = tuple(verdict.checks)
@@ -102,7 +125,7 @@ def _conclusion(spec: JobSpec, reporter: Reporter, gate: Gate, verdict: Verdict)
             job=spec.job,
         )
     verified = verdict.all_required_passed and not simulated and gate.backend.kind == "pantograph"
-    patch = _patch(reporter, gate, verdict, simulated=simulated, verified=verified)
+    patch = _patch(reporter, gate, verdict, found, simulated=simulated, verified=verified)
     if verified:
         return ProofVerified(
             proof=proof.proof,
@@ -124,7 +147,15 @@ def _conclusion(spec: JobSpec, reporter: Reporter, gate: Gate, verdict: Verdict)
     )
 
 
-def _patch(reporter: Reporter, gate: Gate, verdict: Verdict, *, simulated: bool, verified: bool) -> BlobRef:
+def _patch(
+    reporter: Reporter,
+    gate: Gate,
+    verdict: Verdict,
+    found: Facts,
+    *,
+    simulated: bool,
+    verified: bool,
+) -> BlobRef:
     proof = gate.proof
     # The Lean that judged, which is not always the one that the search ran with.
     judge = {"simulator": "the simulator", "none": "none: no Lean judged it"}.get(gate.backend.kind)
@@ -135,6 +166,7 @@ def _patch(reporter: Reporter, gate: Gate, verdict: Verdict, *, simulated: bool,
         sha=proof.sha,
         declaration=proof.declaration,
         prover=f"{proof.prover}, rung {proof.rung}",
+        search=found,
         toolchain=judge or gate.backend.toolchain,
         verified=verified,
         simulated=simulated,

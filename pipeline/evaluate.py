@@ -25,12 +25,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.learning.datasets import TaskData
+from pipeline.learning.jobs import Unmeasured, failures, read_parameters
 from pipeline.protocol import JobSpec, Reporter, run_job
 from pipeline.retrieval.chain import Chain
 from pipeline.retrieval.config import TrainingConfig, for_a_job
 from pipeline.retrieval.errors import DatasetError
-from pipeline.retrieval.jobs import Measuring, Unmeasured, failures, read_parameters
-from pipeline.retrieval.lifelong import TaskData
+from pipeline.retrieval.jobs import RetrieverMeasuring
 
 _SPLITS = ("test", "val")
 
@@ -72,13 +73,13 @@ def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
     with failures(f"{order.checkpoint} on {order.task.name}"):
         checkpoint = order.chain.read(order.checkpoint, verify=True)
         config = order.config or TrainingConfig.from_dict(checkpoint.config)
-        measuring = Measuring(
+        measuring = RetrieverMeasuring(
             order.chain,
             order.checkpoint,
             config,
             order.indices,
-            spec.job,
-            reporter,
+            job=spec.job,
+            reporter=reporter,
             simulated=order.simulated,
         )
         found = measuring.tell(order.task, order.split, repository=order.repository)

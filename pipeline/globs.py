@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 
 EVERY_LEAN_FILE = "**/*.lean"
-_PIECE = re.compile(r"\*\*/|\*\*|\*|\?|\[!?[^\]/]+\]|.", re.DOTALL)
+_PIECE = re.compile(r"(?:\*\*/)+|\*\*|\*|\?|\[!?[^\]/]+\]|.", re.DOTALL)
 
 
 def translate(pattern: str) -> str:
@@ -19,8 +19,9 @@ def translate(pattern: str) -> str:
     parts = []
     for piece in _PIECE.findall(pattern.removeprefix("./")):
         match piece:
-            case "**/":
-                parts.append("(?:[^/]+/)*+")
+            case _ if piece.endswith("**/"):
+                # Not possessive: the folders that come next in the pattern may be any of these.
+                parts.append("(?:[^/]+/)*")
             case "**":
                 parts.append(".*")
             case "*":

@@ -389,12 +389,20 @@ class JobReleased(EventBody):
 class AttemptFinished(EventBody):
     """One prover worked on one sorry with one budget. What `outcome` "found" led to is a `proof_found`.
 
-    `blob` is the version of the file: the same attempt is not repeated until the file, the prover or the
-    budget changes. Outcomes: found; exhausted (no tactic left to try); budget (a limit ended it);
-    unsupported (the goal cannot be attempted, `detail` says why); error.
+    `blob` is the version of the file: the same attempt is not repeated until the file, the prover, its model or the
+    budget changes. Outcomes: found; disproved (Lean took a proof of the negation: it is false as it stands); exhausted
+    (no tactic left to try); budget (a limit ended it); unsupported (the goal cannot be attempted, `detail` says why);
+    error.
+
+    `model` is the id of what was asked ("" where the prover has none). `best` says how far it got, in a line for
+    people ("" where nothing was tried), and `goals_left` how many goals were open in the state that came nearest to a
+    proof (None where none was reached): the plan goes on first where there are fewest. `tree` is the search's tree
+    (`pipeline.prove.tree`), None without a search. Tokens are those of the model's prompts and answers for this sorry,
+    0 where nobody counts them; `usd` is what they cost, None where nobody says.
     """
 
     type: ClassVar[str] = "attempt_finished"
+    schema_version: ClassVar[int] = 2
     repository: str
     branch: str
     sha: Sha
@@ -402,12 +410,20 @@ class AttemptFinished(EventBody):
     blob: Sha
     prover: str
     rung: int
+    model: str
+    seed: int
     budget: str
-    outcome: Literal["found", "exhausted", "budget", "unsupported", "error"]
+    outcome: Literal["found", "disproved", "exhausted", "budget", "unsupported", "error"]
     detail: str
+    best: str
+    goals_left: int | None
     nodes: int
     repl_calls: int
     seconds: float
+    prompt_tokens: int
+    completion_tokens: int
+    usd: float | None
+    tree: BlobRef | None
     simulated: bool
     job: str
 
@@ -494,6 +510,23 @@ class ProofRejected(EventBody):
     job: str
 
 
+class PullRequestOpened(EventBody):
+    """A verified proof was proposed to the repository's people: the pull request is there, whatever becomes of it.
+
+    `branch` is where it comes from, as "owner:branch"; `head` is its commit and `base` the one of the default branch
+    that it is made on.
+    """
+
+    type: ClassVar[str] = "pull_request_opened"
+    proof: str
+    repository: str
+    number: int
+    url: str
+    branch: str
+    head: Sha
+    base: Sha
+
+
 AnyEvent = (
     DaemonStarted
     | DaemonStopped
@@ -539,6 +572,7 @@ AnyEvent = (
     | ProofChecked
     | ProofVerified
     | ProofRejected
+    | PullRequestOpened
 )
 
 EVENT_TYPES: dict[str, type[EventBody]] = {cls.type: cls for cls in get_args(AnyEvent)}

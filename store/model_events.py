@@ -69,7 +69,8 @@ class CheckpointRefused(EventBody):
 
 
 class EvaluationFinished(EventBody):
-    """A checkpoint was measured on one dataset. `metrics` maps names like "recall@10" to values in 0..1.
+    """A checkpoint was measured on one dataset. `metrics` maps names like "recall@10" to values in 0..1; the progress
+    model's "mae" and "mse" are in steps, and in their square.
 
     `dataset` is the SHA-256 of the evaluated examples, `repository` None where they are of several, `n` their number.
     """

@@ -1,9 +1,9 @@
 """Whether a trained checkpoint may take the place of the one in use. Pure decisions; nothing is read or written.
 
-A task is a repository (or several together) and a split. What counts is recall@10 on the same frozen test set, which
-a dataset's digest tells; measurements on other examples say nothing of each other. So do measurements of what was
-learned from the simulator and of what was learned from Lean: whatever the figures, the former never takes the place of
-the latter, and the latter always that of the former.
+A task is a repository (or several together) and a split. What counts is one metric of each model (`RULES`) on the same
+frozen test set, which a dataset's digest tells; measurements on other examples say nothing of each other. So do
+measurements of what was learned from the simulator and of what was learned from Lean: whatever the figures, the former
+never takes the place of the latter, and the latter always that of the former.
 """
 
 from __future__ import annotations
@@ -13,14 +13,44 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from store.model_events import ModelKind
 from store.trace_rows import EvaluationRow
 
 Verdict = Literal["promote", "refuse", "unknown"]
 
-RECALL = "recall@10"
 _NOT_TESTS = frozenset({"train", "val"})
-_ROUNDING_POINTS = 1e-9
-"""A loss of exactly the tolerance is within it, whatever the last bits of two shares in 0..1 say."""
+_ROUNDING = 1e-9
+"""A loss of exactly the tolerance is within it, whatever the last bits of two measurements say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What counts of a model. `unit` is what losses and tolerances are in: `scale` of it are 1 of the metric.
+
+    `tolerance` is how far a model may fall on a task where nobody says otherwise, `widest` the largest that is taken.
+    """
+
+    metric: str
+    unit: str
+    scale: float
+    lower_is_better: bool
+    tolerance: float
+    widest: float
+
+    def lost(self, before: float, after: float) -> float:
+        """Return what was lost from one value of the metric to the next, negative for a gain."""
+        return self.scale * (after - before if self.lower_is_better else before - after)
+
+    @property
+    def worsens(self) -> str:
+        return "rises" if self.lower_is_better else "falls"
+
+
+RULES: Mapping[ModelKind, Rule] = {
+    "retriever": Rule("recall@10", "points", 100, lower_is_better=False, tolerance=2, widest=100),
+    "tactics": Rule("tactic@8", "points", 100, lower_is_better=False, tolerance=2, widest=100),
+    "progress": Rule("mae", "steps", 1, lower_is_better=True, tolerance=0.1, widest=1000),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +70,8 @@ class Measured:
 class TaskChange:
     """One task, measured `before` (the one in use) and `after` (the candidate) on the examples of `dataset`.
 
-    The metrics are in 0..1, None where that checkpoint was not measured on this dataset. `lost_points` is what
-    recall@10 fell by, in points of 0..100, negative for a gain; None where `problem` says why it is not known.
+    The metrics are None where that checkpoint was not measured on this dataset. `lost` is how far the rule's metric got
+    worse, in the rule's unit, negative for a gain; None where `problem` says why it is not known.
     """
 
     repository: str | None
@@ -49,7 +79,7 @@ class TaskChange:
     dataset: str
     before: Mapping[str, float] | None
     after: Mapping[str, float] | None
-    lost_points: float | None
+    lost: float | None
     problem: str
 
     @property
@@ -70,52 +100,53 @@ class Decision:
         return self.verdict == "promote"
 
 
-def decide(candidate: Measured, in_use: Measured | None, *, tolerance_points: float) -> Decision:
+def decide(candidate: Measured, in_use: Measured | None, *, rule: Rule, tolerance: float) -> Decision:
     """Say whether a candidate may be promoted.
 
     Args:
         candidate: the one that might be put in use.
         in_use: the one that is; None where there is none.
-        tolerance_points: how far recall@10 may fall on any one task of `in_use`, in points of 0..100.
+        rule: of their model.
+        tolerance: how far the metric may fall on any one task of `in_use`, in the rule's unit.
 
     Raises:
-        ValueError: a tolerance that is no number of points.
+        ValueError: a tolerance that is none.
     """
-    if not 0 <= tolerance_points <= 100:
-        raise ValueError(f"{tolerance_points}: no tolerance; give points of recall@10 from 0 to 100")
+    if not 0 <= tolerance <= rule.widest:
+        raise ValueError(
+            f"{tolerance}: no tolerance; give {rule.unit} of {rule.metric} from 0 to {rule.widest:g}"
+        )
     if in_use is None:
         return Decision("promote", "it is the first of its model: there are no earlier tasks to lose", ())
-    tasks = compare(candidate.counted, in_use.counted)
+    tasks = compare(candidate.counted, in_use.counted, rule=rule)
     if candidate.simulated != in_use.simulated:
         return _of_two_sources(candidate, tasks)
     earlier = [task for task in tasks if task.before is not None]
     if not earlier:
         reason = "the checkpoint in use was measured on no test set, so what would be lost is not known"
         return Decision("unknown", reason, tasks)
-    allowed = f"{tolerance_points:g} allowed"
-    lost = [
-        task
-        for task in earlier
-        if task.lost_points is not None and task.lost_points > tolerance_points + _ROUNDING_POINTS
-    ]
+    allowed = f"{tolerance:g} allowed"
+    lost = [task for task in earlier if task.lost is not None and task.lost > tolerance + _ROUNDING]
     if lost:
-        worst = max(lost, key=lambda task: task.lost_points or 0.0)
-        more = f", and it falls too far on {_tasks(len(lost) - 1)} more" if len(lost) > 1 else ""
-        return Decision("refuse", f"{_fall(worst)}, with {allowed}{more}", tasks)
-    unknown = [task for task in earlier if task.lost_points is None]
+        worst = max(lost, key=lambda task: task.lost or 0.0)
+        more = f", and it {rule.worsens} too far on {_tasks(len(lost) - 1)} more" if len(lost) > 1 else ""
+        return Decision("refuse", f"{_fall(worst, rule)}, with {allowed}{more}", tasks)
+    unknown = [task for task in earlier if task.lost is None]
     if unknown:
         more = f", nor on {_tasks(len(unknown) - 1)} more" if len(unknown) > 1 else ""
         reason = f"what it would lose on {unknown[0].name} is not known{more}: {unknown[0].problem}"
         return Decision("unknown", reason, tasks)
-    worst = max(earlier, key=lambda task: task.lost_points or 0.0)
-    if (worst.lost_points or 0.0) <= 0:
-        reason = f"{RECALL} falls on none of {_tasks(len(earlier), earlier=True)}"
+    worst = max(earlier, key=lambda task: task.lost or 0.0)
+    if (worst.lost or 0.0) <= 0:
+        reason = f"{rule.metric} {rule.worsens} on none of {_tasks(len(earlier), earlier=True)}"
     else:
-        reason = f"of {_tasks(len(earlier), earlier=True)} it loses most where {_fall(worst)}, with {allowed}"
+        reason = f"of {_tasks(len(earlier), earlier=True)} it loses most where {_fall(worst, rule)}, with {allowed}"
     return Decision("promote", reason, tasks)
 
 
-def compare(after: Iterable[EvaluationRow], before: Iterable[EvaluationRow]) -> tuple[TaskChange, ...]:
+def compare(
+    after: Iterable[EvaluationRow], before: Iterable[EvaluationRow], *, rule: Rule
+) -> tuple[TaskChange, ...]:
     """Set the tasks of two checkpoints side by side, by name.
 
     Of several test sets of one task (it grew) the newest of `before` counts, and of `after` the newest measurement
@@ -123,7 +154,9 @@ def compare(after: Iterable[EvaluationRow], before: Iterable[EvaluationRow]) -> 
     """
     old = _newest_by_task(before)
     new = [row for row in after if _is_test(row)]
-    tasks = [_change(row, [other for other in new if _task(other) == _task(row)]) for row in old.values()]
+    tasks = [
+        _change(row, [other for other in new if _task(other) == _task(row)], rule) for row in old.values()
+    ]
     tasks += [
         TaskChange(
             row.repository,
@@ -159,6 +192,14 @@ def before_last(promotions: Sequence[str]) -> str | None:
     return standing[-2] if len(standing) > 1 else None
 
 
+def kind_of(model: str) -> ModelKind:
+    """Return a model's name as the kind that it is; KeyError where there is none of this name."""
+    for kind in RULES:
+        if kind == model:
+            return kind
+    raise KeyError(model)
+
+
 def task_name(repository: str | None, split: str) -> str:
     """Name a task for people."""
     return f"{repository or 'all repositories'} ({split})"
@@ -178,16 +219,16 @@ def _of_two_sources(candidate: Measured, tasks: tuple[TaskChange, ...]) -> Decis
     return Decision("promote", reason, tasks)
 
 
-def _change(before: EvaluationRow, measured: Sequence[EvaluationRow]) -> TaskChange:
+def _change(before: EvaluationRow, measured: Sequence[EvaluationRow], rule: Rule) -> TaskChange:
     same = [row for row in measured if row.dataset == before.dataset]
     after = max(same, key=_age).metrics if same else None
     lost, problem = None, ""
     if after is None:
         problem = "the test sets differ" if measured else "it was not measured on it"
-    elif any(not math.isfinite(metrics.get(RECALL, math.nan)) for metrics in (before.metrics, after)):
-        problem = f"a measurement has no {RECALL}"
+    elif any(not math.isfinite(metrics.get(rule.metric, math.nan)) for metrics in (before.metrics, after)):
+        problem = f"a measurement has no {rule.metric}"
     else:
-        lost = 100 * (before.metrics[RECALL] - after[RECALL])
+        lost = rule.lost(before.metrics[rule.metric], after[rule.metric])
     return TaskChange(before.repository, before.split, before.dataset, before.metrics, after, lost, problem)
 
 
@@ -208,9 +249,10 @@ def _age(row: EvaluationRow) -> tuple[str, str]:
     return row.recorded_at, row.evaluation
 
 
-def _fall(task: TaskChange) -> str:
-    before, after = (100 * (metrics or {})[RECALL] for metrics in (task.before, task.after))
-    return f"{RECALL} on {task.name} falls by {task.lost_points:.2f} points, from {before:.2f} to {after:.2f}"
+def _fall(task: TaskChange, rule: Rule) -> str:
+    before, after = (rule.scale * (metrics or {})[rule.metric] for metrics in (task.before, task.after))
+    moved = f"{rule.worsens} by {task.lost:.2f} {rule.unit}"
+    return f"{rule.metric} on {task.name} {moved}, from {before:.2f} to {after:.2f}"
 
 
 def _tasks(number: int, *, earlier: bool = False) -> str:

@@ -291,7 +291,7 @@ def sorry_steps(
 
 def attempts(db: sqlite3.Connection, *, sorry: str | None = None) -> list[AttemptRow]:
     """Return what was tried, oldest first."""
-    order = "recorded_at, sorry, blob, prover, rung, budget"
+    order = "recorded_at, sorry, blob, prover, rung, model, budget"
     return _rows(db, AttemptRow, "attempts", equal={"sorry": sorry}, order=order)
 
 
@@ -341,11 +341,18 @@ def jobs_by_prefix(db: sqlite3.Connection, prefix: str) -> list[JobRow]:
 
 
 def sorries_to_prove(
-    db: sqlite3.Connection, *, repository: str, branch: str, prover: str, rung: int, budget: str
+    db: sqlite3.Connection,
+    *,
+    repository: str,
+    branch: str,
+    prover: str,
+    rung: int,
+    budget: str,
+    model: str = "",
 ) -> list[SorryRow]:
     """Return the open sorrys of a live branch, as its scanned tip has them, that were not tried so yet.
 
-    Tried means: the same sorry, file version, prover, rung and budget have an attempt.
+    Tried means: the same sorry, file version, prover, rung, model and budget have an attempt.
     """
     return _named(
         db,
@@ -355,6 +362,7 @@ def sorries_to_prove(
         branch=branch,
         prover=prover,
         rung=rung,
+        model=model,
         budget=budget,
     )
 

@@ -225,6 +225,7 @@ class AttemptRow:
     blob: str
     prover: str
     rung: int
+    model: str
     budget: str
     repository: str
     branch: str
@@ -234,6 +235,13 @@ class AttemptRow:
     nodes: int
     repl_calls: int
     seconds: float
+    seed: int
+    best: str
+    goals_left: int | None
+    prompt_tokens: int
+    completion_tokens: int
+    usd: float | None
+    tree_sha256: str | None
     simulated: bool
     job: str
     recorded_at: str
@@ -267,6 +275,8 @@ class ProofRow:
     conditional_on: list[str]
     reason: str
     patch_sha256: str | None
+    pull_request_url: str | None
+    pull_request_at: str | None
     found_at: str
     checked_at: str | None
     job: str

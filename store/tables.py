@@ -262,13 +262,17 @@ class SorryStep(SQLModel, table=True):
 
 
 class Attempt(SQLModel, table=True):
-    """What was tried on a sorry; the key is what must change before it is tried again."""
+    """What was tried on a sorry; the key is what must change before it is tried again.
+
+    `model` is "" where the prover has none, `tree_sha256` the blob of the search's tree where there is one.
+    """
 
     __tablename__: ClassVar[str] = "attempts"
     sorry: str = Field(primary_key=True, sa_type=Text)
     blob: str = Field(primary_key=True, sa_type=Text)
     prover: str = Field(primary_key=True, sa_type=Text)
     rung: int = Field(primary_key=True, sa_type=Integer)
+    model: str = Field(primary_key=True, sa_type=Text)
     budget: str = Field(primary_key=True, sa_type=Text)
     repository: str = Field(sa_type=Text)
     branch: str = Field(sa_type=Text)
@@ -278,6 +282,13 @@ class Attempt(SQLModel, table=True):
     nodes: int = Field(sa_type=Integer)
     repl_calls: int = Field(sa_type=Integer)
     seconds: float = Field(sa_type=REAL)
+    seed: int = Field(sa_type=Integer)
+    best: str = Field(sa_type=Text)
+    goals_left: int | None = Field(default=None, sa_type=Integer)
+    prompt_tokens: int = Field(sa_type=Integer)
+    completion_tokens: int = Field(sa_type=Integer)
+    usd: float | None = Field(default=None, sa_type=REAL)
+    tree_sha256: str | None = Field(default=None, sa_type=Text)
     simulated: int = Field(sa_type=Integer)
     job: str = Field(sa_type=Text)
     recorded_at: str = Field(sa_type=Text)
@@ -287,7 +298,7 @@ class Proof(SQLModel, table=True):
     """A proof text for a sorry. `state`: candidate, verified, rejected, conditional.
 
     candidate with `checked_at` set means: nothing failed, but `not_checked_json` could not be judged here.
-    `patch_sha256` is the patch's blob. `simulated` proofs are never verified.
+    `patch_sha256` is the patch's blob, `pull_request_url` where it was proposed. `simulated` proofs are never verified.
     """
 
     __tablename__: ClassVar[str] = "proofs"
@@ -315,6 +326,8 @@ class Proof(SQLModel, table=True):
     conditional_on_json: str = Field(default="[]", sa_type=Text)
     reason: str = Field(default="", sa_type=Text)
     patch_sha256: str | None = Field(default=None, sa_type=Text)
+    pull_request_url: str | None = Field(default=None, sa_type=Text)
+    pull_request_at: str | None = Field(default=None, sa_type=Text)
     found_at: str = Field(sa_type=Text)
     checked_at: str | None = Field(default=None, sa_type=Text)
     job: str = Field(sa_type=Text)

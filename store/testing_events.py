@@ -222,8 +222,10 @@ def proof_found(sorry: str, where: ev.SorryPlace, *, commit: str, simulated: boo
     )
 
 
-def attempt(sorry: str, where: ev.SorryPlace, *, commit: str, outcome: str = "found") -> ev.AttemptFinished:
-    """Return the end of an attempt of rung 0."""
+def attempt(
+    sorry: str, where: ev.SorryPlace, *, commit: str, outcome: str = "found", model: str = ""
+) -> ev.AttemptFinished:
+    """Return the end of an attempt of rung 0, or of rung 2 with a model."""
     return ev.AttemptFinished.model_validate(
         {
             "repository": REPOSITORY,
@@ -231,14 +233,22 @@ def attempt(sorry: str, where: ev.SorryPlace, *, commit: str, outcome: str = "fo
             "sha": commit,
             "sorry": sorry,
             "blob": where.blob,
-            "prover": "tactics",
-            "rung": 0,
+            "prover": "generator" if model else "tactics",
+            "rung": 2 if model else 0,
+            "model": model,
+            "seed": 0,
             "budget": "small",
             "outcome": outcome,
             "detail": "",
+            "best": "" if outcome == "found" else "1 goal left after intro h",
+            "goals_left": None if outcome == "found" else 1,
             "nodes": 3,
             "repl_calls": 5,
             "seconds": 0.5,
+            "prompt_tokens": 0,
+            "completion_tokens": 0,
+            "usd": None,
+            "tree": None,
             "simulated": False,
             "job": "prove-0000000000000000",
         }
@@ -283,6 +293,20 @@ def proof_checked(found: ev.ProofFound) -> ev.ProofChecked:
         simulated=found.simulated,
         job="check-0000000000000000",
     )
+
+
+def pull_request_opened(found: ev.ProofFound, **changes: Any) -> ev.PullRequestOpened:
+    """Return the record of a proof that was proposed."""
+    body = {
+        "proof": found.proof,
+        "repository": found.repository,
+        "number": 7,
+        "url": f"https://{found.repository}/pull/7",
+        "branch": f"demo:unsorry/{found.declaration}-{found.proof}",
+        "head": sha("head", found.proof),
+        "base": found.sha,
+    }
+    return ev.PullRequestOpened.model_validate(body | changes)
 
 
 def proof_rejected(found: ev.ProofFound, *, conditional_on: tuple[str, ...] = ()) -> ev.ProofRejected:
@@ -382,6 +406,7 @@ def samples() -> dict[str, ev.EventBody]:
         proof_checked(found),
         proof_verified(found),
         proof_rejected(found),
+        pull_request_opened(found),
         *sample_events()[0],
         checkpoint_saved(),
         checkpoint_promoted(),
@@ -493,6 +518,7 @@ class Story:
             found,
             proof_checked(found),
             proof_verified(found),
+            pull_request_opened(found),
             proof_rejected(found, conditional_on=self.random.choice([(), ("0" * 16,)])),
             ev.SorryFilled(**life, by=self.random.choice(["us", "people"]), proof=None),
             ev.SorryRemoved(**life),

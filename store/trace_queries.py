@@ -24,6 +24,7 @@ from store.trace_rows import (
     TheoremOfTrace,
     TraceRow,
     TrainingExample,
+    TrainingProof,
 )
 from store.traced import ConstantUse, Position, PremiseUse, TracedTactic
 
@@ -223,7 +224,23 @@ def training_examples(
     traces: Sequence[str] | None = None,
     simulated: bool = False,
 ) -> Iterator[TrainingExample]:
-    """Yield the tactic steps of the theorems that stand on one side of a split, proof by proof.
+    """Yield the tactic steps of the theorems that stand on one side of a split, proof by proof: those of
+    `training_proofs`."""
+    for proof in training_proofs(db, split, side, traces=traces, simulated=simulated):
+        for step in proof.steps:
+            premises = tuple(dict.fromkeys(use.full_name for use in step.premises))
+            yield TrainingExample(proof.path, proof.theorem, step.state_before, step.tactic, premises)
+
+
+def training_proofs(
+    db: sqlite3.Connection,
+    split: Split,
+    side: Side,
+    *,
+    traces: Sequence[str] | None = None,
+    simulated: bool = False,
+) -> Iterator[TrainingProof]:
+    """Yield the tactic proofs of the theorems that stand on one side of a split.
 
     Of the given traces (ids), or of the newest trace of each repository; simulated ones only if asked for. Left out
     are theorems that the split withholds (see `store.splits`) and proofs that hold a sorry. A version of a file that
@@ -232,15 +249,13 @@ def training_examples(
     chosen = traces if traces is not None else [row.trace for row in newest_traces(db, simulated=simulated)]
     wanted = "AND traces.trace IN (SELECT value FROM json_each(?1)) AND traces.simulated <= ?2"
     theorems = db.execute(
-        f'SELECT t.content, t."index", t.full_name, {_path("t")} FROM traced_theorems AS t '
+        f'SELECT t.content, t."index", t.full_name, t.split_key, {_path("t")} FROM traced_theorems AS t '
         f"WHERE t.n_tactics > 0 AND t.has_sorry = 0 AND {_stands('t', wanted)} "
         f'AND {exported_side(split, theorem="t")} = ?3 ORDER BY t.content, t."index"',
         (json.dumps(list(chosen)), int(simulated), side),
     )
-    for content, index, name, path in theorems:
-        for step in tactics_of_theorem(db, content, index):
-            premises = tuple(dict.fromkeys(use.full_name for use in step.premises))
-            yield TrainingExample(path, name, step.state_before, step.tactic, premises)
+    for content, index, name, split_key, path in theorems:
+        yield TrainingProof(path, name, split_key, tuple(tactics_of_theorem(db, content, index)))
 
 
 def _in_files(

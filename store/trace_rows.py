@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from store.traced import Position
+from store.traced import Position, TracedTactic
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +188,16 @@ class TrainingExample:
     state_before: str
     tactic: str
     premises: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingProof:
+    """A proof to learn from, step by step. `split_key` is what its theorem states: copies of a theorem share it."""
+
+    path: str
+    theorem: str
+    split_key: str
+    steps: tuple[TracedTactic, ...]
 
 
 @dataclass(frozen=True, slots=True)

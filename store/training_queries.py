@@ -9,12 +9,15 @@ import json
 import sqlite3
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from store.rows import columns, make_all
 from store.splits import files_of
 from store.trace_rows import TraceRow
+
+Learnable = Literal["premise", "tactic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +79,12 @@ def ancestry(known: Iterable[Learned], checkpoint: str | None) -> list[Learned]:
     return found
 
 
-def new_theorems(db: sqlite3.Connection, *, trace: TraceRow, since: int) -> int:
-    """Count the theorems of a trace that have a premise in some tactic and were not there at log position `since`.
+def new_theorems(
+    db: sqlite3.Connection, *, trace: TraceRow, since: int, with_a: Learnable = "premise"
+) -> int:
+    """Count the theorems of a trace that have something to learn and were not there at log position `since`.
+
+    What there is to learn is a premise in some tactic or, for models that have no use for premises, a tactic.
 
     There, by their `split_key`, were those of the repository's traces with the same `simulated` that were closed by
     then; with `since` 0 there were none. The work grows with the files that differ from those of then.
@@ -87,21 +94,29 @@ def new_theorems(db: sqlite3.Connection, *, trace: TraceRow, since: int) -> int:
     half_done = {content for content, (begun, _) in versions.items() if begun <= since} - settled
     changed = json.dumps(sorted(_contents(db, trace) - settled))
     if not (settled or half_done):
-        return int(db.execute(f"SELECT count(*) {_LEARNABLE}", {"changed": changed}).fetchone()[0])
+        found = db.execute(f"SELECT count(*) {_learnable(with_a)}", {"changed": changed})
+        return int(found.fetchone()[0])
     parameters = {
         "changed": changed,
         "settled": json.dumps(sorted(settled)),
         "half_done": json.dumps(sorted(half_done)),
         "since": since,
     }
-    return int(db.execute(_NEW, parameters).fetchone()[0])
+    return int(db.execute(_NEW.format(learnable=_learnable(with_a)), parameters).fetchone()[0])
 
 
 # What can be learned from the contents :changed.
-_LEARNABLE = (
-    "FROM json_each(:changed) AS c CROSS JOIN traced_theorems AS t ON t.content = c.value WHERE EXISTS "
-    '(SELECT 1 FROM tactic_premises AS p WHERE p.content = t.content AND p.theorem = t."index")'
-)
+_HAS: Mapping[Learnable, str] = {
+    "premise": 'EXISTS (SELECT 1 FROM tactic_premises AS p WHERE p.content = t.content AND p.theorem = t."index")',
+    "tactic": "t.n_tactics > 0",
+}
+
+
+def _learnable(with_a: Learnable) -> str:
+    return (
+        "FROM json_each(:changed) AS c CROSS JOIN traced_theorems AS t ON t.content = c.value "
+        f"WHERE {_HAS[with_a]}"
+    )
 
 
 def _in(contents: str) -> str:
@@ -115,7 +130,7 @@ def _in(contents: str) -> str:
 # Grouped, and so sorted: the indices are then read from one end to the other. A theorem's side is decided when the
 # first commit that has it is closed.
 _NEW = (
-    f"SELECT coalesce(sum(n), 0) FROM (SELECT t.split_key, count(*) AS n {_LEARNABLE} GROUP BY t.split_key) AS t "
+    "SELECT coalesce(sum(n), 0) FROM (SELECT t.split_key, count(*) AS n {learnable} GROUP BY t.split_key) AS t "
     f"WHERE NOT {_in('settled')} AND NOT ({_in('half_done')} AND EXISTS (SELECT 1 FROM split_members AS m "
     "WHERE m.split = 'random' AND m.\"of\" = 'theorem' AND m.\"key\" = t.split_key AND m.seq <= :since))"
 )

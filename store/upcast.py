@@ -39,6 +39,12 @@ def _file_traced_1(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "key": ""}
 
 
+def _attempt_finished_1(data: dict[str, Any]) -> dict[str, Any]:
+    # Version 1 knew rung 0 alone: no model, nothing drawn, nothing paid for; and it kept no tree.
+    unknown = {"model": "", "seed": 0, "best": "", "prompt_tokens": 0, "completion_tokens": 0}
+    return {**data, **unknown, "goals_left": None, "usd": None, "tree": None}
+
+
 def _of_lean(data: dict[str, Any]) -> dict[str, Any]:
     # Version 1 did not say what was learned from. Nothing but Lean's traces had been learned from then.
     return {**data, "simulated": False}
@@ -49,6 +55,7 @@ UPCASTS: Mapping[tuple[str, int], Upcast] = MappingProxyType(
         ("commit_scanned", 1): _commit_scanned_1,
         ("commit_scanned", 2): _commit_scanned_2,
         ("file_traced", 1): _file_traced_1,
+        ("attempt_finished", 1): _attempt_finished_1,
         ("checkpoint_saved", 1): _of_lean,
         ("checkpoint_promoted", 1): _of_lean,
         ("evaluation_finished", 1): _of_lean,

@@ -33,7 +33,11 @@ def _no_network() -> str:
 LACKS: dict[str, Callable[[], str]] = {"lean": _no_lean, "network": _no_network}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "slow" not in config.getoption("markexpr"):
+        long = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
     for name, lacking in LACKS.items():
         marked = [item for item in items if item.get_closest_marker(name)]
         if marked and (reason := lacking()):

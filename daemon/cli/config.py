@@ -15,6 +15,8 @@ from daemon.cli.exits import ExitCode
 from daemon.cli.render import clean, counted, emit_json, note, say, styled
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from daemon.settings import ConfigError, Settings
 
 _ERROR = re.compile(r"(?P<file>.*?):(?P<line>\d+): (?P<setting>.*?): (?P<message>.*)", re.DOTALL)
@@ -97,15 +99,24 @@ def effective(settings: Settings) -> list[dict[str, Any]]:
     for section in ConfigFile.model_fields:
         if section == "repos":
             continue
-        values = getattr(settings, section)
-        for attribute, setting in type(values).model_fields.items():
-            key = setting.alias or attribute
-            found.append(_item(settings, (section, key), attribute, getattr(values, attribute)))
+        found += _table(settings, (section,), getattr(settings, section))
     for index, repo in enumerate(settings.repos):
         for attribute, setting in RepoEntry.model_fields.items():
             key = setting.alias or attribute
             found.append(_item(settings, ("repos", index, key), attribute, getattr(repo, attribute)))
     return found
+
+
+def _table(settings: Settings, location: tuple[str, ...], values: BaseModel) -> list[dict[str, Any]]:
+    """The settings of a table, and after them those of the tables below it."""
+    found, below = [], []
+    for attribute, setting in type(values).model_fields.items():
+        at, value = (*location, setting.alias or attribute), getattr(values, attribute)
+        if hasattr(value, "model_fields"):
+            below += _table(settings, at, value)
+        else:
+            found.append(_item(settings, at, attribute, value))
+    return found + below
 
 
 def token_source(settings: Settings) -> str | None:
@@ -139,8 +150,12 @@ def _toml(attribute: str, key: str, value: Any) -> str:
 
     if attribute == f"{key}_points":
         return f"{value:g}"
-    if isinstance(value, float):
+    if value is None:
+        return '""'
+    if attribute.endswith("_s") or attribute.startswith("seconds_"):
         return f'"{format_duration(value)}"'
+    if isinstance(value, float):
+        return f"{value:g}"
     if attribute == f"{key}_bytes":
         return f'"{format_size(value)}"'
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daemon.cli.context import AsOf, Config, Json, locate, merged_config, merged_json, view
+from daemon.cli.context import AsOf, Config, Json, Place, locate, merged_config, merged_json, view
 from daemon.cli.exits import CliError
 from daemon.cli.render import counted, emit_json, note, say, span, table
 
 if TYPE_CHECKING:
     from store.leandojo.exporting import ExportReport
+    from store.leandojo.progress import ProgressReport
 
 
 def register(app: typer.Typer) -> None:
@@ -24,7 +26,17 @@ def register(app: typer.Typer) -> None:
     group.command(
         "leandojo", help="Write a folder that ReProver, LeanAgent and LeanDojo-v2 read; the daemon may run."
     )(leandojo)
+    group.command(
+        "progress",
+        help="Write the steps of all proofs, each with how many come after it: LeanProgress's dataset.",
+    )(progress)
     app.add_typer(group, name="export")
+
+
+_Repo = Annotated[
+    list[str] | None,
+    typer.Option("--repo", metavar="R", help="Only this repository (key or its end); may be repeated."),
+]
 
 
 def leandojo(
@@ -33,10 +45,7 @@ def leandojo(
         Path,
         typer.Argument(metavar="OUT", help="The folder to make; an earlier export there is replaced whole."),
     ],
-    repo: Annotated[
-        list[str] | None,
-        typer.Option("--repo", metavar="R", help="Only this repository (key or its end); may be repeated."),
-    ] = None,
+    repo: _Repo = None,
     every_commit: Annotated[
         bool,
         typer.Option("--every-commit", help="All imported commits of a repository, not the newest alone."),
@@ -58,9 +67,7 @@ def leandojo(
         raise typer.BadParameter(
             "--compat and --as-imported have every commit already", param_hint="--every-commit"
         )
-    place = locate(merged_config(context, config), as_of)
-    if not place.paths.events_db.exists():
-        raise CliError(f"{place.paths.events_db}: no log there; start the daemon, or import something")
+    place = _with_log(merged_config(context, config), as_of)
     from store.leandojo.exporting import Mode, export_leandojo
     from store.reader import LogReader
 
@@ -82,6 +89,36 @@ def leandojo(
         emit_json({**place.head(), **_document(report)})
     else:
         _show(report)
+
+
+def progress(
+    context: typer.Context,
+    out: Annotated[
+        Path,
+        typer.Argument(metavar="OUT", help="The file to make; an earlier export there is replaced whole."),
+    ],
+    repo: _Repo = None,
+    simulated: Annotated[bool, typer.Option("--simulated", help="Also what the simulator made.")] = False,
+    as_of: AsOf = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    place = _with_log(merged_config(context, config), as_of)
+    from store.leandojo.progress import export_progress
+
+    with view(place) as database:
+        report = export_progress(out.absolute(), view=database, repositories=repo or (), simulated=simulated)
+    if merged_json(context, as_json):
+        emit_json({**place.head(), **asdict(report), "seconds": round(report.seconds, 3)})
+    else:
+        _show_progress(report)
+
+
+def _with_log(config: Path | None, as_of: str | None) -> Place:
+    place = locate(config, as_of)
+    if not place.paths.events_db.exists():
+        raise CliError(f"{place.paths.events_db}: no log there; start the daemon, or import something")
+    return place
 
 
 def _document(report: ExportReport) -> dict[str, Any]:
@@ -125,3 +162,13 @@ def _show(report: ExportReport) -> None:
         )
     what = counted(len(report.repositories), "repository", "repositories")
     say(f"{report.path}: {what} as of event {report.position}, in {span(report.seconds)}")
+
+
+def _show_progress(report: ProgressReport) -> None:
+    rows = [(side, f"{report.proofs[side]:,}", f"{report.steps[side]:,}") for side in report.proofs]
+    table(("SIDE", "PROOFS", "STEPS"), rows)
+    if report.repeated:
+        note(f"unsorry: {counted(report.repeated, 'proof')} left out that another one repeats word for word")
+    if report.simulated:
+        note("unsorry: simulated proofs are among them")
+    say(f"{report.path}: as of event {report.position}, in {span(report.seconds)}")

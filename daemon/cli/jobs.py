@@ -45,7 +45,17 @@ if TYPE_CHECKING:
     from store.rows import JobRow
 
 STATES = ("running", "succeeded", "failed", "interrupted", "released")
-KINDS = ("scan", "build", "trace", "prove", "check", "train", "evaluate")
+KINDS = (
+    "scan",
+    "build",
+    "trace",
+    "prove",
+    "check",
+    "train",
+    "train_tactics",
+    "train_progress",
+    "evaluate",
+)
 SHOWN_TO_PEOPLE = 50
 State = Annotated[str | None, typer.Option("--state", metavar="S", help=f"Only: {', '.join(STATES)}.")]
 Kind = Annotated[str | None, typer.Option("--kind", metavar="K", help=f"Only: {', '.join(KINDS)}.")]

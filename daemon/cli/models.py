@@ -1,6 +1,7 @@
 """`unsorry models`: the trained checkpoints, how each did on which task, and which one is in use.
 
-Recall and MRR are in 0..1 here as everywhere; what a task lost is in points of recall@10, as `[train] tolerance` is.
+Shares such as recall@10 are in 0..1 here as everywhere, and mae is in steps; what a task lost is in the unit of its
+model's promotion rule, as the tolerance is: points of recall@10 or tactic@8, steps of mae.
 What learned from the simulator is marked SIMULATED wherever it is named, and so are measurements on its data.
 """
 
@@ -31,14 +32,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from store.promotion import Decision, TaskChange
+    from store.model_events import ModelKind
+    from store.promotion import Decision, Rule, TaskChange
     from store.trace_rows import CheckpointRow, EvaluationRow
 
 MODELS = ("retriever", "tactics", "progress")
 STATES = ("in use", "was in use", "refused", "undecided")
-RECALL = "recall@10"
-SHOWN = ("recall@1", RECALL, "mrr")
-"""The metrics that tables have; the documents have all."""
+SHOWN = {
+    "retriever": ("recall@1", "recall@10", "mrr"),
+    "tactics": ("tactic@1", "tactic@8", "token_accuracy"),
+    "progress": ("mae", "mse", "within_1"),
+}
+"""The metrics that tables have, by model; the documents have all."""
 WARNING = "SIMULATED: it learned from the simulator, and not from Lean."
 
 Model = Annotated[str | None, typer.Option("--model", metavar="M", help=f"Only: {', '.join(MODELS)}.")]
@@ -101,7 +106,7 @@ def _list(*, model: str | None, as_of: str | None, config: Path | None, as_json:
         say("no checkpoint of this model was saved yet" if model else "no checkpoint was saved yet")
         return
     table(
-        ("ID", "MODEL", "STATE", "PARENT", "STEPS", "SIZE", RECALL.upper(), "SAVED"),
+        ("ID", "MODEL", "STATE", "PARENT", "STEPS", "SIZE", "MEASURED", "SAVED"),
         [
             (
                 row.checkpoint,
@@ -110,7 +115,7 @@ def _list(*, model: str | None, as_of: str | None, config: Path | None, as_json:
                 row.parent or "-",
                 str(row.steps),
                 size(row.size_bytes),
-                _recall_of_tasks(of[row.checkpoint]),
+                _of_tasks(row.model, of[row.checkpoint]),
                 ago(row.saved_at),
             )
             for row in rows
@@ -157,12 +162,12 @@ def show(
         return
     say(styled("measured", "bold"))
     table(
-        ("TASK", "N", *(name.upper() for name in SHOWN), "DATASET", "WHEN"),
+        ("TASK", "N", *(name.upper() for name in SHOWN[row.model]), "DATASET", "WHEN"),
         [
             (
                 _marked(_task(item), item.simulated),
                 str(item.n),
-                *(_share(item.metrics, name) for name in SHOWN),
+                *(_share(item.metrics, name) for name in SHOWN[row.model]),
                 item.dataset[:12],
                 ago(item.recorded_at),
             )
@@ -181,8 +186,7 @@ def compare(
             "--tolerance",
             metavar="P",
             min=0,
-            max=100,
-            help="Points that a task may lose; default: [train]'s.",
+            help="What a task may lose, in points (progress: steps); default: as configured.",
         ),
     ] = None,
     as_of: AsOf = None,
@@ -198,11 +202,18 @@ def compare(
             f"{old.checkpoint} is a checkpoint of {old.model} and {new.checkpoint} of {new.model}; only two of one"
             " model can be compared"
         )
-    points = _tolerance(place) if tolerance is None else tolerance
+    model = promotion.kind_of(old.model)
+    rule = promotion.RULES[model]
+    allowed = _tolerance(place, model) if tolerance is None else tolerance
+    if allowed > rule.widest:
+        raise typer.BadParameter(
+            f"{allowed:g} is more than {rule.widest:g} {rule.unit} of {rule.metric}", param_hint="--tolerance"
+        )
     decision = promotion.decide(
         promotion.Measured(new.simulated, new_measured),
         promotion.Measured(old.simulated, old_measured),
-        tolerance_points=points,
+        rule=rule,
+        tolerance=allowed,
     )
     if merged_json(context, as_json):
         document = {
@@ -211,7 +222,9 @@ def compare(
             "after": new.checkpoint,
             "after_simulated": new.simulated,
             "model": old.model,
-            "tolerance": points,
+            "metric": rule.metric,
+            "unit": rule.unit,
+            "tolerance": allowed,
             "verdict": decision.verdict,
             "reason": decision.reason,
             "tasks": [row_json(task) for task in decision.tasks],
@@ -222,8 +235,8 @@ def compare(
     say(f"{' -> '.join(names)}  {old.model}")
     if decision.tasks:
         table(
-            ("TASK", *(name.upper() for name in SHOWN), "POINTS", ""),
-            [_compared(task) for task in decision.tasks],
+            ("TASK", *(name.upper() for name in SHOWN[model]), rule.unit.upper(), ""),
+            [_compared(task, rule, SHOWN[model]) for task in decision.tasks],
         )
     say(clean(_said(decision)))
 
@@ -291,12 +304,12 @@ def _check_model(model: str | None) -> None:
         raise typer.BadParameter(f'"{model}" is none of {", ".join(MODELS)}', param_hint="--model")
 
 
-def _tolerance(place: Place) -> float:
+def _tolerance(place: Place, model: ModelKind) -> float:
     from daemon.settings import load
     from daemon.settings_errors import ConfigError
 
     try:
-        return load(place.config).train.tolerance_points
+        return load(place.config).train.tolerance(model)
     except ConfigError as error:
         raise CliError(
             f"{place.config}: not valid, so its [train] tolerance is not known; `unsorry config check` says why, or"
@@ -324,10 +337,11 @@ def _find(place: Place, *prefixes: str) -> list[tuple[CheckpointRow, list[Evalua
         return [(row, model_queries.evaluations(database, row.checkpoint)) for row in found]
 
 
-def _compared(task: TaskChange) -> Sequence[str]:
-    cells = [f"{_share(task.before, name)} -> {_share(task.after, name)}" for name in SHOWN]
-    points = "-" if task.lost_points is None else f"{-task.lost_points:+.2f}"
-    return (task.name, *cells, points, task.problem)
+def _compared(task: TaskChange, rule: Rule, shown: Sequence[str]) -> Sequence[str]:
+    cells = [f"{_share(task.before, name)} -> {_share(task.after, name)}" for name in shown]
+    # As the metric moves: up or down, whichever is better.
+    moved = "-" if task.lost is None else f"{task.lost if rule.lower_is_better else -task.lost:+.2f}"
+    return (task.name, *cells, moved, task.problem)
 
 
 def _said(decision: Decision) -> str:
@@ -340,10 +354,11 @@ def _said(decision: Decision) -> str:
 
 
 def _document(row: CheckpointRow, measured: Sequence[EvaluationRow]) -> dict[str, Any]:
-    from store.promotion import measured_tasks
+    from store.promotion import RULES, kind_of, measured_tasks
 
+    metric = RULES[kind_of(row.model)].metric
     tasks = [
-        {**row_json(item, "repository", "split", "dataset", "simulated"), RECALL: item.metrics.get(RECALL)}
+        {**row_json(item, "repository", "split", "dataset", "simulated"), metric: item.metrics.get(metric)}
         for item in measured_tasks(measured)
     ]
     return {**row_json(row), "state": _state(row), "tasks": tasks}
@@ -359,16 +374,17 @@ def _marked(text: str, simulated: bool) -> str:
     return f"{text} SIMULATED" if simulated else text
 
 
-def _recall_of_tasks(measured: Sequence[EvaluationRow]) -> str:
-    """Recall@10 on each task: the worst and the best of several."""
-    from store.promotion import measured_tasks
+def _of_tasks(model: str, measured: Sequence[EvaluationRow]) -> str:
+    """What the model's rule looks at, on each task: the lowest and the highest of several."""
+    from store.promotion import RULES, kind_of, measured_tasks
 
-    found = sorted(item.metrics[RECALL] for item in measured_tasks(measured) if RECALL in item.metrics)
+    metric = RULES[kind_of(model)].metric
+    found = sorted(item.metrics[metric] for item in measured_tasks(measured) if metric in item.metrics)
     if not found:
         return "-"
     if len(found) == 1:
-        return f"{found[0]:.4f} on 1 task"
-    return f"{found[0]:.4f} to {found[-1]:.4f} on {counted(len(found), 'task')}"
+        return f"{metric} {found[0]:.4f} on 1 task"
+    return f"{metric} {found[0]:.4f} to {found[-1]:.4f} on {counted(len(found), 'task')}"
 
 
 def _task(row: EvaluationRow) -> str:

@@ -1,4 +1,4 @@
-"""`unsorry proofs`: what was found for which sorry, what its checks said, and the patch.
+"""`unsorry proofs`: what was found for which sorry, what its checks said, the patch, the search, the pull request.
 
 A simulated proof was never seen by Lean. Every output says SIMULATED beside it, in words and not by colour.
 """
@@ -25,6 +25,8 @@ from daemon.cli.context import (
     view,
 )
 from daemon.cli.exits import CliError
+from daemon.cli.proof_pull_request import pull_request
+from daemon.cli.proof_tree import tree
 from daemon.cli.render import (
     ago,
     clean,
@@ -54,13 +56,17 @@ ProofId = Annotated[str, typer.Argument(metavar="ID", help="A proof's id, or its
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
-        help="List proofs, show one with its checks, or print its patch.", rich_markup_mode=None
+        help="List proofs, show one with its checks, its patch, or its search.", rich_markup_mode=None
     )
     group.callback(invoke_without_command=True)(proofs)
     group.command("list", help="List proofs (the same as no verb).")(list_verb)
     group.command("show", help="Show one proof: text, checks with their evidence, axioms.")(show)
     group.command("patch", help="Print the patch file's text; `git apply` takes it on the commit it names.")(
         patch
+    )
+    group.command("tree", help="Show a search, found or in vain: every state and what was tried on it.")(tree)
+    group.command("pr", help="Propose a verified proof as a pull request, where its people agreed to it.")(
+        pull_request
     )
     app.add_typer(group, name="proofs")
 
@@ -166,6 +172,10 @@ def show(
             ("axioms", ", ".join(row.axioms)),
             ("not checked", ", ".join(row.not_checked)),
             ("patch", f"unsorry proofs patch {row.proof}" if row.patch_sha256 else "none"),
+            (
+                "proposed",
+                f"{clean(row.pull_request_url)}, {ago(row.pull_request_at)}" if row.pull_request_url else "",
+            ),
         )
     )
     say(styled("replacement", "bold"))

@@ -21,6 +21,7 @@ from daemon.cli.context import (
     one_match,
     view,
 )
+from daemon.cli.proof_tree import described as tried_with
 from daemon.cli.render import (
     ago,
     clean,
@@ -30,6 +31,7 @@ from daemon.cli.render import (
     fields,
     row_json,
     say,
+    span,
     styled,
     table,
 )
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
-    from store.rows import SorryRow, SorryStepRow
+    from store.rows import AttemptRow, SorryRow, SorryStepRow
     from store.trace_rows import SorryGoalRow
 
     Goals = dict[tuple[str, str, str], SorryGoalRow]
@@ -117,9 +119,10 @@ def _list(
         )
         steps = queries.sorry_steps(database, repository=repository, branch=branch) if rows else []
         lives = histories(steps)
-        goals = goals_said(database)
+        goals, tried = goals_said(database), attempts_on(queries.attempts(database))
         found = [
-            {**described(row, goals), "history": lives[row.repository, row.branch, row.sorry]} for row in rows
+            {**described(row, goals, tried), "history": lives[row.repository, row.branch, row.sorry]}
+            for row in rows
         ]
     if as_json:
         emit_json({**place.head(), "sorries": found})
@@ -139,10 +142,11 @@ def _list(
                 f"{item['repository']} {where}" if len(repositories) > 1 else where,
                 item["declaration"],
                 item["statement"],
+                _tried(item["tried"]),
                 f"{step['step']} {ago(step['recorded_at'])}" if step else "-",
             )
         )
-    table(("ID", "STATE", "PLACE", "DECLARATION", "STATEMENT", "LAST STEP"), rows_shown, shrink=4)
+    table(("ID", "STATE", "PLACE", "DECLARATION", "STATEMENT", "TRIED", "LAST STEP"), rows_shown, shrink=4)
     say(counted(len(found), "sorry"))
 
 
@@ -164,9 +168,10 @@ def show(
         attempts = queries.attempts(database, sorry=chosen)
         proofs = queries.proofs(database, sorry=chosen)
         lives = histories(queries.sorry_steps(database, chosen))
-        goals = goals_said(database, chosen)
+        goals, tried = goals_said(database, chosen), attempts_on(attempts)
         found = [
-            {**described(row, goals), "history": lives[row.repository, row.branch, row.sorry]} for row in rows
+            {**described(row, goals, tried), "history": lives[row.repository, row.branch, row.sorry]}
+            for row in rows
         ]
     if merged_json(context, as_json):
         emit_json(
@@ -184,21 +189,10 @@ def show(
     if attempts:
         say()
         say(styled("attempts", "bold"))
-        table(
-            ("WHEN", "PROVER", "OUTCOME", "NODES", "SECONDS", "DETAIL"),
-            [
-                (
-                    ago(row.recorded_at),
-                    f"{row.prover}, rung {row.rung}",
-                    row.outcome + (" SIMULATED" if row.simulated else ""),
-                    str(row.nodes),
-                    f"{row.seconds:.1f}",
-                    row.detail,
-                )
-                for row in attempts
-            ],
-            shrink=5,
-        )
+        for number, row in enumerate(attempts, start=1):
+            _show_attempt(number, row)
+        if any(row.tree_sha256 for row in attempts):
+            say(f"  `unsorry proofs tree {chosen} --attempt N` shows a search")
     if proofs:
         say()
         say(styled("proofs", "bold"))
@@ -220,11 +214,24 @@ def goals_said(database: sqlite3.Connection, sorry: str | None = None) -> Goals:
     return {(row.repository, row.branch, row.sorry): row for row in rows}
 
 
-def described(row: SorryRow, goals: Goals) -> dict[str, Any]:
+def attempts_on(attempts: Iterable[AttemptRow]) -> dict[str, list[AttemptRow]]:
+    """Return attempts by sorry, in the order in which they are given."""
+    tried: dict[str, list[AttemptRow]] = defaultdict(list)
+    for row in attempts:
+        tried[row.sorry].append(row)
+    return tried
+
+
+def described(row: SorryRow, goals: Goals, tried: dict[str, list[AttemptRow]]) -> dict[str, Any]:
     """Return a sorry as `--json` shows it."""
     goal = goals.get((row.repository, row.branch, row.sorry))
     said = None if goal is None else row_json(goal, "goal", "sha", "simulated", "stated_at")
-    return {**row_json(row), "goal": said}
+    rows = tried.get(row.sorry, [])
+    last = None
+    if rows:
+        about = ("prover", "rung", "model", "outcome", "best", "goals_left", "simulated", "recorded_at")
+        last = {"attempts": len(rows), **row_json(rows[-1], *about)}
+    return {**row_json(row), "goal": said, "tried": last}
 
 
 def histories(steps: Iterable[SorryStepRow]) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
@@ -236,12 +243,41 @@ def histories(steps: Iterable[SorryStepRow]) -> dict[tuple[str, str, str], list[
     return lives
 
 
+def _tried(tried: dict[str, Any] | None) -> str:
+    """Say in a few words how often a sorry was tried, and how the last time ended."""
+    if tried is None:
+        return "-"
+    left = f", {counted(tried['goals_left'], 'goal')} left" if tried["goals_left"] else ""
+    simulated = " SIMULATED" if tried["simulated"] else ""
+    return f"{tried['attempts']}x, rung {tried['rung']}: {tried['outcome']}{left}{simulated}"
+
+
 def _goal(said: dict[str, Any] | None) -> str:
     """Lean's text of what is to be proved, below one another; nothing where no trace said it yet."""
     if said is None:
         return ""
     by = f"{'SIMULATED, ' if said['simulated'] else ''}at {said['sha'][:10]}"
     return clean_block(f"{said['goal']}\n({by})").replace("\n", "\n" + 15 * " ")
+
+
+def _show_attempt(number: int, row: AttemptRow) -> None:
+    took = [counted(row.nodes, "node"), counted(row.repl_calls, "REPL call"), span(row.seconds)]
+    if tokens := row.prompt_tokens + row.completion_tokens:
+        took.append(counted(tokens, "token"))
+    if row.usd is not None:
+        took.append(f"${row.usd:.4f}")
+    outcome = row.outcome + (" SIMULATED" if row.simulated else "")
+    say(f"  {number}  {tried_with(row)}  {styled(outcome, 'bold')}  {ago(row.recorded_at)}")
+    fields(
+        (
+            ("why", clean(row.detail)),
+            ("how far", clean(row.best)),
+            ("took", ", ".join(took)),
+            ("budget", clean(row.budget)),
+            ("tree", "" if row.tree_sha256 else "none"),
+        ),
+        indent=5,
+    )
 
 
 def _show_one(item: dict[str, Any]) -> None:

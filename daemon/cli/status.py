@@ -8,7 +8,19 @@ import typer
 
 from daemon.cli import repos
 from daemon.cli.context import AsOf, Config, Json, locate
-from daemon.cli.render import ago, by_state, clean, counted, emit_json, fields, headline, say, styled, table
+from daemon.cli.render import (
+    ago,
+    by_state,
+    clean,
+    counted,
+    emit_json,
+    fields,
+    headline,
+    say,
+    span,
+    styled,
+    table,
+)
 
 _ERRORS_SHOWN = 3
 
@@ -48,6 +60,7 @@ def show(report: dict[str, Any]) -> None:
             ("proofs", by_state(report["proofs"]) + _simulated(report)),
             ("theorems", f"{report['theorems']:,}"),
             ("models", _models(report["models"])),
+            ("proving", _proving(report["proving"])),
             ("jobs", _jobs(jobs, running=daemon["running"], earlier=earlier)),
             ("log", f"{log['path']}, {counted(log['position'], 'event')}"),
             ("config", f"{report['config']['path']}, loaded {ago(report['config']['loaded_at'])}"),
@@ -117,6 +130,14 @@ def _lean(report: dict[str, Any]) -> str:
         case "simulator":
             return "SIMULATOR, not Lean: nothing here was checked by Lean"
     return f"none: {detail}" if detail else "none"
+
+
+def _proving(proving: dict[str, Any]) -> str:
+    limit = proving["seconds_per_day"]
+    spent = f"{span(proving['seconds_today'])} of search above rung 0 today"
+    return "; ".join(
+        [spent + (f", of {span(limit)}" if limit is not None else ""), *map(clean, proving["waits_for"])]
+    )
 
 
 def _models(models: dict[str, Any]) -> str:

@@ -28,7 +28,7 @@ from daemon.cli.problems import (
 from daemon.cli.render import counted, parse_time, row_json
 from daemon.cli.repos import described as described_repositories
 from daemon.disk import refusal
-from store import model_queries, queries
+from store import model_queries, proving_queries, queries
 from store.errors import LogError, translated
 from store.reader import LogReader
 
@@ -87,6 +87,7 @@ def _empty(place: Place) -> dict[str, Any]:
         "lean_detail": "",
         "sandbox": None,
         "models": {"in_use": [], "training_waits_for": None},
+        "proving": {"seconds_today": 0.0, "seconds_per_day": None, "waits_for": []},
         "config": {"path": str(place.config), "loaded_at": None, "rejected_at": None, "errors": []},
         "state_dir": str(place.paths.state),
     }
@@ -142,6 +143,7 @@ def _of_the_daemon(report: dict[str, Any], problems: list[Problem], *, place: Pl
         problems.append(problem("daemon_silent", live.error, "look at the daemon's log"))
     else:
         report["jobs"]["queued"] = live.status.get("queued", [])
+        report["proving"]["waits_for"] = live.status.get("proving", {}).get("waits_for", [])
         report["models"]["training_waits_for"] = live.status.get("training", {}).get("waits_for") or None
         for name in ("version", "started_at"):
             daemon[name] = daemon[name] or live.status.get(name)
@@ -188,6 +190,8 @@ def _from_view(
         for row in model_queries.checkpoints(database)
         if row.promoted
     ]
+    today = datetime.now(UTC).isoformat() if place.moment is None else place.moment.recorded_at
+    report["proving"]["seconds_today"] = proving_queries.seconds_since(database, today[: len("2026-01-01")])
     report["log"]["view_position"] = queries.position(database)
     checkpoint = queries.checkpoint(database)
     if checkpoint is not None and checkpoint.stopped_reason:
@@ -253,7 +257,10 @@ def _from_log(
         for event in log.last(LAST_EVENTS, upto=position)
     ]
     for event in log.last(1, upto=position, types=("config_loaded",)):
-        lean = event.data.get("settings", {}).get("lean", {})
+        settings = event.data.get("settings", {})
+        hours = settings.get("prove", {}).get("hours_per_day")
+        report["proving"]["seconds_per_day"] = None if hours is None else 3600 * hours
+        lean = settings.get("lean", {})
         report["sandbox"] = lean.get("sandbox")
         if report["sandbox"] == "none" and report["lean"] == "pantograph":
             problems.append(

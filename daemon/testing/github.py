@@ -1,4 +1,4 @@
-"""A local server that behaves like GitHub's REST API where the poller can tell: ETags, limits, renames, privacy.
+"""A local server that behaves like GitHub's REST API where we can tell: ETags, limits, renames, privacy, proposals.
 
 The branches are those of real git repositories on disk. Use it as a context manager:
 
@@ -8,7 +8,8 @@ The branches are those of real git repositories on disk. Use it as a context man
 
 Covered: GET /repos/OWNER/NAME and /repositories/ID, .../git/matching-refs/PREFIX with pagination, If-None-Match and
 304 (which costs no quota when authorised), the x-ratelimit headers with 403, 429 with retry-after, 301 after a
-rename, 404 for what is gone or private, 401 for a bad token, 451, 409 for an empty repository. Not covered: all else.
+rename, 404 for what is gone or private, 401 for a bad token, 451, 409 for an empty repository; GET /user, forks, and
+what `daemon.testing.github_writes` covers. Not covered: all else.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from daemon.testing.github_writes import Writable, Writes, fork
+
+_NOTICES_END_S = 0.02
 
 
 @dataclass(slots=True)
@@ -47,6 +52,21 @@ class Request:
     authorization: str | None
     if_none_match: str | None
     status: int
+    method: str = "GET"
+
+
+@dataclass(slots=True)
+class Failure:
+    """The next request with this method, whose path ends so, gets `status`.
+
+    `done`: what it asks for is done before, as where an answer is lost on its way.
+    """
+
+    method: str
+    ending: str
+    status: int
+    done: bool = False
+    message: str = "made to fail"
 
 
 @dataclass(slots=True)
@@ -70,28 +90,48 @@ class GitHubServer:
         """Answer everything with 429 and this `retry-after`."""
         self.redirect: str | None = None
         """Answer everything with 301 to this address, as a hijacked forge might."""
+        self.login = "proposer"
+        """Whose the token is."""
+        self.failures: list[Failure] = []
+        """What fails once, in any order."""
+        self.fork_ready_after = 0
+        """How many questions about a new fork's branches are answered with 404."""
         self._repositories: dict[str, FakeRepository] = {}
+        self._writable: dict[str, Writable] = {}
         self._moved: dict[str, int] = {}
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, name="github", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_NOTICES_END_S,), name="github", daemon=True
+        )
 
     @property
     def url(self) -> str:
         """The value for `[github] api_url`."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def add(self, name: str, path: Path, *, private: bool = False) -> FakeRepository:
-        """Let the forge have the repository at `path` under owner/name."""
+    def add(self, name: str, path: Path, *, private: bool = False, may_push: bool = False) -> FakeRepository:
+        """Let the forge have the repository at `path` under owner/name; `may_push`: whoever has the token."""
         repository = FakeRepository(name, path, forge_id=1000 + len(self._repositories), private=private)
         self._repositories[name.lower()] = repository
+        self._writable[name.lower()] = Writable(name, path, may_push=may_push)
         return repository
+
+    def pulls(self, name: str) -> list[dict[str, Any]]:
+        """Return the pull requests of a repository, to look at and to change."""
+        return self._writable[name.lower()].pulls
+
+    def made(self, *methods: str) -> list[str]:
+        """Return what was asked with these methods, as "METHOD path", in order."""
+        return [f"{one.method} {one.path}" for one in self.requests if one.method in methods]
 
     def rename(self, old: str, new: str) -> None:
         """Rename as GitHub does: the old address answers 301 to the repository's number from now on."""
         repository = self._repositories.pop(old.lower())
         repository.name = new
         self._repositories[new.lower()] = repository
+        writable = self._writable[new.lower()] = self._writable.pop(old.lower())
+        writable.name = new
         self._moved[old.lower()] = repository.forge_id
 
     def remove(self, name: str) -> None:
@@ -109,7 +149,15 @@ class GitHubServer:
 
     # --- answering ----------------------------------------------------------------------------------------
 
-    def _answer(self, target: str, *, authorization: str | None, if_none_match: str | None) -> _Answer:
+    def _answer(
+        self,
+        target: str,
+        *,
+        authorization: str | None,
+        if_none_match: str | None,
+        method: str = "GET",
+        body: dict[str, Any] | None = None,
+    ) -> _Answer:
         if self.retry_after_s is not None:
             message = {"message": "You have exceeded a secondary rate limit"}
             return _Answer(429, message, {"retry-after": str(self.retry_after_s)})
@@ -120,8 +168,17 @@ class GitHubServer:
             return _Answer(401, {"message": "Bad credentials"})
         if self.remaining == 0:
             return _Answer(403, {"message": "API rate limit exceeded"}, self._limits())
-        answer = self._content(target, known=known)
-        if answer.status == 200:
+        failure = next(
+            (one for one in self.failures if (one.method, True) == (method, target.endswith(one.ending))),
+            None,
+        )
+        if failure is not None:
+            self.failures.remove(failure)
+            if failure.done:
+                self._content(target, known=known, method=method, body=body)
+            return _Answer(failure.status, {"message": failure.message})
+        answer = self._content(target, known=known, method=method, body=body)
+        if answer.status == 200 and method == "GET":
             etag = _etag(answer.content, authorization)
             answer.headers["etag"] = etag
             if etag == if_none_match:
@@ -136,9 +193,13 @@ class GitHubServer:
             return {}
         return {"x-ratelimit-remaining": str(self.remaining), "x-ratelimit-reset": str(int(self.reset_at))}
 
-    def _content(self, target: str, *, known: bool) -> _Answer:
+    def _content(
+        self, target: str, *, known: bool, method: str = "GET", body: dict[str, Any] | None = None
+    ) -> _Answer:
         parts = urlsplit(target)
         words = unquote(parts.path).strip("/").split("/")
+        if words == ["user"]:
+            return _Answer(200, {"login": self.login}) if known else _Answer(401, {"message": "Requires it"})
         repository: FakeRepository | None = None
         if words[0] == "repos" and len(words) >= 3:
             name, rest = "/".join(words[1:3]).lower(), words[3:]
@@ -154,11 +215,27 @@ class GitHubServer:
             return _Answer(404, {"message": "Not Found"})
         if repository.status != 200:
             return _Answer(repository.status, {"message": f"status {repository.status}"})
-        if not rest:
+        if not rest and method == "GET":
             return _Answer(200, self._about(repository))
         if rest[:2] == ["git", "matching-refs"]:
             return self._refs(repository, prefix="refs/" + "/".join(rest[2:]), target=target)
-        return _Answer(404, {"message": "Not Found"})
+        if method != "GET" and not known:
+            return _Answer(404, {"message": "Not Found"})
+        if (method, rest) == ("POST", ["forks"]):
+            return _Answer(202, self._about(self._fork(repository)))
+        writes = Writes(self._writable[repository.name.lower()], others=self._writable)
+        return _Answer(*writes.answer(method, rest, parts.query, body or {}))
+
+    def _fork(self, repository: FakeRepository) -> FakeRepository:
+        """Return the token's fork of a repository, made if there is none."""
+        name = f"{self.login}/{repository.name.split('/')[1]}"
+        if name.lower() not in self._repositories:
+            path = repository.path.with_name(f"{repository.path.name}-of-{self.login}.git")
+            fork(repository.path, path)
+            self.add(name, path, may_push=True)
+            made = self._writable[name.lower()]
+            made.fork_of, made.ready_after = repository.path, self.fork_ready_after
+        return self._repositories[name.lower()]
 
     def _about(self, repository: FakeRepository) -> dict[str, Any]:
         default = (
@@ -170,6 +247,7 @@ class GitHubServer:
             "private": repository.private,
             "default_branch": default,
             "clone_url": f"https://github.com/{repository.name}.git",
+            "permissions": {"push": self._writable[repository.name.lower()].may_push},
         }
 
     def _refs(self, repository: FakeRepository, *, prefix: str, target: str) -> _Answer:
@@ -196,13 +274,31 @@ class GitHubServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # Head and body in one piece: of two the second waits for the first one's acknowledgement, 40 ms.
+            wbufsize = 65536
 
             def do_GET(self) -> None:
+                self._do("GET")
+
+            def do_POST(self) -> None:
+                self._do("POST")
+
+            def do_PATCH(self) -> None:
+                self._do("PATCH")
+
+            def _do(self, method: str) -> None:
+                sent = self.rfile.read(int(self.headers.get("content-length", "0")))
                 authorization = self.headers.get("Authorization")
                 condition = self.headers.get("If-None-Match")
                 with outer._lock:
-                    answer = outer._answer(self.path, authorization=authorization, if_none_match=condition)
-                    outer.requests.append(Request(self.path, authorization, condition, answer.status))
+                    answer = outer._answer(
+                        self.path,
+                        authorization=authorization,
+                        if_none_match=condition,
+                        method=method,
+                        body=json.loads(sent) if sent else None,
+                    )
+                    outer.requests.append(Request(self.path, authorization, condition, answer.status, method))
                 body = b"" if answer.content is None else json.dumps(answer.content).encode()
                 self.send_response(answer.status)
                 for name, value in answer.headers.items():

@@ -8,9 +8,7 @@ async with house.opened() as parts:
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -23,6 +21,7 @@ from daemon.ledger import Ledger
 from daemon.paths import paths_from_config
 from daemon.poll import Poller
 from daemon.settings import Repo, Settings, load
+from daemon.testing import warm
 from daemon.testing.remote import Remote
 from daemon.watchlist import watchlist_events
 from store import queries
@@ -108,14 +107,9 @@ class House:
     def daemon(self, *, environment: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
         """The whole daemon as a process, ready; killed at the end if it still runs. Its log is `daemon.log`."""
         program = "import sys, pathlib; from daemon.run import run; sys.exit(run(pathlib.Path(sys.argv[1])))"
-        with (self.folder / "daemon.log").open("ab") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-c", program, str(self.config)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env={**os.environ, **(environment or {})},
-            )
+        process = warm.start(
+            program, str(self.config), output=self.folder / "daemon.log", environment=environment
+        )
         try:
             yield process
         finally:

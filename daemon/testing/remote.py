@@ -27,6 +27,13 @@ class Remote:
         path.mkdir(parents=True)
         self.git("init", "--quiet", f"--initial-branch={branch}")
 
+    @classmethod
+    def at(cls, path: Path) -> Remote:
+        """Take up one that is there already, as a copy of another."""
+        remote = cls.__new__(cls)
+        remote.path = path
+        return remote
+
     def git(self, *arguments: str) -> str:
         """Run git in the repository; return what it printed."""
         done = subprocess.run(

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 FORMAT = 2
+ALLOWED_AXIOMS = frozenset({"propext", "Classical.choice", "Quot.sound"})
 _ELIDED = "⋯"
 _KEPT_OUTPUT = 2000
 _PRINTED = re.compile(r"'(?P<name>.+)' depends on axioms: \[(?P<axioms>[^\[\]]+)\]")

@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.gate.answers import Answer, TypeText, differences, end_of, sorry_warnings
+from pipeline.gate.answers import ALLOWED_AXIOMS, Answer, TypeText, differences, end_of, sorry_warnings
 from pipeline.gate.finding import CheckVerdict, Finding, StepName
 from pipeline.gate.lake import (
     ASK_BOUNDS,
@@ -36,8 +36,6 @@ from pipeline.lean.build.lake import LakeRunner, Outcome
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.source.scanner import scan_source
 from pipeline.prove.imports import local_file
-
-ALLOWED_AXIOMS = frozenset({"propext", "Classical.choice", "Quot.sound"})
 
 
 def build_imports(backend: LeanBackend, project: Path, imports: Sequence[str]) -> None:

@@ -36,6 +36,8 @@ class PatchHeader:
     simulated: bool
     checks: tuple[Check, ...]
     not_checked: tuple[str, ...]
+    search: tuple[tuple[str, str], ...] = ()
+    """What more is known of how it was found: names and values, for people."""
 
     def lines(self) -> list[str]:
         """Return the header, without line ends. No line of it can be taken for a part of the diff."""
@@ -55,6 +57,7 @@ class PatchHeader:
             ("Sorry", self.sorry),
             ("Proof", self.proof),
             ("Prover", self.prover),
+            *self.search,
             ("Toolchain", self.toolchain or "unknown"),
             *(
                 (f"Check {check.step}", f"{check.verdict} (by {check.by}): {check.evidence}")

@@ -1,101 +1,84 @@
-"""The prove job: rung 0 on a batch of sorrys of one commit.
+"""The prove job: one rung on a batch of sorrys of one commit.
 
 `python -m pipeline.prove --spec spec.json`; parameters: repository, branch, sha, worktree, lean
-(`LeanBackend.as_json`), prover ("tactics"), rung (0), budget {seconds_per_sorry, nodes_per_sorry,
-tactic_timeout_s}, budget_key, parallel, sorries [{sorry, path, blob, byte_start, byte_end, declaration, kind,
-ordinal, mode}]; and, where the defaults of `PoolLimits` do not suit: repls (how many REPL processes at once, else
-`parallel`), repl_memory_bytes (of one), repl_calls (after which one is replaced). Emits, as each sorry ends, one
-batch: `proof_found` where there is one, and `attempt_finished`.
+(`LeanBackend.as_json`), prover and rung ("tactics" 0, "retrieval" 1, "generator" 2, "whole" 3, "external" 4), model
+(its id; "" for rung 0), seed, budget {seconds_per_sorry, nodes_per_sorry, tactic_timeout_s, and, if wanted,
+calls_per_sorry}, budget_key, parallel, sorries [{sorry, path, blob, byte_start, byte_end, declaration, kind, ordinal,
+mode}]; and, where the defaults do not suit or the rung needs them:
+
+    repls, repl_memory_bytes, repl_calls   how many REPL processes at once (else `parallel`), memory of one, and after
+                                           how many calls one is replaced
+    journal                                a folder that stays, for all prove jobs: a search that was killed goes on
+    lemmas {database_db}                   the view, for proofs that the repository has of the same statements
+    generator {path, device, candidates, decoding "beam" or "sample", temperature}                    rungs 1 to 3
+    retriever {chain, checkpoint, indices, premises, events_db, database_db}                          rung 1
+    progress {path, weight}                a progress model, if wanted                                rungs 1, 2
+    whole {proofs, repairs, max_tokens}                                                               rungs 3, 4
+    external {base_url, model, credential, key_variable, timeout_s, retries, ledger, cap_usd,
+              usd_per_million_prompt, usd_per_million_completion}                                     rung 4
+
+Emits, as each sorry ends, one batch: `proof_found` where there is one, and `attempt_finished` with the search's tree. A
+model that cannot be loaded fails the job; what goes wrong with one sorry is that sorry's attempt.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pipeline.gate.lake import BUILD_BOUNDS, build
 from pipeline.held import lean_held
-from pipeline.lean.backend import REPL_FAILED_REMEDY, LeanBackend
+from pipeline.lean.backend import REPL_FAILED_REMEDY
 from pipeline.lean.build.lake import LakeRunner
 from pipeline.lean.client.repl import ReplStartError
-from pipeline.lean.pool.pool import CALLS, MEMORY_BYTES, PoolLimits, ReplKey, ReplPool
+from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.scanner import parse
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
-from pipeline.prove.file import Attempt, FileProver, Wanted, short
+from pipeline.prove.attempt import Attempt, Wanted, short
+from pipeline.prove.file import FileProver
 from pipeline.prove.imports import local_file
-from pipeline.prove.search import Budget
-from store.events import AttemptFinished, ProofFound
+from pipeline.prove.journal import Identity, Journal
+from pipeline.prove.lemmas import Known, known_to
+from pipeline.prove.order import Order
+from pipeline.prove.rungs import Engine, engine
+from pipeline.prove.tree import Tree
+from store.errors import LogError
+from store.events import AttemptFinished, BlobRef, ProofFound
 from store.identity import proof_id
 
-PROVER, RUNG = "tactics", 0
 IMPORT_FAILED = "uncaught exception"  # how Lean's REPL ends when a module cannot be imported
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """The job's parameters, read and checked."""
+class _Kept(Journal):
+    """A journal of the job: where it cannot be kept the job fails, and no sorry is taken for tried."""
 
-    repository: str
-    branch: str
-    sha: str
-    worktree: Path
-    lean: LeanBackend
-    prover: str
-    rung: int
-    budget: Budget
-    budget_key: str
-    parallel: int
-    limits: PoolLimits
-    sorries: tuple[Wanted, ...]
+    def begin(self, identity: Identity, replay: Callable[[list[Mapping[str, Any]]], None]) -> None:
+        with self._writable():
+            super().begin(identity, replay)
 
-    @classmethod
-    def read(cls, parameters: dict[str, Any]) -> Order:
+    def close(self) -> None:
+        with self._writable():
+            super().close()
+
+    def _write(self, entry: Mapping[str, Any]) -> None:
+        with self._writable():
+            super()._write(entry)
+
+    @contextmanager
+    def _writable(self) -> Iterator[None]:
         try:
-            budget = parameters["budget"]
-            parallel = max(1, int(parameters["parallel"]))
-            order = cls(
-                repository=parameters["repository"],
-                branch=parameters["branch"],
-                sha=parameters["sha"],
-                worktree=Path(parameters["worktree"]),
-                lean=LeanBackend.from_json(parameters["lean"]),
-                prover=parameters["prover"],
-                rung=parameters["rung"],
-                budget=Budget(
-                    nodes=int(budget["nodes_per_sorry"]),
-                    seconds=float(budget["seconds_per_sorry"]),
-                    tactic_timeout_s=float(budget["tactic_timeout_s"]),
-                ),
-                budget_key=parameters["budget_key"],
-                parallel=parallel,
-                limits=PoolLimits(
-                    processes=int(parameters.get("repls", parallel)),
-                    memory_bytes=int(parameters.get("repl_memory_bytes", MEMORY_BYTES)),
-                    calls=int(parameters.get("repl_calls", CALLS)),
-                ),
-                sorries=tuple(Wanted.from_json(item) for item in parameters["sorries"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
+            yield
+        except OSError as error:
             raise JobError(
-                "bad_spec",
-                f"the prove job's parameters cannot be read: {type(error).__name__}: {error}",
-                remedy="see pipeline/prove/__main__.py for what they are",
-                deterministic=True,
+                "journal",
+                f"the journal {self.path} cannot be kept: {error.strerror or error}",
+                remedy="make room there, or let this user write; the job is tried again",
             ) from error
-        if (order.prover, order.rung) != (PROVER, RUNG):
-            raise JobError(
-                "unknown_prover",
-                f"prover {order.prover!r} at rung {order.rung} is not known; this version has {PROVER!r} at {RUNG}",
-                deterministic=True,
-            )
-        if order.lean.kind == "none":
-            raise JobError("no_lean", f"no Lean: {order.lean.detail}", remedy="see `unsorry doctor`")
-        return order
 
 
 class Run:
@@ -107,18 +90,23 @@ class Run:
         self._reporter = reporter
         self._outcomes: dict[str, int] = {}
         self._done = 0
+        self._files = asyncio.Semaphore(order.parallel)
+        self._declarations = asyncio.Semaphore(order.parallel)
+        self._journals: dict[str, list[Journal]] = {}
 
     async def run(self) -> dict[str, Any]:
         order = self._order
         files: dict[str, list[Wanted]] = {}
         for wanted in order.sorries:
             files.setdefault(wanted.path, []).append(wanted)
-        slots = asyncio.Semaphore(order.parallel)
+        order.forget_old_journals()
+        known = self._known()
         await self._build(files)
         self._reporter.progress(0, len(order.sorries))
-        async with ReplPool(order.limits) as pool, asyncio.TaskGroup() as tasks:
+        # Its model first: without one there is nothing to start Lean for.
+        async with engine(order) as rung, ReplPool(order.limits) as pool, asyncio.TaskGroup() as tasks:
             for path in sorted(files):
-                tasks.create_task(self._file(path, files[path], slots, pool))
+                tasks.create_task(self._file(path, files[path], pool, rung, known))
         return {"sorries": len(order.sorries), **self._outcomes, "simulated": order.lean.simulated}
 
     async def _build(self, files: Iterable[str]) -> None:
@@ -139,7 +127,31 @@ class Run:
             if not built.ok:
                 print(f"lake build: {built.explain(BUILD_BOUNDS)}: {built.output}", file=sys.stderr)  # noqa: T201
 
-    async def _file(self, path: str, wanted: list[Wanted], slots: asyncio.Semaphore, pool: ReplPool) -> None:
+    def _known(self) -> Mapping[str, Sequence[Known]]:
+        """Return, by sorry, the proofs that the repository has of the same statement."""
+        order = self._order
+        if order.database_db is None:
+            return {}
+        try:
+            return known_to(
+                order.database_db,
+                repository=order.repository,
+                sorries=(one.sorry for one in order.sorries),
+                simulated=order.lean.simulated,
+            )
+        except LogError as error:
+            raise JobError(
+                "database", f"the proofs that are known: {error}", remedy="see `unsorry doctor`"
+            ) from error
+
+    async def _file(
+        self,
+        path: str,
+        wanted: list[Wanted],
+        pool: ReplPool,
+        rung: Engine,
+        known: Mapping[str, Sequence[Known]],
+    ) -> None:
         order = self._order
         finished: set[str] = set()
 
@@ -147,9 +159,19 @@ class Run:
             finished.add(attempt.wanted.sorry)
             self._record(attempt)
 
-        async with slots:
+        async with self._files:
             prover = FileProver(
-                order.lean, pool=pool, project=order.worktree, path=path, budget=order.budget, done=done
+                order.lean,
+                pool=pool,
+                project=order.worktree,
+                path=path,
+                budget=order.budget,
+                done=done,
+                engine=rung,
+                slots=self._declarations,
+                seed=order.seed,
+                journals=None if order.journal is None else self._journal,
+                known=known,
             )
             try:
                 await prover.run(wanted)
@@ -158,6 +180,14 @@ class Run:
                 for one in wanted:
                     if one.sorry not in finished:
                         done(Attempt(one, "error", short(f"the imports of {path} fail: {error}")))
+
+    def _journal(self, wanted: Wanted, goal: int) -> Journal | None:
+        path = self._order.journal_of(wanted, goal)
+        if path is None:
+            return None
+        journal = _Kept(path, prover=self._order.prover, model=self._order.model)
+        self._journals.setdefault(wanted.sorry, []).append(journal)
+        return journal
 
     async def _blame(self, error: ReplStartError, pool: ReplPool) -> None:
         """Tell a file whose imports fail from a Lean that does not run or crashes: the latter fails the job.
@@ -199,7 +229,9 @@ class Run:
                 simulated=order.lean.simulated,
                 job=self._spec.job,
             )
-            batch.append(Recorded(f"proof:{proof}", body, (proof,)))
+            # The job is in the keys: another rung, or another branch's job, may find the same text.
+            batch.append(Recorded(f"proof:{proof}", body, (proof, self._spec.job)))
+        effort = attempt.effort
         finished = AttemptFinished(
             repository=order.repository,
             branch=order.branch,
@@ -208,25 +240,39 @@ class Run:
             blob=wanted.blob,
             prover=order.prover,
             rung=order.rung,
+            model=order.model,
+            seed=order.seed,
             budget=order.budget_key,
             outcome=attempt.outcome,
             detail=attempt.detail,
-            nodes=attempt.nodes,
-            repl_calls=attempt.repl_calls,
-            seconds=round(attempt.seconds, 3),
+            best=effort.best,
+            goals_left=effort.goals_left,
+            nodes=effort.nodes,
+            repl_calls=effort.repl_calls,
+            seconds=round(effort.seconds, 3),
+            prompt_tokens=effort.cost.prompt_tokens,
+            completion_tokens=effort.cost.completion_tokens,
+            usd=effort.cost.usd,
+            tree=None if effort.tree is None else self._stage(effort.tree),
             simulated=order.lean.simulated,
             job=self._spec.job,
         )
-        key = (wanted.sorry, wanted.blob, order.prover, str(order.rung), order.budget_key)
-        batch.append(Recorded(stream, finished, key))
+        key = (wanted.sorry, wanted.blob, order.prover, str(order.rung), order.model, order.budget_key)
+        batch.append(Recorded(stream, finished, (*key, self._spec.job)))
         self._reporter.events(batch)
+        for journal in self._journals.pop(wanted.sorry, ()):
+            journal.close()
+            journal.path.unlink(missing_ok=True)
         self._done += 1
         self._outcomes[attempt.outcome] = self._outcomes.get(attempt.outcome, 0) + 1
         self._reporter.progress(self._done, len(order.sorries), wanted.path)
 
+    def _stage(self, tree: Tree) -> BlobRef:
+        return self._reporter.stage(json.dumps(tree.as_json(), separators=(",", ":")).encode())
+
 
 def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
-    """Try the curated tactics on the sorrys of the spec."""
+    """Work on the sorrys of the spec with its rung."""
     order = Order.read(spec.parameters)
     with lean_held(order.lean):
         return asyncio.run(Run(order, spec, reporter).run())

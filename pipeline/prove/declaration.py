@@ -7,16 +7,26 @@ a goal is tried at every sorry of the declaration and kept where the declaration
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
 
-from pipeline.lean.client.messages import Message, Unit
+from pipeline.lean.client.messages import Goal, Message, Unit
 from pipeline.lean.client.repl import ReplDied, ReplRefused
 from pipeline.lean.pool.session import Session
+from pipeline.lean.pool.states import State, StateLost
+from pipeline.prove.effort import Effort, Solved, Worked
+from pipeline.prove.journal import Journal
+from pipeline.prove.lemmas import Known, Recalled
+from pipeline.prove.negation import disprove
+from pipeline.prove.proposing import Proposer, Remaining
+from pipeline.prove.scoring import Scoring
 from pipeline.prove.script import Script
-from pipeline.prove.search import Budget, Search, SearchResult
+from pipeline.prove.search import Budget, Search
 from pipeline.prove.splice import Replacement, Token, join, placements, splice
-from pipeline.prove.tactics import Ladder
+from pipeline.prove.trying import Failures
+from pipeline.prove.whole import Cost
 from store.scanned import Sorry
 
 
@@ -35,6 +45,17 @@ class Declaration:
     tokens: tuple[Token, ...]
     sorries: tuple[Sorry, ...]
 
+    @property
+    def name(self) -> str:
+        """The full name that it has in `framed_for_distil`."""
+        named = self.sorries[0].declaration
+        return named if self._example is None else f"unsorry_example_{self.byte_start}"
+
+    @property
+    def text(self) -> str:
+        """The declaration's own text, with its sorrys."""
+        return self.data[self.byte_start : self.byte_end].decode()
+
     def framed(self, data: bytes | None = None) -> str:
         """Return the declaration as a text that elaborates by itself; `data` is a patched version of the file."""
         patched = self.data if data is None else data
@@ -44,97 +65,218 @@ class Declaration:
     def framed_for_distil(self) -> str:
         """Return the framed text with `example` made a theorem: an example makes no constant to look at."""
         text = self.data[self.byte_start : self.byte_end]
-        for token in self.tokens:
-            if token.text == "example":
-                at = token.byte_start - self.byte_start
-                name = f"theorem unsorry_example_{self.byte_start}".encode()
-                text = text[:at] + name + text[at + len(b"example") :]
-                break
-            if token.text in ("theorem", "lemma"):
-                break
+        if self._example is not None:
+            at = self._example.byte_start - self.byte_start
+            text = text[:at] + f"theorem {self.name}".encode() + text[at + len(b"example") :]
         return self._frame(text.decode())
+
+    @property
+    def _example(self) -> Token | None:
+        """The keyword of an example; None in what has a name."""
+        heads = (token for token in self.tokens if token.text in ("example", "theorem", "lemma"))
+        head = next(heads, None)
+        return head if head is not None and head.text == "example" else None
+
+    @property
+    def _before(self) -> str:
+        return self.preamble if not self.preamble or self.preamble.endswith("\n") else self.preamble + "\n"
+
+    def beside(self, text: str) -> str:
+        """Return another text as it would elaborate in the declaration's place."""
+        return f"{self._before}{text}"
 
     def _frame(self, text: str) -> str:
         # The first line keeps its column, or the layout of a block that begins on it would change.
         line_start = self.data.rfind(b"\n", 0, self.byte_start) + 1
         column = len(self.data[line_start : self.byte_start].decode())
-        preamble = (
-            self.preamble if not self.preamble or self.preamble.endswith("\n") else self.preamble + "\n"
-        )
-        return f"{preamble}{' ' * column}{text}\n"
+        return f"{self._before}{' ' * column}{text}\n"
 
 
-@dataclass(slots=True)
-class Solved:
-    """A sorry's proof: the script and the text that was accepted in its place."""
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How goals are searched: who proposes, what ranks the states, and where it is written down.
 
-    script: Script
-    replacement: Replacement
-    search: SearchResult
+    `scoring` None is rung 0's. `journal` returns the journal of the search for the goal with a number, None for no
+    journal. `seed` is of what is drawn. `negate`: where no proof was found, whether the negation is tried too.
+    """
+
+    proposer: Proposer
+    scoring: Scoring | None = None
+    remaining: Remaining | None = None
+    seed: int = 0
+    journal: Callable[[int], Journal | None] = lambda _: None
+    negate: bool = False
+
+    def said(self) -> str:
+        """Return what the proposer has to say of its own trouble; "" where it has none."""
+        return str(getattr(self.proposer, "reason", ""))
+
+    def cost(self) -> Cost:
+        """Return what the proposer's model took so far; nothing where it has none, or counts nothing."""
+        return cast(Cost, getattr(self.proposer, "cost", Cost()))
+
+    def failures(self) -> tuple[int, int]:
+        """Return for how many states tactics were wanted so far, and for how many there was no answer at all."""
+        return int(getattr(self.proposer, "asked", 0)), int(getattr(self.proposer, "failed", 0))
 
 
-@dataclass(slots=True)
-class Worked:
-    """What came of a declaration. `joint` is there when every sorry of several was solved and they fit together."""
-
-    solved: dict[int, Solved] = field(default_factory=dict)
-    """By the sorry's ordinal in the declaration."""
-    unsolved: list[SearchResult] = field(default_factory=list)
-    joint: Replacement | None = None
-    unplaced: str = ""
-    """The first complaint about a found proof that no sorry's place would take."""
-
-
-async def prove_declaration(
-    session: Session, declaration: Declaration, *, ladder: Ladder, budget: Budget
-) -> Worked:
-    """Search for a proof of every sorry of the declaration.
+async def states_of(session: Session, declaration: Declaration, *, budget: Budget) -> tuple[State, ...]:
+    """Have Lean make a goal of each sorry; the goals of these states are theirs.
 
     Raises:
         CannotAttempt: the declaration does not compile, or Lean makes no goals of it.
-        ReplError: no process gets as far as a search (see `Session`), or a search is incomplete (`StateLost`).
+        ReplError: no process gets as far (see `Session`).
     """
     try:
         states = await session.distil(declaration.framed_for_distil(), timeout_s=max(budget.seconds, 10.0))
     except ReplRefused as error:
         raise CannotAttempt(f"Lean makes no goal of the declaration: {_first_line(error.desc)}") from error
-    worked = Worked()
-    goals = [(state, at) for state in states for at in range(len(state.goals))]
-    if not goals:
+    if not any(state.goals for state in states):
         raise CannotAttempt("Lean makes no goal of the declaration")
+    return states
+
+
+async def prove_declaration(
+    session: Session,
+    declaration: Declaration,
+    *,
+    way: Way,
+    budget: Budget,
+    known: Mapping[int, Sequence[Known]] | None = None,
+) -> Worked:
+    """Search for a proof of every sorry of the declaration.
+
+    Args:
+        session: at the declaration's place in its file.
+        declaration: what to fill.
+        way: how to search.
+        budget: of one search.
+        known: by ordinal, proofs of the same statement from elsewhere, which are tried first.
+
+    Raises:
+        CannotAttempt: the declaration does not compile, or Lean makes no goals of it.
+        ReplError: no process gets as far as a search (see `Session`), or a search is incomplete (`StateLost`).
+    """
+    states = await states_of(session, declaration, budget=budget)
+    goals = [(state, at) for state in states for at in range(len(state.goals))]
+    worked, failures = Worked(), Failures()
     ordinals = [sorry.ordinal for sorry in declaration.sorries]
     for number, (state, at) in enumerate(goals):
         if len(worked.solved) == len(ordinals):
             break
-        result = await Search(session, ladder, budget=budget).run(state, goal=at)
-        if result.script is None:
-            worked.unsolved.append(result)
+        # Goals mostly come in the order of their sorrys.
+        likely = ordinals[number] if len(goals) == len(ordinals) else None
+        vain = await recall(
+            session, declaration, worked, state, at, budget=budget, likely=likely, known=known or {}
+        )
+        if vain is None:
             continue
-        # Goals mostly come in the order of their sorrys, so the one with the same number is tried first.
-        likely = ordinals[number : number + 1] if len(goals) == len(ordinals) else []
-        order = [*likely, *(ordinal for ordinal in ordinals if ordinal not in likely)]
-        await _place(session, declaration, worked, result, result.script, order)
+        search = Search(
+            session,
+            way.proposer,
+            budget=budget,
+            scoring=way.scoring,
+            remaining=way.remaining,
+            journal=way.journal(number),
+            seed=way.seed,
+            failures=failures,
+        )
+        before, (asked, failed) = way.cost(), way.failures()
+        result = await search.run(state, goal=at)
+        effort = Effort.of_search(result, detail="" if result.script else way.said()).after(*vain)
+        now_asked, now_failed = way.failures()
+        if result.outcome == "exhausted" and now_asked - asked == now_failed - failed > 0:
+            # Nothing was left to try because nobody said what to try.
+            effort = replace(effort, outcome="error")
+        elif result.script is None and way.negate and len(goals) == len(ordinals) == 1:
+            effort = await _disproved(session, declaration, state.goals[at], effort, way=way, budget=budget)
+        effort = replace(effort, cost=effort.cost + way.cost().since(before))
+        if result.script is None:
+            worked.unsolved.append((likely, effort))
+        elif complaint := await _place(session, declaration, worked, effort, result.script, likely):
+            worked.unplaced = worked.unplaced or complaint
+            worked.unsolved.append((likely, effort))
     session.release(states)
-    if len(worked.solved) == len(ordinals) > 1:
-        worked.joint = await _joined(session, declaration, worked)
+    await join_up(session, declaration, worked)
     return worked
+
+
+async def _disproved(
+    session: Session, declaration: Declaration, goal: Goal, effort: Effort, *, way: Way, budget: Budget
+) -> Effort:
+    """Return what the search took and found, and that the theorem is false where its negation is proved."""
+    calls, began = session.calls, time.monotonic()
+    try:
+        tactics = await disprove(
+            session,
+            declaration,
+            goal,
+            proposer=way.proposer,
+            scoring=way.scoring,
+            budget=budget,
+            seed=way.seed,
+        )
+    except StateLost:
+        # Of the negation's search: what came of the theorem's own stands.
+        tactics = None
+    spent = replace(
+        effort,
+        repl_calls=effort.repl_calls + session.calls - calls,
+        seconds=effort.seconds + time.monotonic() - began,
+    )
+    if tactics is None:
+        return spent
+    return replace(spent, outcome="disproved", detail=f"false as it stands, by {'; '.join(tactics)}")
+
+
+async def recall(
+    session: Session,
+    declaration: Declaration,
+    worked: Worked,
+    state: State,
+    at: int,
+    *,
+    budget: Budget,
+    likely: int | None,
+    known: Mapping[int, Sequence[Known]],
+) -> list[Effort] | None:
+    """Try the known proofs on a goal; return what was in vain, None where one was placed."""
+    vain: list[Effort] = []
+    candidates = (
+        known.get(likely, ()) if likely is not None else [one for some in known.values() for one in some]
+    )
+    for one in candidates:
+        few = Budget(nodes=len(one.tactics), seconds=budget.seconds, tactic_timeout_s=budget.tactic_timeout_s)
+        result = await Search(session, Recalled(one), budget=few).run(state, goal=at)
+        effort = Effort.of_search(result, detail=f"by the tactics of proof {one.proof}").after(*vain)
+        if result.script and not await _place(session, declaration, worked, effort, result.script, likely):
+            return None
+        vain = [effort]
+    return vain
+
+
+async def join_up(session: Session, declaration: Declaration, worked: Worked) -> None:
+    """Where all of several sorrys are solved, make one text of their proofs and have Lean look at it."""
+    if len(worked.solved) == len(declaration.sorries) > 1:
+        worked.joint = await _joined(session, declaration, worked)
 
 
 async def _place(
     session: Session,
     declaration: Declaration,
     worked: Worked,
-    result: SearchResult,
+    effort: Effort,
     script: Script,
-    order: Sequence[int],
-) -> None:
-    """Try the script at every unsolved sorry, in this order, and keep it where Lean takes it."""
-    by_ordinal = {sorry.ordinal: sorry for sorry in declaration.sorries}
-    taken = False
-    for ordinal in order:
-        if ordinal in worked.solved:
+    likely: int | None,
+) -> str:
+    """Try the script at every unsolved sorry, the likely one first, and keep it where Lean takes it.
+
+    Returns the first complaint where no place takes it, else "".
+    """
+    first, taken = "", False
+    for sorry in sorted(declaration.sorries, key=lambda sorry: (sorry.ordinal != likely, sorry.ordinal)):
+        if sorry.ordinal in worked.solved:
             continue
-        sorry = by_ordinal[ordinal]
         for replacement in placements(
             declaration.data,
             declaration.tokens,
@@ -147,14 +289,11 @@ async def _place(
         ):
             complaint = await _complaint(session, declaration, replacement)
             if complaint is None:
-                worked.solved[ordinal] = Solved(script, replacement, result)
+                worked.solved[sorry.ordinal] = Solved(script.tactics, replacement, effort)
                 taken = True
                 break
-            worked.unplaced = worked.unplaced or complaint
-    if taken:
-        worked.unplaced = ""
-    else:
-        worked.unsolved.append(result)
+            first = first or complaint
+    return "" if taken else first or "(no place is left for it)"
 
 
 async def _joined(session: Session, declaration: Declaration, worked: Worked) -> Replacement | None:

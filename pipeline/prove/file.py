@@ -1,4 +1,4 @@
-"""All sorrys of one file, in the order in which they stand, each declaration in a session of its own.
+"""All sorrys of one file, each declaration in a session of its own: in the order in which they stand, or side by side.
 
 The file's text up to a declaration is processed in pieces, each under the preamble of its place, so that what the
 file has declared so far is known, and nothing that comes later. The process that served one declaration knows the
@@ -8,87 +8,47 @@ bring another to the same place.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client.repl import ReplDied, ReplError, ReplStartError
 from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session, SetupFailed
 from pipeline.lean.source.scanner import Command, SourceFile, parse, scan_source
-from pipeline.prove.declaration import (
-    CannotAttempt,
-    Declaration,
-    Worked,
-    prove_declaration,
-)
+from pipeline.prove.attempt import Attempt, AttemptOutcome, FoundProof, Wanted, in_vain, short
+from pipeline.prove.declaration import CannotAttempt, Declaration, Way, prove_declaration
+from pipeline.prove.effort import Worked
 from pipeline.prove.imports import closure
+from pipeline.prove.journal import Journal
+from pipeline.prove.lemmas import Known
+from pipeline.prove.rungs import Engine, FilePlace, Propose, ladder
 from pipeline.prove.search import Budget
 from pipeline.prove.source import tokens_of
-from pipeline.prove.splice import Replacement, splice
-from pipeline.prove.tactics import Ladder
+from pipeline.prove.splice import splice
+from pipeline.prove.wholly import prove_declaration_wholly
 from store.scanned import Sorry
 
 PROVABLE_KINDS = frozenset({"theorem", "lemma", "example"})
 
-AttemptOutcome = Literal["found", "exhausted", "budget", "unsupported", "error"]
+Journals = Callable[[Wanted, int], Journal | None]
+"""Returns the journal of a search: of a declaration, by its first wanted sorry, and of a goal of it, by number."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A sorry that the job is asked to fill, as the database knows it."""
+class _Piece:
+    """A declaration to work on: its command, the wanted sorrys in it, and the text before it."""
 
-    sorry: str
-    path: str
-    blob: str
-    byte_start: int
-    byte_end: int
-    declaration: str
-    kind: str
-    ordinal: int
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, object]) -> Wanted:
-        """Read one item of the job's `sorries`; keys that are not used here may be there too."""
-        return cls(
-            sorry=str(raw["sorry"]),
-            path=str(raw["path"]),
-            blob=str(raw["blob"]),
-            byte_start=_int(raw["byte_start"]),
-            byte_end=_int(raw["byte_end"]),
-            declaration=str(raw["declaration"]),
-            kind=str(raw["kind"]),
-            ordinal=_int(raw["ordinal"]),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class FoundProof:
-    """A text that Lean took in the sorry's place, by itself or together with its neighbours'."""
-
-    replacement: Replacement
-    tactics: tuple[str, ...]
-    text_hash: str
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """How the work on one sorry ended."""
-
-    wanted: Wanted
-    outcome: AttemptOutcome
-    detail: str = ""
-    nodes: int = 0
-    repl_calls: int = 0
-    seconds: float = 0.0
-    proof: FoundProof | None = None
+    command: Command
+    group: list[Wanted]
+    prefix: tuple[str, ...]
 
 
 class FileProver:
-    """Attempts the wanted sorrys of one file, in the order in which they stand."""
+    """Attempts the wanted sorrys of one file."""
 
     def __init__(
         self,
@@ -99,7 +59,25 @@ class FileProver:
         path: str,
         budget: Budget,
         done: Callable[[Attempt], None],
+        engine: Engine | None = None,
+        slots: asyncio.Semaphore | None = None,
+        seed: int = 0,
+        journals: Journals | None = None,
+        known: Mapping[str, Sequence[Known]] | None = None,
     ) -> None:
+        """Args:
+        backend: which Lean.
+        pool: of its processes.
+        project: the folder that the paths are in.
+        path: the file.
+        budget: for one sorry.
+        done: hears of each attempt.
+        engine: the rung; None: the curated tactics.
+        slots: how many declarations are worked on at once, in all files together; None: one.
+        seed: of what is drawn.
+        journals: where searches are written down; None: nowhere.
+        known: by sorry, proofs to try first.
+        """
         self._backend = backend
         self._pool = pool
         self._project = project
@@ -109,10 +87,15 @@ class FileProver:
         self._data = b""
         self._source: SourceFile
         self._key: ReplKey
-        self._ladder = Ladder()
+        self._engine = engine or ladder()
+        self._slots = slots or asyncio.Semaphore(1)
+        self._seed = seed
+        self._journals = journals
+        self._known = known or {}
+        self._propose: Propose
         self._prefix: tuple[str, ...] = ()
         self._reached = 0
-        self._setup_failed: SetupFailed | None = None
+        self._setup_failed: tuple[SetupFailed, int] | None = None
 
     async def run(self, wanted: Sequence[Wanted]) -> None:
         """Attempt every wanted sorry; `done` hears of each as soon as it ends.
@@ -120,8 +103,23 @@ class FileProver:
         Raises:
             ReplStartError: no REPL could be started with the file's imports.
         """
+        pieces = []
         for command, group in self._by_command(self._readable(wanted)):
-            await self._attempt(command, group)
+            self._advance(command.byte_start)
+            pieces.append(_Piece(command, group, self._prefix))
+        if not self._engine.together:
+            for piece in pieces:
+                await self._attempt(piece)
+            return
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for piece in pieces:
+                    tasks.create_task(self._attempt(piece))
+        except BaseExceptionGroup as errors:
+            unstarted = errors.subgroup(ReplStartError)
+            if unstarted is None or errors.split(ReplStartError)[1] is not None:
+                raise
+            raise _first(unstarted) from errors
 
     def _readable(self, wanted: Sequence[Wanted]) -> list[Wanted]:
         """Read the file; report the sorrys that it no longer has as it is here."""
@@ -146,7 +144,10 @@ class FileProver:
             else:
                 fitting.append(one)
         self._key = ReplKey(self._backend, self._project, self._source.imports or ("Init",))
-        self._ladder = Ladder(core_only=closure(self._project, self._source.imports).core_only)
+        imports = self._source.imports
+        self._propose = self._engine.propose(
+            FilePlace(self._path, imports, core_only=closure(self._project, imports).core_only)
+        )
         self._reached = self._source.header_end
         return fitting
 
@@ -187,12 +188,35 @@ class FileProver:
             for declaration in self._source.scanned.declarations
         )
 
-    async def _attempt(self, command: Command, group: list[Wanted]) -> None:
-        self._advance(command.byte_start)
-        if self._setup_failed is not None:
-            # Every later declaration has the same text before it.
-            self._report(group, "error", self._before_the_declaration(self._setup_failed))
-            return
+    async def _attempt(self, piece: _Piece) -> None:
+        async with self._slots:
+            if self._setup_failed is not None and self._setup_failed[1] <= piece.command.byte_start:
+                # Every later declaration has the same text before it.
+                self._report(piece.group, "error", self._before_the_declaration(self._setup_failed[0]))
+                return
+            try:
+                async with Session(self._pool, self._key, Setup(prefix=piece.prefix)) as session:
+                    worked = await self._work(session, piece)
+            except CannotAttempt as error:
+                self._report(piece.group, "error", str(error))
+            except SetupFailed as error:
+                self._setup_failed = (error, piece.command.byte_start)
+                self._report(piece.group, "error", self._before_the_declaration(error))
+            except ReplStartError:
+                raise
+            except ReplDied as error:
+                self._report(
+                    piece.group,
+                    "error",
+                    f"the Lean process ended, twice at the same place: {short(str(error))}",
+                )
+            except ReplError as error:
+                self._report(piece.group, "error", short(str(error)))
+            else:
+                self._conclude(piece.group, worked)
+
+    async def _work(self, session: Session, piece: _Piece) -> Worked:
+        command, first = piece.command, piece.group[0]
         declaration = Declaration(
             data=self._data,
             byte_start=command.byte_start,
@@ -201,26 +225,32 @@ class FileProver:
             tokens=tokens_of(self._data, command.byte_start, command.byte_end),
             sorries=self._sorries_in(command),
         )
-        try:
-            async with Session(self._pool, self._key, Setup(prefix=self._prefix)) as session:
-                worked = await prove_declaration(
-                    session, declaration, ladder=self._ladder, budget=self._budget
-                )
-        except CannotAttempt as error:
-            self._report(group, "error", str(error))
-        except SetupFailed as error:
-            self._setup_failed = error
-            self._report(group, "error", self._before_the_declaration(error))
-        except ReplStartError:
-            raise
-        except ReplDied as error:
-            self._report(
-                group, "error", f"the Lean process ended, twice at the same place: {short(str(error))}"
+        known = {one.ordinal: self._known[one.sorry] for one in piece.group if one.sorry in self._known}
+        if self._engine.wholly is not None:
+            return await prove_declaration_wholly(
+                session,
+                declaration,
+                wholly=self._engine.wholly,
+                budget=self._budget,
+                context=self._data[: command.byte_start].decode(),
+                known=known,
             )
-        except ReplError as error:
-            self._report(group, "error", short(str(error)))
-        else:
-            self._conclude(group, worked)
+        journals = self._journals
+        way = Way(
+            self._propose(first.declaration, self._position(first)),
+            scoring=self._engine.scoring,
+            remaining=self._engine.remaining,
+            seed=self._seed,
+            negate=True,
+            journal=lambda number: None if journals is None else journals(first, number),
+        )
+        return await prove_declaration(session, declaration, way=way, budget=self._budget, known=known)
+
+    def _position(self, wanted: Wanted) -> tuple[int, int]:
+        """Return where the sorry's declaration begins: line and column, from 1."""
+        scanned = self._source.scanned
+        index = next(sorry.index for sorry in scanned.sorries if sorry.byte_start == wanted.byte_start)
+        return scanned.declarations[index].line, scanned.declarations[index].column + 1
 
     def _before_the_declaration(self, error: SetupFailed) -> str:
         if error.refused:
@@ -250,41 +280,21 @@ class FileProver:
     def _conclude(self, group: list[Wanted], worked: Worked) -> None:
         for one in group:
             solved = worked.solved.get(one.ordinal)
-            if solved is not None:
-                replacement = worked.joint or solved.replacement
-                scripts = worked.solved.values() if worked.joint else (solved,)
-                tactics = tuple(tactic for item in scripts for tactic in item.script.tactics)
-                detail = (
-                    f"together with the declaration's other {len(worked.solved) - 1}" if worked.joint else ""
-                )
-                text_hash = self._text_hash(one, splice(self._data, replacement))
-                if text_hash is None:
-                    self._report([one], "error", "the patched file does not scan as the same declarations")
-                    continue
-                search = solved.search
-                self._done(
-                    Attempt(
-                        one, "found", detail, search.nodes, search.repl_calls, search.seconds,
-                        FoundProof(replacement, tactics, text_hash),
-                    )
-                )  # fmt: skip
+            if solved is None:
+                self._done(in_vain(one, worked))
                 continue
-            nodes = sum(result.nodes for result in worked.unsolved)
-            calls = sum(result.repl_calls for result in worked.unsolved)
-            seconds = sum(result.seconds for result in worked.unsolved)
-            outcome: AttemptOutcome
-            if any(result.outcome == "budget" for result in worked.unsolved):
-                outcome, detail = "budget", "the budget ended the search"
-            elif worked.unplaced:
-                outcome, detail = (
-                    "error",
-                    f"a proof was found and no sorry's place takes it: {worked.unplaced}",
-                )
-            else:
-                outcome, detail = "exhausted", "no tactic is left to try"
-            if killed := sum(result.killed for result in worked.unsolved):
-                detail += f"; ended the Lean process each time, and count as failed: {killed}"
-            self._done(Attempt(one, outcome, detail, nodes, calls, seconds))
+            replacement = worked.joint or solved.replacement
+            parts = worked.solved.values() if worked.joint else (solved,)
+            tactics = tuple(tactic for part in parts for tactic in part.tactics)
+            others = len(worked.solved) - 1
+            said = [f"together with the declaration's other {others}"] if worked.joint else []
+            said += [solved.effort.detail] if solved.effort.detail else []
+            text_hash = self._text_hash(one, splice(self._data, replacement))
+            if text_hash is None:
+                self._report([one], "error", "the patched file does not scan as the same declarations")
+                continue
+            proof = FoundProof(replacement, tactics, text_hash)
+            self._done(Attempt(one, "found", "; ".join(said), solved.effort, proof))
 
     def _text_hash(self, one: Wanted, patched: bytes) -> str | None:
         """Return the scanner's hash of the patched declaration, None if the patch changed more than that."""
@@ -299,21 +309,14 @@ class FileProver:
             self._done(Attempt(one, outcome, detail))
 
 
+def _first(errors: BaseExceptionGroup[ReplStartError]) -> ReplStartError:
+    first = errors.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+
+
 def git_blob(data: bytes, *, like: str) -> str:
     """Return git's object id of the data, in the hash (SHA-1 or SHA-256) that `like` is in."""
     content = b"blob %d\0" % len(data) + data
     if len(like) == 64:
         return hashlib.sha256(content).hexdigest()
     return hashlib.sha1(content, usedforsecurity=False).hexdigest()
-
-
-def _int(value: object) -> int:
-    if not isinstance(value, int):
-        raise TypeError(f"{value!r} is no whole number")
-    return value
-
-
-def short(text: str) -> str:
-    """Return the text, or its beginning and its end: what a dying process said last is what matters."""
-    text = " ".join(text.split())
-    return text if len(text) <= 600 else f"{text[:250]} … {text[-340:]}"

@@ -1,82 +1,121 @@
 """Best-first search over the goal states of one session.
 
-A node is a state; its candidates come from the ladder and act on its first goal. States whose goals read the
-same are one state. Deterministic: equal priorities go in the order of discovery. A state is freed as soon as it
-has been expanded. What ends with no goals is a candidate, nothing more: the caller tries it in the source. That a
-process dies on the way is the session's business; a state that it cannot bring back is passed over, and then the
-search never says that it has tried everything.
+A node is a state (`graph.py`); its candidates come from a rung's proposer and act on its first goal. States whose
+goals read the same are one state. Deterministic: equal scores go in the order of discovery, and what is drawn for a
+state depends on the seed and the state alone. A state is freed as soon as it has been expanded. What ends with no
+goals is a candidate, nothing more: the caller tries it in the source. That a process dies on the way is the session's
+business; a state that it cannot bring back is passed over, and then the search never says that it has tried everything.
+
+Searches share nothing but what they are given: those of one job run side by side on one event loop, each with its own
+session, and a proposer that thinks for one may think for all of them.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
-import re
+import asyncio
+import hashlib
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
 
-from pipeline.lean.client.messages import Goal, Message, TacticFailed, TacticParseError
-from pipeline.lean.pool.session import Answer, Session, Stepped, TacticKilled
-from pipeline.lean.pool.states import State, StateLost
-from pipeline.prove.script import Script, Step
-from pipeline.prove.tactics import Candidate, Ladder
+from pipeline.lean.pool.session import Session, Stepped
+from pipeline.lean.pool.states import State, StateLost, canonical
+from pipeline.progress.text import Step as ProgressStep
+from pipeline.prove.graph import Graph, Node
+from pipeline.prove.journal import Identity, Journal, Spent, replay
+from pipeline.prove.outline import outline
+from pipeline.prove.proposing import Candidate, Proposer, Remaining
+from pipeline.prove.scoring import Scoring, StepScoring
+from pipeline.prove.script import Script
+from pipeline.prove.tree import Tree
+from pipeline.prove.trying import Failures, Trying, normalised
+from pipeline.tactics.prompt import state_of
 
 Outcome = Literal["found", "exhausted", "budget"]
+Limit = Literal["", "nodes", "seconds", "calls"]
+T = TypeVar("T")
 
-_WORD = re.compile(r"[^\W\d][\w'.!?₀-₉]*")
-_SUGGESTION = re.compile(r"Try this:\s*(?:\[apply\]\s*)?(.+)", re.DOTALL)
-_GOAL_WEIGHT = 2
+_FIRST_LOOK_S = 0.002
+_LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Where a search for one sorry ends: so many states expanded, so many seconds, so long a tactic."""
+    """Where a search for one sorry ends: so many states expanded, so many seconds, so long a tactic.
+
+    The seconds are the clock's: waiting for a model or for a process is in them. `calls` bounds the tactics that are
+    sent to Lean; what is replayed after a crash or a restart is not counted.
+    """
 
     nodes: int
     seconds: float
     tactic_timeout_s: float
+    calls: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """How a search ended. `script` is there exactly when `outcome` is "found"."""
+    """How a search ended. `script` is there exactly when `outcome` is "found".
+
+    Attributes:
+        nodes: states expanded, begun ones counted.
+        repl_calls: requests sent, those of replays and setups included.
+        tree: the whole search, bounded in size.
+        best: how far it got, in one line.
+        killed: how many tactics ended the Lean process each time they were tried; they count as failed.
+        limit: which of the budget's limits ended it; "" where none did.
+    """
 
     outcome: Outcome
     script: Script | None
     nodes: int
     repl_calls: int
     seconds: float
+    tree: Tree
+    best: str
     killed: int = 0
-    """How many tactics ended the Lean process each time they were tried; they count as failed."""
-
-
-@dataclass(order=True, slots=True)
-class _Node:
-    priority: int
-    number: int
-    state: State = field(compare=False)
-    goals: tuple[Goal, ...] = field(compare=False)
-    first: int = field(compare=False)
-    depth: int = field(compare=False)
-    steps: tuple[Step, ...] = field(compare=False)
+    limit: Limit = ""
 
 
 class Search:
     """One search for a proof of one goal among those of a state; the state's other goals are left alone."""
 
-    def __init__(self, session: Session, ladder: Ladder, *, budget: Budget) -> None:
+    def __init__(
+        self,
+        session: Session,
+        proposer: Proposer,
+        *,
+        budget: Budget,
+        scoring: Scoring | None = None,
+        remaining: Remaining | None = None,
+        journal: Journal | None = None,
+        seed: int = 0,
+        failures: Failures | None = None,
+    ) -> None:
+        """Args:
+        session: of this search alone while it runs.
+        proposer: the rung; other searches may use it meanwhile.
+        scoring: None: rung 0's.
+        remaining: a progress model, asked once for all that an expansion found.
+        journal: where the search is kept, and gone on with if it is there already; closed afterwards.
+        seed: of what the proposer draws.
+        failures: what failed already, shared by the searches of one declaration; None: of this one alone.
+        """
         self._session = session
-        self._ladder = ladder
+        self._proposer = proposer
         self._budget = budget
-        self._counter = itertools.count()
-        self._queue: list[_Node] = []
-        self._seen: set[str] = set()
-        self._siblings: frozenset[str] = frozenset()
-        self._nodes = 0
-        self._killed = 0
+        self._scoring: Scoring = scoring or StepScoring()
+        self._progress = remaining
+        self._journal = journal
+        self._seed = seed
+        self._failures = failures or Failures()
         self._lost: StateLost | None = None
+        self._spent = Spent()
+        self._graph: Graph
+        self._trying: Trying
+        self._began = 0.0
+        self._calls_before = 0
 
     async def run(self, state: State, *, goal: int = 0) -> SearchResult:
         """Search for a proof of the state's goal with this index.
@@ -84,137 +123,219 @@ class Search:
         Raises:
             StateLost: all is tried but what comes after a state that was lost with its process.
             ReplError: there is no process to be had, or none gets as far as the state (see `Session`).
+            OSError: the journal cannot be written.
+            Exception: whatever the proposer or the progress model raises.
         """
-        started, calls = time.monotonic(), self._session.calls
-        self._siblings = frozenset(other.name for at, other in enumerate(state.goals) if at != goal)
-        root = _Node(0, next(self._counter), state, (state.goals[goal],), goal, 0, ())
-        self._seen.add(_key(root.goals))
-        self._queue = [root]
-        outcome: Outcome = "exhausted"
-        script: Script | None = None
-        while self._queue:
-            if self._nodes >= self._budget.nodes or time.monotonic() - started >= self._budget.seconds:
-                outcome = "budget"
-                break
-            node = heapq.heappop(self._queue)
-            self._nodes += 1
-            found = None
-            try:
-                found = await self._expand(node, deadline=started + self._budget.seconds)
-            except StateLost as lost:
-                self._lost = lost
-            if node is not root:
-                self._session.release([node.state])
-            if found is not None:
-                outcome, script = "found", Script(found)
-                break
-        # The root belongs to the caller, who may search its other goals.
-        self._session.release(node.state for node in self._queue if node is not root)
+        self._began, self._calls_before = time.monotonic(), self._session.calls
+        self._lost, self._spent = None, Spent()
+        siblings = frozenset(other.name for at, other in enumerate(state.goals) if at != goal)
+        self._trying = Trying(
+            self._session,
+            siblings=siblings,
+            timeout_s=self._budget.tactic_timeout_s,
+            failures=self._failures,
+        )
+        self._graph = Graph((state.goals[goal],), self._scoring, first=goal, state=state)
+        try:
+            if self._journal is not None:
+                self._take_up(self._journal, state, goal)
+            limit = await self._loop()
+        finally:
+            # The root belongs to the caller, who may search its other goals.
+            self._session.release(self._graph.all_states())
+            if self._journal is not None:
+                self._journal.close()
+        graph, spent = self._graph, self._so_far()
+        outcome: Outcome = "found" if graph.proved else "budget" if limit else "exhausted"
         if outcome == "exhausted" and self._lost is not None:
             raise self._lost
+        for node in graph.nodes:
+            # What the end came before is part of the picture all the same.
+            graph.rank(node, None)
+        tree = outline(graph, outcome=outcome, limit=limit)
         return SearchResult(
-            outcome,
-            script,
-            self._nodes,
-            self._session.calls - calls,
-            time.monotonic() - started,
-            self._killed,
+            outcome, graph.script(), graph.expanded, spent.repl_calls, spent.seconds, tree, tree.best,
+            graph.killed, limit,
+        )  # fmt: skip
+
+    def _take_up(self, journal: Journal, state: State, goal: int) -> None:
+        """Open the journal, and stand where it leaves off."""
+
+        def resume(lines: Sequence[Mapping[str, Any]]) -> None:
+            graph = Graph((state.goals[goal],), self._scoring, first=goal, state=state)
+            self._spent = replay(graph, lines, saw=self._saw)
+            self._graph = graph
+
+        identity = Identity(
+            root=canonical(self._graph.root.goals),
+            prover=journal.prover,
+            model=journal.model,
+            budget=repr(self._budget),
+            scoring=repr(self._scoring),
+            seed=self._seed,
+            progress=self._progress is not None,
+        )
+        journal.begin(identity, resume)
+
+    async def _loop(self) -> Limit:
+        """Expand one state after the other; return the limit that ended it, "" for a proof or for nothing left."""
+        while self._graph.proved is None and self._graph.any_open:
+            if self._graph.expanded >= self._budget.nodes:
+                return "nodes"
+            if limit := self._over():
+                return limit
+            node = self._graph.pop()
+            if limit := await self._expand(node):
+                # Not exhausted: what was not tried is still open.
+                self._graph.push(node)
+                return limit
+        return ""
+
+    def _so_far(self) -> Spent:
+        return Spent(
+            self._spent.calls + self._trying.calls,
+            self._spent.repl_calls + self._session.calls - self._calls_before,
+            self._spent.seconds + time.monotonic() - self._began,
         )
 
-    async def _expand(self, node: _Node, *, deadline: float) -> tuple[Step, ...] | None:
-        """Try the ladder on the node's first goal; return the steps of a finished proof."""
-        for candidate in self._ladder.candidates(node.goals[0], at_start=node.depth == 0):
-            if time.monotonic() >= deadline:
-                # Not exhausted: put back what was not tried, so that the loop ends by its budget.
-                heapq.heappush(self._queue, node)
-                return None
-            candidate, result = await self._try(node, candidate)
-            if not isinstance(result, Stepped):
+    def _over(self) -> Limit:
+        """Return the limit that is reached in the middle of an expansion, if any."""
+        if self._left_s() <= 0:
+            return "seconds"
+        calls = self._budget.calls
+        return "calls" if calls is not None and self._spent.calls + self._trying.calls >= calls else ""
+
+    def _left_s(self) -> float:
+        return self._budget.seconds - self._spent.seconds - (time.monotonic() - self._began)
+
+    # ---- one state
+
+    async def _expand(self, node: Node) -> Limit:
+        """Try the candidates on the node's first goal; return the limit that cut it short, if one did."""
+        lost = False
+        try:
+            if limit := await self._try_all(node):
+                return limit
+        except StateLost as error:
+            self._lost, lost = error, True
+        if self._graph.proved is not None:
+            return ""
+        remaining: list[float] | None = None
+        if self._progress is not None and node.fresh:
+            remaining = await self._thinking(self._progress.remaining(_progress_steps(node)), node)
+            if remaining is None:
+                return "seconds"
+            if len(remaining) != len(node.fresh):
+                raise ValueError(
+                    f"the progress model gave {len(remaining)} numbers for {len(node.fresh)} steps"
+                )
+        if self._journal is not None:
+            self._journal.expanded(node, remaining, self._so_far(), lost=lost)
+        self._graph.rank(node, remaining)
+        self._graph.close(node, lost=lost)
+        self._session.release(self._graph.dropped())
+        return ""
+
+    async def _try_all(self, node: Node) -> Limit:
+        candidates = None if node.settled else await self._candidates(node)
+        if candidates is None:
+            return "" if node.settled else "seconds"
+        for candidate in candidates:
+            if normalised(candidate.text) in node.texts:
                 continue
-            own, first = self._own(result.state.goals)
-            steps = (*node.steps, Step(candidate.text, len(node.goals), len(own)))
-            if not own:
-                self._session.release([result.state])
-                return steps
-            key = _key(own)
-            if key in self._seen:
-                self._session.release([result.state])
-                # A step that loses nothing and leads to a known state leaves nothing to do here.
-                if candidate.commits:
+            if limit := self._over():
+                return limit
+            state = await self._state(node)
+            ran = await self._trying.run(state, node.goals, node.first, candidate)
+            if ran.parsed is not None:
+                self._saw(candidate, ran.parsed)
+            if self._journal is not None:
+                self._journal.tried(node, candidate, ran, self._so_far())
+            self._graph.took(node, candidate, ran)
+            self._session.release(self._graph.dropped())
+            if node.settled:
+                break
+        return ""
+
+    async def _candidates(self, node: Node) -> Iterable[Candidate] | None:
+        """Ask the proposer, or recall what it said before the search was stopped; None: time is up."""
+        if node.answered is not None:
+            return node.answered
+        asked = node.asked(derived_seed(self._seed, node.key))
+        answer = await self._thinking(self._proposer.propose(asked), node)
+        if self._journal is not None and isinstance(answer, Sequence):
+            # What is read lazily is made again instead: it costs nothing, and learns as it goes.
+            self._journal.answered(node, answer)
+        return answer
+
+    def _saw(self, candidate: Candidate, parsed: bool) -> None:
+        self._proposer.saw(candidate, parsed=parsed)
+
+    async def _state(self, node: Node) -> State:
+        """Return the node's state, made again where it is of a run before this one.
+
+        Raises:
+            StateLost: what succeeded then fails now, or leads elsewhere.
+        """
+        if node.state is not None:
+            return node.state
+        way = node.way()
+        have = max(at for at, one in enumerate(way) if one.state is not None)
+        state, first = way[have].state, way[have].first
+        assert state is not None, "the root's state is there"
+        made: list[State] = []
+        try:
+            for one in way[have + 1 :]:
+                assert one.step is not None
+                answer = await self._trying.again(state, first, one.step.tactic)
+                if not isinstance(answer, Stepped):
+                    raise StateLost(one.step.tactic, "it succeeded before the restart and fails now")
+                state = answer.state
+                made.append(state)
+                own, first = self._trying.own(state.goals)
+                if canonical(own) != canonical(one.goals):
+                    raise StateLost(one.step.tactic, "the goals are not what they were before the restart")
+            node.state, node.goals, node.first = made.pop(), own, first
+        finally:
+            self._session.release(made)
+        return node.state
+
+    # ---- while somebody thinks
+
+    async def _thinking(self, asked: Awaitable[T], node: Node) -> T | None:
+        """Wait for an answer, and lend the process to those who wait for one; None: time is up.
+
+        Coming back costs a replay. So the process is lent only where somebody waits for one, and not before the
+        thinking has taken as long as coming back will: at worst that is twice the cost of the better choice.
+        """
+        thinking = asyncio.ensure_future(asked)
+        began, look, lent = time.monotonic(), _FIRST_LOOK_S, False
+        try:
+            while not thinking.done():
+                left = self._left_s()
+                if left <= 0:
                     return None
-                continue
-            self._seen.add(key)
-            priority = node.depth + 1 + candidate.cost + _GOAL_WEIGHT * len(own)
-            child = _Node(priority, next(self._counter), result.state, own, first, node.depth + 1, steps)
-            heapq.heappush(self._queue, child)
-            if candidate.commits or _closed_cleanly(node.goals, own):
-                return None
-        return None
-
-    async def _try(self, node: _Node, candidate: Candidate) -> tuple[Candidate, Answer]:
-        result = await self._tactic(node, candidate.text)
-        if isinstance(result, TacticKilled):
-            self._killed += 1
-            return candidate, result
-        self._ladder.saw(candidate, parsed=not isinstance(result, TacticParseError))
-        if not isinstance(result, Stepped):
-            return candidate, result
-        if result.has_sorry or result.has_unsafe:
-            self._session.release([result.state])
-            return candidate, TacticFailed(result.messages)
-        if not candidate.text.endswith("?"):
-            return candidate, result
-        # `exact?` found something: what it suggests is the proof, not the looking for it.
-        self._session.release([result.state])
-        suggestion = _suggested(result.messages)
-        if suggestion is None:
-            return candidate, TacticFailed(result.messages)
-        found = await self._tactic(node, suggestion)
-        if isinstance(found, Stepped) and (found.has_sorry or found.has_unsafe):
-            self._session.release([found.state])
-            found = TacticFailed(found.messages)
-        return Candidate(suggestion, candidate.template), found
-
-    async def _tactic(self, node: _Node, text: str) -> Answer:
-        goal = node.first or None
-        return await self._session.tactic(
-            node.state, text, goal=goal, timeout_s=self._budget.tactic_timeout_s
-        )
-
-    def _own(self, goals: Sequence[Goal]) -> tuple[tuple[Goal, ...], int]:
-        """Return the goals that belong to this search, and the index of the first of them in the state."""
-        mine = [(at, goal) for at, goal in enumerate(goals) if goal.name not in self._siblings]
-        return tuple(goal for _, goal in mine), mine[0][0] if mine else 0
+                await asyncio.wait({thinking}, timeout=left if lent else min(left, look))
+                look = min(2 * look, _LOOK_S)
+                detour = None if lent or thinking.done() else self._session.detour_s()
+                if detour is not None:
+                    replaying = (node.depth + 1) * self._trying.mean_s
+                    if time.monotonic() - began >= detour + replaying:
+                        self._session.park()
+                        lent = True
+            return thinking.result()
+        finally:
+            if not thinking.done():
+                thinking.cancel()
+                await asyncio.wait({thinking})
 
 
-def _closed_cleanly(before: tuple[Goal, ...], after: tuple[Goal, ...]) -> bool:
-    """Say whether the first goal was closed and the others are as they were: nothing else need be tried on it."""
-    return tuple(goal.render() for goal in after) == tuple(goal.render() for goal in before[1:])
+def derived_seed(seed: int, key: str) -> int:
+    """Return the seed for a state, 0 to 2^32 - 1: the same in every process."""
+    return int.from_bytes(hashlib.sha256(f"{seed}\n{key}".encode()).digest()[:4], "big")
 
 
-def _key(goals: tuple[Goal, ...]) -> str:
-    """Render goals so that states that differ only in names and copies of hypotheses are one."""
-    return "\n\n".join(_goal_key(goal) for goal in goals)
-
-
-def _goal_key(goal: Goal) -> str:
-    target = goal.target.render()
-    types = [("" if variable.type is None else variable.type.render()) for variable in goal.vars]
-    mentioned = set(_WORD.findall(" ".join([target, *types])))
-    # A dotted word mentions its first part too: `h.left` mentions `h`.
-    mentioned |= {word.split(".")[0] for word in mentioned}
-    lines = []
-    for variable, text in zip(goal.vars, types, strict=True):
-        value = "" if variable.value is None else f" := {variable.value.render()}"
-        named = variable.user_name in mentioned or value
-        lines.append(f"{variable.user_name} : {text}{value}" if named else text)
-    return "\n".join(dict.fromkeys(sorted(lines))) + f"\n⊢ {target}"
-
-
-def _suggested(messages: Sequence[Message]) -> str | None:
-    for message in messages:
-        found = _SUGGESTION.search(message.data)
-        if found:
-            lines = [line for line in found.group(1).splitlines() if line.strip()]
-            return " ".join(line.strip() for line in lines) if lines else None
-    return None
+def _progress_steps(node: Node) -> list[ProgressStep]:
+    goal = state_of(node.goals)
+    prefix = "\n".join(step.tactic for step in node.steps)
+    return [ProgressStep(goal, way.step.tactic, prefix) for way in node.fresh]

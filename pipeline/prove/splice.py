@@ -118,6 +118,54 @@ def placements(
     return tuple(Replacement(byte_start, byte_end, text) for text in dict.fromkeys(texts))
 
 
+def text_placements(
+    data: bytes,
+    tokens: Sequence[Token],
+    lines: Sequence[str],
+    *,
+    tactics: bool,
+    byte_start: int,
+    byte_end: int,
+    mode: SorryMode,
+    declaration_start: int,
+    declaration_end: int,
+) -> tuple[Replacement, ...]:
+    """As `placements`, for a proof that somebody wrote, whose lines keep their layout.
+
+    Args:
+        data, tokens: as there.
+        lines: of a tactic block, or of a term; the first begins at column 0.
+        tactics: which of the two.
+        byte_start, byte_end, mode, declaration_start, declaration_end: as there.
+    """
+    place = _Place.of(data, tokens, byte_start, byte_end)
+    newline = "\r\n" if _ends_with_crlf(data, byte_start) else "\n"
+    texts: list[str] = []
+
+    def at(column: int, block: Sequence[str]) -> str:
+        return (newline + " " * column).join(block)
+
+    if mode == "tactic":
+        block = lines if tactics else [f"exact {lines[0]}", *lines[1:]]
+        if place.takes_a_block:
+            texts.append(at(place.column, block))
+        texts.append(f"({at(place.column + 1, block)})")
+    elif tactics:
+        indent = _indent_of_block(data, place, declaration_start, declaration_end)
+        if indent is not None:
+            if len(lines) == 1:
+                texts.append(f"by {lines[0]}")
+            texts.append(at(indent, ["by", *lines]))
+        texts.append(f"({at(place.column + 2, ['by', *lines])})")
+    else:
+        if place.before == ":=" and not place.after:
+            texts.append(
+                at(place.column if not place.line_tokens else _column(data, declaration_start), lines)
+            )
+        texts.append(f"({at(place.column + 1, lines)})")
+    return tuple(Replacement(byte_start, byte_end, text) for text in dict.fromkeys(texts))
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     """What stands around the sorry."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pipeline.lean.client.messages import Goal, Variable
+from pipeline.prove.proposing import Asked, Candidate
 from pipeline.prove.propositions import Shape, shape, strip_parentheses
 
 CLOSERS: tuple[str, ...] = (
@@ -53,23 +54,9 @@ _IDENTIFIER = re.compile(r"^[^\W\d]\w*[!?']*$")
 _PARSE_FAILURES_OF_A_SHAPE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A tactic to try.
-
-    `template` is what is remembered as unknown. `commits`: when it succeeds nothing that was provable is lost, so
-    the rest of the list need not be tried.
-    """
-
-    text: str
-    template: str
-    cost: int = 0
-    commits: bool = False
-
-
 @dataclass(slots=True)
 class Ladder:
-    """The candidates for a goal, less what one REPL process has shown not to know.
+    """Rung 0's proposer: the candidates for a goal, less what one REPL process has shown not to know.
 
     `core_only`: no library is imported. `closers` replaces the list of that name.
     """
@@ -78,6 +65,10 @@ class Ladder:
     closers: tuple[str, ...] = CLOSERS
     _parsed: set[str] = field(default_factory=set)
     _unparsed: dict[str, int] = field(default_factory=dict)
+
+    async def propose(self, asked: Asked) -> Iterator[Candidate]:
+        """Return what to try on the first goal; the seed plays no part."""
+        return self.candidates(asked.goals[0], at_start=asked.at_start)
 
     def candidates(self, goal: Goal, *, at_start: bool) -> Iterator[Candidate]:
         """Yield what to try on the goal, best first; what is learnt meanwhile already counts."""

@@ -6,22 +6,21 @@ them; one that is not among them is an error that names it, and the nearest one.
 
 from __future__ import annotations
 
-import difflib
 import json
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
+from pipeline.learning import errors
+from pipeline.learning.config import Config, Device, Takes
 from pipeline.retrieval.errors import RetrievalError
 
 Loss = Literal["mse", "contrastive"]
 AgainstForgetting = Literal["ewc", "none", "average", "replay"]
 FisherLabels = Literal["empirical", "sampled"]
 FisherScale = Literal["normalised", "compat"]
-Device = Literal["auto", "cpu", "cuda"]
 Schedule = Literal["cosine", "constant"]
 Mode = Literal["min", "max"]
 
@@ -32,14 +31,53 @@ _LAMBDA_UNITS: Mapping[Loss, float] = {"contrastive": 3.0, "mse": 0.006}
 """See `TrainingConfig.penalty_strength`. Losses differ in steepness: one number cannot serve both."""
 
 
-class ConfigError(RetrievalError, ValueError):
-    """A training configuration cannot be used; the message names the field, what it is and what it takes."""
+_TAKES = Takes(
+    positive=frozenset(
+        {
+            "num_repos",
+            "max_epochs",
+            "max_seq_len",
+            "num_retrieved",
+            "batch_size",
+            "eval_batch_size",
+            "lr",
+            "temperature",
+            "accumulate_grad_batches",
+            "data_max_seq_len",
+            "timeout_seconds",
+            "early_stopping_patience",
+            "checkpoint_every_n_epochs",
+            "log_every_n_steps",
+            "checkpoint_every_n_steps",
+            "fisher_samples",
+            "replay_size",
+        }
+    ),
+    up_to_one=frozenset({"fisher_decay", "average_weight", "replay_share"}),
+    from_minus_one=frozenset({"checkpoint_save_top_k", "num_sanity_val_steps"}),
+    choices={
+        "precision": PRECISIONS,
+        "early_stopping_mode": get_args(Mode),
+        "checkpoint_mode": get_args(Mode),
+        "device": get_args(Device),
+        "loss": get_args(Loss),
+        "schedule": get_args(Schedule),
+        "against_forgetting": get_args(AgainstForgetting),
+        "fisher_labels": get_args(FisherLabels),
+        "fisher_scale": get_args(FisherScale),
+    },
+)
 
-    reason = "bad_config"
+
+class ConfigError(RetrievalError, errors.ConfigError):
+    """A retriever's training configuration cannot be used."""
+
+    reason = errors.ConfigError.reason
+    for_good = errors.ConfigError.for_good
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingConfig:
+class TrainingConfig(Config):
     """How to train. Checked when made.
 
     Taken for LeanDojo's sake, and without effect here: `num_repos` (LeanDojo does not read it either),
@@ -99,33 +137,16 @@ class TrainingConfig:
     replay_size: int = 2000
     replay_share: float = 0.25
 
+    takes: ClassVar[Takes] = _TAKES
+    error: ClassVar[type[errors.ConfigError]] = ConfigError
+
     def __post_init__(self) -> None:
-        for item in fields(self):
-            value = getattr(self, item.name)
-            _check(item.name, value, item.type)
-            if item.type == "float":
-                # 1 and 1.0 are one setting, and have to make one checkpoint's id.
-                object.__setattr__(self, item.name, float(value))
+        self.checked()
         if self.num_in_file_negatives > self.num_negatives:
             raise ConfigError(
                 f"num_in_file_negatives is {self.num_in_file_negatives}: it takes 0 to num_negatives, "
                 f"which is {self.num_negatives}"
             )
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> TrainingConfig:
-        """Return a configuration of some fields; the others have their defaults.
-
-        Raises:
-            ConfigError: a key is no field, or a value is not taken.
-        """
-        names = [item.name for item in fields(cls)]
-        for key in values:
-            if key not in names:
-                near = difflib.get_close_matches(str(key), names, n=1)
-                meant = f"; is {near[0]} meant?" if near else f". The fields are {', '.join(names)}"
-                raise ConfigError(f"{key} is no field of a training configuration{meant}")
-        return cls(**values)
 
     @classmethod
     def from_yaml(cls, file_path: str | Path) -> TrainingConfig:
@@ -145,9 +166,6 @@ class TrainingConfig:
             ConfigError: it cannot be read, is no object, or as `from_dict`.
         """
         return cls._from_file(Path(file_path), json.loads, "JSON")
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     def to_yaml(self, file_path: str | Path) -> None:
         """Write all fields as YAML; `from_yaml` gives the same configuration."""
@@ -244,66 +262,3 @@ def _yaml() -> ModuleType:
     import yaml
 
     return yaml
-
-
-_POSITIVE = frozenset(
-    {
-        "num_repos",
-        "max_epochs",
-        "max_seq_len",
-        "num_retrieved",
-        "batch_size",
-        "eval_batch_size",
-        "lr",
-        "temperature",
-        "accumulate_grad_batches",
-        "data_max_seq_len",
-        "timeout_seconds",
-        "early_stopping_patience",
-        "checkpoint_every_n_epochs",
-        "log_every_n_steps",
-        "checkpoint_every_n_steps",
-        "fisher_samples",
-        "replay_size",
-    }
-)
-_UP_TO_ONE = frozenset({"fisher_decay", "average_weight", "replay_share"})
-_ARTICLE = {"bool": "a", "int": "an", "float": "a", "str": "a"}
-_FROM_MINUS_ONE = frozenset({"checkpoint_save_top_k", "num_sanity_val_steps"})
-_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "precision": PRECISIONS,
-    "early_stopping_mode": get_args(Mode),
-    "checkpoint_mode": get_args(Mode),
-    "device": get_args(Device),
-    "loss": get_args(Loss),
-    "schedule": get_args(Schedule),
-    "against_forgetting": get_args(AgainstForgetting),
-    "fisher_labels": get_args(FisherLabels),
-    "fisher_scale": get_args(FisherScale),
-}
-
-
-def _check(name: str, value: Any, kind: Any) -> None:
-    if name in _CHOICES:
-        if value not in _CHOICES[name]:
-            raise ConfigError(f"{name} is {value!r}: it takes one of {', '.join(_CHOICES[name])}")
-        return
-    # `type`, not `isinstance`: true is an int to Python. PyYAML reads "1e-3" as a text.
-    allowed = {"bool": (bool,), "int": (int,), "float": (int, float), "str": (str,)}[kind]
-    if type(value) not in allowed:
-        hint = " (write 1.0e-3, not 1e-3: YAML takes the latter for a text)" if kind == "float" else ""
-        raise ConfigError(
-            f"{name} is {value!r}, of type {type(value).__name__}: it takes {_ARTICLE[kind]} {kind}{hint}"
-        )
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(f"{name} is {value}: it takes a finite number")
-    if name in _POSITIVE and value <= 0:
-        raise ConfigError(f"{name} is {value}: it takes a number above 0")
-    if name == "seed" and value >= 2**32:
-        raise ConfigError(f"seed is {value}: it takes a number below 2**32")
-    if name in _UP_TO_ONE and not 0 <= value <= 1:
-        raise ConfigError(f"{name} is {value}: it takes a number from 0 to 1")
-    if kind in ("int", "float") and value < (-1 if name in _FROM_MINUS_ONE else 0):
-        raise ConfigError(
-            f"{name} is {value}: it takes no number below {-1 if name in _FROM_MINUS_ONE else 0}"
-        )

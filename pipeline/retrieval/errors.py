@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+from pipeline.learning.errors import LearningError
 
-class RetrievalError(Exception):
+
+class RetrievalError(LearningError):
     """The retriever cannot do what was asked. The promoted checkpoint is untouched."""
 
     reason = "retrieval"
@@ -16,12 +18,14 @@ class CorpusError(RetrievalError):
     """A corpus.jsonl cannot be used: its message names the line and what is wrong with it."""
 
     reason = "bad_corpus"
+    for_good = True
 
 
 class DatasetError(RetrievalError):
     """A dataset cannot be trained or evaluated on: unreadable, empty, or without a single premise."""
 
     reason = "bad_dataset"
+    for_good = True
 
 
 class EmptySplitError(DatasetError):
@@ -42,6 +46,7 @@ class DivergedError(RetrievalError):
     """A loss, a gradient, a weight, an embedding or a score is no finite number."""
 
     reason = "diverged"
+    for_good = True
 
 
 def first_line(error: BaseException) -> str:

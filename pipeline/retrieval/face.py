@@ -22,13 +22,13 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from pipeline.retrieval.chain import Chain, Checkpoint, file_digest
+from pipeline.durable import file_digest, make_durable, sync
+from pipeline.retrieval.chain import Chain, Checkpoint
 from pipeline.retrieval.config import TrainingConfig
 from pipeline.retrieval.errors import CheckpointError, DatasetError, EmptySplitError, NothingToMeasureError
 from pipeline.retrieval.evaluation import EvaluationResult
 from pipeline.retrieval.lifelong import TaskData, first_process, learn, measure, plan
 from pipeline.retrieval.retriever import PremiseRetriever
-from pipeline.retrieval.saving import make_durable, sync
 from store.leandojo import DynamicDatabase, Repository
 
 HEAD = "HEAD"

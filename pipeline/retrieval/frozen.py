@@ -1,20 +1,18 @@
-"""A task's dataset as a job of training exports it: once, read-only, and kept beside the chain that learns from it.
+"""A task's dataset in LeanDojo's form, as a job of training exports it once (`pipeline.learning.datasets`).
 
     <chain>/.datasets/<job>/    corpus.jsonl, random/, …; as `store.leandojo.exporting` writes them
 
-The test split of a task must be what it was when the task was learned, however the repository grows. A job that is
-started again finds the dataset of its first attempt, and so goes on with the training that it began. Imports no torch.
+The retriever and the tactic models learn from it. Imports no torch.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline.learning.datasets import freeze
 from pipeline.retrieval.errors import CorpusError, DatasetError, first_line
 from store import queries
 from store.leandojo.choosing import NothingToExportError
@@ -23,14 +21,7 @@ from store.leandojo.exporting import export_leandojo
 from store.reader import LogReader
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-_DATASETS = ".datasets"
-
-
-def dataset_of(chain: Path, job: str) -> Path:
-    """Return where a chain's folder has the dataset of a training job, there or not."""
-    return chain / _DATASETS / job
+    from collections.abc import Iterator
 
 
 def frozen(
@@ -52,9 +43,8 @@ def frozen(
         LogError: the log or the view cannot be read, or the dataset cannot be written; there is none then.
         OSError: the chain's folder cannot be written.
     """
-    place = dataset_of(chain, job)
-    if not place.exists():
-        place.parent.mkdir(parents=True, exist_ok=True)
+
+    def export(place: Path) -> None:
         with (
             _as_retrieval_errors(),
             closing(queries.connect(database_db)) as view,
@@ -69,8 +59,8 @@ def frozen(
                 # All the theorems again, which training does not read.
                 with_database=False,
             )
-    # Also of an attempt that was killed between the two.
-    _set_modes(place, folders=0o555, files=0o444)
+
+    place = freeze(chain, job, export)
     metadata = place / "metadata.json"
     try:
         return place, int(json.loads(metadata.read_bytes())["unsorry"]["position"])
@@ -81,29 +71,6 @@ def frozen(
         ) from error
 
 
-def forget(chain: Path, job: str) -> None:
-    """Remove a job's dataset: of one that made no checkpoint, and never will.
-
-    Raises:
-        OSError: it cannot be removed.
-    """
-    place = dataset_of(chain, job)
-    if place.exists():
-        _set_modes(place, folders=0o755, files=0o644)
-        shutil.rmtree(place)
-
-
-def forget_others(chain: Path, keep: Collection[str]) -> None:
-    """Remove the datasets of jobs that are none of these: they were given up before they made a checkpoint.
-
-    Raises:
-        OSError: one cannot be removed.
-    """
-    for place in (chain / _DATASETS).glob("*"):
-        if place.name not in keep:
-            forget(chain, place.name)
-
-
 @contextmanager
 def _as_retrieval_errors() -> Iterator[None]:
     try:
@@ -112,11 +79,3 @@ def _as_retrieval_errors() -> Iterator[None]:
         raise DatasetError(str(error)) from error
     except ImportCycleError as error:
         raise CorpusError(str(error)) from error
-
-
-def _set_modes(place: Path, *, folders: int, files: int) -> None:
-    for parent, _, names in os.walk(place):
-        # The folder first: where nothing in it may be written, its files' modes still can.
-        Path(parent).chmod(folders)
-        for name in names:
-            Path(parent, name).chmod(files)

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import torch
 
-from pipeline.retrieval.chain import Chain, Checkpoint, checkpoint_id, file_digest
+from pipeline.durable import file_digest
+from pipeline.learning.datasets import TaskData as TaskData
+from pipeline.retrieval.chain import Chain, Checkpoint, checkpoint_id
 from pipeline.retrieval.config import TrainingConfig
 from pipeline.retrieval.datamodule import RetrievalDataModule
 from pipeline.retrieval.encoder import WEIGHTS, load_encoder, weights_digest
@@ -23,15 +25,6 @@ from pipeline.retrieval.errors import EmptySplitError, NothingToMeasureError
 from pipeline.retrieval.evaluation import EvaluationResult, dataset_digest, evaluate
 from pipeline.retrieval.index import EmbeddingIndex
 from pipeline.retrieval.training import OnStep, data_module, on_cuda, train_task, validation_examples
-
-
-@dataclass(frozen=True, slots=True)
-class TaskData:
-    """A task: its name and its exported dataset (corpus.jsonl and random/)."""
-
-    name: str
-    dataset: Path
-    data_seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ _KNOWN = (
     r".*Experiment logs directory",
     # Lightning's own use of PyTorch.
     r".*`isinstance\(treespec, LeafSpec\)` is deprecated",
+    # PEFT's own use of transformers.
+    r"`is_gradient_checkpointing` is deprecated",
 )
 
 

@@ -46,19 +46,21 @@ def rate(positives: Collection[int], ranked: Sequence[int]) -> tuple[float, floa
 
 
 def summarise(
-    rated: Sequence[tuple[float, float, float]],
+    rated: Sequence[tuple[float, ...]],
     theorems: Sequence[Hashable],
     *,
     seed: int,
+    names: Sequence[str] = METRICS,
     draws: int = 1000,
     level: float = 0.95,
 ) -> Mapping[str, Interval]:
-    """Return the mean of each of `METRICS` over steps, with its interval.
+    """Return the mean of each number over steps, with its interval, by name.
 
     Args:
-        rated: what `rate` says of each step.
+        rated: the numbers of each step: what `rate` says, or those of another measure.
         theorems: which theorem each step is of.
         seed: decides the resampling.
+        names: what the numbers are called.
         draws: how often theorems are drawn anew.
         level: the interval's share of the draws.
 
@@ -82,4 +84,12 @@ def summarise(
         means[draw] = times @ sums / (times @ sizes)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
     mean = values.mean(axis=0)
-    return {name: Interval(float(mean[i]), float(low[i]), float(high[i])) for i, name in enumerate(METRICS)}
+    return {name: Interval(float(mean[i]), float(low[i]), float(high[i])) for i, name in enumerate(names)}
+
+
+def with_bounds(metrics: Mapping[str, Interval]) -> dict[str, float]:
+    """Return means by name, and their intervals' bounds as "…_low" and "…_high"."""
+    found: dict[str, float] = {}
+    for name, interval in metrics.items():
+        found |= {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
+    return found

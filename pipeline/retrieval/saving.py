@@ -20,6 +20,7 @@ from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor
 
+from pipeline.durable import sync
 from pipeline.retrieval.errors import CheckpointError, DivergedError, first_line
 
 UNREADABLE = (
@@ -72,22 +73,6 @@ def check_whole(path: Path) -> None:
         damaged = archive.testzip()
     if damaged is not None:
         raise zipfile.BadZipFile(f"{damaged} in it is damaged")
-
-
-def sync(path: Path) -> None:
-    """Have the disk hold a file's content, or a folder's names."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def make_durable(folder: Path) -> None:
-    """Have the disk hold a folder and the content of its files."""
-    for path in folder.iterdir():
-        sync(path)
-    sync(folder)
 
 
 class WholeFiles(TorchCheckpointIO):

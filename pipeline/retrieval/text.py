@@ -1,17 +1,19 @@
 """What the retriever reads: a query is a proof state, a document is a premise's code with its name marked.
 
 Both are LeanDojo's (`format_state` and `Premise.serialize` of LeanDojo-v2's `lean_agent/common.py`), so that its
-checkpoints see what they were trained on. `Tokens` makes ids of them, the same in training, index and search. Standard
-library and NumPy.
+checkpoints see what they were trained on. `byte_ids` makes ids of them, the same in training, index and search. NumPy
+is loaded where ids are made: texts are needed where there is none.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 MARK_START = "<a>"
 MARK_END = "</a>"
@@ -20,7 +22,7 @@ PAD_ID = 0
 EOS_ID = 1
 _BYTE_OFFSET = 3
 
-Ids = npt.NDArray[np.int32]
+Ids: TypeAlias = "npt.NDArray[np.int32]"
 
 _GOAL_COUNT = re.compile(r"\d+ goals")
 
@@ -79,6 +81,8 @@ def byte_ids(text: str, max_length: int) -> Ids:
     Returns:
         int32, shape (length,).
     """
+    import numpy as np
+
     # A lone surrogate cannot come out of a file, but may stand in a JSON escape.
     data = text.encode("utf-8", "surrogatepass")[: max_length - 1]
     ids = np.empty(len(data) + 1, dtype=np.int32)
@@ -90,6 +94,8 @@ def byte_ids(text: str, max_length: int) -> Ids:
 
 def padded(rows: Sequence[Ids]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return rows of ids as one array with the mask of what is no padding: int64, shape (len(rows), longest)."""
+    import numpy as np
+
     longest = max(map(len, rows))
     ids = np.full((len(rows), longest), PAD_ID, dtype=np.int64)
     mask = np.zeros((len(rows), longest), dtype=np.int64)

@@ -17,7 +17,7 @@ from pipeline.lean.client.repl import Repl, ReplError, ReplRefused, ReplStartErr
 from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.source.lexer import lex
 from pipeline.lean.source.scanner import SourceFile, parse
-from pipeline.prove.file import short
+from pipeline.prove.attempt import short
 from pipeline.trace.goals import sorry_goals, taken
 from pipeline.trace.marks import open_namespaces
 from pipeline.trace.sites import Sites

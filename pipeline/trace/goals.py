@@ -14,8 +14,8 @@ from contextlib import asynccontextmanager
 from pipeline.lean.client.repl import Repl, ReplError, ReplStartError
 from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.source.scanner import Command, SourceFile
+from pipeline.prove.attempt import short
 from pipeline.prove.declaration import Declaration, first_error
-from pipeline.prove.file import short
 from pipeline.prove.source import tokens_of
 from pipeline.trace.source import FileSource
 from pipeline.trace.states import as_lean_prints, joined, same_goal, split_goals

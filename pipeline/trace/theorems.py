@@ -16,7 +16,7 @@ from pipeline.lean.client.messages import Invocation, Message, Unit
 from pipeline.lean.source.lexer import lex
 from pipeline.lean.source.scanner import Located
 from pipeline.lean.source.words import MODIFIERS, OTHERS
-from pipeline.prove.file import short
+from pipeline.prove.attempt import short
 from pipeline.trace.marks import annotate
 from pipeline.trace.placing import Span, place
 from pipeline.trace.source import FileSource, plain_name

@@ -97,6 +97,7 @@ HANDLERS: Mapping[type[ev.EventBody], Handler] = MappingProxyType(
         ev.ProofChecked: proofs.proof_checked,
         ev.ProofVerified: proofs.proof_verified,
         ev.ProofRejected: proofs.proof_rejected,
+        ev.PullRequestOpened: proofs.pull_request_opened,
         TracedFileRemoved: traces.traced_file_removed,
         CommitTraced: _commit_traced,
         TraceMeasured: traces.trace_measured,

@@ -27,6 +27,7 @@ def attempt_finished(db: sqlite3.Connection, event: StoredEvent, body: ev.Attemp
             "blob": body.blob,
             "prover": body.prover,
             "rung": body.rung,
+            "model": body.model,
             "budget": body.budget,
         },
         values={
@@ -38,6 +39,13 @@ def attempt_finished(db: sqlite3.Connection, event: StoredEvent, body: ev.Attemp
             "nodes": body.nodes,
             "repl_calls": body.repl_calls,
             "seconds": body.seconds,
+            "seed": body.seed,
+            "best": body.best,
+            "goals_left": body.goals_left,
+            "prompt_tokens": body.prompt_tokens,
+            "completion_tokens": body.completion_tokens,
+            "usd": body.usd,
+            "tree_sha256": None if body.tree is None else body.tree.sha256,
             "simulated": int(body.simulated),
             "job": body.job,
             "recorded_at": event.recorded_at,
@@ -136,6 +144,14 @@ def proof_rejected(db: sqlite3.Connection, event: StoredEvent, body: ev.ProofRej
             as_json(body.conditional_on),
             body.proof,
         ),
+    )
+
+
+def pull_request_opened(db: sqlite3.Connection, event: StoredEvent, body: ev.PullRequestOpened) -> None:
+    """Note where a proof was proposed; one that was never found changes nothing."""
+    db.execute(
+        "UPDATE proofs SET pull_request_url = ?, pull_request_at = ? WHERE proof = ? AND repository = ?",
+        (body.url, event.recorded_at, body.proof, body.repository),
     )
 
 

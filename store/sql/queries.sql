@@ -20,5 +20,25 @@ WHERE sorries.repository = :repository AND sorries.branch = :branch AND sorries.
   AND NOT EXISTS (
       SELECT 1 FROM attempts
       WHERE attempts.sorry = sorries.sorry AND attempts.blob = sorries.blob AND attempts.prover = :prover
-        AND attempts.rung = :rung AND attempts.budget = :budget)
+        AND attempts.rung = :rung AND attempts.model = :model AND attempts.budget = :budget)
 ORDER BY sorries.path, sorries.byte_start, sorries.sorry;
+
+-- name: known_proofs
+WITH alike AS (
+    SELECT mine.sorry AS sorry, other.sorry AS of
+    FROM sorries AS mine
+    JOIN sorries AS other ON other.repository = mine.repository AND other.statement_hash = mine.statement_hash
+        AND other.ordinal = mine.ordinal
+    WHERE mine.repository = :repository AND mine.sorry IN (SELECT value FROM json_each(:sorries))
+    UNION
+    SELECT mine.sorry, other.sorry
+    FROM sorry_goals AS mine
+    JOIN sorry_goals AS other ON other.repository = mine.repository AND other.goal = mine.goal
+        AND other.simulated = mine.simulated
+    WHERE mine.repository = :repository AND mine.simulated = :simulated
+        AND mine.sorry IN (SELECT value FROM json_each(:sorries)))
+SELECT alike.sorry, proofs.proof, alike.of, proofs.tactics_json
+FROM alike JOIN proofs ON proofs.sorry = alike.of
+WHERE proofs.repository = :repository AND proofs.simulated = :simulated
+  AND (proofs.state = 'verified' OR proofs.simulated = 1 AND proofs.state = 'candidate' AND proofs.checked_at IS NOT NULL)
+ORDER BY alike.sorry, proofs.found_at DESC, proofs.proof;

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import pytest
 import typer.main
+from pydantic import BaseModel
 
 from daemon.cli.app import VERBS, build
 from daemon.cli.config import _toml
@@ -125,8 +126,8 @@ def test_the_fields_of_scan_are_documented(folder: Any) -> None:
     assert undocumented - {"schema"} == set()
 
 
-def settings_documented(heading: str) -> dict[str, str]:
-    body = sections(CONFIGURATION, "##")[heading]
+def settings_documented(heading: str, marker: str = "##") -> dict[str, str]:
+    body = re.split(r"^#+ ", sections(CONFIGURATION, marker)[heading], flags=re.MULTILINE)[0]
     return dict(re.findall(r"^\| `([a-z_]+)` \| (.+?) \|", body, flags=re.MULTILINE))
 
 
@@ -134,18 +135,24 @@ def test_every_setting_is_documented_with_its_default_and_no_other() -> None:
     for section, field in ConfigFile.model_fields.items():
         if section == "repos":
             continue
-        model = field.get_default(call_default_factory=True)
-        expected = {
-            setting.alias or name: f"`{_toml(name, setting.alias or name, getattr(model, name))}`"
-            for name, setting in type(model).model_fields.items()
-        }
-        assert settings_documented(f"[{section}]") == expected, section
+        assert_documented(f"[{section}]", "##", field.get_default(call_default_factory=True))
+
+
+def assert_documented(heading: str, marker: str, table: Any) -> None:
+    """Look at the settings of a table, and of the tables below it."""
+    expected = {}
+    for name, setting in type(table).model_fields.items():
+        key, value = setting.alias or name, getattr(table, name)
+        if isinstance(value, BaseModel):
+            assert_documented(f"{heading[:-1]}.{key}]", "###", value)
+        else:
+            expected[key] = f"`{_toml(name, key, value)}`"
+    assert settings_documented(heading, marker) == expected, heading
 
 
 def test_every_setting_of_a_repository_is_documented_with_its_default() -> None:
     expected = {}
     for name, setting in RepoEntry.model_fields.items():
         key = setting.alias or name
-        default = "" if setting.default is None else setting.default
-        expected[key] = "required" if setting.is_required() else f"`{_toml(name, key, default)}`"
+        expected[key] = "required" if setting.is_required() else f"`{_toml(name, key, setting.default)}`"
     assert settings_documented("[[repos]]") == expected

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from store.model_events import ModelKind
 from store.testing_models import (
     checkpoint_promoted,
     checkpoint_refused,
@@ -155,13 +156,49 @@ def test_compare_sets_the_tasks_side_by_side_and_says_what_the_rule_says(trained
     document = trained.unsorry("models", "compare", "r-1", "r-22", "--json").json
     assert (document["before"], document["after"], document["model"]) == ("r-1", "r-22", "retriever")
     assert (document["verdict"], document["tolerance"]) == ("refuse", 2)
+    assert (document["metric"], document["unit"]) == ("recall@10", "points")
     (task,) = document["tasks"]
-    assert task["lost_points"] == pytest.approx(5)
+    assert task["lost"] == pytest.approx(5)
     assert (task["before"]["recall@10"], task["after"]["recall@10"]) == (0.40, 0.35)
     text = trained.unsorry("models", "compare", "r-1", "r-22").out
     assert "-5.00" in text
     assert "may not be promoted: recall@10 on all repositories (random) falls by 5.00 points" in text
     assert trained.unsorry("models", "compare", "r-22", "r-1", "--json").json["verdict"] == "promote"
+
+
+def test_each_model_is_compared_by_its_own_metric_and_tolerance(folder: Any) -> None:
+    made: dict[ModelKind, tuple[str, float, float]] = {
+        "tactics": ("tactic@8", 0.5, 0.45),
+        "progress": ("mae", 1.0, 1.25),
+    }
+    for model, (metric, *values) in made.items():
+        for name, value in zip("ab", values, strict=True):
+            measured = evaluation_finished(f"{model}-{name}", model=model)
+            folder.add(f"model:{model}", checkpoint_saved(f"{model}-{name}", model=model))
+            folder.add(f"model:{model}", measured.model_copy(update={"metrics": {metric: value}}))
+    folder.write()
+    found = {
+        model: folder.unsorry("models", "compare", f"{model}-a", f"{model}-b")
+        for model in ("tactics", "progress")
+    }
+    assert "-5.00" in found["tactics"].out
+    assert "tactic@8 on all repositories (random) falls by 5.00 points" in found["tactics"].out
+    assert "+0.25" in found["progress"].out
+    said = "mae on all repositories (random) rises by 0.25 steps, from 1.00 to 1.25, with 0.1 allowed"
+    assert said in " ".join(found["progress"].out.split())
+    with folder.config.open("a", encoding="utf-8") as file:
+        file.write("[train.progress]\ntolerance = 0.3\n")
+    document = folder.unsorry("models", "compare", "progress-a", "progress-b", "--json").json
+    assert (document["verdict"], document["tolerance"], document["unit"]) == ("promote", 0.3, "steps")
+    listed = folder.unsorry("models", "list", "--model", "progress", "--json").json["checkpoints"]
+    assert [item["tasks"][0]["mae"] for item in listed] == [1.0, 1.25]
+    assert "mae 1.2500 on 1 task" in folder.unsorry("models").out
+    assert "WITHIN_1" in folder.unsorry("models", "show", "progress-a").out
+    answer = folder.unsorry("models", "compare", "tactics-a", "tactics-b", "--tolerance", "101")
+    assert (answer.code, "more than 100 points" in " ".join(answer.err.replace("│", " ").split())) == (
+        2,
+        True,
+    )
 
 
 def test_compare_takes_the_configured_tolerance_unless_another_is_given(trained: Any) -> None:

@@ -64,7 +64,7 @@ def test_a_sorry_shows_place_declaration_statement_state_and_history(filled: Fol
     assert (row["declaration"], row["statement"], row["state"]) == ("Demo.alpha", ": ∀ x, x = x", "verified")
     assert [step["step"] for step in row["history"]] == ["opened", "moved", "verified"]
     lines = filled.unsorry("sorries").out.splitlines()
-    assert lines[0].split() == ["ID", "STATE", "PLACE", "DECLARATION", "STATEMENT", "LAST", "STEP"]
+    assert lines[0].split() == ["ID", "STATE", "PLACE", "DECLARATION", "STATEMENT", "TRIED", "LAST", "STEP"]
     assert lines[1].split()[:3] == [SORRY, "verified", "Demo.lean:14:2"]
     assert "verified " in lines[1]
 
@@ -88,8 +88,9 @@ def test_sorries_are_filtered_by_state_and_repository(filled: Folder) -> None:
 def test_sorries_show_has_history_attempts_and_proofs(filled: Folder) -> None:
     filled.add(f"repository:{REPOSITORY}", ev.AttemptFinished(
         repository=REPOSITORY, branch="main", sha="a" * 40, sorry=SORRY, blob="b" * 40, prover="tactics", rung=0,
-        budget="b", outcome="exhausted", detail="no tactic left", nodes=7, repl_calls=9, seconds=0.5,
-        simulated=True, job="prove-1111",
+        model="", seed=0, budget="b", outcome="exhausted", detail="no tactic left", best="1 goal left", goals_left=1,
+        nodes=7, repl_calls=9, seconds=0.5, prompt_tokens=0, completion_tokens=0, usd=None, tree=None, simulated=True,
+        job="prove-1111",
     ))  # fmt: skip
     filled.write()
     document = filled.unsorry("sorries", "show", SORRY[:6], "--json").json

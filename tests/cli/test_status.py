@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from daemon.cli.jobs import KINDS
-from daemon.jobs import MODULES
+from daemon.kinds import MODULES
 from daemon.lock import DaemonLock
 from store import events as ev
+from store.testing_events import attempt, declaration, place, scanned
 
 
 class Folder(Protocol):
@@ -183,6 +184,25 @@ def test_a_toolchain_that_was_installed_since_the_daemon_s_start_is_seen(folder:
         document = folder.unsorry("status", "--json").json
     assert codes(document) == []
     assert (document["lean"], document["lean_detail"]) == ("pantograph", "for v4.21.0")
+
+
+def test_what_the_day_s_search_has_cost_and_what_rungs_wait_for_is_said(folder: Folder) -> None:
+    scan = scanned("A.lean", [declaration("a")], with_sorry=["a"])
+    spot = place(scan, scan.sorries[0], blob="b" * 40)
+    for rung, seconds in ((0, 5000.0), (2, 90.0)):
+        body = attempt("5a" * 8, spot, commit="a" * 40, model="m" if rung else "")
+        folder.add(f"repository:{REPOSITORY}", body.model_copy(update={"seconds": seconds}))
+    folder.add(
+        "config",
+        ev.ConfigLoaded(path="config.toml", digest="a" * 64, settings={"prove": {"hours_per_day": 2}}),
+    )
+    folder.write()
+    waits = "rung 3 (whole) waits: no torch"
+    with a_daemon_that_says(folder, {"proving": {"waits_for": [waits]}}):
+        document = folder.unsorry("status", "--json").json
+        text = folder.unsorry("status").out
+    assert document["proving"] == {"seconds_today": 90, "seconds_per_day": 7200, "waits_for": [waits]}
+    assert f"1m30s of search above rung 0 today, of 2h; {waits}" in " ".join(text.split())
 
 
 def test_the_simulator_is_named_in_words(folder: Folder) -> None:

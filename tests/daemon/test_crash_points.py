@@ -9,8 +9,6 @@ C8 is in test_jobs.py, C1 to C4, C9, C11 and C12 in tests/store/test_crash.py.
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -20,6 +18,7 @@ import pytest
 
 from daemon.process import MARK
 from daemon.settings import Settings
+from daemon.testing import warm
 from daemon.testing.house import House
 from daemon.testing.remote import Remote
 from store.log import StoredEvent
@@ -55,15 +54,9 @@ def remote(house: House) -> Remote:
 
 def run_until_killed(house: House, place: str) -> None:
     """Start a daemon that dies at `place`, and wait for its death."""
-    with (house.folder / "daemon.log").open("ab") as output:
-        died = subprocess.run(
-            [sys.executable, "-c", PROGRAM.replace("PLACE", place), str(house.config)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            timeout=60,
-            check=False,
-        )
+    log = house.folder / "daemon.log"
+    with warm.start(PROGRAM.replace("PLACE", place), str(house.config), output=log) as died:
+        died.wait(timeout=60)
     assert died.returncode == -signal.SIGKILL, house.log()
 
 

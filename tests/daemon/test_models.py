@@ -50,7 +50,7 @@ async def told(house: House, *bodies: EventBody) -> AsyncIterator[tuple[Ledger, 
 
 
 def models_of(house: House, ledger: Ledger, *, tolerance: float = 2) -> Models:
-    return Models(ledger, chain_root=chain_root(house), tolerance_points=tolerance)
+    return Models(ledger, chain_root=chain_root(house), tolerance=lambda _: tolerance)
 
 
 def chain_root(house: House) -> Path:
@@ -333,6 +333,51 @@ def test_each_model_is_decided_on_by_itself(house: House) -> None:
         async with told(house, *new) as (ledger, models):
             assert said(await models.settle()) == [("promoted", "a"), ("promoted", "t")]
             assert (await in_use(ledger), await in_use(ledger, "tactics")) == ("a", "t")
+
+    asyncio.run(told_so())
+
+
+def test_each_model_is_decided_on_by_its_own_metric_and_tolerance(house: House) -> None:
+    async def told_so() -> None:
+        new: list[EventBody] = []
+        for model, metric, values in (
+            ("tactics", "tactic@8", (0.5, 0.46, 0.49)),
+            ("progress", "mae", (1.0, 1.2, 0.9)),
+        ):
+            for number, value in enumerate(values):
+                started, made, measured, ended = trained(
+                    house, f"{model}-{number}", f"{model}-0" if number else None, model=model
+                )
+                metrics = {"recall@10": 0.9 - value / 2, metric: value}
+                new += [
+                    started,
+                    made,
+                    measured.model_copy(update={"model": model, "metrics": metrics}),
+                    ended,
+                ]
+        async with told(house, *new) as (ledger, _):
+            tolerances = {"retriever": 0.0, "tactics": 2.0, "progress": 0.1}
+            models = Models(ledger, chain_root=chain_root(house), tolerance=tolerances.__getitem__)
+            decided = {checkpoint: verdict for verdict, checkpoint in said(await models.settle())}
+        assert decided == {
+            "tactics-0": "promoted",
+            "tactics-1": "refused",
+            "tactics-2": "promoted",
+            "progress-0": "promoted",
+            "progress-1": "refused",
+            "progress-2": "promoted",
+        }
+
+    asyncio.run(told_so())
+
+
+def test_the_weights_of_an_adapter_are_its_own(house: House) -> None:
+    async def told_so() -> None:
+        adapter = one(house, "t", model="tactics")
+        folder = chain_root(house) / "tactics" / "t"
+        (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+        async with told(house, adapter) as (_, models):
+            assert (await models.promote("t")).checkpoint == "t"
 
     asyncio.run(told_so())
 

@@ -13,7 +13,8 @@ from pipeline.lean.backend import LeanBackend, simulator
 from pipeline.lean.client.repl import ReplStartError
 from pipeline.lean.pool.pool import PoolLimits, PoolStats, ReplPool
 from pipeline.lean.source.scanner import scan_source
-from pipeline.prove.file import Attempt, FileProver, Wanted, git_blob
+from pipeline.prove.attempt import Attempt, Wanted
+from pipeline.prove.file import FileProver, git_blob
 from pipeline.prove.search import Budget
 
 SOURCE = """theorem first (p : Prop) : p → p := sorry
@@ -133,7 +134,7 @@ def test_a_process_that_dies_in_mid_search_loses_nothing_but_time(tmp_path: Path
     assert pools[0].died == 3
     for name, attempt in calm.items():
         assert (attempt.outcome, attempt.proof) == ("found", shaken[name].proof)
-        assert shaken[name].repl_calls > attempt.repl_calls
+        assert shaken[name].effort.repl_calls > attempt.effort.repl_calls
 
 
 def test_a_tactic_that_kills_lean_counts_as_failed_and_is_told(tmp_path: Path) -> None:

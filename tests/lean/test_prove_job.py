@@ -21,12 +21,7 @@ from store.identity import short_hash
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo-project"
 CLASSICAL = {"Demo.Open.drop_double", "Demo.Open.peirce"}
-UNPROVABLE = {
-    *CLASSICAL,
-    "Demo.Open.off_by_one",
-    "Demo.Open.anything_goes",
-    "Demo.Open.affirm_the_consequent",
-}
+FALSE = {"Demo.Open.off_by_one", "Demo.Open.anything_goes", "Demo.Open.affirm_the_consequent"}
 CONDITIONAL = {"Demo.mystery_is_itself"}
 JOB_TIMEOUT_S = 100
 
@@ -152,6 +147,16 @@ def check(project: Project, proof: ProofFound, folder: Path, *, lean: LeanBacken
         "worktree": str(project.folder),
         "lean": backend.as_json(),
         "proof": proof.model_dump(mode="json"),
+        "search": {
+            "model": "m-1",
+            "seed": 7,
+            "nodes": 3,
+            "repl_calls": 9,
+            "seconds": 1.25,
+            "prompt_tokens": 900,
+            "completion_tokens": 100,
+            "usd": 0.0125,
+        },
     }
     return run_job("check", parameters, folder)
 
@@ -175,7 +180,10 @@ def test_the_base_commit_s_sorrys_are_filled_but_for_those_that_cannot_be(
     assert attempts.keys() == wanted.keys()
     for sorry, item in wanted.items():
         outcome, detail = attempts[sorry].outcome, attempts[sorry].detail
-        if item["declaration"] in UNPROVABLE:
+        if item["declaration"] in FALSE:
+            assert outcome == "disproved", (item["declaration"], outcome, detail)
+            assert "a proof of the negation was accepted; false as it stands, by " in detail
+        elif item["declaration"] in CLASSICAL:
             assert outcome in ("exhausted", "budget"), (item["declaration"], outcome, detail)
         elif item["kind"] == "def":
             assert outcome == "unsupported"
@@ -222,6 +230,8 @@ def test_a_checked_proof_is_a_candidate_whose_simulated_patch_applies(
         patch = (outcome.staging / body.patch.sha256).read_bytes()
         assert patch.startswith(b"SIMULATED")
         assert is_simulated_patch(patch)
+        found = b"Model: m-1\nSeed: 7\nCost: 1.2 s, 3 states, 9 calls of Lean, 1000 tokens, $0.0125\n"
+        assert found in patch
         with pytest.raises(RefusedPatchError):
             refuse_simulated(patch)
         file = tmp_path / f"{number}.patch"

@@ -13,7 +13,8 @@ from pipeline.lean.backend import simulator
 from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.scanner import parse
-from pipeline.prove.declaration import CannotAttempt, Declaration, Worked, prove_declaration
+from pipeline.prove.declaration import CannotAttempt, Declaration, Way, prove_declaration
+from pipeline.prove.effort import Worked
 from pipeline.prove.search import Budget, Search, SearchResult
 from pipeline.prove.source import tokens_of
 from pipeline.prove.splice import splice
@@ -129,7 +130,7 @@ def prove(project: Path, text: str, *, closers: tuple[str, ...] = BARE) -> tuple
 
     async def use(session: Session) -> Worked:
         ladder = Ladder(core_only=True, closers=closers)
-        return await prove_declaration(session, declaration, ladder=ladder, budget=BUDGET)
+        return await prove_declaration(session, declaration, way=Way(ladder), budget=BUDGET)
 
     return with_session(project, use), declaration
 
@@ -179,7 +180,7 @@ def test_one_of_two_sorrys_is_filled_alone_where_the_other_cannot_be(tmp_path: P
     worked, _ = prove(tmp_path, text)
     assert set(worked.solved) == {0}
     assert worked.joint is None
-    assert [result.outcome for result in worked.unsolved] == ["exhausted"]
+    assert [effort.outcome for _, effort in worked.unsolved] == ["exhausted"]
 
 
 def test_a_declaration_that_does_not_compile_is_not_attempted(tmp_path: Path) -> None:

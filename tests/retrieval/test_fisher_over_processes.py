@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 import torch
@@ -14,6 +13,13 @@ from torch import Tensor, nn
 from pipeline.retrieval.fisher_estimate import squared_gradients
 
 pytestmark = pytest.mark.timeout(300)
+
+
+class Programs(Protocol):
+    """tests/retrieval/conftest.py's Programs."""
+
+    def start(self, program: str, *arguments: object, folder: Path) -> Any: ...
+
 
 # A real process that joins the other by gloo through a file and takes every other group.
 PROGRAM = """
@@ -37,7 +43,7 @@ distributed.destroy_process_group()
 """
 
 
-def test_two_processes_find_what_one_finds_and_both_have_it(tmp_path: Path) -> None:
+def test_two_processes_find_what_one_finds_and_both_have_it(tmp_path: Path, programs: Programs) -> None:
     generator = torch.Generator().manual_seed(0)
     model = nn.Linear(3, 1)
     inputs, targets = torch.randn(20, 3, generator=generator), torch.randn(20, 1, generator=generator)
@@ -49,21 +55,11 @@ def test_two_processes_find_what_one_finds_and_both_have_it(tmp_path: Path) -> N
 
     alone = squared_gradients(model, [(inputs, targets)], losses)
     started = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", PROGRAM, str(tmp_path), str(rank), "2"],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
+        programs.start(PROGRAM, tmp_path, rank, 2, folder=tmp_path / f"said by {rank}") for rank in range(2)
     ]
-    try:
-        for process in started:
-            _, complaint = process.communicate(timeout=120)
-            assert process.returncode == 0, complaint
-    finally:
-        for process in started:
-            process.kill()
-            process.communicate()
+    for program in started:
+        done = program.wait()
+        assert done.returncode == 0, done.stderr
     both = [load_file(tmp_path / str(rank)) for rank in range(2)]
     for found in both:
         assert int(found.pop("examples")) == alone.examples == 20

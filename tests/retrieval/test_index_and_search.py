@@ -3,10 +3,9 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import subprocess
-import sys
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +25,13 @@ from pipeline.retrieval.text import byte_ids
 from pipeline.retrieval.tiny import make_tiny_retriever
 
 Matrix = npt.NDArray[Any]
+
+
+class Programs(Protocol):
+    """tests/retrieval/conftest.py's Programs."""
+
+    def start(self, program: str, *arguments: object, folder: Path, stdin: Path) -> Any: ...
+
 
 TEXTS = [f"theorem t{i} : {'x' * (i * 7 % 60)}" for i in range(40)]
 
@@ -258,42 +264,40 @@ print(opened.vectors([f"theorem t{i}" for i in range(first, last)], encoder, byt
 """
 
 
-def grow(folder: Path, model: Path, first: int, last: int, *, killed_at: int = 0) -> subprocess.Popen[str]:
-    """Start a process that adds documents by eights, and is killed after it has flushed `killed_at` files."""
-    return subprocess.Popen(
-        [sys.executable, "-c", GROW, str(folder), str(model), str(first), str(last), str(killed_at)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).resolve().parents[2],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-
-
 @pytest.mark.timeout(300)
 def test_a_process_that_is_killed_while_it_adds_and_two_at_once_leave_each_vector_once(
-    tmp_path: Path,
+    tmp_path: Path, programs: Programs
 ) -> None:
     model = make_tiny_retriever(tmp_path / "model")
     folder = tmp_path / "index"
     encoder = load_encoder(model)
     index = index_in(folder, encoder)
     texts = [f"theorem t{i}" for i in range(200)]
+    gates = [tmp_path / name for name in ("killed", "other")]
+    for gate in gates:
+        os.mkfifo(gate)
+
+    def grow(gate: Path, last: int, killed_at: int) -> Any:
+        """Start a process that adds documents by eights, and is killed after it has flushed `killed_at` files."""
+        said = gate.with_suffix(".said")
+        return programs.start(GROW, folder, model, 0, last, killed_at, folder=said, stdin=gate)
+
     # After three files: eight whole pairs, and eight vectors whose keys were never written.
-    killed, other = grow(folder, model, 0, 40, killed_at=3), grow(folder, model, 0, 120)
-    for process in (killed, other):
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    killed.communicate("go\n")
-    assert killed.returncode == -signal.SIGKILL
-    assert next(folder.glob("*/vectors.f32")).stat().st_size == 16 * 256
-    assert next(folder.glob("*/keys.sha256")).stat().st_size == 8 * 32
-    assert other.stdin is not None
-    other.stdin.write("go\n")
-    other.stdin.flush()
-    _, here = index.vectors(texts[60:], encoder, byte_ids)
-    there = int(other.communicate()[0])
-    assert other.returncode == 0
+    killed, other = grow(gates[0], 40, 3), grow(gates[1], 120, 0)
+    with gates[0].open("w") as first, gates[1].open("w") as second:
+        while not all(gate.with_suffix(".said").joinpath("stdout").read_text() for gate in gates):
+            time.sleep(0.01)
+        first.write("go\n")
+        first.flush()
+        assert killed.wait().returncode == -signal.SIGKILL
+        assert next(folder.glob("*/vectors.f32")).stat().st_size == 16 * 256
+        assert next(folder.glob("*/keys.sha256")).stat().st_size == 8 * 32
+        second.write("go\n")
+        second.flush()
+        _, here = index.vectors(texts[60:], encoder, byte_ids)
+        done = other.wait()
+    assert (done.returncode, done.stderr) == (0, "")
+    there = int(done.stdout.split()[1])
     assert here + there == 200 - 8, "those of the killed one are kept, those of the other not made again"
     found, new = index.vectors(texts, encoder, byte_ids)
     assert new == 0

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +30,18 @@ from store.leandojo import DynamicDatabase, Repository
 
 pytestmark = pytest.mark.timeout(300)
 
-# Lightning starts it once more for the second process; each says what it has.
+# Lightning starts it once more for the second process; each says what it has. First a user's own trainer, then a chain
+# of tasks: one program for both, as it is the imports that take their time.
 PROGRAM = """
-import json, os, sys
+import json, os, sys, time
 from pathlib import Path
 import pytorch_lightning as pl
-from pipeline.retrieval import PremiseRetriever, RetrievalDataModule
-from pipeline.retrieval.chain import Chain
+from pipeline.retrieval import PremiseRetriever, RetrievalDataModule, RetrievalTrainer, training
 from pipeline.retrieval.encoder import weights_digest
 from pipeline.retrieval.quiet import quiet_libraries
+from pipeline.retrieval.saving import BestWeights
+from pipeline.retrieval.testing import small_config
+from store.leandojo import DynamicDatabase
 
 folder = Path(sys.argv[1])
 data = RetrievalDataModule(
@@ -64,6 +68,18 @@ said = {"taken": taken, "weights": weights_digest(model.encoder.state_dict()), "
 (folder / f"{trainer.global_rank}.json").write_text(json.dumps(said))
 if trainer.global_rank == 0:
     model.save(folder / "made")
+
+# On a machine with several GPUs a configuration's number of them is that of the processes.
+training._devices = lambda config: config.num_gpus
+take = BestWeights.take
+# The second process reads the best epoch's weights late: the first must not have removed them by then.
+BestWeights.take = lambda *of: (time.sleep(0.5 * int(os.environ.get("LOCAL_RANK", "0"))), take(*of))
+config = small_config(folder / "model", num_gpus=2, batch_size=4, against_forgetting="ewc", max_epochs=2)
+database = DynamicDatabase(folder / "database.json")
+trainer = RetrievalTrainer(config, folder / "checkpoints")
+learned = trainer.train(database.repositories, database, folder / "exported")
+links = [[one.checkpoint.checkpoint, one.checkpoint.parent, one.checkpoint.digest] for one in learned]
+(folder / f"chain-{os.environ.get('LOCAL_RANK', '0')}.json").write_text(json.dumps([links, trainer.head]))
 """
 
 
@@ -71,34 +87,41 @@ def data_module(folder: Path, model: Path) -> RetrievalDataModule:
     return RetrievalDataModule(folder / "random", folder / "corpus.jsonl", 3, 1, model, 4, 5, 64, 0)
 
 
-def in_a_process(folder: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a program that Lightning starts once more; what goes wrong is in its output."""
-    (folder / "program.py").write_text(program)
+@dataclass(frozen=True)
+class Shared:
+    """What a run of two processes left, and what it said."""
+
+    folder: Path
+    said: list[str]
+
+
+@pytest.fixture(scope="module")
+def two_processes(
+    tmp_path_factory: pytest.TempPathFactory, repository: Callable[[Path, str, int], Repository]
+) -> Shared:
+    folder = tmp_path_factory.mktemp("two")
+    make_tiny_retriever(folder / "model", d_model=32, layers=1)
+    write_dataset(folder / "data")
+    database = DynamicDatabase(folder / "database.json")
+    for number, name in enumerate(("ark", "bee"), start=1):
+        database.add_repository(repository(folder / name, name, number))
+    (folder / "program.py").write_text(PROGRAM)
     root = Path(__file__).resolve().parents[2]
-    return subprocess.run(
-        [sys.executable, folder / "program.py", folder, *arguments],
+    done = subprocess.run(
+        [sys.executable, folder / "program.py", folder],
         capture_output=True,
         text=True,
         cwd=root,
         env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(root)},
     )
-
-
-@pytest.fixture(scope="module")
-def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that two processes shared."""
-    folder = tmp_path_factory.mktemp("two")
-    make_tiny_retriever(folder / "model", d_model=32, layers=1)
-    write_dataset(folder / "data")
-    done = in_a_process(folder, PROGRAM)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    return folder
+    assert (done.returncode, done.stderr) == (0, "")
+    return Shared(folder, done.stdout.splitlines())
 
 
 def test_two_processes_share_each_step_end_with_the_same_weights_and_measure_what_one_would(
-    two_processes: Path,
+    two_processes: Shared,
 ) -> None:
-    folder = two_processes
+    folder = two_processes.folder
     first, second = (json.loads((folder / f"{rank}.json").read_text()) for rank in range(2))
     assert first["weights"] == second["weights"]
     assert first["measured"] == second["measured"]
@@ -125,9 +148,9 @@ def test_two_processes_share_each_step_end_with_the_same_weights_and_measure_wha
 
 
 def test_two_processes_learn_what_one_does_that_takes_the_mean_of_both_gradients(
-    two_processes: Path,
+    two_processes: Shared,
 ) -> None:
-    folder = two_processes
+    folder = two_processes.folder
     data = data_module(folder / "data", folder / "model")
     alone = PremiseRetriever(folder / "model", 1e-3, 0, 64, query_length=64, total_steps=3)
     made = alone.configure_optimizers()
@@ -145,49 +168,22 @@ def test_two_processes_learn_what_one_does_that_takes_the_mean_of_both_gradients
         torch.testing.assert_close(together[name], value, rtol=1e-5, atol=1e-6)
 
 
-CHAIN = """
-import json, os, sys, time
-from pathlib import Path
-from pipeline.retrieval import RetrievalTrainer, training
-from pipeline.retrieval.saving import BestWeights
-from pipeline.retrieval.testing import small_config
-from store.leandojo import DynamicDatabase
-
-# On a machine with several GPUs a configuration's number of them is that of the processes.
-training._devices = lambda config: config.num_gpus
-take = BestWeights.take
-# The second process reads the best epoch's weights late: the first must not have removed them by then.
-BestWeights.take = lambda *of: (time.sleep(0.5 * int(os.environ.get("LOCAL_RANK", "0"))), take(*of))
-folder = Path(sys.argv[1])
-config = small_config(folder / "model", num_gpus=2, batch_size=4, against_forgetting=sys.argv[2], max_epochs=2)
-database = DynamicDatabase(folder / "database.json")
-trainer = RetrievalTrainer(config, folder / "checkpoints")
-learned = trainer.train(database.repositories, database, folder / "exported")
-links = [[one.checkpoint.checkpoint, one.checkpoint.parent, one.checkpoint.digest] for one in learned]
-(folder / f"{os.environ.get('LOCAL_RANK', '0')}.json").write_text(json.dumps([links, trainer.head]))
-"""
-
-
-def test_a_chain_of_tasks_is_learned_by_two_processes_as_one_and_said_once(
-    tmp_path: Path, repository: Callable[[Path, str, int], Repository]
-) -> None:
-    make_tiny_retriever(tmp_path / "model", d_model=32, layers=1)
-    database = DynamicDatabase(tmp_path / "database.json")
-    for number, name in enumerate(("ark", "bee"), start=1):
-        database.add_repository(repository(tmp_path / name, name, number))
-    done = in_a_process(tmp_path, CHAIN, "ewc")
-    assert (done.returncode, done.stderr) == (0, "")
-    (first, head), (second, _) = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+def test_a_chain_of_tasks_is_learned_by_two_processes_as_one_and_said_once(two_processes: Shared) -> None:
+    folder = two_processes.folder
+    (first, head), (second, _) = (
+        json.loads((folder / f"chain-{rank}.json").read_text()) for rank in range(2)
+    )
     assert first == second
     assert [parent for _, parent, _ in first] == [None, first[0][0]]
     assert head == first[1][0]
-    assert [line.split(",")[0] for line in done.stdout.splitlines()] == [
+    # The user's own trainer says nothing.
+    assert [line.split(",")[0] for line in two_processes.said] == [
         f"https://example.org/demo/{name}@{str(number) * 40}: checkpoint {link[0]}"
         for (number, name), link in zip(enumerate(("ark", "bee"), start=1), first, strict=True)
     ]
-    made = Chain(tmp_path / "checkpoints").path(head)
+    made = Chain(folder / "checkpoints").path(head)
     fisher = Fisher.load(made / FISHER)
-    fisher.check(parameters_of(load_encoder(made)), base=str(tmp_path / "model"))
+    fisher.check(parameters_of(load_encoder(made)), base=str(folder / "model"))
     assert [task.examples for task in fisher.tasks] == [16, 16]
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -15,6 +13,13 @@ from pipeline.retrieval.testing import write_dataset
 from pipeline.retrieval.tiny import make_tiny_retriever
 
 pytestmark = pytest.mark.timeout(300)
+
+
+class Programs(Protocol):
+    """tests/retrieval/conftest.py's Programs."""
+
+    def start(self, program: str, *arguments: object, folder: Path) -> Any: ...
+
 
 # Each attempt is a fork, so that torch is loaded once. Prints what the run that nobody killed made, and the other.
 PROGRAM = """
@@ -126,22 +131,16 @@ AT_RANDOM = sorted(random.Random(5).sample(range(1, 18), 3))
     ],
 )
 def test_a_run_that_was_killed_ends_with_the_very_weights_of_one_that_was_not(
-    tmp_path: Path, settings: dict[str, Any], kills: list[int | str]
+    tmp_path: Path, programs: Programs, settings: dict[str, Any], kills: list[int | str]
 ) -> None:
     make_tiny_retriever(tmp_path / "model", d_model=32, layers=1, dropout=0.2)
     for number, name in enumerate("ab"):
         write_dataset(tmp_path / name, seed=number, alphabet=number, theorems=60, files=3)
     shared = {"max_epochs": 3, "batch_size": 4, "accumulate_grad_batches": 2, "checkpoint_every_n_steps": 2}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, tmp_path, json.dumps({**shared, **settings}), json.dumps(kills)],
-        capture_output=True,
-        text=True,
-        env={"PATH": "/usr/bin:/bin", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
-    )
+    done = programs.start(
+        PROGRAM, tmp_path, json.dumps({**shared, **settings}), json.dumps(kills), folder=tmp_path / "said"
+    ).wait()
     assert done.returncode == 0, done.stderr
     whole, cut = map(json.loads, done.stdout.splitlines())
     assert cut == whole
     assert done.stderr == ""
-
-
-ROOT = Path(__file__).resolve().parents[2]

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,101 +13,27 @@ from typing import Any
 import pytest
 
 from daemon.testing.disk import SmallDisk, small_disk
-from pipeline.retrieval.frozen import dataset_of
-from pipeline.retrieval.jobs import STREAM
+from pipeline.learning.datasets import dataset_of
+from pipeline.learning.jobs import stream_of
+from pipeline.learning.testing import JobProcesses, Outcome, record
 from pipeline.retrieval.testing import small_config, write_dataset
 from store import model_queries, queries
-from store.envelope import Expect, NewEvent
-from store.events import EVENT_TYPES
 from store.leandojo.importing import import_leandojo
-from store.log import EventLog
-from store.view import View
 
 pytestmark = pytest.mark.timeout(300)
 
-ROOT = Path(__file__).resolve().parents[2]
+STREAM = stream_of("retriever")
 FIRST, SECOND = "example.org/First", "example.org/Second"
-
-# Loads torch once. Each job is a fork that becomes the module's `__main__`; `kill` is (how the note of a progress line
-# begins, its number of things done): SIGKILL falls right after that line.
-FORKS = """
-import json, os, runpy, signal, sys
-from pathlib import Path
-import pipeline.evaluate, pipeline.train
-from pipeline import protocol
-from pipeline.retrieval import jobs
-
-
-def job(kind, folder, kill):
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-    tell = protocol.Reporter.progress
-
-    def progress(self, done, total, note=""):
-        tell(self, done, total, note)
-        if kill and note.startswith(kill[0]) and done == kill[1]:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    if kill:
-        jobs._TELL_EVERY_S = 0
-        protocol.Reporter.progress = progress
-    sys.argv = [kind, "--spec", str(folder / "spec.json")]
-    del sys.modules[f"pipeline.{kind}"]
-    runpy.run_module(f"pipeline.{kind}", run_name="__main__", alter_sys=True)
-
-
-for line in sys.stdin:
-    kind, folder, kill = json.loads(line)
-    pid = os.fork()
-    if pid == 0:
-        code = 99
-        try:
-            job(kind, Path(folder), kill)
-        except SystemExit as end:
-            code = end.code
-        finally:
-            os._exit(code)
-    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
-"""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    returncode: int
-    lines: list[dict[str, Any]]
-    stderr: str
-
-    @property
-    def last(self) -> dict[str, Any]:
-        return self.lines[-1]
-
-    @property
-    def summary(self) -> dict[str, Any]:
-        assert self.last["line"] == "result", (self.last, self.stderr)
-        found: dict[str, Any] = self.last["summary"]
-        return found
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        return [event for line in self.lines if line["line"] == "events" for event in line["events"]]
-
-    def of(self, kind: str) -> list[dict[str, Any]]:
-        return [event["data"] for event in self.events if event["type"] == kind]
-
-    def steps(self) -> list[int]:
-        """The training steps that were told."""
-        return [line["done"] for line in self.lines if line.get("note", "").startswith("training")]
 
 
 class Bench:
     """A log with traces, a chain's folder, and jobs run on them."""
 
-    def __init__(self, root: Path, forks: subprocess.Popen[str], model: Path) -> None:
+    def __init__(self, root: Path, forks: JobProcesses, model: Path) -> None:
         self.root = root
         self.forks = forks
         self.model = model
         self.chain = root / "chain"
-        self.runs = 0
 
     def trace(self, name: str, *, commit: str = "a", **changes: Any) -> None:
         """Import a repository `example.org/<name>` as LeanDojo traces one; `changes` is of `write_dataset`."""
@@ -148,64 +71,26 @@ class Bench:
         return self.job("train", parameters, name=job or f"train-{repository.rpartition('/')[2]}", kill=kill)
 
     def job(self, kind: str, parameters: dict[str, Any], *, name: str, kill: Any = None) -> Outcome:
-        """Run one attempt of a job, each in a folder of its own as the daemon has it."""
-        self.runs += 1
-        folder = self.root / f"attempt-{self.runs}"
-        folder.mkdir()
-        spec = {"schema": 1, "job": name, "kind": kind, "attempt": self.runs, "directory": str(folder)}
-        (folder / "spec.json").write_text(json.dumps({**spec, "parameters": parameters}))
-        assert self.forks.stdin is not None
-        assert self.forks.stdout is not None
-        self.forks.stdin.write(json.dumps([kind, str(folder), kill]) + "\n")
-        self.forks.stdin.flush()
-        return _outcome(int(self.forks.stdout.readline()), folder)
+        """Run one attempt of a job."""
+        return self.forks.run(kind, parameters, self.root, name=name, kill=kill)
 
     def record(self, outcome: Outcome) -> bool:
         """Append an outcome's batches to the log; whether it had all of them."""
-        repeated = []
-        with (
-            EventLog.open(self.root / "events.db") as log,
-            log.reader() as reader,
-            View.open(self.root / "database.db", reader) as view,
-        ):
-            for line in outcome.lines:
-                if line["line"] != "events":
-                    continue
-                batch = [
-                    NewEvent(
-                        item["stream"],
-                        EVENT_TYPES[item["type"]].model_validate_json(json.dumps(item["data"])),
-                        event_id=item["event_id"],
-                        actor="job",
-                    )
-                    for item in line["events"]
-                ]
-                repeated.append(log.append(batch, expect={STREAM: Expect.ANY}).repeated)
-            view.catch_up()
-        return all(repeated)
+        return record(
+            outcome,
+            "retriever",
+            events_db=self.root / "events.db",
+            database_db=self.root / "database.db",
+        )
 
     def checkpoints(self) -> list[str]:
         return sorted(path.name for path in self.chain.glob("[0-9a-f]*"))
 
 
-def _outcome(returncode: int, folder: Path) -> Outcome:
-    lines = [json.loads(line) for line in (folder / "stdout").read_text().splitlines()]
-    return Outcome(returncode, lines, (folder / "stderr").read_text())
-
-
 @pytest.fixture(scope="module")
-def forks() -> Iterator[subprocess.Popen[str]]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    with subprocess.Popen(
-        [sys.executable, "-c", FORKS],
-        cwd=ROOT,
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        yield process
-        process.kill()  # it has nothing to tidy
+def forks() -> Iterator[JobProcesses]:
+    with JobProcesses(("train", "evaluate")) as jobs:
+        yield jobs
 
 
 @dataclass(frozen=True)
@@ -216,7 +101,7 @@ class Learned:
 
 
 @pytest.fixture(scope="module")
-def learned(tmp_path_factory: pytest.TempPathFactory, forks: subprocess.Popen[str], model: Path) -> Learned:
+def learned(tmp_path_factory: pytest.TempPathFactory, forks: JobProcesses, model: Path) -> Learned:
     """Two tasks learned one after the other, and recorded; not to be changed."""
     bench = Bench(tmp_path_factory.mktemp("learned"), forks, model)
     bench.trace("First")
@@ -233,7 +118,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory, forks: subprocess.Popen[st
 
 
 @pytest.fixture
-def bench(tmp_path: Path, forks: subprocess.Popen[str], model: Path) -> Bench:
+def bench(tmp_path: Path, forks: JobProcesses, model: Path) -> Bench:
     return Bench(tmp_path, forks, model)
 
 

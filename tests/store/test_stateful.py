@@ -236,10 +236,18 @@ class LogMachine(RuleBasedStateMachine):
 
 TestLog = LogMachine.TestCase
 TestLog.settings = settings(
-    max_examples=80,
+    max_examples=30,
     stateful_step_count=40,
     deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
+
+
+class LongLogMachine(LogMachine):
+    """The same at length."""
+
+
+TestLogAtLength = pytest.mark.slow(pytest.mark.timeout(1200)(LongLogMachine.TestCase))
+TestLogAtLength.settings = settings(TestLog.settings, max_examples=400)

@@ -187,6 +187,14 @@ def at(number: int, *, repository: str = ONE, branch: str = "main", simulated: b
     return replace(head(f"{number:040x}", repository=repository, branch=branch), simulated=simulated)
 
 
+def test_who_learns_tactics_counts_every_theorem_that_has_one(place: Place) -> None:
+    first = place.trace(at(1), file("A.lean", "a", theorem("b", premises=0), theorem("c", tactics=0)))
+    assert new_theorems(place.db, trace=first, since=0, with_a="tactic") == 2
+    more = [theorem("d", premises=0), theorem("e", premises=2), theorem("f", tactics=0)]
+    second = place.trace(at(2), file("A.lean", "a", theorem("b", premises=0), *more))
+    assert new_theorems(place.db, trace=second, since=first.seq, with_a="tactic") == 2
+
+
 def test_only_theorems_with_a_premise_in_some_tactic_count(place: Place) -> None:
     row = place.trace(
         at(1),

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import time
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from pipeline.lean.backend import LeanBackend
@@ -129,6 +129,8 @@ class PooledRepl:
     """Whose goal states it holds while it is idle; None when it holds none that anybody wants."""
     paid_at_calls: int = 0
     """Its number of calls when it was last set up or had states replayed into it: what came since was of use."""
+    made_in_s: float = 0.0
+    """Seconds that its start and its setup took: what another one like it would take."""
     _rss_at_calls: int = 0
     _rss_bytes: int = 0
 
@@ -158,7 +160,7 @@ class ReplPool:
         self._busy: set[PooledRepl] = set()
         # Takers that have their turn, and processes that are being closed: each may stand for a process.
         self._tickets = 0
-        self._waiters: collections.deque[asyncio.Future[None]] = collections.deque()
+        self._waiters: dict[asyncio.Future[None], tuple[ReplKey, Setup]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._starting: set[asyncio.Task[Repl]] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -170,17 +172,15 @@ class ReplPool:
 
     @property
     def stats(self) -> PoolStats:
-        return PoolStats(
-            started=self._started,
-            reused=self._reused,
-            evicted=self._evicted,
-            recycled=self._recycled,
-            died=self._died,
-            # A process that is being closed keeps its place, and serves nobody.
-            busy=self._tickets - len(self._ending),
-            idle=len(self._idle),
-            waiting=len(self._waiters),
-        )
+        since_made = (self._started, self._reused, self._evicted, self._recycled, self._died)
+        # A process that is being closed keeps its place, and serves nobody.
+        busy = self._tickets - len(self._ending)
+        return PoolStats(*since_made, busy=busy, idle=len(self._idle), waiting=len(self._waiters))
+
+    @property
+    def wanted_next(self) -> tuple[ReplKey, Setup] | None:
+        """What the taker wants whose turn is next; None when nobody waits."""
+        return next((wanted for waiter, wanted in self._waiters.items() if not waiter.done()), None)
 
     async def take(
         self, key: ReplKey, setup: Setup | None = None, *, owner: object | None = None
@@ -196,7 +196,7 @@ class ReplPool:
             RuntimeError: the pool is another event loop's.
         """
         wanted = setup or Setup()
-        await self._turn()
+        await self._turn(key, wanted)
         try:
             while (found := self._choose(key, wanted, owner)) is not None:
                 if found.owner is not None and found.owner is not owner and not await self._forget(found):
@@ -243,10 +243,10 @@ class ReplPool:
     async def close(self) -> None:
         """End every process, also those in use, and refuse those who wait. Returns when all are gone."""
         self._closed = True
-        while self._waiters:
-            waiter = self._waiters.popleft()
+        for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_exception(PoolClosed(_CLOSED))
+        self._waiters.clear()
         for starting in self._starting:
             starting.cancel()
         for process in list(self._busy):
@@ -259,9 +259,7 @@ class ReplPool:
     async def __aenter__(self) -> ReplPool:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     # ---- turns: at most `capacity` takers hold a process or are getting one
@@ -270,7 +268,7 @@ class ReplPool:
         if self._closed:
             raise PoolClosed(_CLOSED)
 
-    async def _turn(self) -> None:
+    async def _turn(self, key: ReplKey, wanted: Setup) -> None:
         self._hold_open()
         loop = asyncio.get_running_loop()
         if self._loop not in (None, loop):
@@ -280,21 +278,21 @@ class ReplPool:
             self._tickets += 1
             return
         waiter = loop.create_future()
-        self._waiters.append(waiter)
+        self._waiters[waiter] = (key, wanted)
         try:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 # The turn came in the same moment: it goes to the next in line.
                 self._end_turn()
-            elif waiter in self._waiters:
-                self._waiters.remove(waiter)
+            self._waiters.pop(waiter, None)
             raise
 
     def _end_turn(self) -> None:
         self._tickets -= 1
         while self._waiters and self._tickets < self.limits.capacity:
-            waiter = self._waiters.popleft()
+            waiter = next(iter(self._waiters))
+            del self._waiters[waiter]
             if not waiter.done():
                 self._tickets += 1
                 waiter.set_result(None)
@@ -349,6 +347,7 @@ class ReplPool:
             await asyncio.wait(self._ending, return_when=asyncio.FIRST_COMPLETED)
         self._hold_open()
         # A task of its own, so that closing the pool can end it; a cancelled taker ends it too, and waits for that.
+        began = time.monotonic()
         starting = self._spawn(
             Repl.start(
                 key.backend,
@@ -378,7 +377,7 @@ class ReplPool:
             raise PoolClosed(_CLOSED)
         self._started += 1
         self._dialects[key.backend] = repl.dialect
-        process = PooledRepl(repl, key)
+        process = PooledRepl(repl, key, made_in_s=time.monotonic() - began)
         self._busy.add(process)
         return process
 

@@ -11,6 +11,7 @@ anything else raises. A session is one search's: its calls are served one after 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
@@ -190,6 +191,17 @@ class Session:
         if not self._lock.locked():
             self._detach(owner=self)
 
+    def detour_s(self) -> float | None:
+        """Return what it would cost to lend the process now, in seconds and beside the replay of the state at hand.
+
+        Who waits for the very same setup gives the process back as it was; any other has it brought elsewhere, or
+        closed, and coming back takes as long as getting there took. None: nobody waits, or there is no process.
+        """
+        wanted = self._pool.wanted_next
+        if self._process is None or wanted is None:
+            return None
+        return 0.0 if wanted == (self._key, self._setup) else self._process.made_in_s
+
     async def close(self) -> None:
         """Free the states and give the process back, warm. The states are of no more use."""
         self._closed = True
@@ -320,6 +332,7 @@ class Session:
 
     async def _establish(self, process: PooledRepl) -> None:
         """Bring a process from the setup that it has to this session's."""
+        began = time.monotonic()
         repl, have, wanted = process.repl, process.setup, self._setup
         had = {name for name, _ in have.options}
         if options := {name: value for name, value in wanted.options if name not in had}:
@@ -343,6 +356,7 @@ class Session:
                 raise self._setup_failed
         process.setup = wanted
         process.paid_at_calls = repl.calls
+        process.made_in_s += time.monotonic() - began
 
     def _retire(self) -> None:
         process, self._process = self._process, None

@@ -132,12 +132,12 @@ def names_of(goals: tuple[Goal, ...]) -> tuple[str, ...]:
 
 def canonical(goals: tuple[Goal, ...]) -> str:
     """Render goals with what Lean counts up (`?m.12`, `_uniq.5`) numbered in the order in which it appears."""
-    seen: dict[str, str] = {}
+    return renumbered(render_goals(goals), {})
 
-    def rename(found: re.Match[str]) -> str:
-        return seen.setdefault(found.group(), f"{found.group(1)}#{len(seen)}")
 
-    return _COUNTED.sub(rename, render_goals(goals))
+def renumbered(text: str, seen: dict[str, str]) -> str:
+    """Number what Lean counts up in the order in which it appears; `seen` goes from one text to the next."""
+    return _COUNTED.sub(lambda found: seen.setdefault(found.group(), f"{found.group(1)}#{len(seen)}"), text)
 
 
 def difference(before: str, now: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from daemon.due import DueJob, Kind
 from daemon.joblines import BadLineError, Batch, parse_line
-from store.events import EventBody
+from store.events import BlobRef, EventBody
 from store.identity import proof_id
 from store.testing_events import (
     REPOSITORY,
@@ -43,7 +43,14 @@ def due(kind: Kind, *, simulated: bool) -> DueJob:
     parameters: dict[str, Any] = (
         {"proof": {"proof": FOUND.proof, "sorry": SORRY}}
         if kind == "check"
-        else {"sorries": [{"sorry": SORRY, "blob": SPOT.blob}]}
+        else {
+            "sorries": [{"sorry": SORRY, "blob": SPOT.blob}],
+            "prover": "tactics",
+            "rung": 0,
+            "model": "",
+            "seed": 0,
+            "budget_key": "small",
+        }
     )
     return DueJob(
         job=f"{kind}-0000000000000000",
@@ -120,6 +127,36 @@ def test_a_prover_finds_proofs_of_the_sorrys_that_it_was_given(change: dict[str,
     for body in (real(FOUND.model_copy(update=change)), attempt(SORRY, SPOT, commit=sha(1))):
         with pytest.raises(BadLineError, match="none that the job was given"):
             said("prove", body.model_copy(update=change), simulated=False)
+
+
+@pytest.mark.parametrize(
+    "change", [{"prover": "generator"}, {"rung": 2}, {"model": "m"}, {"seed": 1}, {"budget": "large"}]
+)
+def test_a_prover_speaks_of_itself_as_it_was_started(change: dict[str, Any]) -> None:
+    finished = attempt(SORRY, SPOT, commit=sha(1))
+    with pytest.raises(BadLineError, match=f"{next(iter(change))} is "):
+        said("prove", finished.model_copy(update=change), simulated=False)
+
+
+def test_a_prover_may_cite_the_tree_of_its_search() -> None:
+    tree = BlobRef(sha256="7" * 64, size_bytes=12)
+    finished = attempt(SORRY, SPOT, commit=sha(1)).model_copy(update={"tree": tree})
+    assert said("prove", finished, simulated=False).cites == {"7" * 64}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"prompt_tokens": 10**30}, "more than a table can hold"),
+        ({"nodes": -(2**63) - 1}, "more than a table can hold"),
+        ({"seconds": -1.0}, "less than nothing"),
+        ({"completion_tokens": -1}, "less than nothing"),
+        ({"usd": -0.01}, "less than nothing"),
+    ],
+)
+def test_an_attempt_took_what_can_be_counted(change: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadLineError, match=why):
+        said("prove", attempt(SORRY, SPOT, commit=sha(1)).model_copy(update=change), simulated=False)
 
 
 def test_a_proof_goes_by_the_id_of_its_text() -> None:

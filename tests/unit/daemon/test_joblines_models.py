@@ -11,6 +11,7 @@ import pytest
 from daemon.due import DueJob, Kind
 from daemon.joblines import BadLineError, Batch, parse_line
 from store.events import EventBody
+from store.model_events import ModelKind
 from store.testing_models import checkpoint_promoted, checkpoint_saved, evaluation_finished
 
 OWN, EARLIER, OTHER = "host/a/own", "host/a/earlier", "host/a/other"
@@ -20,7 +21,7 @@ JOB = "train-0000000000000000"
 def due(kind: Kind, *, simulated: bool = False) -> DueJob:
     parameters: dict[str, Any] = (
         {"parent": "a", "tasks": [{"name": EARLIER, "dataset": "/d"}]}
-        if kind == "train"
+        if kind != "evaluate"
         else {"checkpoint": "b"}
     )
     return DueJob(
@@ -95,6 +96,18 @@ def test_what_the_jobs_are_for_is_taken(kind: Kind, body: EventBody) -> None:
 def test_a_child_speaks_of_its_own_job_data_and_model_only(kind: Kind, body: EventBody, why: str) -> None:
     with pytest.raises(BadLineError, match=why):
         say(kind, body, stream=f"model:{getattr(body, 'model', '')}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "model"), [("train", "retriever"), ("train_tactics", "tactics"), ("train_progress", "progress")]
+)
+def test_each_kind_of_training_speaks_of_the_model_that_it_trains(kind: Kind, model: ModelKind) -> None:
+    for body in (saved(model=model), measured(model=model)):
+        assert say(kind, body, stream=f"model:{model}").events
+    for other in {"retriever", "tactics", "progress"} - {model}:
+        for body in (saved(model=other), measured(model=other)):
+            with pytest.raises(BadLineError, match=f"model is '{other}' and not '{model}'"):
+                say(kind, body, stream=f"model:{other}")
 
 
 def test_what_learns_from_the_simulator_says_so_in_every_event() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from daemon.due import DueJob
+from daemon.ladder import budget_key
 from daemon.plan import Plan, admissible, make_plan, scan_parameters
-from daemon.planner import budget_key
 from daemon.settings import Settings
 from daemon.testing.house import House
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
@@ -187,12 +187,20 @@ def attempted(name: str, *, settings: Settings) -> list[EventBody]:
             blob=BLOB,
             prover="tactics",
             rung=0,
+            model="",
+            seed=0,
             budget=budget_key(settings.prove, lean=SIMULATOR.summary),
             outcome="exhausted",
             detail="",
+            best="",
+            goals_left=None,
             nodes=1,
             repl_calls=1,
             seconds=0.1,
+            prompt_tokens=0,
+            completion_tokens=0,
+            usd=None,
+            tree=None,
             simulated=True,
             job="j",
         )
@@ -381,8 +389,8 @@ def test_an_attempted_sorry_is_not_attempted_again_until_the_budget_changes(worl
     plan = world.plan(created(), sorry("a"), sorry("b"), scanned(1), attempted("a", settings=world.settings))
     assert [item["sorry"] for item in plan.due[0].parameters["sorries"]] == ["b"]
     world.configure(extra='[prove]\nseconds_per_sorry = "120s"\n')
-    (job,) = world.plan().due
-    assert {item["sorry"] for item in job.parameters["sorries"]} == {"a", "b"}
+    due = [[item["sorry"] for item in job.parameters["sorries"]] for job in world.plan().due]
+    assert due == [["b"], ["a"]], "what was never tried goes first"
 
 
 def test_many_sorrys_are_split_into_jobs_that_share_one_lane(world: World) -> None:

@@ -14,8 +14,12 @@ from daemon.due import DueJob, Kind
 from daemon.plan import Plan, admissible, make_plan
 from daemon.settings import Settings
 from daemon.testing.house import House
+from daemon.training import trained_by
 from daemon.training_needs import why_not_trainable
 from pipeline.lean.backend import Leans, find_leans
+from pipeline.learning.training import Order
+from pipeline.progress.config import for_a_job as progress_config
+from pipeline.tactics.config import for_a_job as tactics_config
 from store.events import (
     BranchCreated,
     CommitObserved,
@@ -118,14 +122,17 @@ class World:
 
     def learn(self, job: DueJob, name: str, *, at: int, promote: bool = True, simulated: bool = True) -> None:
         """Have a job of training end well with this checkpoint, and have that promoted or refused."""
+        model = trained_by(job.kind)
         saved = checkpoint_saved(
-            name, parent=job.parameters["parent"], data_seq=at, job=job.job, simulated=simulated
+            name, parent=job.parameters["parent"], model=model, data_seq=at, job=job.job, simulated=simulated
         )
-        measured = evaluation_finished(name, simulated=simulated).model_copy(
+        measured = evaluation_finished(name, model=model, simulated=simulated).model_copy(
             update={"repository": job.repository, "split": "test", "job": job.job}
         )
         verdict = checkpoint_promoted if promote else checkpoint_refused
-        self.tell(started(job), saved, measured, succeeded(job), verdict(name, simulated=simulated))
+        self.tell(
+            started(job), saved, measured, succeeded(job), verdict(name, model=model, simulated=simulated)
+        )
 
     def plan(self, *, leans: Leans = SIMULATOR, trainable: bool = True, running: Sequence[str] = ()) -> Plan:
         async def go() -> Plan:
@@ -311,6 +318,80 @@ def test_what_another_job_has_begun_is_kept_until_its_parent_is_no_longer_in_use
         [waiting.job],
         True,
     )
+
+
+TACTICS, PROGRESS = "[train.tactics]\nenabled = true\n", "[train.progress]\nenabled = true\n"
+
+
+def kinds(plan: Plan) -> list[Kind]:
+    return [job.kind for job in plan.due]
+
+
+def test_the_other_models_learn_where_they_are_asked_to_one_at_a_time_and_after_the_retriever(
+    world: World,
+) -> None:
+    world.trace(ONE)
+    assert kinds(world.plan()) == ["train"]
+    world.configure(train=f"new_theorems = 10\n{TACTICS}lr = 3e-5\n{PROGRESS}epochs = 2\n")
+    plan = world.plan()
+    assert kinds(plan) == ["train", "train_tactics", "train_progress"]
+    _, tactics, progress = plan.due
+    models = world.settings.paths.models
+    assert tactics.parameters["chain"] == str(models / "tactics")
+    assert (tactics.parameters["config"]["lr"], tactics.parameters["config"]["device"]) == (3e-5, "cpu")
+    assert progress.parameters["chain"] == str(models / "progress")
+    assert progress.parameters["config"]["epochs"] == 2
+    assert "enabled" not in progress.parameters["config"]
+    assert len(list(admissible(plan, running=(), max_running=8))) == 1
+    world.configure(train=f"new_theorems = 10\nenabled = false\n{TACTICS}")
+    assert world.plan().due == ()
+
+
+@pytest.mark.parametrize(("table", "kind"), [(TACTICS, "train_tactics"), (PROGRESS, "train_progress")])
+def test_each_model_has_a_chain_of_its_own(world: World, table: str, kind: Kind) -> None:
+    at = world.trace(ONE)
+    world.learn(world.one(), "a", at=at)
+    world.configure(train=f"new_theorems = 10\n{table}")
+    first = world.one()
+    assert (first.kind, first.parameters["parent"], first.parameters["tasks"]) == (kind, None, [])
+    world.learn(first, "t-1", at=at)
+    assert world.plan().due == ()
+    world.trace(TWO, seed=1)
+    retriever, second = world.plan().due
+    assert (retriever.parameters["parent"], second.parameters["parent"]) == ("a", "t-1")
+    (task,) = second.parameters["tasks"]
+    assert task["name"] == ONE
+    assert task["dataset"].endswith(f"/{trained_by(kind)}/.datasets/{first.job}")
+    assert second.parameters["keep"] == [first.job]
+
+
+def test_the_jobs_can_read_what_they_are_told(world: World) -> None:
+    world.trace(ONE)
+    world.configure(train=f"new_theorems = 10\nenabled = true\n{TACTICS}{PROGRESS}")
+    _, tactics, progress = world.plan().due
+    for job in (tactics, progress):
+        order = Order.read(job.parameters)
+        assert (order.repository, order.simulated, order.alone) == (ONE, True, True)
+        assert (order.chain.name, order.parent, order.keep) == (trained_by(job.kind), None, ())
+    assert tactics_config(tactics.parameters["config"]).device == "cpu"
+    assert progress_config(progress.parameters["config"]).device == "cpu"
+
+
+def test_what_another_kind_of_job_has_begun_is_none_of_a_chain_s_business(world: World) -> None:
+    world.trace(ONE)
+    world.configure(train=f"new_theorems = 10\n{TACTICS}")
+    begun, _ = world.plan().due
+    world.tell(started(begun), interrupted(begun))
+    _, tactics = world.plan().due
+    assert (tactics.kind, tactics.parameters["alone"]) == ("train_tactics", True)
+
+
+def test_a_branch_that_is_no_longer_asked_for_is_not_learned_from(world: World) -> None:
+    world.trace(ONE)
+    world.configure(entry='branches = ["release/*"]')
+    assert world.plan().due == ()
+    world.configure(entry='branches = ["ma*"]')
+    assert kinds(world.plan()) == ["train"]
 
 
 def test_one_model_is_trained_at_a_time(world: World) -> None:

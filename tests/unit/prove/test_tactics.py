@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from pipeline.lean.client.messages import Expression, Goal, Variable
-from pipeline.prove.tactics import CLOSERS, Candidate, Ladder
+from pipeline.prove.proposing import Candidate
+from pipeline.prove.tactics import CLOSERS, Ladder
 
 
 def goal(target: str, **hypotheses: str) -> Goal:

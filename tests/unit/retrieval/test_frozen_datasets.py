@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.learning.datasets import dataset_of, forget
 from pipeline.retrieval.errors import DatasetError
-from pipeline.retrieval.frozen import dataset_of, forget, frozen
+from pipeline.retrieval.frozen import frozen
 
 
 def asked(chain: Path) -> tuple[Path, int]:

@@ -11,6 +11,9 @@ import pytest
 
 from daemon.settings import ConfigError, Settings, load, parse
 from daemon.settings_models import ConfigFile, RepoEntry
+from daemon.settings_prove import Prove
+from store.model_events import ModelKind
+from store.promotion import RULES
 
 ROOT = Path(__file__).resolve().parents[3]
 SHIPPED = ROOT / "config.toml"
@@ -46,6 +49,37 @@ def test_the_shipped_file_names_every_setting() -> None:
         model = type(field.get_default(call_default_factory=True))
         names = {setting.alias or name for name, setting in model.model_fields.items()}
         assert set(raw[section]) == names, section
+
+
+def shipped_examples(heading: str) -> str:
+    """Return a table of the shipped file with its commented settings in force."""
+    lines = SHIPPED.read_text(encoding="utf-8").splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith(heading))
+    length = next(number for number, line in enumerate(lines[start:]) if not line)
+    return "\n".join(line.removeprefix("# ") for line in lines[start : start + length])
+
+
+@pytest.mark.parametrize("table", ["generator", "whole", "external"])
+def test_the_shipped_examples_of_the_provers_name_every_setting_with_its_default(
+    table: str, tmp_path: Path
+) -> None:
+    text = shipped_examples(f"[prove.{table}]")
+    default = getattr(Prove(), table)
+    shown = getattr(settings(text, tmp_path).prove, table)
+    assert set(tomllib.loads(text)["prove"][table]) == {
+        field.alias or name for name, field in type(default).model_fields.items()
+    }
+    examples = {name for name in type(default).model_fields if name.startswith("usd_")}
+    assert shown.model_dump(exclude=examples) == default.model_dump(exclude=examples)
+
+
+@pytest.mark.parametrize("model", ["tactics", "progress"])
+def test_the_shipped_examples_of_training_are_valid(model: ModelKind, tmp_path: Path) -> None:
+    text = shipped_examples(f"[train.{model}]")
+    learning = settings(f"[train]\n{text}", tmp_path).train.of(model)
+    assert learning.enabled
+    assert learning.tolerance == RULES[model].tolerance
+    assert not settings("", tmp_path).train.of(model).enabled
 
 
 def test_the_shipped_examples_of_repositories_are_valid_and_show_every_setting(tmp_path: Path) -> None:
@@ -102,6 +136,22 @@ exclude = ["/etc"]
         ("[jobs]\nkeep = 0", "config.toml:2: jobs.keep: must be at least 1 (got 0)"),
         ("[jobs]\nkeep = true", "config.toml:2: jobs.keep: must be a whole number (got true)"),
         ("[prove]\nenabled = 1", "config.toml:2: prove.enabled: must be true or false (got 1)"),
+        ("[prove]\nrungs = []", "config.toml:2: prove.rungs: names no rung"),
+        ("[prove]\nrungs = [0, 5]", "config.toml:2: prove.rungs: has no rung 5, they are 0 to 4"),
+        ("[prove]\nrungs = [2, 0, 2]", "config.toml:2: prove.rungs: names a rung twice"),
+        ("[prove]\nrungs = [0, 1]", "which needs model under [prove.generator]; write model ="),
+        ("[prove]\nrungs = [3]", "has rung 3 (whole), which needs model under [prove.whole]"),
+        ("[prove]\nrungs = [2]\nhours_per_day = 0.01", "has rung 2 (generator), which may search one sorry for 60 s"),
+        ("[prove]\nhours_per_day = 0", "config.toml:2: prove.hours_per_day: must be more than 0"),
+        ("[prove.generator]\ndevice = 'gpu'", "config.toml:2: prove.generator.device: must be one of auto, cuda, cpu"),
+        ("[prove.generator]\nprogress_weight = 1.5", "prove.generator.progress_weight: "),
+        ("[prove.generator]\ncandidate = 3", 'no known setting; did you mean "candidates"?'),
+        ("[prove.external]\nbase_url = 'http://api.example.org'", "would send the key unencrypted"),
+        ("[prove.external]\nkey = 'sk-x'", "config.toml:2: prove.external.key: a secret never stands in"),
+        ("[train.tactics]\nepocs = 3", "config.toml:1: train.tactics: epocs is no field of"),
+        ("[train.tactics]\ndevice = 'cpu'", "train.tactics: takes no device; write device"),
+        ("[train.progress]\ntolerance = -1", "train.progress: tolerance must be a number of steps from 0 to 1000"),
+        ("[train.progress]\nenabled = 1", "train.progress: enabled must be true or false"),
         ("[jobs]\nmemory = 4", "config.toml:2: jobs.memory: must be a string with a unit (got 4)"),
         ("[poll]\ntimeout = 5", "config.toml:2: poll.timeout: must be a string with a unit (got 5)"),
         ("[github]\napi_url = 'ftp://x'", "config.toml:2: github.api_url: must be an https URL"),
@@ -144,6 +194,28 @@ def test_an_absent_file_is_a_config_error_and_no_crash(tmp_path: Path) -> None:
 def test_no_credential_in_a_url_is_accepted_or_printed(url: str, tmp_path: Path) -> None:
     found = errors(f'[[repos]]\nurl = "{url}"\n[[repos]]\nurl = "{url}"\n', tmp_path)
     assert len(found) == 2
+    assert "s3cret" not in "\n".join(found)
+
+
+def test_every_thing_that_rung_4_needs_is_named_at_once(tmp_path: Path) -> None:
+    found = errors("[prove]\nrungs = [0, 4]\n[prove.external]\nusd_per_day = 5\n", tmp_path)
+    needs = {line.split("which needs ")[1].split()[0] for line in found}
+    assert needs == {"base_url", "model", "usd_per_million_prompt", "usd_per_million_completion"}
+    local = 'base_url = "http://localhost:8000/v1"\nmodel = "m"\n'
+    free = "usd_per_million_prompt = 0\nusd_per_million_completion = 0\n"
+    assert settings(f"[prove]\nrungs = [4]\n[prove.external]\n{local}{free}", tmp_path).prove.rungs == (4,)
+
+
+def test_no_key_of_an_endpoint_is_accepted_or_printed(tmp_path: Path) -> None:
+    text = """\
+[prove.external]
+base_url = "https://user:s3cret@api.example.org/v1?key=s3cret"
+key_variable = "s3cret s3cret"
+credential = "s3cret/s3cret"
+api_key = "s3cret"
+"""
+    found = errors(text, tmp_path)
+    assert len(found) == 4
     assert "s3cret" not in "\n".join(found)
 
 

@@ -439,6 +439,23 @@ def test_an_open_sorry_is_to_prove_until_it_was_tried_with_this_budget(world: Wo
     assert [a.outcome for a in queries.attempts(world.db, sorry=SORRY)] == ["exhausted"]
 
 
+def test_what_one_model_tried_is_to_prove_for_another_one(world: World) -> None:
+    world.tell(CREATED, observed(sha(1)))
+    world.scan(sha(1))
+    world.tell(opened())
+    world.tell(attempt(SORRY, SPOT, commit=sha(1), outcome="budget", model="tactics-1"))
+    rung = {"prover": "generator", "rung": 2}
+    assert to_prove(world, **rung, model="tactics-1") == []
+    assert to_prove(world, **rung, model="tactics-2") == [SORRY]
+    assert to_prove(world) == [SORRY]
+    world.tell(attempt(SORRY, SPOT, commit=sha(1), outcome="found", model="tactics-2"))
+    tried = {row.model: (row.outcome, row.best, row.goals_left) for row in queries.attempts(world.db)}
+    assert tried == {
+        "tactics-1": ("budget", "1 goal left after intro h", 1),
+        "tactics-2": ("found", "", None),
+    }
+
+
 def test_a_changed_file_makes_its_sorrys_worth_another_attempt(world: World) -> None:
     world.tell(CREATED, observed(sha(1)))
     world.scan(sha(1))

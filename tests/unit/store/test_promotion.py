@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from store.promotion import Decision, Measured, before_last, compare, decide, measured_tasks
+from store.model_events import ModelKind
+from store.promotion import RULES, Decision, Measured, before_last, compare, decide, measured_tasks
 from store.trace_rows import EvaluationRow
 
 OLD, NEW = "0ld", "new"
@@ -50,7 +51,43 @@ def judged(
     return decide(
         Measured(simulated[0], new),
         None if old is None else Measured(simulated[1], old),
-        tolerance_points=tolerance,
+        rule=RULES["retriever"],
+        tolerance=tolerance,
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "metric", "before", "after", "tolerance", "verdict"),
+    [
+        ("tactics", "tactic@8", 0.50, 0.48, 2, "promote"),
+        ("tactics", "tactic@8", 0.50, 0.47, 2, "refuse"),
+        ("progress", "mae", 1.00, 0.50, 0.1, "promote"),
+        ("progress", "mae", 1.00, 1.10, 0.1, "promote"),
+        ("progress", "mae", 1.00, 1.11, 0.1, "refuse"),
+        ("progress", "mae", 0.90, 2.00, 1000, "promote"),
+    ],
+)
+def test_each_model_is_judged_by_its_own_metric_in_its_own_unit(
+    model: ModelKind, metric: str, before: float, after: float, tolerance: float, verdict: str
+) -> None:
+    # What counts of the other models says nothing of this one.
+    new, old = (
+        Measured(False, [row(name, 0.0, metrics={"recall@10": other, metric: value})])
+        for name, other, value in ((NEW, 0.0, after), (OLD, 0.9, before))
+    )
+    assert decide(new, old, rule=RULES[model], tolerance=tolerance).verdict == verdict
+
+
+def test_an_error_that_grew_is_told_as_one() -> None:
+    new, old = (
+        Measured(False, [row(name, 0.0, metrics={"mae": mae})]) for name, mae in ((NEW, 1.5), (OLD, 1.2))
+    )
+    refused = decide(new, old, rule=RULES["progress"], tolerance=0.1)
+    assert refused.reason == (
+        "mae on github.com/demo/one (random) rises by 0.30 steps, from 1.20 to 1.50, with 0.1 allowed"
+    )
+    assert (
+        decide(old, new, rule=RULES["progress"], tolerance=0).reason == "mae rises on none of 1 earlier task"
     )
 
 
@@ -108,7 +145,7 @@ def test_another_test_set_of_the_same_task_says_nothing() -> None:
     decision = judged([row(NEW, 0.9, dataset="d2")], [row(OLD, 0.1, dataset="d1")])
     assert decision.verdict == "unknown"
     assert decision.reason.endswith(": the test sets differ")
-    assert decision.tasks[0].lost_points is None
+    assert decision.tasks[0].lost is None
 
 
 def test_the_same_examples_as_another_task_are_not_that_task() -> None:
@@ -166,8 +203,8 @@ def test_of_each_task_the_newest_measurement_is_shown_and_no_split_that_is_no_te
 
 
 def test_a_gain_is_a_negative_loss() -> None:
-    (task,) = compare([row(NEW, 0.5)], [row(OLD, 0.25)])
-    assert task.lost_points == -25
+    (task,) = compare([row(NEW, 0.5)], [row(OLD, 0.25)], rule=RULES["retriever"])
+    assert task.lost == -25
 
 
 def test_what_learned_from_the_simulator_never_takes_the_place_of_what_learned_from_lean() -> None:

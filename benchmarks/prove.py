@@ -1,0 +1,261 @@
+"""Measure proving: throughput against LeanDojo-v2's search loop, scaling, batches, and whether models learn.
+
+    python benchmarks/prove.py [--quick] [--only NAME ...] [--json FILE] [--folder FOLDER] [--seeds N ...]
+
+    throughput  200 theorems, one model: theorems a minute and success, against LeanDojo-v2's loop stated again
+                (benchmarks/prove_peer.py), which tries the same theorems with the same model
+    scaling     the same theorems on 1, 2 and 4 REPL processes, and how full the generator's batches are
+    learning    fine-tuning on easy theorems and Lean's reward, judged on harder ones (benchmarks/prove_learning.py)
+    gpu         a random model of the 0.5B class (benchmarks/prove_gpu.py); without a GPU it says that there is none
+
+Everything Lean is the simulator, whose processes start in a fraction of a second and answer in milliseconds: what is
+compared is the searches and how they ask the model. Prints a table; --json writes it with what it was measured on.
+Every ratio is of two figures of the same run. --quick takes a fraction of everything and only tests this program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+if __name__ == "__main__":
+    # As a script this file's folder comes first on the path, where `store` is a file of the benchmarks.
+    here = Path(__file__).resolve().parent
+    sys.path[:] = [str(here.parent), *(entry for entry in sys.path if Path(entry).resolve() != here)]
+
+from benchmarks import prove_peer
+from benchmarks.prove_family import Theorem, make_model, steps_of, theorems
+from benchmarks.prove_gpu import GpuSizes, measure_gpu
+from benchmarks.prove_learning import LearningSizes, measure_learning
+from benchmarks.prove_search import Proved, prove
+from benchmarks.store_bench import BenchmarkError, Row, machine, say, table
+from pipeline.prove.search import Budget
+from pipeline.tactics.generate import Generator
+from pipeline.tactics.models import TacticModel
+from pipeline.tactics.sft import SFTTrainer
+
+SEED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much of everything. The theorems are of 2 to 4 links; the model has learned from others of 1 to 4."""
+
+    learning: LearningSizes = field(default_factory=LearningSizes)
+    gpu: GpuSizes = field(default_factory=GpuSizes)
+    theorems: int = 200
+    learned_from: int = 300
+    hidden: int = 128
+    layers: int = 3
+    epochs: int = 6
+    candidates: int = 8
+    nodes: int = 32
+    together: int = 32
+    processes: tuple[int, ...] = (1, 2, 4)
+
+
+QUICK = Sizes(
+    learning=LearningSizes(
+        seeds=(1,),
+        per_size=4,
+        held_out=2,
+        hidden=16,
+        layers=1,
+        epochs=1,
+        weak_epochs=1,
+        batch_size=8,
+        grpo_steps=1,
+        grpo_batch_size=8,
+        generations=4,
+        candidates=2,
+        nodes=2,
+    ),
+    theorems=4,
+    learned_from=4,
+    hidden=16,
+    layers=1,
+    epochs=1,
+    candidates=2,
+    nodes=2,
+    together=4,
+    processes=(1, 2),
+)
+
+
+@dataclass(slots=True)
+class Bench:
+    """Where, how much, and the theorems with the model that several measurements share."""
+
+    folder: Path
+    sizes: Sizes
+    _made: tuple[list[Theorem], TacticModel] | None = None
+
+    def made(self) -> tuple[list[Theorem], TacticModel]:
+        """Return the theorems and a model that has learned from others of their kind."""
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def _make(self) -> tuple[list[Theorem], TacticModel]:
+        sizes = self.sizes
+        say("a model is fine-tuned")
+        links = (1, 2, 3, 4)
+        learned = [one for number in links for one in theorems(SEED, number, _enough(sizes, number))]
+        known = {one.header.partition(":")[2] for one in learned}
+        fresh: list[Theorem] = []
+        for number in links[1:]:
+            wanted = -(-sizes.theorems // (len(links) - 1))
+            others = theorems(SEED + 1, number, 2 * wanted)
+            fresh += [one for one in others if one.header.partition(":")[2] not in known][:wanted]
+        rows = asyncio.run(steps_of(learned, self.folder))
+        base = make_model(self.folder / "base", rows, seed=SEED, hidden=sizes.hidden, layers=sizes.layers)
+        trainer = SFTTrainer(
+            base,
+            output_dir=self.folder / "tuned",
+            epochs_per_repo=sizes.epochs,
+            batch_size=32,
+            lr=2e-3,
+            warmup_steps=20,
+            max_seq_len=384,
+            device="cpu",
+            say=lambda _line: None,
+        )
+        trainer.fit(rows)
+        return fresh[: sizes.theorems], trainer.loaded()
+
+    def proved(self, processes: int) -> Proved:
+        """Prove the theorems as a prove job does."""
+        given, model = self.made()
+        sizes = self.sizes
+        return asyncio.run(
+            prove(
+                given,
+                Generator(model),
+                self.folder,
+                processes=processes,
+                together=sizes.together,
+                budget=Budget(nodes=sizes.nodes, seconds=600, tactic_timeout_s=10),
+                candidates=sizes.candidates,
+                seed=SEED,
+            )
+        )
+
+
+def measure_throughput(bench: Bench) -> Iterator[Row]:
+    """The same theorems and model, each way with one REPL process at a time."""
+    given, model = bench.made()
+    ours = bench.proved(1)
+    say(f"LeanDojo-v2's loop, {len(given)} theorems")
+    began = time.monotonic()
+    found = 0
+    for theorem in given:
+        found += asyncio.run(prove_peer.search(theorem, model, bench.folder, seed=SEED)) is not None
+    seconds = time.monotonic() - began
+    peer, share = 60 * len(given) / seconds, found / len(given)
+    of = f"{len(given)} theorems"
+    yield Row("throughput", f"{of} by best-first search in batches", ours.per_minute, "theorems/min")
+    yield Row("throughput", f"{of} by LeanDojo-v2's loop", peer, "theorems/min")
+    ratio = ours.per_minute / peer
+    yield Row("throughput", "ratio", ratio, "x", "at least 10", ratio >= 10)
+    yield Row(
+        "throughput",
+        "proved by best-first search, the whole theorem accepted",
+        100 * ours.share,
+        "%",
+        "at least the other's",
+        ours.share >= share,
+        f"{ours.unchecked} more were found and refused in their theorem's text",
+    )
+    yield Row("throughput", "ended without goals in LeanDojo-v2's loop", 100 * share, "%")
+
+
+def measure_scaling(bench: Bench) -> Iterator[Row]:
+    """The same work on more processes; the model has one core in each case."""
+    first: Proved | None = None
+    for processes in bench.sizes.processes:
+        found = bench.proved(processes)
+        first = first or found
+        note = f"{found.nodes} states, {found.repl_calls} calls of the REPL, {100 * found.share:.1f} % proved"
+        what = f"{processes} REPL process{'es' if processes > 1 else ''}"
+        yield Row("scaling", what, found.per_minute, "theorems/min", note=note)
+        if found is not first:
+            yield Row("scaling", f"{what}, ratio to one", found.per_minute / first.per_minute, "x")
+    assert first is not None
+    counts = first.counts
+    yield Row("scaling", "generator's batches: rows in use", 100 * counts.fill, "%")
+    yield Row("scaling", "requests in a batch", counts.requests / max(counts.batches, 1), "on average")
+    padding = 1 - counts.prompt_tokens / max(counts.padded_tokens, 1)
+    yield Row("scaling", "padding among the prompts' tokens", 100 * padding, "%")
+    share = counts.seconds / first.seconds
+    yield Row("scaling", "time in the model, with one REPL process", 100 * share, "% of the run")
+
+
+MEASUREMENTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
+    "throughput": measure_throughput,
+    "scaling": measure_scaling,
+    "learning": lambda bench: measure_learning(bench.folder / "learning", bench.sizes.learning),
+    "gpu": lambda bench: measure_gpu(bench.folder / "gpu", bench.sizes.gpu),
+}
+
+
+def _enough(sizes: Sizes, links: int) -> int:
+    return min(sizes.learned_from, 6) if links == 1 else sizes.learned_from
+
+
+def about() -> dict[str, Any]:
+    """Say what it is measured on."""
+    names = ("torch", "transformers", "trl", "peft")
+    return machine() | {"packages": {name: metadata.version(name) for name in names}, "threads": 1}
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--only", nargs="+", choices=sorted(MEASUREMENTS), metavar="NAME", help="some of them"
+    )
+    parser.add_argument("--quick", action="store_true", help="a fraction of the size: does it run?")
+    parser.add_argument("--seeds", nargs="+", type=int, help="of theorems and weights, for learning")
+    parser.add_argument("--folder", type=Path, help="make the temporary folder in here (a local disk)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
+    options = parser.parse_args(given)
+    names = [name for name in MEASUREMENTS if not options.only or name in options.only]
+    sizes = QUICK if options.quick else Sizes()
+    if options.seeds:
+        sizes = replace(sizes, learning=replace(sizes.learning, seeds=tuple(options.seeds)))
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    torch.set_num_threads(1)
+    measured_on = about()
+    rows: list[Row] = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="unsorry-benchmark-", dir=options.folder) as temporary:
+            bench = Bench(Path(temporary), sizes)
+            for name in names:
+                say(f"{name} …")
+                rows += MEASUREMENTS[name](bench)
+    except BenchmarkError as error:
+        print(f"prove: {error}", file=sys.stderr)
+        return 1
+    print(table(rows))
+    for row in rows:
+        if row.note:
+            print(f"- {row.of}, {row.what}: {row.note}")
+    if options.json:
+        document = {"machine": measured_on, "quick": options.quick, "rows": [asdict(row) for row in rows]}
+        options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,216 @@
+"""What `benchmarks/prove.py` proves and with what: theorems of the simulator's families, their steps, a small model.
+
+Each theorem has its propositions and hypotheses as arguments, and the hypotheses are called by numbers drawn for each
+theorem: what is to be learned is which of them fits the goal, not how it is called.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from benchmarks.store_bench import BenchmarkError
+from pipeline.lean.backend import simulator
+from pipeline.lean.pool.pool import PoolLimits, ReplKey, ReplPool
+from pipeline.lean.pool.session import Session, Stepped
+from pipeline.lean.simulator.families import Exercise, generate
+from pipeline.tactics.prompt import SYSTEM, state_of
+from pipeline.tactics.rows import Row, Rows
+
+FAMILIES = ("chain", "contrapositive", "equivalence")
+_CLOSED = re.compile(r"∀ \((?P<atoms>[^:]*) : Prop\), (?P<formula>.*)", re.DOTALL)
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Theorem:
+    """A theorem that holds. `header` is its text up to the proof; `steps` prove it."""
+
+    name: str
+    header: str
+    steps: tuple[str, ...]
+    difficulty: int
+
+    def text(self, proof: Sequence[str] = ("sorry",)) -> str:
+        """Return the whole theorem, proved by lines of tactics."""
+        return f"{self.header} := by\n" + "".join(f"  {line}\n" for line in proof)
+
+
+def theorems(seed: int, difficulty: int, n: int) -> list[Theorem]:
+    """Return different theorems; proofs grow with the difficulty (links of a chain, from 1)."""
+    return [_theorem(exercise) for exercise in generate(seed, difficulty, n, families=FAMILIES)]
+
+
+def shapes(seed: int, size: int, n: int) -> list[Theorem]:
+    """Return different theorems whose goals are taken apart by their connectives; `size` counts their atoms.
+
+    Four propositions are given, and the goal is made of those and of ones that it assumes itself. Each goal has one
+    tactic that can be right, which its main connective tells.
+    """
+    rng, made, seen = random.Random(f"shapes/{seed}/{size}"), list[Theorem](), set[str]()
+    for _ in range(100 * n):
+        atoms = rng.sample("pqrstuvw", 8)
+        goal, steps = _shape(rng, size, atoms[:4], atoms[4:])
+        hypotheses = " ".join(f"(h{number} : {atom})" for number, atom in enumerate(atoms[:4]))
+        header = f"({' '.join(sorted(atoms))} : Prop) {hypotheses} : {goal}"
+        if header not in seen:
+            seen.add(header)
+            made.append(
+                Theorem(
+                    f"shape_{size}_{len(made)}", f"theorem shape_{size}_{len(made)} {header}", steps, size
+                )
+            )
+        if len(made) == n:
+            return made
+    raise BenchmarkError(f"there are only {len(made)} different theorems of {size} atoms, not {n}")
+
+
+def lean(project: Path) -> ReplKey:
+    """Return what the simulator's processes are started with."""
+    return ReplKey(simulator(), project, ("Init",))
+
+
+async def steps_of(given: Sequence[Theorem], project: Path, *, processes: int = 2) -> Rows:
+    """Run the theorems' own proofs; return their states and tactics.
+
+    Raises:
+        BenchmarkError: a proof does not run.
+    """
+    rows: list[Row] = []
+    async with ReplPool(PoolLimits(processes=processes)) as pool, Session(pool, lean(project)) as session:
+        for theorem in given:
+            (root,) = await session.distil(theorem.text())
+            state = root
+            for number, tactic in enumerate(theorem.steps):
+                rows.append(Row(state_of(state.goals), tactic, theorem.name, "Family.lean", number))
+                answer = await session.tactic(state, tactic)
+                if not isinstance(answer, Stepped):
+                    raise BenchmarkError(f"{theorem.name}: {tactic!r} does not run: {answer}")
+                state = answer.state
+            if state.goals:
+                raise BenchmarkError(f"{theorem.name}: its proof leaves goals")
+    return Rows(tuple(rows), len(given), {})
+
+
+def make_model(
+    folder: Path, rows: Rows, *, seed: int, hidden: int, layers: int, max_length: int = 512
+) -> Path:
+    """Write a causal model of Llama's shape with random weights, whose tokens are the words of the rows."""
+    marks = {"bos_token": "<|begin|>", "eos_token": "<|end|>", "pad_token": "<|pad|>"}
+    tokenizer = Tokenizer(models.BPE())
+    words = pre_tokenizers.Split(Regex(r" ?\w+| ?[^\s\w]|\s"), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=[*marks.values()],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([*_texts(rows)], trainer)
+    fast: PreTrainedTokenizerFast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer,
+        padding_side="left",
+        model_max_length=max_length,
+        clean_up_tokenization_spaces=False,
+        **marks,
+    )
+    config = LlamaConfig(
+        vocab_size=len(fast),
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=max_length,
+        tie_word_embeddings=False,
+        initializer_range=0.05,
+        pad_token_id=fast.pad_token_id,
+        bos_token_id=fast.bos_token_id,
+        eos_token_id=fast.eos_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(config)
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(folder)
+    fast.save_pretrained(folder)
+    return folder
+
+
+def _shape(rng: random.Random, size: int, given: list[str], others: list[str]) -> tuple[str, tuple[str, ...]]:
+    """Return a goal that follows from `given`, and the tactics that prove it."""
+    if size == 1:
+        return rng.choice([atom for atom in given if atom]), ("assumption",)
+    connective = rng.choice("∧↔→")
+    if connective == "→":
+        assumed = rng.choice(others)
+        rest, steps = _shape(rng, size - 1, [*given, assumed], others)
+        return f"{assumed} → {_apart(rest)}", (f"intro h{len(given)}", *steps)
+    part = rng.randint(1, min(2, size - 1))
+    if connective == "∧":
+        left, first = _shape(rng, part, given, others)
+        right, second = _shape(rng, size - part, given, others)
+        return f"{_apart(left)} ∧ {_apart(right)}", ("constructor", *first, *second)
+    # Each side follows by itself; what the other one says is one hypothesis more.
+    left, back = _shape(rng, part, [*given, ""], others)
+    right, forth = _shape(rng, size - part, [*given, ""], others)
+    intro = f"intro h{len(given)}"
+    return f"{_apart(left)} ↔ {_apart(right)}", ("constructor", intro, *forth, intro, *back)
+
+
+def _apart(formula: str) -> str:
+    return f"({formula})" if " " in formula else formula
+
+
+def _theorem(exercise: Exercise) -> Theorem:
+    found = _CLOSED.fullmatch(exercise.statement)
+    assert found is not None, exercise.statement
+    assert exercise.proof is not None, exercise.statement
+    # The proof's first line introduces the propositions, its second one the hypotheses: all are arguments here.
+    _, introduced, *steps = exercise.proof.splitlines()
+    names, parts = introduced.split()[1:], _arrows(found["formula"])
+    given, rest = names[: len(parts) - 1], names[len(parts) - 1 :]
+    drawn = random.Random(exercise.statement).sample(range(10), len(given))
+    called = {name: f"h{number}" for name, number in zip(given, drawn, strict=True)}
+    arguments = " ".join(f"({called[name]} : {part})" for name, part in zip(given, parts[:-1], strict=True))
+    return Theorem(
+        exercise.name,
+        f"theorem {exercise.name} ({found['atoms']} : Prop) {arguments} : {parts[-1]}",
+        (
+            *(f"intro {name}" for name in rest),
+            *(_WORD.sub(lambda word: called.get(word[0], word[0]), step) for step in steps),
+        ),
+        exercise.difficulty,
+    )
+
+
+def _arrows(formula: str) -> list[str]:
+    """Return the parts of `a → b → c`; what stands in parentheses is one part."""
+    parts, depth = [""], 0
+    for word in formula.split(" "):
+        if word == "→" and depth == 0:
+            parts.append("")
+            continue
+        depth += word.count("(") - word.count(")")
+        parts[-1] += f" {word}" if parts[-1] else word
+    return parts
+
+
+def _texts(rows: Rows) -> Iterator[str]:
+    for row in rows.rows:
+        yield row.state
+        yield row.tactic
+    # As often as its words are to be tokens of their own.
+    for _ in range(20):
+        yield SYSTEM
+        yield "### System\n### User\n### Assistant\n"

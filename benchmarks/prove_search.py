@@ -1,0 +1,97 @@
+"""Proving many theorems with one model, as a prove job does, and checking what was found."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.prove_family import Theorem, lean
+from pipeline.lean.pool.pool import PoolLimits, ReplPool
+from pipeline.lean.pool.session import Session
+from pipeline.prove.generating import GeneratorProposer
+from pipeline.prove.scoring import ModelScoring
+from pipeline.prove.search import Budget, Search
+from pipeline.tactics.decoding import Decoding
+from pipeline.tactics.generate import Counts, Generator
+from pipeline.tactics.service import GenerationService
+
+
+@dataclass(frozen=True, slots=True)
+class Proved:
+    """What came of it. `scripts` has the tactics of the theorems whose whole text was then accepted.
+
+    `unchecked` counts the proofs that a search found and the theorem's own text refused. Seconds are of wall clock,
+    those of the checks included.
+    """
+
+    theorems: int
+    scripts: Mapping[str, tuple[str, ...]]
+    unchecked: int
+    seconds: float
+    nodes: int
+    repl_calls: int
+    counts: Counts
+
+    @property
+    def share(self) -> float:
+        return len(self.scripts) / self.theorems
+
+    @property
+    def per_minute(self) -> float:
+        """Theorems that were tried in a minute."""
+        return 60 * self.theorems / self.seconds
+
+
+async def prove(
+    given: Sequence[Theorem],
+    generator: Generator,
+    project: Path,
+    *,
+    processes: int,
+    together: int,
+    budget: Budget,
+    candidates: int,
+    seed: int,
+) -> Proved:
+    """Search for a proof of each theorem, `together` at a time on `processes` REPL processes."""
+    began, places = time.monotonic(), asyncio.Semaphore(together)
+    decoding = Decoding(candidates=candidates, max_tokens=24)
+    generator.counts = Counts()
+    scripts: dict[str, tuple[str, ...]] = {}
+    nodes = calls = unchecked = 0
+
+    async with (
+        ReplPool(PoolLimits(processes=processes)) as pool,
+        GenerationService(generator, at_once=together) as service,
+    ):
+
+        async def one(theorem: Theorem) -> None:
+            nonlocal nodes, calls, unchecked
+            async with places, Session(pool, lean(project)) as session:
+                (root,) = await session.distil(theorem.text())
+                proposer = GeneratorProposer(service, decoding=decoding)
+                search = Search(session, proposer, budget=budget, scoring=ModelScoring(), seed=seed)
+                result = await search.run(root)
+                nodes += result.nodes
+                calls += result.repl_calls
+                if result.script is not None:
+                    lines = result.script.block()
+                    if await accepted(session, theorem, lines):
+                        scripts[theorem.name] = lines
+                    else:
+                        unchecked += 1
+
+        async with asyncio.TaskGroup() as tasks:
+            for theorem in given:
+                tasks.create_task(one(theorem))
+    seconds = time.monotonic() - began
+    return Proved(len(given), scripts, unchecked, seconds, nodes, calls, generator.counts)
+
+
+async def accepted(session: Session, theorem: Theorem, proof: Sequence[str]) -> bool:
+    """Say whether the whole theorem elaborates with this proof, without an error and without a sorry."""
+    units = await session.process(theorem.text(proof))
+    return not any(unit.errors or unit.uses_sorry for unit in units)

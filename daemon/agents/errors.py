@@ -1,0 +1,7 @@
+"""What an agent cannot do, said for the person who asked."""
+
+from __future__ import annotations
+
+
+class AgentError(Exception):
+    """Something asked of an agent cannot be done; the message names the thing, the reason and the remedy."""

@@ -1,0 +1,287 @@
+"""Which sorrys are due to be proved, and how: each at the first rung of the ladder that it was not tried at.
+
+Most worth its time first: what was never tried; then what was, on its next rung, the nearest to a proof first (the
+fewest goals left); then what is tried again since a model or a budget is another one. A rung whose jobs are not tried
+again (its model cannot be loaded, the day's money is spent) holds nothing up: its sorrys climb on. A sorry with a proof
+that no check rejected is left alone, and so are exercises, which are there for people to solve.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from daemon.due import DueJob
+from daemon.ladder import Ladder, Rung
+from daemon.settings import Repo, Settings
+from daemon.standing import Standings
+from pipeline.globs import path_filter
+from pipeline.lean.backend import LeanBackend
+from pipeline.prove.order import OF_THE_JOB
+from store import model_queries, proving_queries, queries
+from store.identity import job_id
+from store.proving_queries import Reached
+from store.rows import BranchRow, SorryRow
+
+_NEW, _NEXT_RUNG, _AGAIN = range(3)
+_Order = tuple[int, float, int, str]
+_MANY_EXERCISES = 3
+_SHARE_OF_TIMEOUT = 0.8
+"""A job begins with what its searches may take, and has to load models and to build beside them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A sorry at the rung that it is due at. `order` sorts the most worth first."""
+
+    row: SorryRow
+    rung: Rung
+    rank: int
+    goals_left: float
+
+    @property
+    def order(self) -> _Order:
+        return self.rank, self.goals_left, self.rung.number, self.row.sorry
+
+
+class Proving:
+    """What is due to be proved in one plan.
+
+    Args:
+        no_models: why no model can run here; "" where one can.
+        left_s: the seconds of search above rung 0 that today still has; None: there is no limit.
+        now: the time, with its zone.
+        tactics: what rung 2 asks instead of the model in use (`daemon.ladder`).
+    """
+
+    def __init__(
+        self,
+        view: sqlite3.Connection,
+        *,
+        settings: Settings,
+        standings: Standings,
+        no_models: str,
+        left_s: float | None,
+        now: datetime,
+        tactics: tuple[str, str] | None = None,
+    ) -> None:
+        self._view = view
+        self._settings = settings
+        self._standings = standings
+        self._left_s = left_s
+        self._today = now.astimezone(UTC).date().isoformat()
+        in_use = [row for row in model_queries.checkpoints(view) if row.promoted] if _asks(settings) else []
+        self.ladder = Ladder(settings, in_use, no_models=no_models, tactics=tactics)
+
+    def of(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> Iterator[DueJob]:
+        """Yield a branch's due jobs, the most worth first. Of those of one branch one runs at a time."""
+        options = self._wanted(repo, branch, lean)
+        found: list[tuple[_Order, DueJob]] = []
+        while options:
+            given_up: set[str] = set()
+            for batch in self._batches([ways[0] for ways in options.values()]):
+                rows = sorted((one.row for one in batch), key=lambda row: row.sorry)
+                rung, rank = batch[0].rung, batch[0].rank
+                job = self._job(repo, branch, lean, rung, rows, rank=rank, given_up=given_up)
+                if job is not None:
+                    found.append((batch[0].order, job))
+            options = {sorry: options[sorry][1:] for sorry in given_up if options[sorry][1:]}
+        yield from (job for _, job in sorted(found, key=lambda one: one[0]))
+
+    def _batches(self, wanted: Sequence[_Wanted]) -> Iterator[list[_Wanted]]:
+        """Yield what goes into one job each: as many sorrys of one rank and rung as a job takes."""
+        alike: dict[tuple[int, int], list[_Wanted]] = {}
+        for one in sorted(wanted, key=lambda wanted: wanted.order):
+            alike.setdefault((one.rank, one.rung.number), []).append(one)
+        for group in alike.values():
+            if (size := self._size(group[0].rung)) > 0:  # else today has no time left for them
+                yield from (group[start : start + size] for start in range(0, len(group), size))
+
+    def _wanted(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> dict[str, list[_Wanted]]:
+        """Return, by sorry, the rungs that it was not tried at, from the lowest; those without any are not in it."""
+        due: dict[str, list[tuple[SorryRow, Rung]]] = {}
+        for rung in self.ladder.rungs(lean):
+            for row in queries.sorries_to_prove(
+                self._view,
+                repository=repo.key,
+                branch=branch.branch,
+                prover=rung.prover,
+                rung=rung.number,
+                budget=rung.budget,
+                model=rung.model,
+            ):
+                due.setdefault(row.sorry, []).append((row, rung))
+        if not due:
+            return {}
+        reached = proving_queries.reached(
+            self._view, repository=repo.key, branch=branch.branch, simulated=lean.simulated
+        )
+        is_exercise = exercises(self._view, repo, branch.branch)
+        found: dict[str, list[_Wanted]] = {}
+        for sorry, ways in due.items():
+            so_far = reached.get(sorry)
+            if not is_exercise(ways[0][0].path) and not (so_far is not None and so_far.proved):
+                goals = _goals(so_far)
+                found[sorry] = [
+                    _Wanted(row, rung, max(_rank(rung, so_far), _NEXT_RUNG if at else _NEW), goals)
+                    for at, (row, rung) in enumerate(ways)
+                ]
+        return found
+
+    def _size(self, rung: Rung) -> int:
+        """Return how many sorrys a job takes: what ends within its time limit, and what today still has time for."""
+        prove, seconds = self._settings.prove, rung.seconds_per_sorry
+        in_time = int(_SHARE_OF_TIMEOUT * self._settings.jobs.timeout_s * prove.parallel / seconds)
+        size = min(prove.sorries_per_job, max(1, in_time))
+        if rung.number and self._left_s is not None:
+            size = min(size, int(self._left_s / seconds))
+        return size
+
+    def _job(
+        self,
+        repo: Repo,
+        branch: BranchRow,
+        lean: LeanBackend,
+        rung: Rung,
+        sorries: Sequence[SorryRow],
+        *,
+        rank: int,
+        given_up: set[str],
+    ) -> DueJob | None:
+        """Return a job, or one with a part of its sorrys; add to `given_up` those that no job is to come for."""
+        key = [f"{row.sorry}:{row.blob}" for row in sorries]
+        what = [rung.prover, str(rung.number), *([rung.model] if rung.model else []), rung.budget]
+        if rung.capped:
+            # What the day's cap kept it from is another job tomorrow, or with another cap, whatever became of this one.
+            what.append(f"{self._today}/{self._settings.prove.external.usd_per_day}")
+        identity = job_id("prove", repo.key, branch.branch, branch.tip, *what, lean.toolchain, *key)
+        standing = self._standings.of(identity)
+        of_one = not standing.deterministic and standing.reason not in OF_THE_JOB
+        if standing.state == "parked" and of_one and len(sorries) > 1:
+            # One of them kills the job (a hang, a crash): halves find it, and the others get their turn.
+            middle = len(sorries) // 2
+            halves = (sorries[:middle], sorries[middle:])
+            jobs = (
+                self._job(repo, branch, lean, rung, half, rank=rank, given_up=given_up) for half in halves
+            )
+            return next((job for job in jobs if job is not None), None)
+        if standing.state in ("parked", "done"):
+            given_up.update(row.sorry for row in sorries)
+        if standing.state != "ready":
+            return None
+        settings = self._settings
+        names = sorted({row.declaration for row in sorries})
+        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+        at_rung = f" at rung {rung.number}" if rung.number else ""
+        return DueJob(
+            job=identity,
+            kind="prove",
+            attempt=standing.attempt,
+            lane=f"prove:{repo.key}:{branch.branch}",
+            repository=repo.key,
+            branch=branch.branch,
+            sha=branch.tip,
+            describes=f"prove {', '.join(names[:2])}{more}{at_rung}",
+            simulated=lean.simulated,
+            built=lean.kind == "pantograph" and settings.build.enabled,
+            timeout_s=settings.jobs.timeout_s,
+            memory_bytes=settings.prove.memory_bytes if rung.local else settings.jobs.memory_bytes,
+            gpu=rung.gpu,
+            rank=rank,
+            cost_s=len(sorries) * rung.seconds_per_sorry if rung.number else 0.0,
+            secrets=rung.secrets,
+            parameters={
+                "repository": repo.key,
+                "branch": branch.branch,
+                "sha": branch.tip,
+                "lean": lean.as_json(),
+                **repl_limits(settings),
+                "prover": rung.prover,
+                "rung": rung.number,
+                "model": rung.model,
+                "seed": settings.prove.seed,
+                # Not the job's own: what follows a killed one has another id, without the sorrys that had ended.
+                "journal": str(settings.paths.searches),
+                "budget": {
+                    "seconds_per_sorry": rung.seconds_per_sorry,
+                    "nodes_per_sorry": settings.prove.nodes_per_sorry,
+                    "tactic_timeout_s": settings.prove.tactic_timeout_s,
+                },
+                "budget_key": rung.budget,
+                "parallel": settings.prove.parallel,
+                "lemmas": {"database_db": str(settings.paths.database_db)},
+                **rung.parameters,
+                "sorries": [{name: getattr(row, name) for name in _TOLD} for row in sorries],
+            },
+        )
+
+
+_TOLD = (
+    "sorry",
+    "path",
+    "blob",
+    "byte_start",
+    "byte_end",
+    "declaration",
+    "kind",
+    "ordinal",
+    "mode",
+)
+
+
+def repl_limits(settings: Settings) -> dict[str, Any]:
+    """Return what a job has to know of the REPLs that it may have."""
+    lean = settings.lean
+    return {
+        "repls": lean.repls,
+        "repl_memory_bytes": lean.repl_memory_bytes,
+        "repl_calls": lean.repl_calls,
+    }
+
+
+def seconds_left(
+    view: sqlite3.Connection, *, settings: Settings, now: datetime, reserved_s: float
+) -> float | None:
+    """Return the seconds of search above rung 0 that are left of today (UTC); None: there is no limit.
+
+    `reserved_s` is what running jobs may still take.
+    """
+    limit = settings.prove.seconds_per_day
+    if limit is None:
+        return None
+    return limit - spent_today(view, now=now) - reserved_s
+
+
+def spent_today(view: sqlite3.Connection, *, now: datetime) -> float:
+    """Return the seconds of search above rung 0 that were recorded since midnight (UTC)."""
+    return proving_queries.seconds_since(view, now.astimezone(UTC).date().isoformat())
+
+
+def exercises(view: sqlite3.Connection, repo: Repo, branch: str) -> Callable[[str], bool]:
+    """Return what tells a file of exercises: its path, or that many of its declarations are called so."""
+    if not repo.exercises:
+        return lambda _: False
+    by_path = path_filter(repo.exercises, ())
+    by_name = proving_queries.files_with_exercises(
+        view, repository=repo.key, branch=branch, at_least=_MANY_EXERCISES
+    )
+    return lambda path: path in by_name or by_path(path)
+
+
+def _asks(settings: Settings) -> bool:
+    """Whether a rung takes a checkpoint that is in use."""
+    return settings.prove.enabled and not {1, 2}.isdisjoint(settings.prove.rungs)
+
+
+def _rank(rung: Rung, so_far: Reached | None) -> int:
+    if so_far is None or not so_far.rungs:
+        return _NEW
+    return _AGAIN if rung.number in so_far.rungs else _NEXT_RUNG
+
+
+def _goals(so_far: Reached | None) -> float:
+    return math.inf if so_far is None or so_far.goals_left is None else so_far.goals_left

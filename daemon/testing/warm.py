@@ -1,0 +1,132 @@
+"""Daemons as processes of their own, for tests, without importing everything anew: that takes a second of each start.
+
+process = warm.start(PROGRAM, str(config), output=folder / "daemon.log")
+process.send_signal(signal.SIGTERM)
+assert process.wait(timeout=20) == 0
+
+One interpreter has imported the daemon and does nothing else; each program is a fork of it. The fork is adopted, so
+that it is our child like any other: who waits for it hears how it ended, and it is nobody's zombie. It ends as an
+interpreter ends, threads and all. What is started by its command line (`unsorry run`, as in the demo) is not warm.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+
+# Forks twice: the one between ends at once and leaves the other to whoever adopts.
+_LOADED = """
+import json, os, sys
+import daemon.run
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    told, tell = os.pipe()
+    between = os.fork()
+    if between == 0:
+        pid = os.fork()
+        if pid:
+            os.write(tell, str(pid).encode())
+            os._exit(0)
+        break
+    os.waitpid(between, 0)
+    os.write(1, os.read(told, 20) + b"\\n")
+    os.close(told)
+    os.close(tell)
+else:
+    sys.exit()
+os.close(told)
+os.close(tell)
+os.environ.clear()
+os.environ.update(asked["environment"])
+os.chdir(asked["folder"])
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+for number in (1, 2):
+    os.dup2(os.open(asked["output"], os.O_WRONLY | os.O_APPEND), number)
+sys.argv = ["-c", *asked["arguments"]]
+exec(compile(asked["program"], "<string>", "exec"), {"__name__": "__main__"})
+"""
+
+
+class Adopted(subprocess.Popen[bytes]):
+    """A child that somebody else forked: a Popen that is given its process and starts none."""
+
+    def __init__(self, pid: int, args: list[str]) -> None:
+        self.args = args
+        self.pid = pid
+        self.returncode = None
+        self.stdin = self.stdout = self.stderr = None
+        # What Popen keeps for poll(), wait() and its own end.
+        self._child_created = True
+        self._waitpid_lock = threading.Lock()
+        self._communication_started = False
+        self._sigint_wait_secs = 0.25
+
+
+@functools.cache
+def _interpreter() -> subprocess.Popen[bytes]:
+    process = subprocess.Popen([sys.executable, "-c", _LOADED], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def end() -> None:
+        process.kill()
+        process.communicate()
+
+    atexit.register(end)
+    return process
+
+
+@contextmanager
+def _adopting() -> Iterator[None]:
+    """Whatever loses its parent meanwhile below us becomes our child. No longer: orphans are init's business."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "this kernel lets us adopt no process")
+    try:
+        yield
+    finally:
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+def start(
+    program: str, *arguments: str, output: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Run Python text as `python -c` would, with this process's environment and folder.
+
+    Args:
+        program: what runs. `daemon.run` and all that it imports is there already.
+        arguments: `sys.argv[1:]`.
+        output: what it says is appended here.
+        environment: in addition to ours.
+
+    Raises:
+        RuntimeError: the warm interpreter is gone; its last words are in the test's output.
+    """
+    asked = {
+        "program": program,
+        "arguments": arguments,
+        "output": str(output),
+        "folder": str(Path.cwd()),
+        "environment": {**os.environ, **(environment or {})},
+    }
+    output.touch()
+    warm = _interpreter()
+    assert warm.stdin is not None
+    assert warm.stdout is not None
+    with _adopting():
+        warm.stdin.write(json.dumps(asked).encode() + b"\n")
+        warm.stdin.flush()
+        answer = warm.stdout.readline()
+    if not answer:
+        raise RuntimeError(f"the warm interpreter ended with status {warm.wait()}")
+    return Adopted(int(answer), ["python", "-c", program, *arguments])

@@ -1,0 +1,76 @@
+"""What can go wrong with a model behind an endpoint, as one small tree. `reason` is a stable word.
+
+Every one of these concerns the request at hand: others may still be answered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of requests, and what they cost. `usd` is None where no prices are known; `estimated` says that an answer
+    told no numbers, or never came, so that the most that it can have been is counted."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    usd: float | None = None
+    estimated: bool = False
+
+    def __add__(self, other: Usage) -> Usage:
+        known = [usd for usd in (self.usd, other.usd) if usd is not None]
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            sum(known) if known else None,
+            self.estimated or other.estimated,
+        )
+
+
+class ExternalError(Exception):
+    """An external model cannot be asked, or does not answer. `usage` is what was spent on it all the same."""
+
+    reason = "external"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.usage = Usage()
+
+
+class EndpointError(ExternalError):
+    """The endpoint refuses, is out of reach, or says what no endpoint says.
+
+    `reason` is "bad_request", "auth_failed", "no_such_model", "no_credit", "overloaded", "timeout", "unreachable",
+    "redirected" or "not_understood"; `status` the last HTTP status, None where there was none.
+    """
+
+    def __init__(self, reason: str, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.status = status
+
+
+class CredentialError(ExternalError):
+    """A key cannot be used: its file is open to everybody, or it is none."""
+
+    reason = "bad_credential"
+
+
+class SpendingError(ExternalError):
+    """What may be spent cannot be told: no prices, or a ledger that cannot be read or written."""
+
+    reason = "bad_spending"
+
+
+class SpendingCapError(SpendingError):
+    """The cap is reached. Amounts in US dollars; `frees_at` is when the next day begins, in UTC."""
+
+    reason = "spending_cap"
+
+    def __init__(self, message: str, *, cap_usd: float, spent_usd: float, frees_at: datetime) -> None:
+        super().__init__(message)
+        self.cap_usd = cap_usd
+        self.spent_usd = spent_usd
+        self.frees_at = frees_at

@@ -1,0 +1,97 @@
+"""A sorry that the prove job is asked to fill, and how the work on it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pipeline.prove.effort import Effort, Worked, nearest
+from pipeline.prove.splice import Replacement
+
+AttemptOutcome = Literal["found", "disproved", "exhausted", "budget", "unsupported", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A sorry that the job is asked to fill, as the database knows it."""
+
+    sorry: str
+    path: str
+    blob: str
+    byte_start: int
+    byte_end: int
+    declaration: str
+    kind: str
+    ordinal: int
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, object]) -> Wanted:
+        """Read one item of the job's `sorries`; keys that are not used here may be there too."""
+        return cls(
+            sorry=str(raw["sorry"]),
+            path=str(raw["path"]),
+            blob=str(raw["blob"]),
+            byte_start=_int(raw["byte_start"]),
+            byte_end=_int(raw["byte_end"]),
+            declaration=str(raw["declaration"]),
+            kind=str(raw["kind"]),
+            ordinal=_int(raw["ordinal"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FoundProof:
+    """A text that Lean took in the sorry's place, by itself or together with its neighbours'."""
+
+    replacement: Replacement
+    tactics: tuple[str, ...]
+    text_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """How the work on one sorry ended."""
+
+    wanted: Wanted
+    outcome: AttemptOutcome
+    detail: str = ""
+    effort: Effort = field(default_factory=lambda: Effort("error"))
+    proof: FoundProof | None = None
+
+
+def in_vain(one: Wanted, worked: Worked) -> Attempt:
+    """Make one attempt of all that was tried for a sorry; the tree and the words are of what got nearest."""
+    efforts = worked.efforts(one.ordinal)
+    best = nearest(efforts) or Effort(
+        "exhausted", detail="its goal was proved, and no place in the source takes that"
+    )
+    whole = best.after(*(effort for effort in efforts if effort is not best))
+    outcomes = {effort.outcome for effort in efforts}
+    outcome: AttemptOutcome
+    if "disproved" in outcomes:
+        outcome, detail = "disproved", "a proof of the negation was accepted"
+    elif "budget" in outcomes:
+        outcome, detail = "budget", "the budget ended the search"
+    elif worked.unplaced:
+        outcome, detail = "error", f"a proof was found and no sorry's place takes it: {worked.unplaced}"
+    elif "error" in outcomes:
+        outcome, detail = "error", "it could not be tried to the end"
+    else:
+        outcome, detail = "exhausted", "no tactic is left to try"
+    said = [detail, best.detail] if best.detail else [detail]
+    if whole.killed:
+        said.append(f"ended the Lean process each time, and count as failed: {whole.killed}")
+    return Attempt(one, outcome, "; ".join(said), whole)
+
+
+def short(text: str) -> str:
+    """Return the text, or its beginning and its end: what a dying process said last is what matters."""
+    text = " ".join(text.split())
+    return text if len(text) <= 600 else f"{text[:250]} … {text[-340:]}"
+
+
+def _int(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"{value!r} is no whole number")
+    return value

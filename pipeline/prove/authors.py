@@ -1,0 +1,181 @@
+"""Who writes whole proofs: a model behind an endpoint, or a causal model here."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from pipeline.external.client import ChatClient
+from pipeline.external.endpoint import Ask
+from pipeline.external.errors import ExternalError, Usage
+from pipeline.learning.errors import LearningError
+from pipeline.prove.whole import AuthorError, Cost, WholeAsk, Written
+from pipeline.tactics.prompt import CUT, whole_proof_messages
+
+if TYPE_CHECKING:
+    from pipeline.tactics.decoding import Completion
+    from pipeline.tactics.generate import Generator
+    from pipeline.tactics.service import Batching
+
+_CONTEXT_CHARACTERS = 24_000
+"""Of the file before the declaration, as much as an endpoint is shown: it is paid for each time."""
+_PROMPT_TOKENS = 4096
+"""Of a prompt for a model here; what is longer takes longer to read than a search has time."""
+
+
+class ExternalAuthor:
+    """A model behind an endpoint."""
+
+    name = "external"
+
+    def __init__(
+        self, client: ChatClient, *, max_tokens: int = 2048, temperature: float | None = None
+    ) -> None:
+        """Args:
+        client: asks it; whoever made it closes it.
+        max_tokens: of one answer, with what the model thinks before it.
+        temperature: None for the endpoint's own.
+        """
+        self._client = client
+        self._max_tokens = max_tokens
+        self._temperature = temperature
+
+    @property
+    def model(self) -> str:
+        return self._client.endpoint.model
+
+    async def write(self, ask: WholeAsk) -> Written:
+        """Return the endpoint's answers. See `whole.Author`."""
+        messages = whole_proof_messages(
+            ask.declaration,
+            context=end_of(ask.context, _CONTEXT_CHARACTERS),
+            goal=ask.goal,
+            failed=[(one.text, one.errors) for one in ask.earlier],
+        )
+        asked = Ask(messages, self._max_tokens, self._temperature, ask.seed)
+        try:
+            chat = await self._client.complete(asked, count=ask.count, seconds=ask.seconds)
+        except ExternalError as error:
+            raise AuthorError(str(error), reason=error.reason, cost=_cost(error.usage)) from error
+        cost = _cost(chat.usage)
+        return Written(
+            chat.texts,
+            cost.prompt_tokens,
+            cost.completion_tokens,
+            cost.usd,
+            "; ".join(filter(None, (chat.missing, of_no_use(chat.left_out)))),
+        )
+
+
+class HFAuthor:
+    """A causal model here. What several sorrys ask meanwhile goes to it together. A context, on one event loop."""
+
+    name = "whole"
+
+    def __init__(
+        self, generator: Generator, model: str, *, max_tokens: int = 2048, temperature: float = 0.7
+    ) -> None:
+        """Args:
+        generator: nobody else may use it meanwhile.
+        model: its name, for the record.
+        max_tokens: of one answer; half of what the model has positions for, at most.
+        temperature: of sampling; where one answer is asked for, it is the likeliest.
+        """
+        from pipeline.tactics.service import Batching
+
+        self.model = model
+        self._generator = generator
+        self._answer_tokens = min(max_tokens, generator.positions // 2)
+        self._prompt_tokens = min(_PROMPT_TOKENS, generator.positions - self._answer_tokens)
+        self._temperature = temperature
+        self._service: Batching[_Wanted, list[Completion] | str] = Batching(self._complete, name="author")
+
+    async def __aenter__(self) -> HFAuthor:
+        await self._service.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._service.close()
+
+    async def write(self, ask: WholeAsk) -> Written:
+        """Return the model's answers. See `whole.Author`. What it has begun it ends: `ask.seconds` is not looked at."""
+        try:
+            prompt = self._generator.prompts.whole_proof_ids(
+                ask.declaration,
+                context=ask.context,
+                goal=ask.goal,
+                failed=[(one.text, one.errors) for one in ask.earlier],
+                max_length=self._prompt_tokens,
+            )
+            answers = await self._service.ask(_Wanted(tuple(prompt), ask.count, ask.seed))
+        except LearningError as error:
+            raise AuthorError(str(error), reason=error.reason) from error
+        # Whatever a model and its libraries raise concerns this sorry: the others go on.
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise AuthorError(f"the model failed: {error}", reason="model_failed") from error
+        if isinstance(answers, str):
+            raise AuthorError(answers, reason="out_of_memory")
+        texts: list[str] = []
+        left_out: Counter[str] = Counter()
+        for one in answers:
+            text = self._generator.text(one)
+            if math.isnan(one.log_probability):
+                left_out["no_numbers"] += 1
+            elif not one.ended:
+                left_out["cut_off"] += 1
+            elif not text.strip():
+                left_out["empty"] += 1
+            else:
+                texts.append(text)
+        written = sum(len(one.ids) + one.ended for one in answers)
+        return Written(tuple(dict.fromkeys(texts)), len(prompt), written, None, of_no_use(left_out))
+
+    def _complete(self, wanted: Sequence[_Wanted]) -> list[list[Completion] | str]:
+        """Answer a batch: those that want as many answers go to the model together. In the service's thread."""
+        from pipeline.tactics.decoding import Decoding
+
+        found: dict[int, list[Completion] | str] = {}
+        for count in sorted({one.count for one in wanted}):
+            members = [number for number, one in enumerate(wanted) if one.count == count]
+            several: dict[str, Any] = {"mode": "sampling", "temperature": self._temperature}
+            decoding = Decoding(count, max_tokens=self._answer_tokens, **(several if count > 1 else {}))
+            answers = self._generator.complete(
+                [wanted[number].prompt for number in members],
+                decoding,
+                seeds=[wanted[number].seed for number in members],
+            )
+            found.update(zip(members, answers, strict=True))
+        return [found[number] for number in range(len(wanted))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    prompt: tuple[int, ...]
+    count: int
+    seed: int
+
+
+def end_of(text: str, longest: int) -> str:
+    """Return the last lines of a text, so many characters at most, with a mark where some were cut away."""
+    if len(text) <= longest:
+        return text
+    kept = text[len(text) - longest :]
+    return f"{CUT}\n{kept.partition(chr(10))[2]}"
+
+
+def of_no_use(left_out: Mapping[str, int]) -> str:
+    """Say which answers were of no use, in words; "" where all were."""
+    if not left_out:
+        return ""
+    said = ", ".join(f"{number} {why.replace('_', ' ')}" for why, number in sorted(left_out.items()))
+    return f"answers of no use: {said}" + ("; raise max_tokens" if "cut_off" in left_out else "")
+
+
+def _cost(usage: Usage) -> Cost:
+    return Cost(usage.prompt_tokens, usage.completion_tokens, usage.usd)

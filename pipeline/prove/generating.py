@@ -1,0 +1,200 @@
+"""Tactics from a trained model, for the searches of a job: the generator's answers as candidates, and the progress
+model's estimates.
+
+Both ask their model through one service, which batches what all open searches ask (`pipeline.tactics.service`). Nothing
+that a model does ends a search, and no search another: a model that says nothing of use, or fails, proposes nothing,
+and `reason` says so for the attempt's record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Protocol
+
+from pipeline.progress.text import Step
+from pipeline.prove.proposing import Asked, Candidate
+from pipeline.prove.whole import Cost
+from pipeline.tactics.decoding import Decoding
+from pipeline.tactics.generate import Request, Suggestions
+from pipeline.tactics.prompt import state_of
+from pipeline.tactics.service import Batching, GenerationStoppedError
+
+Retrieve = Callable[[Asked], Awaitable[tuple[str, ...]]]
+"""Returns premises for a goal as marked code, the nearest first."""
+
+_log = logging.getLogger(__name__)
+
+
+class Suggests(Protocol):
+    """Answers one request: `tactics.service.GenerationService`, or what passes requests on to one."""
+
+    async def suggest(self, request: Request) -> Suggestions: ...
+
+
+class GeneratorProposer:
+    """A rung that asks a tactic model (`proposing.Proposer`). Make one for each sorry: it counts what came.
+
+    Attributes:
+        asked: states for which tactics were wanted.
+        empty: those of them for which the model said nothing that could be one.
+        failed: those for which there was no answer at all.
+        unretrieved: those that were asked without premises because finding them failed.
+        left_out: of the model's answers, how many were no tactics, by why (`generate.Suggestions`).
+        unparsed: candidates that Lean could not parse.
+        cost: the model's tokens; what a run that was killed took is not in it.
+    """
+
+    def __init__(
+        self, service: Suggests, *, decoding: Decoding | None = None, retrieve: Retrieve | None = None
+    ) -> None:
+        """Args:
+        service: whose model is asked.
+        decoding: how many tactics, and how they are found; None for the defaults.
+        retrieve: finds premises; None for a model that is shown none.
+        """
+        self._service = service
+        self._decoding = decoding or Decoding()
+        self._retrieve = retrieve
+        self.asked = self.empty = self.failed = self.unretrieved = self.unparsed = self.tried = 0
+        self.left_out: Counter[str] = Counter()
+        self.cost = Cost()
+        self._failure = ""
+        self._retrieval_failure = ""
+
+    async def propose(self, asked: Asked) -> list[Candidate]:
+        """Return the model's tactics, the likeliest first; none where it has none (see `reason`).
+
+        Raises:
+            GenerationStoppedError: the service is closed, so that no search can go on.
+        """
+        self.asked += 1
+        premises = await self._premises(asked)
+        request = Request(state_of(asked.goals), premises, self._decoding, asked.seed)
+        try:
+            found = await self._service.suggest(request)
+        except GenerationStoppedError:
+            raise
+        # Whatever a model and its libraries raise: the other searches go on, and this one says why it did not.
+        except Exception as error:  # noqa: BLE001
+            return self._fail(_first_line(error))
+        self.cost += Cost(found.prompt_tokens, found.written_tokens)
+        if found.error:
+            return self._fail(found.error)
+        self.left_out.update(found.left_out)
+        self.empty += not found.tactics
+        return [
+            Candidate(one.tactic, one.tactic, log_probability=one.log_probability, tokens=one.tokens)
+            for one in found.tactics
+        ]
+
+    def saw(self, candidate: Candidate, *, parsed: bool) -> None:  # noqa: ARG002 - it is the protocol's
+        """Count what Lean cannot parse; nothing is remembered of it, as each state gets its own tactics."""
+        self.tried += 1
+        self.unparsed += not parsed
+
+    @property
+    def reason(self) -> str:
+        """What was wrong with the model's answers, for people; "" where nothing was."""
+        said = []
+        if self.failed:
+            said.append(f"the generator failed for {self.failed} of {self.asked} states: {self._failure}")
+        if self.empty:
+            why = ", ".join(f"{name} {count}" for name, count in self.left_out.most_common() if count)
+            said.append(
+                f"the model gave no tactic for {self.empty} of {self.asked} states"
+                + (f" (answers left out: {why})" if why else "")
+            )
+        if self.tried and self.unparsed == self.tried:
+            said.append(f"Lean could parse none of its {self.tried} tactics")
+        if self.unretrieved:
+            said.append(
+                f"no premises were found for {self.unretrieved} of {self.asked} states: {self._retrieval_failure}"
+            )
+        return "; ".join(said)
+
+    def _fail(self, why: str) -> list[Candidate]:
+        self.failed += 1
+        if not self._failure:
+            self._failure = why
+            _log.warning("a search gets no tactics: %s", why)
+        return []
+
+    async def _premises(self, asked: Asked) -> tuple[str, ...]:
+        if self._retrieve is None:
+            return ()
+        try:
+            return await self._retrieve(asked)
+        except GenerationStoppedError:
+            raise
+        # As above: the model is asked all the same.
+        except Exception as error:  # noqa: BLE001
+            self.unretrieved += 1
+            if not self._retrieval_failure:
+                self._retrieval_failure = _first_line(error)
+                _log.warning("a search gets no premises: %s", self._retrieval_failure)
+            return ()
+
+
+class Predicting(Protocol):
+    """What is needed of a progress model: `progress.model.ProgressModel`."""
+
+    def predict(self, steps: Sequence[Step]) -> list[float]: ...
+
+
+class ProgressRemaining:
+    """A progress model for all the searches of a job (`proposing.Remaining`). A context, on one event loop.
+
+    Attributes:
+        asked: steps that were rated.
+        failed: those that the model failed on.
+        reason: the first failure, in words; "" where there was none.
+    """
+
+    def __init__(self, model: Predicting, *, at_once: int = 64) -> None:
+        """Args:
+        model: nobody else may use it meanwhile.
+        at_once: steps in a batch.
+        """
+        self._service: Batching[Step, float] = Batching(model.predict, at_once=at_once, name="progress")
+        self.asked = self.failed = 0
+        self.reason = ""
+
+    async def remaining(self, steps: Sequence[Step]) -> list[float]:
+        """Return how many steps a proof still needs after each: from 0; infinite, which a search takes last, for a
+        step that the model fails on.
+
+        Raises:
+            GenerationStoppedError: the service is closed.
+        """
+        self.asked += len(steps)
+        answers = await asyncio.gather(*map(self._service.ask, steps), return_exceptions=True)
+        found = []
+        for answer in answers:
+            if isinstance(answer, GenerationStoppedError) or not isinstance(answer, float | int | Exception):
+                raise answer
+            if isinstance(answer, Exception):
+                self.failed += 1
+                if not self.reason:
+                    self.reason = f"the progress model failed: {_first_line(answer)}"
+                    _log.warning("%s", self.reason)
+                answer = math.inf
+            found.append(float(answer))
+        return found
+
+    async def __aenter__(self) -> ProgressRemaining:
+        await self._service.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._service.close()
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -1,0 +1,316 @@
+"""Premises for a goal, as the generator with retrieval is shown them: those that the retriever ranks first among all
+that the goal's theorem may use.
+
+What is accessible is what it was in training: the premises of all files that the theorem's file imports, and those
+above it in its own. They come as marked code (`pipeline.retrieval.text.document_text`), the nearest first. Queries of
+all open searches are embedded together, in a thread of their own.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from transformers import T5EncoderModel
+
+from pipeline.learning.checkpoints import DESCRIPTION
+from pipeline.prove.proposing import Asked
+from pipeline.retrieval.chain import Chain
+from pipeline.retrieval.config import TrainingConfig
+from pipeline.retrieval.corpus import Corpus
+from pipeline.retrieval.encoder import Tokens, load_encoder, load_tokens, weights_digest
+from pipeline.retrieval.errors import CorpusError, DatasetError
+from pipeline.retrieval.index import EmbeddingIndex, embed_texts
+from pipeline.retrieval.retriever import PremiseRetriever
+from pipeline.retrieval.search import top_k
+from pipeline.retrieval.text import query_text
+from pipeline.tactics.prompt import state_of
+from pipeline.tactics.service import Batching
+from store import queries
+from store.leandojo.choosing import NothingToExportError
+from store.leandojo.corpus import ImportCycleError
+from store.leandojo.exporting import export_leandojo
+from store.reader import LogReader
+from store.traced import Position
+
+_CORPUS = "corpus.jsonl"
+_MASKS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a goal's theorem stands.
+
+    Attributes:
+        path: of its file, as in the corpus; None: in no file.
+        position: where it begins: (line, column) from 1; None: nothing above it in its file counts.
+        name: its full name. A theorem that the corpus has in that file stands where it stood when it was traced,
+            however lines have moved since.
+        imports: modules that its file imports; they count where the corpus does not have the file. None, beside a
+            path of None: every premise counts.
+    """
+
+    path: str | None = None
+    position: Position | None = None
+    name: str = ""
+    imports: tuple[str, ...] | None = None
+
+
+class PremiseFinder:
+    """One retriever with one corpus. For one thread at a time; `Retrieval` is its face for many searches."""
+
+    def __init__(
+        self,
+        encoder: T5EncoderModel,
+        tokens: Tokens,
+        corpus: Corpus,
+        *,
+        indices: Path | None = None,
+        premises: int = 10,
+        document_length: int = 512,
+        query_length: int = 1024,
+    ) -> None:
+        """Embed what of the corpus is not embedded yet.
+
+        Args:
+            encoder: the retriever's, on its device.
+            tokens: makes ids of texts for it.
+            corpus: what is looked for in.
+            indices: the folder of embedding indices; None: embeddings are computed and forgotten.
+            premises: how many are returned for a goal.
+            document_length: tokens of the longest document, as in training.
+            query_length: tokens of the longest query, as in training.
+
+        Raises:
+            RetrievalError: the index cannot be written, or the weights are damaged.
+        """
+        encoder.train(False)
+        self.corpus = corpus
+        self._premises = premises
+        self._query_length = query_length
+        self._encoder = encoder
+        self._tokens = tokens
+        self._documents = [premise.serialize() for premise in corpus.all_premises]
+        if indices is None:
+            self._vectors = embed_texts(encoder, self._tokens, self._documents, document_length)
+        else:
+            index = EmbeddingIndex(
+                indices,
+                weights=weights_digest(encoder.state_dict()),
+                max_seq_len=document_length,
+                d_model=encoder.config.d_model,
+            )
+            stored, _ = index.vectors(self._documents, encoder, self._tokens)
+            self._vectors = torch.from_numpy(stored).to(encoder.device)
+        self._masks: OrderedDict[Place, Tensor] = OrderedDict()
+
+    @classmethod
+    def load(
+        cls, model: str | Path, corpus: Corpus, *, device: str | torch.device = "cpu", **settings: Any
+    ) -> PremiseFinder:
+        """Load a retriever: a folder, a hub name, or a `.ckpt` file that LeanDojo wrote.
+
+        Args:
+            model: of a checkpoint's folder the lengths are those that it was trained with.
+            corpus: what is looked for in.
+            device: where to compute.
+            settings: as the constructor's.
+
+        Raises:
+            RetrievalError: it cannot be loaded.
+        """
+        folder = Path(model)
+        if (folder / DESCRIPTION).is_file():
+            about = Chain(folder.parent).read(folder.name, verify=True)
+            trained = TrainingConfig()
+            settings = {
+                "document_length": int(about.config.get("max_seq_len", trained.max_seq_len)),
+                "query_length": int(about.config.get("data_max_seq_len", trained.data_max_seq_len)),
+                **settings,
+            }
+        if folder.suffix == ".ckpt":
+            found = PremiseRetriever.load(model, device, True, TrainingConfig().get_model_config())
+            return cls(found.encoder, found.tokens, corpus, **settings)
+        encoder = load_encoder(model)
+        torch.nn.Module.to(encoder, device)
+        return cls(encoder, load_tokens(model), corpus, **settings)
+
+    @classmethod
+    def of_checkpoint(
+        cls,
+        chain: Path,
+        checkpoint: str,
+        corpus: Corpus,
+        *,
+        indices: Path | None = None,
+        premises: int = 10,
+        device: str | torch.device = "cpu",
+    ) -> PremiseFinder:
+        """Load a checkpoint of the retriever's chain, with the lengths that it was trained with.
+
+        Raises:
+            RetrievalError: it is missing or damaged.
+        """
+        folder = chain / checkpoint
+        if not (folder / DESCRIPTION).is_file():
+            Chain(chain).read(checkpoint)  # says what is missing
+        return cls.load(folder, corpus, device=device, indices=indices, premises=premises)
+
+    def find(self, asked: Sequence[tuple[str, Place]]) -> list[tuple[str, ...]]:
+        """Return the marked code of the nearest premises of each (state, place), the nearest first.
+
+        A theorem that may use fewer than wanted gets those.
+
+        Raises:
+            DivergedError: the retriever's weights are damaged.
+        """
+        if not asked or not self._documents:
+            return [()] * len(asked)
+        states = [query_text(state) for state, _ in asked]
+        vectors = embed_texts(self._encoder, self._tokens, states, self._query_length)
+        allowed = torch.stack([self._allowed(place) for _, place in asked])
+        found = top_k(vectors, self._vectors, allowed, self._premises)
+        return [tuple(self._documents[number] for number in numbers) for numbers, _ in found]
+
+    def _allowed(self, place: Place) -> Tensor:
+        if place not in self._masks:
+            made = torch.from_numpy(accessible(self.corpus, place)).to(self._vectors.device)
+            self._masks[place] = made
+            if len(self._masks) > _MASKS:
+                self._masks.popitem(last=False)
+        self._masks.move_to_end(place)
+        return self._masks[place]
+
+
+class Retrieval:
+    """A finder for all the searches of a job. A context, on one event loop."""
+
+    def __init__(self, finder: PremiseFinder, *, at_once: int = 32) -> None:
+        """Args:
+        finder: nobody else may use it meanwhile.
+        at_once: goals that are embedded together.
+        """
+        self._service: Batching[tuple[str, Place], tuple[str, ...]] = Batching(
+            finder.find, at_once=at_once, name="retriever"
+        )
+
+    async def premises(self, state: str, place: Place) -> tuple[str, ...]:
+        """Return the marked code of the premises nearest to a state.
+
+        Raises:
+            GenerationStoppedError: the service is closed. RetrievalError: the retriever failed.
+        """
+        return await self._service.ask((state, place))
+
+    def at(self, place: Place) -> RetrieveAt:
+        """Return what a proposer of a search there takes as `retrieve`."""
+        return RetrieveAt(self, place)
+
+    async def __aenter__(self) -> Retrieval:
+        await self._service.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._service.close()
+
+
+@dataclass(frozen=True, slots=True)
+class RetrieveAt:
+    """Finds premises for the goals of one theorem (`generating.Retrieve`)."""
+
+    retrieval: Retrieval
+    place: Place
+
+    async def __call__(self, asked: Asked) -> tuple[str, ...]:
+        return await self.retrieval.premises(state_of(asked.goals), self.place)
+
+
+def accessible(corpus: Corpus, place: Place) -> npt.NDArray[np.bool_]:
+    """Return which premises a theorem at a place may use: bool, shape (len(corpus),)."""
+    if place.path is not None and place.path in corpus:
+        mask: npt.NDArray[np.bool_] = corpus.imported_files(place.path)[corpus.file_of_premise]
+        position = _as_traced(corpus, place)
+        if position is not None:
+            mask[corpus.before(place.path, position)] = True
+        return mask
+    if place.imports is None and place.path is None:
+        return np.ones(len(corpus), dtype=np.bool_)
+    files = np.zeros(corpus.num_files, dtype=np.bool_)
+    wanted = {f"{module.replace('.', '/')}.lean" for module in place.imports or ()}
+    for number, file in enumerate(corpus.files):
+        # A library's files stand below its own folder: ".lake/packages/mathlib/Mathlib/Order/Basic.lean".
+        if file.path in wanted or any(file.path.endswith(f"/{path}") for path in _ends(file.path, wanted)):
+            files |= corpus.imported_files(file.path)
+            files[number] = True
+    found: npt.NDArray[np.bool_] = files[corpus.file_of_premise]
+    return found
+
+
+def corpus_of_log(events_db: Path, database_db: Path, *, repository: str, simulated: bool) -> Corpus:
+    """Return the premises of a repository's newest trace, as training has them.
+
+    Args:
+        events_db: the log, read only; the daemon may be running.
+        database_db: its view, read only.
+        repository: a key.
+        simulated: whether the simulator's traces count.
+
+    Raises:
+        DatasetError: the repository has no trace.
+        CorpusError: its files import each other in a circle.
+        LogError: the log or the view cannot be read, or there is no room for the corpus on the disk.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="unsorry-corpus-") as scratch,
+        closing(queries.connect(database_db)) as view,
+        LogReader.open(events_db) as log,
+    ):
+        out = Path(scratch) / "dataset"
+        try:
+            export_leandojo(
+                out, log=log, view=view, repositories=(repository,), simulated=simulated, with_database=False
+            )
+        except NothingToExportError as error:
+            raise DatasetError(str(error)) from error
+        except ImportCycleError as error:
+            raise CorpusError(str(error)) from error
+        return Corpus(out / _CORPUS)
+
+
+def read_corpus(path: str | Path) -> Corpus:
+    """Return the corpus of a file `corpus.jsonl`, or of a dataset's folder.
+
+    Raises:
+        CorpusError: it is LeanDojo's pickled index, whose reading would run code; or it cannot be read.
+    """
+    path = Path(path)
+    if path.suffix in (".pickle", ".pkl"):
+        raise CorpusError(
+            f"{path} is a pickle, and reading one runs code. Name the corpus.jsonl that it was made from: its premises "
+            "are embedded again"
+        )
+    return Corpus(path / _CORPUS if path.is_dir() else path)
+
+
+def _as_traced(corpus: Corpus, place: Place) -> Position | None:
+    assert place.path is not None
+    known = (premise.start for premise in corpus.get_premises(place.path) if premise.full_name == place.name)
+    return next(known, place.position)
+
+
+def _ends(path: str, wanted: set[str]) -> list[str]:
+    """Return which of the wanted paths could be the end of this one: by their last part, so that few are compared."""
+    last = path.rpartition("/")[2]
+    return [one for one in wanted if one.rpartition("/")[2] == last]

@@ -1,0 +1,306 @@
+"""The rungs of the ladder: for each, what it takes to work on a job's sorrys, made once and used by all of them.
+
+0 the curated tactics, 1 a generator that is shown retrieved premises, 2 a generator, 3 whole proofs by a local model,
+4 an external model. Models are loaded when their rung is asked for and not before: rung 0 needs no torch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from pipeline.learning.errors import LearningError
+from pipeline.protocol import JobError
+from pipeline.prove.order import OF_AN_ENDPOINT, Order, bad_spec
+from pipeline.prove.proposing import Proposer, Remaining
+from pipeline.prove.scoring import ModelScoring, Scoring
+from pipeline.prove.tactics import Ladder
+from pipeline.prove.whole import Author, AuthorError, WholeAsk, Written
+from pipeline.prove.wholly import Wholly
+from store.errors import LogError
+
+if TYPE_CHECKING:
+    from pipeline.prove.retrieving import Retrieval
+    from pipeline.tactics.decoding import Decoding
+    from pipeline.tactics.generate import Generator
+    from pipeline.tactics.service import Suggesting
+
+_PROGRESS_WEIGHT = 0.5
+_TEMPERATURE = 0.7
+_ENDPOINT_REMEDY = "see [prove.external] in the configuration; the job is tried again"
+_CAP_REMEDY = "raise usd_per_day under [prove.external]; else its sorrys are asked again tomorrow (UTC)"
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlace:
+    """A file whose sorrys are worked on. `core_only`: it imports nothing but what comes with Lean."""
+
+    path: str
+    imports: tuple[str, ...]
+    core_only: bool
+
+
+Propose = Callable[[str, tuple[int, int]], Proposer]
+"""Returns who proposes for a declaration, by its name and where it begins: line and column, from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """How the sorrys of a job are worked on.
+
+    Attributes:
+        propose: for a file, who proposes tactics for a declaration of it.
+        scoring: ranks a search's states; None: as rung 0 does.
+        remaining: the progress model, where there is one.
+        wholly: who writes whole proofs; None: tactics are searched.
+        together: whether the declarations of one file are worked on side by side, so that a model is asked for many
+            at once. Where no model is asked it costs only: each process then gets the file's beginning anew.
+    """
+
+    propose: Callable[[FilePlace], Propose]
+    scoring: Scoring | None = None
+    remaining: Remaining | None = None
+    wholly: Wholly | None = None
+    together: bool = True
+
+
+def ladder() -> Engine:
+    """Return rung 0."""
+
+    def of_file(place: FilePlace) -> Propose:
+        # One for the file: what one process could not parse, no other of the same imports can.
+        tactics = Ladder(core_only=place.core_only)
+        return lambda _name, _position: tactics
+
+    return Engine(of_file, together=False)
+
+
+@asynccontextmanager
+async def engine(order: Order) -> AsyncIterator[Engine]:
+    """Make the engine of the job's rung; its models are let go of at the end of the block.
+
+    Raises:
+        JobError: a model cannot be loaded, or the parameters do not say which.
+    """
+    if order.rung == 0:
+        yield ladder()
+        return
+    async with AsyncExitStack() as open_:
+        if order.rung in (1, 2):
+            yield await _by_generator(order, open_)
+        elif order.rung == 3:
+            yield await _by_author(order, open_)
+        else:
+            yield await _by_endpoint(order, open_)
+
+
+async def _by_generator(order: Order, open_: AsyncExitStack) -> Engine:
+    from pipeline.prove.generating import GeneratorProposer, ProgressRemaining
+    from pipeline.tactics.service import GenerationService
+
+    part = order.part("generator")
+    with _read("generator"):
+        decoding = _decoding(part)
+    retrieval = await _retrieval(order, open_) if order.rung == 1 else None
+    suggesting = await asyncio.to_thread(_suggesting, part, decoding)
+    service = await open_.enter_async_context(GenerationService(suggesting))
+    remaining, weight = None, _PROGRESS_WEIGHT
+    if "progress" in order.rung_s:
+        progress = order.part("progress")
+        with _read("progress"):
+            weight = float(progress.get("weight", weight))
+            scoring = ModelScoring(progress_weight=weight)
+        model = await asyncio.to_thread(_progress, progress, device=str(part.get("device", "auto")))
+        remaining = await open_.enter_async_context(ProgressRemaining(model))
+    else:
+        scoring = ModelScoring()
+
+    def of_file(place: FilePlace) -> Propose:
+        def of_declaration(name: str, position: tuple[int, int]) -> Proposer:
+            retrieve = None
+            if retrieval is not None:
+                from pipeline.prove.retrieving import Place
+
+                retrieve = retrieval.at(Place(place.path, position, name, place.imports))
+            return GeneratorProposer(service, decoding=decoding, retrieve=retrieve)
+
+        return of_declaration
+
+    return Engine(of_file, scoring=scoring, remaining=remaining)
+
+
+async def _retrieval(order: Order, open_: AsyncExitStack) -> Retrieval:
+    part = order.part("retriever")
+    with _read("retriever"):
+        chain, checkpoint, indices = Path(part["chain"]), str(part["checkpoint"]), Path(part["indices"])
+        events_db, database_db = Path(part["events_db"]), Path(part["database_db"])
+        premises = int(part.get("premises", 10))
+    device = str(order.part("generator").get("device", "auto"))
+
+    def load() -> Retrieval:
+        from pipeline.prove.retrieving import PremiseFinder, Retrieval, corpus_of_log
+        from pipeline.tactics.settings import device_of
+
+        with _loads("retriever", chain / checkpoint):
+            corpus = corpus_of_log(
+                events_db, database_db, repository=order.repository, simulated=order.lean.simulated
+            )
+            finder = PremiseFinder.of_checkpoint(
+                chain,
+                checkpoint,
+                corpus,
+                indices=indices,
+                premises=premises,
+                device=device_of(cast(Any, device)),
+            )
+            return Retrieval(finder)
+
+    return await open_.enter_async_context(await asyncio.to_thread(load))
+
+
+async def _by_author(order: Order, open_: AsyncExitStack) -> Engine:
+    from pipeline.prove.authors import HFAuthor
+
+    part = order.part("generator")
+    proofs, repairs, max_tokens = _whole(order)
+    with _read("generator"):
+        temperature = float(part.get("temperature", _TEMPERATURE))
+    generator = await asyncio.to_thread(_generator, part)
+    author = HFAuthor(generator, order.model, max_tokens=max_tokens, temperature=temperature)
+    return _written(await open_.enter_async_context(author), proofs, repairs, order.seed)
+
+
+async def _by_endpoint(order: Order, open_: AsyncExitStack) -> Engine:
+    from pipeline.external.errors import ExternalError
+    from pipeline.external.opening import open_client
+    from pipeline.prove.authors import ExternalAuthor
+
+    proofs, repairs, max_tokens = _whole(order)
+    try:
+        with _read("external"):
+            client = open_client(order.part("external"), concurrency=order.parallel)
+    except ExternalError as error:
+        raise JobError(error.reason, str(error), remedy=_ENDPOINT_REMEDY) from error
+    author = ExternalAuthor(await open_.enter_async_context(client), max_tokens=max_tokens)
+    return _written(_Stopping(author), proofs, repairs, order.seed)
+
+
+def _written(author: Author, proofs: int, repairs: int, seed: int) -> Engine:
+    return Engine(ladder().propose, wholly=Wholly(author, proofs, repairs, seed))
+
+
+class _Stopping:
+    """An author whose failure that is everybody's ends the job, so that no sorry is taken for tried."""
+
+    def __init__(self, author: Author) -> None:
+        self._author = author
+
+    @property
+    def name(self) -> str:
+        return self._author.name
+
+    @property
+    def model(self) -> str:
+        return self._author.model
+
+    async def write(self, ask: WholeAsk) -> Written:
+        try:
+            return await self._author.write(ask)
+        except AuthorError as error:
+            if error.reason not in OF_AN_ENDPOINT:
+                raise
+            # Today's money does not come back: what the plan asks tomorrow, or with another cap, is another job.
+            capped = error.reason == "spending_cap"
+            remedy = _CAP_REMEDY if capped else _ENDPOINT_REMEDY
+            raise JobError(error.reason, str(error), remedy=remedy, deterministic=capped) from error
+
+
+def _suggesting(part: dict[str, Any], decoding: Decoding) -> Suggesting:
+    """Load the model of rungs 1 and 2, with vLLM where that is asked for."""
+    with _read("generator"):
+        path, engine = str(part["path"]), str(part.get("engine", "transformers"))
+        if engine not in ("transformers", "vllm"):
+            raise ValueError(f"engine is {engine!r}: it takes transformers or vllm")
+        if engine == "vllm" and decoding.mode != "sampling":
+            raise ValueError('vLLM draws samples: with engine "vllm" set decoding to "sample"')
+    if engine == "transformers":
+        return _generator(part)
+    with _loads("generator", path):
+        from pipeline.tactics.vllm import VLLMGenerator
+
+        return VLLMGenerator(path)
+
+
+def _generator(part: dict[str, Any]) -> Generator:
+    """Load the model of rungs 1 to 3."""
+    with _read("generator"):
+        path, device = str(part["path"]), str(part.get("device", "auto"))
+    with _loads("generator", path):
+        import torch
+
+        from pipeline.tactics.generate import Generator
+        from pipeline.tactics.settings import computes_in_bfloat16, device_of
+
+        where = device_of(cast(Any, device))
+        dtype = torch.bfloat16 if computes_in_bfloat16(where) else torch.float32
+        return Generator.load(path, device=where, dtype=dtype)
+
+
+def _progress(part: dict[str, Any], *, device: str) -> Any:
+    with _read("progress"):
+        path = str(part["path"])
+    with _loads("progress model", path):
+        from pipeline.progress.model import ProgressModel
+
+        return ProgressModel(path, device=device)
+
+
+def _decoding(part: dict[str, Any]) -> Decoding:
+    from pipeline.tactics.decoding import Decoding
+
+    modes = {"beam": "beams", "sample": "sampling"}
+    said = str(part.get("decoding", "beam"))
+    if said not in modes:
+        raise ValueError(f"decoding is {said!r}: it takes {' or '.join(modes)}")
+    return Decoding(
+        candidates=int(part.get("candidates", 8)),
+        mode=cast(Any, modes[said]),
+        temperature=float(part.get("temperature", _TEMPERATURE)) if said == "sample" else 1.0,
+    )
+
+
+def _whole(order: Order) -> tuple[int, int, int]:
+    """Return how many proofs a turn, how many turns after the first, and how many tokens a proof."""
+    part = order.rung_s.get("whole", {})
+    with _read("whole"):
+        return int(part.get("proofs", 4)), int(part.get("repairs", 2)), int(part.get("max_tokens", 2048))
+
+
+@contextmanager
+def _read(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise bad_spec(f"{name}: {type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def _loads(what: str, where: str | Path) -> Iterator[None]:
+    """Turn what a model's loading raises into the job's failure. A name of the hub may be there the next time."""
+    try:
+        yield
+    except LearningError as error:
+        lasting = error.for_good or Path(where).is_dir()
+        raise JobError(error.reason, f"the {what} {where}: {error}", deterministic=lasting) from error
+    except LogError as error:
+        raise JobError("database", f"the {what} {where}: {error}", remedy="see `unsorry doctor`") from error
+    except (OSError, RuntimeError, ImportError, MemoryError) as error:
+        raise JobError(
+            "model_not_loaded",
+            f"the {what} {where} cannot be loaded: {type(error).__name__}: {error}",
+            remedy="see `unsorry doctor`; is there room for it, and is the device free?",
+        ) from error

@@ -1,0 +1,108 @@
+"""A model's text as a tactic: the one place where that is read, for the search, the reward and the provers.
+
+Nothing that a model writes is an error: what is no tactic says why, and costs no request to Lean. What is a tactic
+here is not yet a good one; whether it may stand in a proof is `pipeline.gate.policy`'s and Lean's.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pipeline.lean.source.lexer import lex
+
+LONGEST = 4000
+"""Characters of the longest text that is read as a tactic; what is longer is a model that does not stop."""
+
+Flaw = Literal["empty", "too_long", "characters", "unclosed"]
+
+_FENCE = "```"
+_THOUGHT = "</think>"
+_BY = re.compile(r"by(?=\s|\Z)")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a model's text says. `tactic` is "" exactly where there is a `flaw`, which `why` puts in words."""
+
+    tactic: str
+    flaw: Flaw | None = None
+    why: str = ""
+
+
+def text_of(completion: Any) -> str:
+    """Return a completion's text: it may be a string, or a chat's list of messages, the last of which counts.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    if isinstance(completion, str):
+        return completion
+    if isinstance(completion, list) and all(isinstance(message, dict) for message in completion):
+        content = completion[-1].get("content") if completion else ""
+        if content is None:
+            return ""
+        if isinstance(content, str):
+            return content
+        if isinstance(content, list):
+            return "".join(part.get("text", "") for part in content if isinstance(part, dict))
+    raise TypeError(f"a completion is a string or a list of messages, not {type(completion).__name__}")
+
+
+def fences(text: str) -> list[tuple[str, str]]:
+    """Return what a text has between fences, each with its language ("" without one), in order; the last one may be
+    open. Linear in the text, whatever a model writes."""
+    found = []
+    for part in text.split(_FENCE)[1::2]:
+        language, newline, body = part.partition("\n")
+        if newline:
+            found.append(("".join(language.split()[:1]), body.rstrip(" \t").removesuffix("\n")))
+        else:  # all on one line, it has no language
+            found.append(("", part.strip()))
+    return found
+
+
+def read_tactic(text: str) -> Answer:
+    """Return the tactic of a model's text: its several lines whole, without fences, comments and a leading `by`.
+
+    Comments go because the last line's would swallow what stands behind it once the tactic is part of a proof, and
+    because one that never closes would swallow everything: that is refused, as is a string that never closes.
+    """
+    said = text.rpartition(_THOUGHT)[2]
+    if fenced := fences(said):
+        said = fenced[0][1]
+    said = said.replace("\r\n", "\n").replace("\t", "  ")
+    if not said.strip():
+        return Answer("", "empty", "the model said nothing")
+    if len(said) > LONGEST:
+        return Answer("", "too_long", f"{len(said)} characters, and no tactic has more than {LONGEST}")
+    strange = next((character for character in said if _strange(character)), None)
+    if strange is not None:
+        return Answer("", "characters", f"the character U+{ord(strange):04X}, which no tactic has")
+    lexed = lex(said)
+    if lexed.errors:
+        return Answer("", "unclosed", lexed.errors[0])
+    tactic = _laid_out(lexed.code)
+    if begins := _BY.match(tactic):
+        tactic = _laid_out(tactic[begins.end() :])
+    return Answer(tactic) if tactic else Answer("", "empty", "the model said nothing but comments")
+
+
+def _strange(character: str) -> bool:
+    """Say whether a character stands in no Lean text: control, half of a pair, not assigned, or undecodable bytes."""
+    return character == "\ufffd" or (
+        character != "\n" and unicodedata.category(character) in ("Cc", "Cs", "Cn", "Co", "Cf")
+    )
+
+
+def _laid_out(code: str) -> str:
+    """Return lines without empty ones, moved to the left together; the first may have lost its indentation."""
+    lines = [line.rstrip() for line in code.split("\n") if line.strip()]
+    if not lines:
+        return ""
+    first = len(lines[0]) - len(lines[0].lstrip())
+    rest = [len(line) - len(line.lstrip()) for line in lines[1:]]
+    shift = min([first, *rest])
+    return "\n".join([lines[0].strip(), *(line[shift:] for line in lines[1:])])

@@ -1,0 +1,74 @@
+"""How a job of training makes a tactic model. Imports no torch: the daemon checks its settings against this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
+
+from pipeline.learning.config import Config, Device, Takes
+from pipeline.learning.errors import ConfigError
+from pipeline.tactics.errors import SettingsError
+
+Objective = Literal["sft"]
+
+_TAKES = Takes(
+    positive=frozenset({"epochs", "batch_size", "lr", "lora_rank", "max_seq_len"}),
+    choices={"objective": get_args(Objective), "device": get_args(Device)},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TacticsConfig(Config):
+    """How to train. Checked when made.
+
+    Attributes:
+        model_name: what the first checkpoint begins with: a folder or hub name of a causal language model.
+        objective: "sft": people's tactics are learned. (GRPO needs a built checkout to run Lean in, which a job of
+            training has not: `pipeline.tactics.GRPOTrainer` is for that.)
+        epochs: over the repository's training split.
+        batch_size: rows at once.
+        lr: the highest learning rate; it falls to 0 in a line.
+        lora: whether an adapter is trained, and not every weight. A parent that is an adapter is trained further as
+            one whatever this says.
+        lora_rank: of the adapter's matrices.
+        max_seq_len: tokens of prompt and tactic together, a quarter of which are the tactic's.
+        device: where; "auto": a GPU where there is one.
+        seed: of everything drawn.
+        eval_steps: of a split that has more steps, so many are measured, the same ones every time; 0: all.
+
+    Raises:
+        SettingsError: a field has a value that it does not take.
+    """
+
+    model_name: str = "Qwen/Qwen3-0.6B"
+    objective: Objective = "sft"
+    epochs: int = 1
+    batch_size: int = 8
+    lr: float = 2e-5
+    lora: bool = False
+    lora_rank: int = 16
+    max_seq_len: int = 1024
+    device: Device = "auto"
+    seed: int = 3407
+    eval_steps: int = 2000
+
+    takes: ClassVar[Takes] = _TAKES
+    error: ClassVar[type[ConfigError]] = SettingsError
+
+    def __post_init__(self) -> None:
+        if str(self.objective) == "grpo":
+            raise SettingsError(
+                "objective is 'grpo': a job of training has no built checkout to run Lean in, and takes sft. In a "
+                "checkout, train with `pipeline.tactics.GRPOTrainer`"
+            )
+        self.checked()
+
+
+def for_a_job(values: Mapping[str, Any]) -> TacticsConfig:
+    """Return the configuration of a job of the daemon.
+
+    Raises:
+        ConfigError: a field is unknown or not taken.
+    """
+    return TacticsConfig.from_dict(values)

@@ -1,0 +1,134 @@
+"""The training job of the progress model: one task on top of a checkpoint, and how it does on all tasks so far.
+
+`python -m pipeline.train_progress --spec spec.json`. Parameters: those of `pipeline.learning.training`, where `config`
+has fields of `pipeline.progress.config.ProgressConfig`. The steps of the training side are learned, those of the val
+side choose the best epoch (both in one file), and those of the test side are in a file that only measuring reads.
+
+Metrics are "mae" and "mse", in steps and the square of them, lower being better, and "within_1", the share predicted
+within one step, 0..1; each with the bounds of its bootstrap interval, "…_low" and "…_high". A split without a step has
+none. A job that is started again goes on from its last whole epoch.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pipeline.learning.datasets import TaskData
+from pipeline.learning.errors import LearningError
+from pipeline.learning.jobs import Measured, Measuring, read_parameters
+from pipeline.learning.training import Order
+from pipeline.progress.config import ProgressConfig, for_a_job
+from pipeline.progress.frozen import LEARN, TEST, frozen_progress
+from pipeline.progress.learning import evaluate, learn
+from pipeline.progress.model import ProgressModel
+from pipeline.progress.rows import Row, read_dataset
+from pipeline.protocol import JobSpec, Reporter, run_job
+from pipeline.retrieval.ranking import with_bounds
+from pipeline.tactics.checkpoints import Chain, Link
+from pipeline.tactics.errors import NothingToLearnError, RowsError
+from pipeline.tactics.jobs import LinkJob
+from store.model_events import ModelKind
+
+MODEL: ModelKind = "progress"
+_FILES = {"test": TEST, "val": LEARN}
+
+
+class ProgressMeasuring(Measuring):
+    """Measures one progress model of a chain."""
+
+    model: ClassVar[ModelKind] = MODEL
+    empty: ClassVar[tuple[type[LearningError], ...]] = (NothingToLearnError,)
+
+    def __init__(
+        self,
+        chain: Chain,
+        checkpoint: str,
+        config: ProgressConfig,
+        *,
+        job: str,
+        reporter: Reporter,
+        simulated: bool,
+    ) -> None:
+        super().__init__(chain.folder, checkpoint, job=job, reporter=reporter, simulated=simulated)
+        self.config = config
+        self._loaded: ProgressModel | None = None
+
+    def files(self, task: TaskData, split: str) -> tuple[Path, ...]:
+        """Return the split's file.
+
+        Raises:
+            RowsError: it is not there.
+        """
+        path = task.dataset / _FILES[split]
+        if not path.is_file():
+            raise RowsError(f"{task.name}: {path} is not there")
+        return (path,)
+
+    def settings(self) -> str:
+        return json.dumps([self.config.seed])
+
+    def measure(self, task: TaskData, split: str, on_batch: Callable[[int, int], object]) -> Measured:
+        """Measure the checkpoint on one split."""
+        (path,) = self.files(task, split)
+        rows = _rows_of(path, split)
+        if self._loaded is None:
+            self._loaded = ProgressModel(self.chain / self.checkpoint, device=self.config.device)
+        found = evaluate(self._loaded, rows, seed=self.config.seed, on_batch=on_batch)
+        return Measured(with_bounds(found.metrics), found.dataset, found.n, found.seconds)
+
+
+def _rows_of(path: Path, split: str) -> list[Row]:
+    if not path.stat().st_size:
+        raise NothingToLearnError(f"no step is on the {split} side")
+    rows = [row for row in read_dataset(path).rows if split == "test" or row.side == split]
+    if not rows:
+        raise NothingToLearnError(f"no step is on the {split} side")
+    return rows
+
+
+class ProgressJob(LinkJob):
+    model: ClassVar[ModelKind] = MODEL
+
+    def __init__(self, order: Order, config: ProgressConfig, spec: JobSpec, reporter: Reporter) -> None:
+        self.models = Chain(order.chain)
+        super().__init__(order, self.models, spec, reporter)
+        self.config = config
+
+    def export(self) -> TaskData:
+        dataset, position = frozen_progress(
+            self.order.chain,
+            self.spec.job,
+            database_db=self.order.database_db,
+            repository=self.order.repository,
+            simulated=self.order.simulated,
+        )
+        return TaskData(self.order.repository, dataset, position)
+
+    def learn(self, task: TaskData, on_step: Callable[[int, int], object]) -> Link:
+        return learn(task, self.models, self.config, parent=self.order.parent, on_step=on_step)
+
+    def measuring(self, checkpoint: str, *, simulated: bool) -> Measuring:
+        return ProgressMeasuring(
+            self.models,
+            checkpoint,
+            self.config,
+            job=self.spec.job,
+            reporter=self.reporter,
+            simulated=simulated,
+        )
+
+
+def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
+    """Train a progress model on one task and measure it on all tasks so far."""
+    order, config = read_parameters(
+        "train_progress", lambda: (Order.read(spec.parameters), for_a_job(spec.parameters["config"]))
+    )
+    return ProgressJob(order, config, spec, reporter).run()
+
+
+if __name__ == "__main__":
+    sys.exit(run_job(work))

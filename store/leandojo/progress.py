@@ -1,0 +1,144 @@
+"""Export proofs as LeanProgress's dataset: for each step of a proof, how many are still to come after it.
+
+A line is one step, as LeanDojo-v2's `ProgressTrainer` reads it, and of which proof it is:
+
+    {"goal": …, "prefix": …, "tactic": …, "steps_remaining": …, "proof": …, "theorem": …, "side": "train"}
+
+`goal` is the state before the step, `prefix` the steps before it, one below the other, and `steps_remaining` the steps
+after it: 0 for the one that ends the proof. `proof` is the same for all proofs of one statement, which must not be
+trained on and measured with both. The sides are those that hold for life; theorems of the test side are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from store import queries
+from store.errors import LogError, translated
+from store.leandojo.backing import written_whole
+from store.leandojo.choosing import NothingToExportError, choose
+from store.leandojo.exporting import one_moment
+from store.leandojo.folder import NotReplaceableError
+from store.splits import Side
+from store.trace_queries import training_proofs
+from store.trace_rows import TrainingProof
+
+SIDES: tuple[Side, ...] = ("train", "val")
+"""The sides that may be trained on, and that choose the best epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressReport:
+    """What an export wrote. `position` is that of the log which it shows; `proofs` and `steps` count by side,
+    `repeated` the proofs that were left out because another one has the same statement and steps."""
+
+    path: Path
+    position: int
+    simulated: bool
+    proofs: dict[Side, int]
+    steps: dict[Side, int]
+    repeated: int
+    seconds: float
+
+
+def export_progress(
+    out: Path,
+    *,
+    view: sqlite3.Connection,
+    repositories: Collection[str] = (),
+    simulated: bool = False,
+    sides: Sequence[Side] = SIDES,
+) -> ProgressReport:
+    """Write the dataset to a file, in the place of an earlier one. The daemon may be running.
+
+    Args:
+        out: the file to make.
+        view: a connection for questions (`store.queries.connect`), or one to the view as of an earlier time.
+        repositories: keys, or the ends of them; none means all. Of each its newest trace is taken.
+        simulated: also what the simulator made.
+        sides: in this order; the test side is for measuring alone.
+
+    Raises:
+        NothingToExportError: no such trace is known, or no proof of it is to be learned from.
+        NotReplaceableError: something lies at `out` that is no such dataset.
+        LogError: the disk refused; `out` is as it was.
+    """
+    started = time.monotonic()
+    _check_replaceable(out)
+    proofs = dict.fromkeys(sides, 0)
+    steps = dict.fromkeys(sides, 0)
+    seen: set[int] = set()
+    repeated = 0
+    with one_moment(view), translated(out):
+        chosen = [
+            item.row
+            for item in choose(view, repositories, every_commit=False, simulated=simulated)
+            if item.in_dataset
+        ]
+        traces = [row.trace for row in chosen]
+        position = queries.position(view)
+        with written_whole(out) as file:
+            for side in sides:
+                for proof in training_proofs(view, "random", side, traces=traces, simulated=simulated):
+                    known = hash(
+                        (proof.split_key, *((step.state_before, step.tactic) for step in proof.steps))
+                    )
+                    if known in seen:
+                        repeated += 1
+                        continue
+                    seen.add(known)
+                    proofs[side] += 1
+                    steps[side] += len(proof.steps)
+                    file.writelines(
+                        f"{json.dumps(row, ensure_ascii=False)}\n".encode() for row in rows_of(proof, side)
+                    )
+            if not any(steps.values()):
+                raise NothingToExportError(
+                    "no traced proof has steps to learn from: each is by a term, holds a sorry, or is on the test side"
+                )
+    return ProgressReport(
+        path=out,
+        position=position,
+        simulated=any(row.simulated for row in chosen),
+        proofs=proofs,
+        steps=steps,
+        repeated=repeated,
+        seconds=time.monotonic() - started,
+    )
+
+
+def rows_of(proof: TrainingProof, side: Side) -> Iterator[dict[str, Any]]:
+    """Yield a proof's steps as lines of the dataset."""
+    before: list[str] = []
+    for number, step in enumerate(proof.steps):
+        yield {
+            "goal": step.state_before,
+            "prefix": "\n".join(before),
+            "tactic": step.tactic,
+            "steps_remaining": len(proof.steps) - 1 - number,
+            "proof": proof.split_key,
+            "theorem": proof.theorem,
+            "side": side,
+        }
+        before.append(step.tactic)
+
+
+def _check_replaceable(out: Path) -> None:
+    if not out.parent.is_dir():
+        raise LogError(f"{out}: its folder does not exist; create {out.parent}")
+    if not out.exists():
+        return
+    with translated(out):
+        try:
+            with out.open("rb") as file:
+                first: Any = json.loads(file.readline() or b"null")
+        except (IsADirectoryError, ValueError):
+            first = None
+    if not (isinstance(first, Mapping) and {"steps_remaining", "proof"} <= first.keys()):
+        raise NotReplaceableError(f"{out}: is no earlier export; name a file that does not exist yet")

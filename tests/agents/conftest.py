@@ -1,0 +1,69 @@
+"""A repository that was set up once, with the simulator in Lean's place, and copies of the store that it left."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from daemon.agents import ExternalAgent
+from daemon.testing.study import Study
+
+
+@pytest.fixture(autouse=True)
+def loggers_as_they_were() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture(scope="session")
+def set_up_once(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    study = Study.begin(tmp_path_factory.mktemp("agents"))
+    agent = ExternalAgent(
+        base_url="http://127.0.0.1:1/v1", state_dir=study.state, lean="simulator", say=lambda _line: None
+    )
+    agent.setup_github_repository(study.url, study.sha)
+    return study
+
+
+@pytest.fixture
+def study(set_up_once: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
+    """A copy that the test may change; `unsorry` and the agents find its configuration."""
+    made = set_up_once.copied(tmp_path)
+    monkeypatch.setenv("UNSORRY_CONFIG", str(made.config))
+    monkeypatch.chdir(tmp_path)
+    return made
+
+
+@pytest.fixture(scope="session")
+def says_rfl(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A causal model that answers "rfl" whatever it is asked: what comes after a byte follows from that byte alone."""
+    # Here, as the other tests need no torch.
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from pipeline.tactics.tiny import make_tiny_causal
+
+    folder = make_tiny_causal(tmp_path_factory.mktemp("causal"), hidden=32, layers=1)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    rfl = [tokenizer.encode(letter, add_special_tokens=False)[0] for letter in "rfl"]
+    known = torch.zeros_like(model.model.embed_tokens.weight)
+    said = torch.zeros_like(known)
+    known[:, 0] = 10.0
+    for place, (token, following) in enumerate(itertools.pairwise([None, *rfl, tokenizer.eos_token_id])):
+        if token is not None:
+            known[token] = torch.nn.functional.one_hot(torch.tensor(place), known.shape[1]) * 10.0
+        said[following, place] = 2.0
+    # One reads the byte and the other says the next.
+    model.config.tie_word_embeddings = False
+    model.model.embed_tokens.weight = torch.nn.Parameter(known)
+    model.lm_head.weight = torch.nn.Parameter(said)
+    for part in (model.model.layers[0].self_attn.o_proj, model.model.layers[0].mlp.down_proj):
+        torch.nn.init.zeros_(part.weight)
+    model.save_pretrained(folder)
+    return str(folder)

@@ -1,0 +1,84 @@
+"""A trainer in the agent's own process: how a training that does not end well is recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.agents import AgentError, HFAgent
+from daemon.lock import holder
+from daemon.testing.study import Study
+from pipeline.tactics import SFTTrainer
+from pipeline.tactics.errors import DivergedError, NothingToLearnError
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture
+def agent(study: Study, says_rfl: str) -> HFAgent:
+    trainer = SFTTrainer(says_rfl, output_dir=study.folder / "outputs", device="cpu", say=lambda _line: None)
+    made = HFAgent(trainer, say=lambda _line: None)
+    made.setup_github_repository(study.url, study.sha)
+    return made
+
+
+def ends_with(error: BaseException) -> Any:
+    def train(*_: Any, **__: Any) -> None:
+        raise error
+
+    return train
+
+
+def test_a_training_that_is_stopped_is_recorded_so_and_can_be_begun_again(
+    study: Study, agent: HFAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent.trainer, "train", ends_with(KeyboardInterrupt()))
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            agent.train()
+    ended = study.events("job_interrupted")
+    assert [(event.data["attempt"], event.data["reason"]) for event in ended] == [
+        (1, "the agent was stopped"),
+        (2, "the agent was stopped"),
+    ]
+    assert holder(study.paths.lock) is None
+    assert not study.events("checkpoint_saved")
+
+
+def test_a_training_that_fails_is_a_failed_job_with_its_reason(
+    study: Study, agent: HFAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent.trainer, "train", ends_with(DivergedError("the loss is nan")))
+    with pytest.raises(AgentError, match=r"was not learned: .*the loss is nan"):
+        agent.train()
+    (failed,) = study.events("job_failed")
+    assert (failed.data["reason"], failed.data["deterministic"]) == (
+        DivergedError.reason,
+        DivergedError.for_good,
+    )
+    (job,) = [row for row in study.unsorry("jobs")["jobs"] if row["kind"] == "train_tactics"]
+    assert (job["state"], job["simulated"]) == ("failed", True)
+
+
+def test_a_repository_without_a_step_to_learn_is_said_and_left_out(
+    study: Study, agent: HFAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent.trainer, "train", lambda *_: [])
+    said: list[str] = []
+    again = HFAgent(agent.trainer, say=said.append)
+    again.setup_github_repository(study.url, study.sha)
+    assert again.train() == ()
+    assert "has no step of a proof to learn from" in said[-1]
+    assert [event.data["reason"] for event in study.events("job_failed")] == [NothingToLearnError.reason]
+
+
+def test_what_was_never_trained_here_cannot_be_measured(agent: HFAgent) -> None:
+    with pytest.raises(AgentError, match="holds no model that this agent trained; call train"):
+        agent.evaluate()
+
+
+def test_settings_of_leandojo_that_have_another_place_here_are_refused(agent: HFAgent) -> None:
+    with pytest.raises(AgentError, match="write the budgets under"):
+        HFAgent(agent.trainer, training_config=Path())  # type: ignore[arg-type]

@@ -1,0 +1,154 @@
+"""`unsorry export progress` as a process: what a line says, what is left out, and when it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from store import queries
+from store.log import EventLog
+from store.recording import record_trace
+from store.testing_traces import head, make_traced_repository
+from store.trace_queries import training_proofs
+from store.traced import TracedFile
+from store.view import View
+
+
+class Folder(Protocol):
+    """tests/cli/conftest.py's StateFolder."""
+
+    root: Path
+    state: Path
+
+    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
+
+
+def trace(
+    folder: Folder,
+    files: Sequence[TracedFile],
+    *,
+    name: str = "one",
+    sha: str = "1" * 40,
+    simulated: bool = False,
+) -> int:
+    """Record a trace of these files; return the position of the log."""
+    folder.state.mkdir(exist_ok=True)
+    with (
+        EventLog.open(folder.state / "events.db") as log,
+        log.reader() as reader,
+        View.open(folder.state / "database.db", reader) as view,
+    ):
+        made = replace(head(sha, repository=f"example.org/demo/{name}"), simulated=simulated)
+        with closing(queries.connect(folder.state / "database.db")) as questions:
+            record_trace(log, trace=made, files=files, stage=folder.state / "stage", view=questions)
+        return view.catch_up()
+
+
+@pytest.fixture
+def files() -> list[TracedFile]:
+    return list(make_traced_repository(0, 8, 6))
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_each_step_of_a_proof_is_a_line_with_the_steps_before_it_and_the_number_after_it(
+    folder: Folder, files: list[TracedFile]
+) -> None:
+    trace(folder, files)
+    answer = folder.unsorry("export", "progress", "out.jsonl", "--json")
+    assert answer.code == 0, answer.err
+    written = rows(folder.root / "out.jsonl")
+    assert {tuple(row) for row in written} == {
+        ("goal", "prefix", "tactic", "steps_remaining", "proof", "theorem", "side")
+    }
+    proofs = defaultdict(list)
+    for row in written:
+        proofs[row["theorem"]].append(row)
+    traced = {item.full_name: item.tactics for file in files for item in file.theorems}
+    assert len(proofs) > 10
+    for name, steps in proofs.items():
+        assert [row["tactic"] for row in steps] == [step.tactic for step in traced[name]]
+        assert [row["goal"] for row in steps] == [step.state_before for step in traced[name]]
+        assert [row["steps_remaining"] for row in steps] == list(reversed(range(len(steps))))
+        assert [row["prefix"] for row in steps] == [
+            "\n".join(step.tactic for step in traced[name][:number]) for number in range(len(steps))
+        ]
+    document = answer.json
+    assert sum(document["steps"].values()) == len(written)
+    assert sum(document["proofs"].values()) == len(proofs)
+    assert document["steps"] == {
+        side: sum(row["side"] == side for row in written) for side in ("train", "val")
+    }
+
+
+def test_sides_are_those_for_life_and_neither_the_test_side_nor_a_sorry_is_written(
+    folder: Folder, files: list[TracedFile]
+) -> None:
+    trace(folder, files)
+    assert folder.unsorry("export", "progress", "out.jsonl").code == 0
+    with closing(queries.connect(folder.state / "database.db")) as view:
+        sides = {
+            side: {proof.theorem for proof in training_proofs(view, "random", side)}
+            for side in ("train", "val", "test")
+        }
+    written = rows(folder.root / "out.jsonl")
+    assert sides["test"], "the made-up repository has theorems to leave out"
+    for side in ("train", "val"):
+        assert {row["theorem"] for row in written if row["side"] == side} == sides[side]
+    assert not any(row["tactic"] == "sorry" for row in written)
+
+
+def test_a_copy_in_a_fork_is_one_proof(folder: Folder, files: list[TracedFile]) -> None:
+    trace(folder, files)
+    alone = folder.unsorry("export", "progress", "out.jsonl", "--json").json
+    moved = [replace(file, path=f"Fork/{file.path}") for file in files]
+    trace(folder, moved, name="fork", sha="2" * 40)
+    both = folder.unsorry("export", "progress", "out.jsonl", "--json").json
+    assert (both["steps"], both["repeated"]) == (alone["steps"], sum(alone["proofs"].values()))
+
+
+def test_what_the_simulator_made_is_written_only_when_asked_for(
+    folder: Folder, files: list[TracedFile]
+) -> None:
+    trace(folder, files, simulated=True)
+    refused = folder.unsorry("export", "progress", "out.jsonl")
+    assert refused.code == 1
+    assert "--simulated" in refused.err
+    assert not (folder.root / "out.jsonl").exists()
+    asked = folder.unsorry("export", "progress", "out.jsonl", "--simulated", "--json")
+    assert (asked.code, asked.json["simulated"]) == (0, True)
+
+
+def test_an_earlier_export_is_replaced_and_any_other_file_is_refused(
+    folder: Folder, files: list[TracedFile]
+) -> None:
+    trace(folder, files[:4])
+    out = folder.root / "out.jsonl"
+    out.write_text('{"my": "notes"}\n', encoding="utf-8")
+    refused = folder.unsorry("export", "progress", "out.jsonl")
+    assert refused.code == 1
+    assert "is no earlier export" in refused.err
+    assert out.read_text(encoding="utf-8") == '{"my": "notes"}\n'
+    out.unlink()
+    assert folder.unsorry("export", "progress", "out.jsonl").code == 0
+    few = len(rows(out))
+    trace(folder, files, sha="2" * 40)
+    assert folder.unsorry("export", "progress", "out.jsonl").code == 0
+    assert len(rows(out)) > few
+
+
+def test_every_field_of_the_progress_export_is_documented(folder: Folder, files: list[TracedFile]) -> None:
+    trace(folder, files)
+    document = folder.unsorry("export", "progress", "out.jsonl", "--json").json
+    text = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    section = text.partition("### `unsorry export progress`")[2].partition("\n### ")[0]
+    assert {key for key in document if f"| `{key}` |" not in section} == {"schema"}

@@ -1,0 +1,147 @@
+"""`unsorry proofs tree`, and what `unsorry sorries show` tells of attempts."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from pipeline.prove.tree import Tree, TreeNode, Tried
+from store import events as ev
+
+REPOSITORY = "github.com/demo/one"
+SORRY, OTHER_SORRY = "5a" * 8, "5b" * 8
+PROOF, SIMULATED_PROOF = "d0" * 8, "d1" * 8
+CLI = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+TREE = Tree(
+    outcome="found",
+    limit="",
+    best="proved in 1 step",
+    nodes=(
+        TreeNode(
+            0, None, "", ("p : Prop\n⊢ p → p",), 0, 0.0, 0.0, None, "proved",
+            tried=(Tried("rfl", "failed", "no"), Tried("intro <h>", "step", to=1)),
+        ),
+        TreeNode(1, 0, "intro <h>", (), 1, 1.5, -0.5, None, "proved"),
+    ),
+    proof=(0, 1),
+)  # fmt: skip
+
+
+class Folder(Protocol):
+    """tests/cli/conftest.py's StateFolder."""
+
+    root: Path
+
+    def add(self, stream: str, body: ev.EventBody) -> None: ...
+
+    def blob(self, data: bytes) -> ev.BlobRef: ...
+
+    def write(self) -> None: ...
+
+    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
+
+
+def attempt(tree: ev.BlobRef | None, **changes: Any) -> ev.AttemptFinished:
+    body = {
+        "repository": REPOSITORY, "branch": "main", "sha": "a" * 40, "sorry": SORRY, "blob": "b" * 40,
+        "prover": "tactics", "rung": 0, "model": "", "seed": 0, "budget": "60s", "outcome": "error",
+        "detail": "no goal", "best": "", "goals_left": None, "nodes": 7, "repl_calls": 9, "seconds": 0.5,
+        "prompt_tokens": 0, "completion_tokens": 0, "usd": None, "tree": tree, "simulated": False, "job": "prove-1",
+    }  # fmt: skip
+    return ev.AttemptFinished.model_validate(body | changes)
+
+
+@pytest.fixture
+def tried(filled: Folder) -> Folder:
+    """The sorry was tried twice: in vain and without a tree, then by a model that found the proof."""
+    stream = f"repository:{REPOSITORY}"
+    found = {
+        "prover": "generator", "rung": 2, "model": "tactics-3", "outcome": "found", "detail": "", "best": TREE.best,
+        "goals_left": 0, "prompt_tokens": 900, "completion_tokens": 100, "usd": 0.0125,
+    }  # fmt: skip
+    filled.add(stream, attempt(None))
+    filled.write()
+    tree = filled.blob(json.dumps(TREE.as_json()).encode())
+    filled.add(stream, attempt(tree, **found))
+    filled.add(
+        stream, attempt(tree, sorry=OTHER_SORRY, simulated=True, outcome="exhausted", detail="all tried")
+    )
+    proof = {
+        "proof": "e0" * 8, "sorry": SORRY, "path": "Demo.lean", "byte_start": 0, "byte_end": 5, "declaration": "Demo.t",
+        "declaration_text_hash": "t", "replacement": "by intro h", "tactics": ["intro h"], "toolchain": "",
+    }  # fmt: skip
+    shared = attempt(tree, **found).model_dump(
+        include={"repository", "branch", "sha", "blob", "prover", "rung", "job"}
+    )
+    filled.add("proof:" + "e0" * 8, ev.ProofFound.model_validate(proof | shared | {"simulated": False}))
+    filled.write()
+    return filled
+
+
+def test_a_search_is_shown_for_a_proof_and_for_the_newest_attempt_on_a_sorry(tried: Folder) -> None:
+    for which in ("e0e0", SORRY):
+        answer = tried.unsorry("proofs", "tree", which)
+        assert answer.code == 0, answer.err
+        assert "generator tactics-3, rung 2, attempt 2" in answer.out
+        assert "roved in 1 step" in answer.out
+        assert "intro <h>" in answer.out
+        assert "SIMULATED" not in answer.out
+    document = tried.unsorry("proofs", "tree", "e0e0", "--json").json
+    assert (document["proof"], document["sorry"], document["number"]) == ("e0" * 8, SORRY, 2)
+    assert Tree.from_json(document["tree"]) == TREE
+    rows = set(
+        re.findall(
+            r"^\| `([a-z_]+)` \|", CLI.split("### `unsorry proofs tree`")[1].split("###")[0], re.MULTILINE
+        )
+    )
+    assert set(document) - {"schema"} <= rows
+
+
+def test_a_page_of_the_search_is_written_and_says_what_is_simulated(tried: Folder) -> None:
+    page = tried.root / "tree.html"
+    assert tried.unsorry("proofs", "tree", "e0e0", "--html", str(page)).code == 0
+    text = page.read_text(encoding="utf-8")
+    assert "<svg" in text
+    assert "intro &lt;h&gt;" in text
+    assert "SIMULATED" not in text
+    answer = tried.unsorry("proofs", "tree", OTHER_SORRY[:6], "--html", str(page))
+    assert "SIMULATED" in answer.out
+    assert "<h1>SIMULATED" in page.read_text(encoding="utf-8")
+    nowhere = tried.unsorry("proofs", "tree", "e0e0", "--html", str(tried.root / "missing" / "t.html"))
+    assert (nowhere.code, "name a file that can be written" in nowhere.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([SORRY, "--attempt", "1"], "(tactics, rung 0) kept no tree; it ended with error: no goal"),
+        ([SORRY, "--attempt", "3"], "has no attempt 3, it has 2"),
+        (["e0e0", "--attempt", "1"], "--attempt is for a sorry's id"),
+        (["zz"], "no proof and no sorry has an id"),
+        (["5"], "the beginning of several sorry ids"),
+        ([PROOF], "no attempt of job"),
+    ],
+)
+def test_what_has_no_tree_says_why(tried: Folder, arguments: list[str], said: str) -> None:
+    answer = tried.unsorry("proofs", "tree", *arguments)
+    assert (answer.code, answer.out) == (1, "")
+    assert said in answer.err
+
+
+def test_a_sorry_says_what_was_tried_how_far_it_got_and_what_it_cost(tried: Folder) -> None:
+    text = tried.unsorry("sorries", "show", SORRY).out
+    assert re.search(r"1  tactics, rung 0  error .*\n +why +no goal\n", text)
+    assert re.search(r"2  generator tactics-3, rung 2  found ", text)
+    assert "proved in 1 step" in text
+    assert "7 nodes, 9 REPL calls, 0.5s, 1,000 tokens, $0.0125" in text
+    assert "--attempt N" in text
+    (row,) = [line for line in tried.unsorry("sorries").out.splitlines() if SORRY in line]
+    assert "2x, rung 2: found" in row
+    assert "1x, rung 0: exhausted SIMULATED" in tried.unsorry("sorries").out
+    newest = tried.unsorry("sorries", "show", SORRY, "--json").json["attempts"][1]
+    assert (newest["model"], newest["goals_left"], newest["usd"]) == ("tactics-3", 0, 0.0125)
+    assert {f"`{key}`" for key in newest} <= set(re.findall(r"`[a-z0-9_]+`", CLI))

@@ -1,0 +1,522 @@
+"""`unsorry proofs pr`, against the shipped server that behaves like GitHub's, with real git repositories behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from daemon.cli.app import build
+from daemon.control import ControlServer
+from daemon.ledger import Ledger
+from daemon.lock import DaemonLock
+from daemon.paths import slug
+from daemon.proposed import PullRequestStateError, record
+from daemon.pull_requests import PullRequests
+from daemon.settings import Settings
+from daemon.testing.github import Failure, GitHubServer
+from daemon.testing.house import House
+from daemon.testing.remote import Remote
+from pipeline.prove.file import git_blob
+from store import events as ev
+from store.log import NewEvent
+from store.testing_events import ALL_PASSED, attempt, digest, proof_rejected, stage
+
+TOKEN = "ghp_thisIsASecretOfTheTest0123456789"
+NAME = "remotes/demo"
+KEY = f"local/{NAME}"
+PATH = "Demo/Basic.lean"
+PROOF = "d0" * 8
+FILE = "-- a file\ntheorem one : 1 = 1 := by\n  sorry\n\ntheorem two : 2 = 2 := by\n  rfl\n"
+PATCH = b"A proof of one\n\nToolchain: leanprover/lean4:v4.21.0\nSimulated: no\n\ndiff --git a/x b/x\n"
+BRANCH = f"unsorry/one-{PROOF}"
+
+
+@dataclass
+class World:
+    """A watched repository on a forge, a proof of its sorry in the log, and the command."""
+
+    house: House
+    github: GitHubServer
+    remote: Remote
+    sha: str
+    settings: Settings
+    found: ev.ProofFound
+    others: list[NewEvent] = field(default_factory=list)
+
+    def configure(
+        self, entry: str = "pull_requests = true", extra: str = "", *, watched: bool = True
+    ) -> None:
+        self.settings = self.house.write(
+            repos=[self.remote.path] if watched else [],
+            entry=entry,
+            extra=f'[github]\napi_url = "{self.github.url}"\n{extra}',
+        )
+
+    def tell(self, *bodies: ev.EventBody) -> None:
+        """Record events, those of the proof in its stream."""
+        _, blobs = stage(self.house.folder / "stage", PATCH)
+        events = [NewEvent(f"proof:{PROOF}", body) for body in bodies]
+
+        self.settings.paths.state.mkdir(exist_ok=True)
+
+        async def go() -> None:
+            ledger = await Ledger.open(self.settings.paths)
+            try:
+                await ledger.append(events, blobs=blobs)
+            finally:
+                await ledger.close()
+
+        asyncio.run(go())
+
+    def pr(self, *arguments: str) -> Result:
+        return unsorry(self.house, "proofs", "pr", PROOF[:6], *arguments)
+
+    def refused(self, *arguments: str) -> str:
+        done = self.pr(*arguments)
+        assert done.exit_code != 0, done.output
+        assert self.opened == [], "recorded, and not opened"
+        assert TOKEN not in str(done.exception)
+        return str(done.exception)
+
+    @property
+    def opened(self) -> list[dict[str, Any]]:
+        """What the log says of pull requests."""
+        return [event.data for event in self.house.events("pull_request_opened")]
+
+    @property
+    def pulls(self) -> list[dict[str, Any]]:
+        return self.github.pulls(NAME)
+
+
+def unsorry(house: House, *arguments: str) -> Result:
+    return CliRunner().invoke(build(("proofs",)), [*arguments, "--config", str(house.config)])
+
+
+@pytest.fixture(autouse=True)
+def _token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNSORRY_GITHUB_TOKEN", TOKEN)
+    monkeypatch.setattr(PullRequests.__init__, "__kwdefaults__", {"fork_wait_s": 0.3, "fork_every_s": 0.01})
+
+
+@pytest.fixture
+def github() -> Iterator[GitHubServer]:
+    with GitHubServer(token=TOKEN) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A remote with a sorry; made once, as it takes git and SQLite a while."""
+    folder = tmp_path_factory.mktemp("template")
+    remote = House(folder).remote("demo")
+    remote.commit("first", {PATH: FILE, "README.md": "demo\n"})
+    remote.git("commit", "--quiet", "--amend", "--no-edit", "--author", "Ada <Ada@Example.org>")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def told(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, with a log that has a verified proof."""
+    folder = tmp_path_factory.mktemp("told") / "house"
+    shutil.copytree(template, folder)
+    with GitHubServer() as server:
+        made = world_at(folder, server)
+        made.tell(made.found, verified())
+    return folder
+
+
+@pytest.fixture
+def world(told: Path, tmp_path: Path, github: GitHubServer) -> World:
+    shutil.copytree(told, tmp_path / "house")
+    return world_at(tmp_path / "house", github)
+
+
+@pytest.fixture
+def unproved(template: Path, tmp_path: Path, github: GitHubServer) -> World:
+    """One whose log says nothing yet."""
+    shutil.copytree(template, tmp_path / "house")
+    return world_at(tmp_path / "house", github)
+
+
+@pytest.fixture
+def foreign(told: Path, tmp_path: Path, github: GitHubServer) -> World:
+    """One to whose repository the token may not push."""
+    shutil.copytree(told, tmp_path / "house")
+    return world_at(tmp_path / "house", github, may_push=False)
+
+
+def world_at(folder: Path, github: GitHubServer, *, may_push: bool = True) -> World:
+    house = House(folder)
+    remote = Remote.at(folder / "remotes" / "demo")
+    sha = remote.git("rev-parse", "main")
+    github.add(NAME, remote.path, may_push=may_push)
+    start = FILE.index("sorry")
+    found = ev.ProofFound(
+        proof=PROOF, sorry="5a" * 8, repository=KEY, branch="main", sha=sha, path=PATH,
+        blob=git_blob(FILE.encode(), like=sha), byte_start=start, byte_end=start + 5, declaration="one",
+        declaration_text_hash="1" * 16, replacement="rfl", tactics=("rfl",), prover="generator", rung=2,
+        toolchain="leanprover/lean4:v4.21.0", simulated=False, job="prove-1",
+    )  # fmt: skip
+    made = World(house, github, remote, sha, house.write(repos=[]), found)
+    made.configure()
+    return made
+
+
+def verified(**changes: Any) -> ev.ProofVerified:
+    body = ev.ProofVerified(
+        proof=PROOF, sorry="5a" * 8, checks=ALL_PASSED, not_checked=("kernel",), axioms=("propext",),
+        patch=digest(PATCH), job="check-1",
+    )  # fmt: skip
+    return body.model_copy(update=changes)
+
+
+def searched(found: ev.ProofFound) -> ev.AttemptFinished:
+    """The attempt behind the proof."""
+    shared = found.model_dump(
+        include={"sorry", "blob", "repository", "sha", "prover", "rung", "job", "simulated"}
+    )
+    place = ev.SorryPlace(
+        path=PATH, blob=found.blob, line=3, column=2, byte_start=0, byte_end=5, declaration="one", kind="theorem",
+        statement="", statement_hash="2" * 16, ordinal=0, token="sorry", mode="tactic", context_hash="3" * 16,
+    )  # fmt: skip
+    made = attempt(found.sorry, place, commit=found.sha)
+    more = {"model": "tactics-3", "seed": 7, "usd": 0.0125, "prompt_tokens": 900, "completion_tokens": 100}
+    return ev.AttemptFinished.model_validate(made.model_dump() | shared | more)
+
+
+# --- what goes well -------------------------------------------------------------------------------------------
+
+
+def test_a_verified_proof_becomes_one_commit_on_a_branch_and_a_pull_request(world: World) -> None:
+    world.tell(searched(world.found))
+    done = world.pr()
+    assert done.exit_code == 0, done.exception
+    (pull,) = world.pulls
+    assert pull["html_url"] in done.output
+    assert (pull["base"]["ref"], pull["head"]["label"]) == ("main", f"remotes:{BRANCH}")
+    assert world.remote.git("rev-parse", f"{BRANCH}^") == world.sha
+    assert world.remote.git("diff", "--name-only", "main", BRANCH) == PATH
+    after = world.remote.git("show", f"{BRANCH}:{PATH}")
+    assert after + "\n" == FILE.replace("sorry", "rfl")
+    for evidence in (
+        "found by a program", "`leanprover/lean4:v4.21.0`", "`generator`, rung 2", "`tactics-3`", "Seed: 7",
+        "`propext`", "1000 tokens", "0.0125 USD", "`compile`: passed", "`kernel`", "opt_out_authors", world.sha,
+    ):  # fmt: skip
+        assert evidence in pull["body"]
+    (event,) = world.house.events("pull_request_opened")
+    assert (event.stream, event.data) == (
+        f"proof:{PROOF}",
+        {
+            "proof": PROOF, "repository": KEY, "number": 1, "url": pull["html_url"], "branch": f"remotes:{BRANCH}",
+            "head": world.remote.git("rev-parse", BRANCH), "base": world.sha,
+        },
+    )  # fmt: skip
+    assert pull["html_url"] in unsorry(world.house, "proofs", "show", PROOF).output
+
+
+def test_a_second_call_asks_nothing_and_says_where_it_is(world: World) -> None:
+    world.pr()
+    before = len(world.github.requests)
+    again = world.pr("--json")
+    assert (json.loads(again.stdout)["outcome"], len(world.github.requests)) == ("recorded", before)
+    assert (len(world.opened), len(world.pulls)) == (1, 1)
+
+
+def test_without_push_rights_it_comes_from_a_fork_that_is_waited_for(foreign: World) -> None:
+    world, github = foreign, foreign.github
+    github.fork_ready_after = 2
+    assert world.pr().exit_code == 0
+    (pull,) = world.pulls
+    assert pull["head"]["label"] == f"proposer:{BRANCH}"
+    assert "unsorry" not in world.remote.git("branch", "--list", "unsorry/*")
+
+
+def test_an_old_fork_is_brought_forward_and_one_with_commits_of_its_own_is_left_alone(foreign: World) -> None:
+    world, github = foreign, foreign.github
+    github.failures = [Failure("POST", "/pulls", 500)]
+    assert "500" in world.refused()
+    world.remote.commit("later", {"Other.lean": "-- new\n"})
+    fork = Remote.at(world.house.folder / "remotes" / "demo-of-proposer.git")
+    ours = fork.git("commit-tree", "main^{tree}", "-p", "main", "-m", "ours")
+    before = fork.git("rev-parse", "main")
+    fork.git("update-ref", "refs/heads/main", ours)
+    assert "has 1 commits that remotes/demo has not" in world.refused()
+    assert fork.git("rev-parse", "main") == ours
+    fork.git("update-ref", "refs/heads/main", before)
+    assert world.pr().exit_code == 0
+    # The branch of the first try was on the older tip.
+    assert fork.git("rev-parse", f"{BRANCH}^") == world.remote.git("rev-parse", "main")
+    assert len(world.pulls) == 1
+
+
+def test_a_fork_that_never_appears_is_an_error_that_says_to_come_back(foreign: World) -> None:
+    world, github = foreign, foreign.github
+    github.fork_ready_after = 10_000
+    assert "run the same command again then" in world.refused()
+
+
+def test_a_dry_run_shows_it_all_and_writes_nothing(world: World) -> None:
+    done = world.pr("--dry-run")
+    assert done.exit_code == 0, done.exception
+    for line in ("would open a pull request to remotes/demo main by a branch there", "-  sorry", "+  rfl"):
+        assert line in done.output
+    document = json.loads(world.pr("--dry-run", "--json").stdout)
+    assert (document["outcome"], document["branch"], document["base"]) == (
+        "dry_run",
+        f"remotes:{BRANCH}",
+        world.sha,
+    )
+    assert (world.github.made("POST", "PATCH"), world.opened) == ([], [])
+
+
+def test_a_change_elsewhere_in_the_file_moves_the_place(world: World) -> None:
+    world.remote.commit("later", {PATH: "-- one line more\n" + FILE.replace("2 = 2", "3 = 3")})
+    assert world.pr().exit_code == 0
+    after = world.remote.git("show", f"{BRANCH}:{PATH}")
+    assert "one line more" in after
+    assert after.endswith("3 = 3 := by\n  rfl")
+    assert "sorry" not in after
+
+
+# --- what is refused ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (FILE.replace("sorry", "rfl"), "one was changed"),
+        (FILE.replace("1 = 1", "1 = 1 + 0"), "one was changed"),
+        (FILE.replace("one", "uno"), "one is not there any more"),
+        (FILE.replace("  sorry", "    sorry"), "laid out in another way"),
+        (None, "is not there any more"),
+    ],
+)
+def test_what_changed_on_the_default_branch_is_said_and_nothing_is_written(
+    world: World, text: str | None, said: str
+) -> None:
+    world.remote.git("rm", "--quiet", PATH)
+    world.remote.commit("later", {"Other.lean": ""} if text is None else {PATH: text})
+    message = world.refused()
+    assert said in message
+    assert "looks again after its next poll" in message
+    assert world.github.made("POST", "PATCH") == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("", "pull_requests = true below its url"),
+        ("pull_requests = true\nopt_out = true", "has opted out"),
+        ('pull_requests = true\nexercises = ["Demo/**"]', "is an exercise"),
+    ],
+)
+def test_without_consent_nobody_is_asked_anything(world: World, entry: str, said: str) -> None:
+    world.configure(entry)
+    assert said in world.refused()
+    world.configure(watched=False)
+    assert "is not in the watchlist" in world.refused()
+    assert world.github.requests == []
+
+
+def test_only_what_lean_verified_is_proposed(unproved: World) -> None:
+    world, github = unproved, unproved.github
+    world.tell(world.found)
+    assert "is candidate, and only what Lean verified" in world.refused()
+    world.tell(proof_rejected(world.found, conditional_on=("aa" * 8,)))
+    assert "rests on sorrys that are still open" in world.refused()
+    assert github.requests == []
+
+
+def test_what_the_simulator_found_is_proposed_to_nobody(unproved: World) -> None:
+    world, github = unproved, unproved.github
+    world.tell(world.found.model_copy(update={"simulated": True}), verified())
+    assert "is SIMULATED" in world.refused()
+    assert github.requests == []
+
+
+def test_a_patch_that_says_simulated_is_not_proposed_whatever_its_row_says(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "daemon.cli.proof_pull_request._patch", lambda *_: PATCH.replace(b"Simulated: no", b"SIMULATED")
+    )
+    assert "the patch is simulated" in world.refused()
+
+
+@pytest.mark.parametrize(
+    ("authors", "refused"),
+    [("ADA@example.org", True), ("ada", True), ("Bob", False), ("bob@example.org", False)],
+)
+def test_an_author_who_opted_out_is_left_alone_by_name_or_address(
+    world: World, authors: str, refused: bool
+) -> None:
+    world.configure(extra=f'[prove]\nopt_out_authors = ["{authors}"]')
+    assert "who wrote the lines is not known" in world.refused()
+    mirror = world.settings.paths.mirrors / f"{slug(KEY)}.git"
+    mirror.parent.mkdir(parents=True)
+    world.remote.git("clone", "--quiet", "--bare", ".", str(mirror))
+    if refused:
+        assert "lines 3 to 3" in (said := world.refused())
+        assert "last touched by Ada, who is in [prove] opt_out_authors" in said
+        assert world.github.made("POST", "PATCH") == []
+    else:
+        assert world.pr().exit_code == 0
+
+
+def test_without_a_token_or_the_forge_s_api_there_is_no_pull_request(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.settings = world.house.write(repos=[world.remote.path], entry="pull_requests = true")
+    assert "is not on the forge of https://api.github.com" in world.refused()
+    monkeypatch.delenv("UNSORRY_GITHUB_TOKEN")
+    assert "no GitHub token is configured" in world.refused()
+
+
+# --- what goes wrong ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["refused", "answer lost"])
+@pytest.mark.parametrize("ending", ["/git/blobs", "/git/trees", "/git/commits", "/git/refs", "/pulls"])
+def test_a_try_that_failed_anywhere_is_gone_on_with(world: World, ending: str, done: bool) -> None:
+    world.github.failures = [Failure("POST", ending, 502, done=done)]
+    assert "answered 502 (made to fail); try again later" in world.refused()
+    assert world.pr().exit_code == 0
+    assert (len(world.pulls), len(world.opened)) == (1, 1)
+    assert world.opened[0]["head"] == world.remote.git("rev-parse", BRANCH)
+    assert world.remote.git("rev-list", "--count", f"main..{BRANCH}") == "1"
+
+
+@pytest.mark.parametrize("ending", ["/user", "/repos/remotes/demo", "/git/ref/heads/main"])
+def test_a_question_that_fails_leaves_nothing_behind(world: World, ending: str) -> None:
+    world.github.failures = [Failure("GET", ending, 500)]
+    assert "answered 500" in world.refused()
+    assert world.github.made("POST", "PATCH") == []
+    assert world.pr().exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "remedy"),
+    [
+        (401, "Bad credentials", "make a new one and name it in [github] token_file"),
+        (403, "Resource not accessible", "write access to contents and pull requests"),
+        (403, "You have exceeded a secondary rate limit", "wait a few minutes"),
+        (404, "Not Found", "the token may not see it or write there"),
+        (422, "Validation Failed", "see what it says"),
+    ],
+)
+def test_a_refusal_names_the_reason_and_the_remedy(
+    world: World, status: int, message: str, remedy: str
+) -> None:
+    world.github.failures = [Failure("POST", "/pulls", status, message=message)]
+    said = world.refused()
+    assert f"the pull request of remotes:{BRANCH} to remotes/demo" in said
+    assert f"answered {status} ({message})" in said
+    assert remedy in said
+
+
+def test_a_used_up_limit_and_a_server_that_is_not_there_are_told_apart(world: World) -> None:
+    world.github.remaining = 0
+    assert "rate limit is used up until" in (said := world.refused())
+    assert "tried again by itself" not in said
+    world.github.remaining = None
+    world.configure(extra="")
+    config = world.house.config
+    config.write_text(config.read_text().replace(world.github.url, "http://127.0.0.1:1"))
+    assert "whether it was done is not known" in world.refused()
+
+
+def test_a_pull_request_that_people_closed_is_found_and_not_opened_again(world: World) -> None:
+    world.github.failures = [Failure("POST", "/pulls", 502, done=True)]
+    world.refused()
+    world.pulls[0]["state"] = "closed"
+    world.remote.commit("later", {PATH: FILE.replace("sorry", "decide")})
+    assert "no second one is opened" in world.pr().output
+    assert (len(world.pulls), world.opened[0]["url"]) == (1, world.pulls[0]["html_url"])
+
+
+def test_a_branch_of_somebody_else_with_our_name_is_not_touched(world: World) -> None:
+    world.remote.git("branch", BRANCH)
+    assert "does not hold this proof; rename or delete it" in world.refused()
+    assert world.remote.git("rev-parse", BRANCH) == world.sha
+
+
+# --- the record -----------------------------------------------------------------------------------------------
+
+
+class Daemon:
+    """The daemon's half of the control socket, as far as this is about it."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    async def pull_request_opened(self, opened: ev.PullRequestOpened) -> None:
+        await record(self._ledger, opened)
+
+
+def test_a_running_daemon_records_it(world: World) -> None:
+    async def go() -> Result:
+        paths = world.settings.paths
+        lock = DaemonLock.acquire(paths.lock)
+        ledger = await Ledger.open(paths)
+        control = await ControlServer.start(paths.socket, Daemon(ledger))  # type: ignore[arg-type]
+        try:
+            return await asyncio.to_thread(world.pr)
+        finally:
+            await control.stop()
+            await ledger.close()
+            lock.release()
+
+    done = asyncio.run(go())
+    assert done.exit_code == 0, done.exception
+    assert (len(world.opened), world.house.events("pull_request_opened")[0].actor) == (1, "control")
+
+
+def test_what_cannot_be_recorded_is_told_with_its_address_and_recorded_by_the_next_call(world: World) -> None:
+    lock = DaemonLock.acquire(world.settings.paths.lock)
+    try:
+        said = world.refused()
+    finally:
+        lock.release()
+    assert f"{world.pulls[0]['html_url']}: is there, and could not be recorded" in said
+    assert world.pr().exit_code == 0
+    assert (len(world.pulls), len(world.opened)) == (1, 1)
+
+
+def test_another_command_at_work_keeps_it_from_beginning(world: World) -> None:
+    lock = DaemonLock.acquire(world.settings.paths.lock, purpose="unsorry import")
+    try:
+        assert "unsorry import is at work" in world.refused()
+    finally:
+        lock.release()
+    assert world.github.requests == []
+
+
+def test_a_proof_has_one_pull_request_and_an_unknown_one_has_none(world: World) -> None:
+    opened = ev.PullRequestOpened(
+        proof=PROOF, repository=KEY, number=1, url="https://example.org/1", branch="a:b", head="1" * 40, base="2" * 40
+    )  # fmt: skip
+
+    async def go() -> None:
+        ledger = await Ledger.open(world.settings.paths)
+        try:
+            for _ in range(2):
+                await record(ledger, opened)
+            with pytest.raises(PullRequestStateError, match="another pull request is recorded"):
+                await record(ledger, opened.model_copy(update={"number": 2}))
+            with pytest.raises(PullRequestStateError, match="not of elsewhere"):
+                await record(ledger, opened.model_copy(update={"repository": "elsewhere"}))
+            with pytest.raises(KeyError):
+                await record(ledger, opened.model_copy(update={"proof": "none"}))
+        finally:
+            await ledger.close()
+
+    asyncio.run(go())
+    assert len(world.opened) == 1

@@ -1,0 +1,530 @@
+"""The prove job on its rungs: models and endpoints of this machine, the simulator as a real process in Lean's place."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.external.testing import ChatServer, Fails, Says
+from pipeline.lean.backend import LeanBackend, simulator
+from pipeline.lean.pool.pool import PoolLimits, ReplPool
+from pipeline.lean.source.scanner import scan_source
+from pipeline.protocol import JobError, JobSpec, Reporter
+from pipeline.prove.__main__ import work
+from pipeline.prove.attempt import Attempt, Wanted
+from pipeline.prove.file import FileProver, git_blob
+from pipeline.prove.generating import GeneratorProposer
+from pipeline.prove.lemmas import Known
+from pipeline.prove.proposing import Asked, Candidate
+from pipeline.prove.rungs import Engine
+from pipeline.prove.search import Budget
+from pipeline.prove.tree import Tree
+from pipeline.prove.whole import AuthorError, WholeAsk, Written
+from pipeline.prove.wholly import Wholly, tactics_of
+from pipeline.tactics.generate import Request, Suggestion, Suggestions
+from pipeline.tactics.tiny import make_tiny_causal
+from store.events import EVENT_TYPES, AttemptFinished, ProofFound
+
+SOURCE = """theorem first (p : Prop) : p → p := sorry
+theorem second (p q : Prop) (h : p ∧ q) : q ∧ p := by
+  sorry
+theorem third (p q : Prop) : p → q := sorry
+"""
+BUDGET = {"seconds_per_sorry": 20, "nodes_per_sorry": 20, "tactic_timeout_s": 5}
+
+
+def wanted(source: str) -> list[Wanted]:
+    data = source.encode()
+    scanned = scan_source(data, path="A.lean")
+    return [
+        Wanted(
+            sorry=sorry.declaration,
+            path="A.lean",
+            blob=git_blob(data, like="0" * 40),
+            byte_start=sorry.byte_start,
+            byte_end=sorry.byte_end,
+            declaration=sorry.declaration,
+            kind=scanned.declarations[sorry.index].kind,
+            ordinal=sorry.ordinal,
+        )
+        for sorry in scanned.sorries
+    ]
+
+
+def parameters(folder: Path, source: str = SOURCE, **changes: Any) -> dict[str, Any]:
+    (folder / "A.lean").write_text(source, encoding="utf-8")
+    given = {
+        "repository": "local/x/demo",
+        "branch": "main",
+        "sha": "a" * 40,
+        "worktree": str(folder),
+        "lean": simulator().as_json(),
+        "prover": "tactics",
+        "rung": 0,
+        "budget": BUDGET,
+        "budget_key": "small",
+        "parallel": 2,
+        "sorries": [dataclasses.asdict(one) for one in wanted(source)],
+    }
+    return given | changes
+
+
+def run(
+    given: dict[str, Any], folder: Path, *, job: str = "prove-1"
+) -> tuple[list[Any], list[dict[str, Any]]]:
+    """Run the job in this process; return what it recorded, and the lines' events."""
+    out = io.StringIO()
+    folder.mkdir(parents=True, exist_ok=True)
+    spec = JobSpec(job, "prove", 1, folder, given)
+    work(spec, Reporter(spec, out))
+    return recorded(out.getvalue())
+
+
+def recorded(text: str) -> tuple[list[Any], list[dict[str, Any]]]:
+    lines = [json.loads(line) for line in text.splitlines()]
+    events = [event for line in lines if line["line"] == "events" for event in line["events"]]
+    return [EVENT_TYPES[event["type"]].model_validate(event["data"]) for event in events], events
+
+
+def attempts(bodies: Iterable[Any]) -> dict[str, AttemptFinished]:
+    return {body.sorry: body for body in bodies if isinstance(body, AttemptFinished)}
+
+
+def tree_of(body: AttemptFinished, folder: Path) -> Tree:
+    assert body.tree is not None
+    return Tree.from_json(json.loads((folder / "staging" / body.tree.sha256).read_bytes()))
+
+
+# --- what a search leaves behind
+
+
+def test_each_attempt_cites_the_tree_of_its_search(tmp_path: Path) -> None:
+    bodies, _ = run(parameters(tmp_path), tmp_path / "job")
+    tried = attempts(bodies)
+    assert {name: body.outcome for name, body in tried.items()} == {
+        "first": "found",
+        "second": "found",
+        "third": "disproved",
+    }
+    for body in tried.values():
+        tree = tree_of(body, tmp_path / "job")
+        assert (tree.outcome == "found") == (body.outcome == "found")
+        assert (tree.best, bool(tree.proof)) == (body.best, body.outcome == "found")
+    assert (tried["first"].goals_left, tried["third"].goals_left) == (0, 1)
+    assert (tried["third"].model, tried["third"].usd, tried["third"].prompt_tokens) == ("", None, 0)
+
+
+def test_two_jobs_that_find_the_same_text_record_it_as_events_of_their_own(tmp_path: Path) -> None:
+    given = parameters(tmp_path, SOURCE.splitlines(keepends=True)[0])
+    one = run(given, tmp_path / "one", job="prove-1")
+    two = run(given, tmp_path / "two", job="prove-2")
+    ids = [{event["event_id"] for event in events} for _, events in (one, two)]
+    assert [len(some) for some in ids] == [2, 2]
+    assert not ids[0] & ids[1]
+    proofs = [body.proof for bodies, _ in (one, two) for body in bodies if isinstance(body, ProofFound)]
+    assert proofs[0] == proofs[1]
+
+
+def test_rung_0_loads_no_library_of_the_others() -> None:
+    heavy = ("torch", "transformers", "numpy", "httpx2", "trl")
+    program = f"import sys, pipeline.prove.__main__; print([one for one in {heavy!r} if one in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("source", "outcome"),
+    [
+        ("theorem t : 2 + 2 = 5 := sorry\n", "disproved"),
+        ("namespace N\n\ntheorem t : 1 = 2 ∧ 3 = 3 := by\n  sorry\n\nend N\n", "disproved"),
+        ("example : 2 + 2 = 5 := sorry\n", "disproved"),
+        ("theorem t (p : Prop) : ((p → False) → False) → p := sorry\n", "exhausted"),
+        ("theorem t : 2 + 2 = 4 := by\n  exact absurd rfl (sorry : ¬(3 = 3))\n", "exhausted"),
+    ],
+)
+def test_a_false_statement_is_told_and_nothing_else_is_called_false(
+    tmp_path: Path, source: str, outcome: str
+) -> None:
+    tried = list(attempt_all(tmp_path, None, source=source).values())
+    assert tried[-1].outcome == outcome, tried
+    assert ("false as it stands, by " in tried[-1].detail) == (outcome == "disproved")
+    assert tried[-1].proof is None
+
+
+# --- rungs
+
+
+@pytest.fixture(scope="module")
+def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_causal(tmp_path_factory.mktemp("causal"), hidden=32, layers=1)
+
+
+def test_a_model_that_knows_nothing_leaves_attempts_in_its_name(tmp_path: Path, causal: Path) -> None:
+    generator = {"path": str(causal), "device": "cpu", "candidates": 2, "decoding": "sample"}
+    given = parameters(tmp_path, prover="generator", rung=2, model="tactics-1", seed=7, generator=generator)
+    given["budget"] = BUDGET | {"nodes_per_sorry": 2}
+    bodies, _ = run(given, tmp_path / "job")
+    tried = attempts(bodies)
+    assert set(tried) == {"first", "second", "third"}
+    for body in tried.values():
+        assert (body.prover, body.rung, body.model, body.seed) == ("generator", 2, "tactics-1", 7)
+        assert body.outcome in ("exhausted", "budget")
+        assert body.tree is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "deterministic"),
+    [
+        ({"generator": {"path": "nowhere", "device": "cpu"}}, "bad_model", False),
+        ({"generator": {"path": "EMPTY", "device": "cpu"}}, "bad_model", True),
+        ({"generator": {"path": "EMPTY", "device": "gpu"}}, "bad_config", True),
+        ({"generator": {"path": "EMPTY", "decoding": "guess"}}, "bad_spec", True),
+        ({}, "bad_spec", True),
+        ({"rung": 1, "prover": "retrieval", "generator": {"path": "EMPTY"}}, "bad_spec", True),
+        ({"rung": 4}, "unknown_prover", True),
+        ({"rung": 4, "prover": "external", "external": {"model": "m"}}, "bad_spec", True),
+    ],
+)
+def test_a_job_whose_model_cannot_be_used_fails_before_any_sorry(
+    tmp_path: Path, changes: dict[str, Any], reason: str, deterministic: bool
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    text = json.dumps({"prover": "generator", "rung": 2} | changes).replace("EMPTY", str(empty))
+    with pytest.raises(JobError) as caught:
+        run(parameters(tmp_path, **json.loads(text)), tmp_path / "job")
+    assert (caught.value.reason, caught.value.deterministic) == (reason, deterministic)
+
+
+class Broken:
+    """A service whose model fails for the states that it is told to fail for, by number; else it says `skip`."""
+
+    def __init__(self, *fails_at: int) -> None:
+        self.fails_at = fails_at
+        self.asked = 0
+
+    async def suggest(self, request: Request) -> Suggestions:
+        self.asked += 1
+        if self.asked in self.fails_at:
+            raise RuntimeError("the device is gone")
+        return Suggestions((Suggestion("intro h", -1.0, 2),), {}, prompt_tokens=5, written_tokens=2)
+
+
+@pytest.mark.parametrize(
+    ("fails_at", "outcome", "cost"), [((1,), "error", (0, 0)), ((2,), "exhausted", (5, 2))]
+)
+def test_a_model_that_answers_for_no_state_leaves_an_error_and_nothing_that_was_tried(
+    tmp_path: Path, fails_at: tuple[int, ...], outcome: str, cost: tuple[int, int]
+) -> None:
+    broken = Broken(*fails_at, 3, 4)
+    engine = Engine(lambda _: lambda _name, _position: GeneratorProposer(broken))
+    source = "theorem t (p q : Prop) : p → q := sorry\n"
+    tried = attempt_all(tmp_path, engine, source=source)["t"]
+    assert (tried.outcome, "the device is gone" in tried.detail) == (outcome, True), tried
+    assert (tried.effort.cost.prompt_tokens, tried.effort.cost.completion_tokens) == cost
+
+
+class Meeting:
+    """Proposes nothing until as many searches ask as are expected, so that only searches side by side get on."""
+
+    def __init__(self, expected: int) -> None:
+        self._barrier = asyncio.Barrier(expected)
+        self._missing = expected
+
+    async def propose(self, asked: Asked) -> list[Candidate]:
+        if self._missing:
+            self._missing -= 1
+            async with asyncio.timeout(10):
+                await self._barrier.wait()
+        return [Candidate("simp_all", "simp_all")]
+
+    def saw(self, candidate: Candidate, *, parsed: bool) -> None: ...
+
+
+def attempt_all(
+    folder: Path, engine: Engine | None, *, source: str = SOURCE, slots: int = 1, **more: Any
+) -> dict[str, Attempt]:
+    (folder / "A.lean").write_text(source, encoding="utf-8")
+    done: list[Attempt] = []
+
+    async def main() -> None:
+        async with ReplPool(PoolLimits(processes=2)) as pool:
+            prover = FileProver(
+                simulator(),
+                pool=pool,
+                project=folder,
+                path="A.lean",
+                budget=Budget(nodes=20, seconds=20, tactic_timeout_s=5),
+                done=done.append,
+                engine=engine,
+                slots=asyncio.Semaphore(slots),
+                **more,
+            )
+            await prover.run(wanted(source))
+
+    asyncio.run(main())
+    return {attempt.wanted.sorry: attempt for attempt in done}
+
+
+def test_the_sorrys_of_one_file_ask_a_model_together(tmp_path: Path) -> None:
+    meeting = Meeting(3)
+    engine = Engine(lambda _: lambda _name, _position: meeting)
+    tried = attempt_all(tmp_path, engine, slots=3)
+    assert {name: attempt.outcome for name, attempt in tried.items()} == {
+        "first": "found",
+        "second": "found",
+        "third": "exhausted",
+    }
+
+
+class Writer:
+    """An author with one answer for each turn; an exception in the place of an answer is raised."""
+
+    name, model = "whole", "writer-1"
+
+    def __init__(self, *turns: str | AuthorError) -> None:
+        self.turns = turns
+        self.asked: list[WholeAsk] = []
+
+    async def write(self, ask: WholeAsk) -> Written:
+        turn = self.turns[sum(one.declaration == ask.declaration for one in self.asked) % len(self.turns)]
+        self.asked.append(ask)
+        if isinstance(turn, AuthorError):
+            raise turn
+        return Written((turn,), 100, 10, 0.001)
+
+
+def whole(*turns: str | AuthorError) -> tuple[Engine, Writer]:
+    writer = Writer(*turns)
+    return Engine(
+        lambda _: lambda _name, _position: Meeting(1), wholly=Wholly(writer, proofs=1, repairs=2)
+    ), writer
+
+
+def test_a_whole_proof_is_mended_after_lean_s_errors_and_placed_as_a_candidate(tmp_path: Path) -> None:
+    engine, writer = whole("by\n  rfl", "```lean\nby\n  intro h\n  exact h.symm\n```", "by\n  simp_all")
+    tried = attempt_all(tmp_path, engine)
+    assert {name: attempt.outcome for name, attempt in tried.items()} == {
+        "first": "found",
+        "second": "found",
+        "third": "exhausted",
+    }
+    found = tried["second"]
+    assert found.proof is not None
+    assert (found.proof.replacement.text, found.proof.tactics) == ("simp_all", ("simp_all",))
+    assert (found.effort.cost.prompt_tokens, found.effort.cost.completion_tokens) == (300, 30)
+    assert found.effort.cost.usd == pytest.approx(0.003)
+    assert found.effort.tree is None
+    asked = [ask for ask in writer.asked if "second" in ask.declaration]
+    assert asked[0].goal.endswith("⊢ q ∧ p")
+    assert asked[0].context == SOURCE.splitlines(keepends=True)[0]
+    assert asked[1].earlier[0].errors, "the model is told what Lean said"
+    assert "none of 3 turns" in tried["third"].detail
+
+
+def test_what_an_author_cannot_write_is_the_attempt_s_and_the_others_go_on(tmp_path: Path) -> None:
+    engine, _ = whole(AuthorError("it answered 500", reason="overloaded"))
+    tried = attempt_all(tmp_path, engine)
+    assert {attempt.outcome for attempt in tried.values()} == {"error"}
+    assert all("it answered 500" in attempt.detail for attempt in tried.values())
+
+
+def test_a_proof_text_is_told_as_its_tactics() -> None:
+    proof = "by\n  intro h\n  cases h with\n  | inl a => exact a\n  | inr b =>\n    exact b\n  done"
+    assert tactics_of(proof) == (
+        "intro h",
+        "cases h with\n| inl a => exact a\n| inr b =>\n  exact b",
+        "done",
+    )
+    assert tactics_of("fun h => h") == ("exact fun h => h",)
+
+
+def external(server: ChatServer, **more: Any) -> dict[str, Any]:
+    prices = {"usd_per_million_prompt": 2.0, "usd_per_million_completion": 8.0}
+    endpoint = {"base_url": server.url, "model": "m-1", "retries": 0, "timeout_s": 10, **prices}
+    return {
+        "prover": "external",
+        "rung": 4,
+        "model": "m-1",
+        "external": endpoint | more,
+        "whole": {"proofs": 1, "repairs": 0, "max_tokens": 100},
+    }
+
+
+def test_an_endpoint_s_proofs_are_recorded_with_what_they_cost(tmp_path: Path) -> None:
+    with ChatServer([Says("by\n  simp_all", usage=(1000, 50))]) as server:
+        bodies, _ = run(parameters(tmp_path, **external(server)), tmp_path / "job")
+    tried = attempts(bodies)
+    assert {name: body.outcome for name, body in tried.items()} == {
+        "first": "found",
+        "second": "found",
+        "third": "exhausted",
+    }
+    for body in tried.values():
+        assert (body.model, body.prompt_tokens, body.completion_tokens) == ("m-1", 1000, 50)
+        assert body.usd == pytest.approx(0.0024)
+        assert body.tree is None
+
+
+def job_error(group: ExceptionGroup[Exception]) -> JobError:
+    """Return the one reason that a job failed for."""
+    error: Exception = group
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, JobError)
+    return error
+
+
+def test_a_spent_day_fails_the_job_until_tomorrow_and_no_sorry(tmp_path: Path) -> None:
+    capped = {"cap_usd": 0.0001, "ledger": str(tmp_path / "spending.jsonl")}
+    with ChatServer([]) as server, pytest.raises(ExceptionGroup) as caught:
+        run(parameters(tmp_path, **external(server, **capped)), tmp_path / "job")
+    error = job_error(caught.value)
+    assert (error.reason, error.deterministic) == ("spending_cap", True)
+    assert "usd_per_day" in error.remedy
+
+
+def test_a_journal_that_cannot_be_kept_fails_the_job_and_no_sorry(tmp_path: Path) -> None:
+    no_folder = tmp_path / "journal"
+    no_folder.write_text("a file")
+    with pytest.raises(ExceptionGroup) as caught:
+        run(parameters(tmp_path, journal=str(no_folder)), tmp_path / "job")
+    error = job_error(caught.value)
+    assert (error.reason, error.deterministic) == ("journal", False)
+    assert not (tmp_path / "job" / "staging").exists()
+
+
+def test_an_endpoint_that_refuses_everybody_fails_the_job_and_no_sorry(tmp_path: Path) -> None:
+    with ChatServer([Fails(401)]) as server, pytest.raises(ExceptionGroup) as caught:
+        run(parameters(tmp_path, **external(server)), tmp_path / "job")
+    assert caught.value.subgroup(lambda error: isinstance(error, JobError) and error.reason == "auth_failed")
+    assert not (tmp_path / "job" / "staging").exists()
+
+
+class Citing:
+    """Proposes one lemma."""
+
+    async def propose(self, asked: Asked) -> list[Candidate]:
+        return [Candidate("exact lie", "exact _")]
+
+    def saw(self, candidate: Candidate, *, parsed: bool) -> None: ...
+
+
+@pytest.mark.parametrize(("proof", "outcome"), [("sorry", "exhausted"), ("by decide", "disproved")])
+def test_a_negation_that_rests_on_another_sorry_proves_nothing(
+    tmp_path: Path, proof: str, outcome: str
+) -> None:
+    source = f"theorem lie : ¬(1 = 2) := {proof}\ntheorem t : 1 = 2 := sorry\n"
+    tried = attempt_all(tmp_path, Engine(lambda _: lambda _name, _position: Citing()), source=source)
+    assert tried["t"].outcome == outcome
+
+
+def test_a_negation_that_rests_on_an_axiom_of_the_project_proves_nothing(tmp_path: Path) -> None:
+    source = "axiom lie : ¬(1 = 1)\ntheorem t : 1 = 1 := sorry\n"
+    tried = attempt_all(tmp_path, Engine(lambda _: lambda _name, _position: Citing()), source=source)
+    assert tried["t"].outcome == "exhausted", tried["t"]
+
+
+# --- proofs that are known
+
+
+def test_a_known_proof_is_tried_first_and_a_wrong_one_does_no_harm(tmp_path: Path) -> None:
+    known = {
+        "first": (Known("k1", ("intro h", "exact h")),),
+        "second": (Known("k2", ("intro h", "exact h")), Known("k3", ("simp_all",))),
+        "third": (Known("k4", ("rfl",)),),
+    }
+    engine = Engine(lambda _: lambda _name, _position: Meeting(1))
+    tried = attempt_all(tmp_path, engine, known=known)
+    first, second, third = (tried[name] for name in ("first", "second", "third"))
+    assert first.proof is not None
+    assert (first.proof.tactics, first.detail) == (("intro h", "exact h"), "by the tactics of proof k1")
+    assert second.proof is not None
+    assert (second.proof.tactics, second.detail) == (("simp_all",), "by the tactics of proof k3")
+    assert second.effort.nodes == 2, "what was in vain before it counts"
+    assert (third.outcome, third.detail) == ("exhausted", "no tactic is left to try")
+
+
+# --- killed, and started again
+
+COUNTING = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-I", "-m", "pipeline.lean.simulator", *sys.argv[3:]],
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+print(child.stdout.readline(), end="", flush=True)
+for line in sys.stdin:
+    if "goal.tactic" in line:
+        with open(sys.argv[1], "a") as log:
+            log.write(line)
+        time.sleep(float(sys.argv[2]))
+    child.stdin.write(line)
+    child.stdin.flush()
+    print(child.stdout.readline(), end="", flush=True)
+"""
+STUBBORN = (
+    "theorem easy (p : Prop) : p → p := sorry\ntheorem hard (p q : Prop) : ((p → q) → p) → p := sorry\n"
+)
+
+
+def counting(folder: Path, *, delay_s: float) -> tuple[LeanBackend, Path]:
+    """The simulator, which is slow and writes down what tactics it was sent."""
+    script, log = folder / "counting.py", folder / f"sent-{delay_s}"
+    script.write_text(COUNTING)
+    backend = simulator()
+    return dataclasses.replace(backend, argv=(sys.executable, str(script), str(log), str(delay_s))), log
+
+
+def test_a_killed_job_goes_on_where_its_search_was(tmp_path: Path) -> None:
+    calm_lean, calm_log = counting(tmp_path, delay_s=0.0)
+    given = parameters(tmp_path, STUBBORN, parallel=1, lean=calm_lean.as_json())
+    (_, hard) = given["sorries"]
+    calm = attempts(run(given | {"sorries": [hard]}, tmp_path / "calm")[0])["hard"]
+    assert calm.outcome == "exhausted"
+    sent = calm_log.read_text().count("\n")
+    half = sum(len(node.tried) for node in tree_of(calm, tmp_path / "calm").nodes) // 2
+    assert half > 10
+
+    slow_lean, slow_log = counting(tmp_path, delay_s=0.04)
+    journal = tmp_path / "journal"
+    journal.mkdir()
+    forgotten = journal / "0123.jsonl"
+    forgotten.write_text("{}")
+    os.utime(forgotten, (0, 0))
+    given |= {"lean": slow_lean.as_json(), "journal": str(journal)}
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    spec = JobSpec("prove-1", "prove", 1, folder, given)
+    (folder / "spec.json").write_text(json.dumps(spec.as_json()))
+    command = [sys.executable, "-m", "pipeline.prove", "--spec", str(folder / "spec.json")]
+    with (
+        (folder / "out").open("w") as out,
+        subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE) as job,
+    ):
+        deadline = time.monotonic() + 60
+        while sum(path.read_text().count('"tried"') for path in journal.glob("*.jsonl")) < half:
+            assert time.monotonic() < deadline
+            assert job.poll() is None, "it ended before it was killed"
+            time.sleep(0.02)
+        job.send_signal(signal.SIGKILL)
+        job.wait(timeout=10)
+    done = attempts(recorded((folder / "out").read_text())[0])
+    assert set(done) == {"easy"}, "what ended is recorded, and the plan does not ask for it again"
+    assert len(list(journal.glob("*.jsonl"))) == 1
+
+    slow_log.unlink()
+    again = attempts(run(given | {"sorries": [hard]}, tmp_path / "again")[0])["hard"]
+    assert (again.outcome, again.nodes, again.best) == (calm.outcome, calm.nodes, calm.best)
+    assert slow_log.read_text().count("\n") < sent - half // 2, "what was tried is not tried again"
+    assert not list(journal.iterdir()), "a search that ended needs its journal no more"

@@ -1,0 +1,186 @@
+"""Who writes whole proofs: an endpoint on a real socket, and a tiny model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.external.client import ChatClient
+from pipeline.external.endpoint import Endpoint
+from pipeline.external.errors import ExternalError, SpendingError
+from pipeline.external.opening import open_client
+from pipeline.external.testing import ChatServer, Fails, PassingTime, Reply, Says
+from pipeline.prove.authors import ExternalAuthor, HFAuthor
+from pipeline.prove.whole import Author, AuthorError, Failed, WholeAsk, Written
+from pipeline.tactics.generate import Generator
+
+ASK = WholeAsk(
+    "import Mathlib\n\nlemma helper : True := trivial\n",
+    "theorem t (p : Prop) : p → p := by\n  sorry\n",
+    goal="p : Prop\n⊢ p → p",
+    earlier=(Failed("by\n  simp", ("at `simp`: simp made no progress",)),),
+    count=2,
+    seed=3,
+)
+
+
+def written(*script: Reply, ask: WholeAsk = ASK, **part: Any) -> tuple[Written, ChatServer]:
+    with ChatServer(script) as server:
+
+        async def main() -> Written:
+            async with open_client(
+                {"base_url": server.url, "model": "org/model", "retries": 0, **part}
+            ) as client:
+                return await ExternalAuthor(client, max_tokens=99).write(ask)
+
+        return asyncio.run(main()), server
+
+
+def test_an_endpoint_is_shown_the_file_the_goal_and_what_failed() -> None:
+    answer, server = written(Says(["by\n  exact id", "by\n  intro h; exact h"]))
+    assert answer.texts == ("by\n  exact id", "by\n  intro h; exact h")
+    assert (answer.prompt_tokens, answer.completion_tokens, answer.usd) == (10, 5, None)
+    body = server.requests[0].body
+    assert (body["n"], body["max_tokens"], body["seed"]) == (2, 99, 3)
+    system, user = body["messages"]
+    assert (system["role"], user["role"]) == ("system", "user")
+    for said in ("lemma helper", "sorry", "⊢ p → p", "by\n  simp", "simp made no progress"):
+        assert said in user["content"]
+
+
+def test_a_long_file_is_shown_from_its_end() -> None:
+    context = "".join(f"lemma number{n} : True := trivial\n" for n in range(5000))
+    _, server = written(Says("x"), ask=WholeAsk(context, ASK.declaration))
+    content = server.requests[0].body["messages"][1]["content"]
+    assert "number4999" in content
+    assert "number0 " not in content
+    assert len(content) < 26_000
+
+
+def test_answers_that_are_of_no_use_are_reported() -> None:
+    answer, _ = written(Says("by simp", finish="length"))
+    assert answer.texts == ()
+    assert answer.missing == "answers of no use: 2 cut off; raise max_tokens"
+
+
+def test_what_an_endpoint_s_failure_cost_is_told(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    prices: dict[str, Any] = {"usd_per_million_prompt": 1.0, "usd_per_million_completion": 10.0}
+    with pytest.raises(AuthorError, match="Remedy") as raised:
+        written(Fails(504), ledger=str(ledger), cap_usd=1.0, **prices)
+    assert raised.value.reason == "overloaded"
+    # A gateway that gave up waiting says nothing of what was written behind it: the worst is counted.
+    assert raised.value.cost.completion_tokens == 2 * 99
+    lines = [json.loads(line) for line in ledger.read_text().splitlines()]
+    assert raised.value.cost.usd == pytest.approx(lines[-1]["usd"]) != 0
+    assert [line["kind"] for line in lines] == ["reserved", "booked"]
+
+
+def test_a_cap_that_is_reached_is_an_error_of_this_sorry_and_asks_nothing(tmp_path: Path) -> None:
+    with ChatServer() as server:
+        part = {
+            "base_url": server.url,
+            "model": "m",
+            "ledger": str(tmp_path / "ledger.jsonl"),
+            "cap_usd": 0.0001,
+            "usd_per_million_prompt": 1,
+            "usd_per_million_completion": 10,
+        }
+
+        async def main() -> None:
+            async with open_client(part) as client:
+                await ExternalAuthor(client).write(ASK)
+
+        with pytest.raises(AuthorError, match="spending cap") as raised:
+            asyncio.run(main())
+    assert raised.value.reason == "spending_cap"
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"base_url": "ftp://host"}, ExternalError),
+        ({"model": ""}, ExternalError),
+        ({"cap_usd": 5}, SpendingError),
+        ({"retries": "many"}, ValueError),
+        ({"timeout_s": [1]}, TypeError),
+    ],
+)
+def test_parameters_that_cannot_be_meant_are_refused(change: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        open_client({"base_url": "http://127.0.0.1:1/v1", "model": "m", **change})
+
+
+def test_the_time_that_is_left_holds_for_the_endpoint() -> None:
+    time = PassingTime()
+
+    async def main(server: ChatServer) -> None:
+        where = Endpoint(server.url, "m")
+        async with ChatClient(where, sleep=time.sleep, clock=time.clock, now=time.now) as client:
+            await ExternalAuthor(client).write(WholeAsk("", ASK.declaration, seconds=5))
+
+    with ChatServer([Fails(503)]) as server, pytest.raises(AuthorError, match="no time is left"):
+        asyncio.run(main(server))
+    assert time.seconds < 5
+
+
+@pytest.fixture(scope="module")
+def generator(learned: Path) -> Generator:
+    return Generator.load(learned)
+
+
+def by_model(generator: Generator, *asks: WholeAsk, max_tokens: int = 12) -> list[Written | BaseException]:
+    async def main() -> list[Written | BaseException]:
+        async with HFAuthor(generator, "tiny", max_tokens=max_tokens) as author:
+            checked: Author = author
+            assert (checked.name, checked.model) == ("whole", "tiny")
+            return await asyncio.gather(*map(author.write, asks), return_exceptions=True)
+
+    return asyncio.run(main())
+
+
+def test_a_model_writes_for_several_sorrys_at_once_and_the_same_again(generator: Generator) -> None:
+    asks = [
+        WholeAsk("", f"theorem t{n} (p : Prop) : p → p := by\n  sorry", count=3, seed=n) for n in range(3)
+    ]
+    batches = generator.counts.batches
+    first = by_model(generator, *asks)
+    assert generator.counts.batches - batches == 1
+    for answer in first:
+        assert isinstance(answer, Written)
+        assert answer.prompt_tokens > 0
+        assert 0 < answer.completion_tokens <= 3 * 12
+        assert answer.usd is None
+    assert by_model(generator, *asks) == first
+
+
+def test_what_a_model_does_not_end_is_no_answer(generator: Generator) -> None:
+    (answer,) = by_model(generator, WholeAsk("", ASK.declaration), max_tokens=1)
+    assert isinstance(answer, Written)
+    assert answer.texts == ()
+    assert "cut off" in answer.missing or "empty" in answer.missing
+
+
+def test_a_declaration_that_no_prompt_has_room_for_concerns_itself_only(generator: Generator) -> None:
+    long = WholeAsk("", f"theorem t : {' ∧ '.join(['True'] * 3000)} := by\n  sorry")
+    failed, fine = by_model(generator, long, WholeAsk("", ASK.declaration))
+    assert isinstance(failed, AuthorError)
+    assert "declaration alone" in str(failed)
+    assert isinstance(fine, Written)
+
+
+def test_a_model_that_fails_is_an_author_s_error(
+    generator: Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(generator, "complete", fails)
+    (failed,) = by_model(generator, ASK)
+    assert isinstance(failed, AuthorError)
+    assert (failed.reason, "device-side assert" in str(failed)) == ("model_failed", True)

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipeline.prove import retrieving
+from pipeline.prove.provers import RetrievalProver
+from pipeline.prove.retrieving import (
+    Place,
+    PremiseFinder,
+    Retrieval,
+    accessible,
+    corpus_of_log,
+    read_corpus,
+)
+from pipeline.prove.search import Budget
+from pipeline.prove.server import Server
+from pipeline.retrieval.corpus import Corpus
+from pipeline.retrieval.errors import CheckpointError, CorpusError, DatasetError
+from pipeline.retrieval.index import embed_texts
+from pipeline.retrieval.retriever import PremiseRetriever
+from pipeline.retrieval.testing import write_dataset
+from pipeline.retrieval.tiny import make_tiny_retriever
+from pipeline.tactics.decoding import Completion, Decoding
+from pipeline.tactics.tiny import make_tiny_seq2seq
+from store.leandojo.importing import import_leandojo
+from store.leandojo.models import Pos, Theorem
+
+STATES = ["h : p\n⊢ q r", "⊢ abcd", "2 goals\ncase inl\nn : ℕ\n⊢ n = n\n\n⊢ <a>q</a>"]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_dataset(tmp_path_factory.mktemp("data"), files=3)
+
+
+@pytest.fixture(scope="module")
+def corpus(dataset: Path) -> Corpus:
+    return Corpus(dataset / "corpus.jsonl")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_retriever(tmp_path_factory.mktemp("retriever"), d_model=32, layers=1)
+
+
+@pytest.fixture(scope="module")
+def finder(model: Path, corpus: Corpus) -> PremiseFinder:
+    return PremiseFinder.load(model, corpus, premises=4)
+
+
+def names(codes: Sequence[str]) -> list[str]:
+    """Return the marked names of premises."""
+    return [code.partition("<a>")[2].partition("</a>")[0] for code in codes]
+
+
+def test_the_premises_are_those_that_the_trained_retriever_gives(
+    finder: PremiseFinder, model: Path, corpus: Corpus
+) -> None:
+    oracle = PremiseRetriever.load_hf(model, 512, "cpu")
+    oracle.load_corpus(corpus)
+    places = [("Demo/F2.lean", (7, 1)), ("Demo/F0.lean", (99, 1)), ("Demo/F1.lean", (1, 1))]
+    expected, _ = oracle.retrieve(
+        STATES, [path for path, _ in places], ["t"] * 3, [position for _, position in places], 4
+    )
+    found = finder.find([(state, Place(*place)) for state, place in zip(STATES, places, strict=True)])
+    assert [list(one) for one in found] == [[premise.serialize() for premise in one] for one in expected]
+    assert all("<a>Demo.F" in code for one in found for code in one)
+
+
+def test_a_theorem_may_use_what_stands_above_it_and_stands_where_it_was_traced(corpus: Corpus) -> None:
+    def own(place: Place) -> list[str]:
+        chosen = [corpus[int(number)] for number in accessible(corpus, place).nonzero()[0]]
+        return [premise.full_name for premise in chosen if premise.path == "Demo/F0.lean"]
+
+    assert own(Place("Demo/F0.lean", (5, 1))) == ["Demo.F0.p0", "Demo.F0.p1"]
+    assert own(Place("Demo/F0.lean")) == []
+    moved = Place("Demo/F0.lean", (500, 1), "Demo.F0.p1")
+    assert own(moved) == ["Demo.F0.p0"], "whatever lines it has now, it is not among its own premises"
+
+
+def test_a_file_that_the_trace_does_not_know_has_what_it_imports(tmp_path: Path, corpus: Corpus) -> None:
+    files = {0: set(), 1: {"Demo/F0.lean"}}
+    assert set(corpus.get_dependencies("Demo/F1.lean")) == files[1]
+
+    def paths(place: Place, of: Corpus = corpus) -> set[str]:
+        return {of[int(number)].path for number in accessible(of, place).nonzero()[0]}
+
+    assert paths(Place("New.lean", (1, 1), "new", ("Init", "Demo.F1"))) == {"Demo/F0.lean", "Demo/F1.lean"}
+    assert paths(Place("New.lean", (1, 1), "new", ("Other.F1",))) == set()
+    assert paths(Place(imports=("Demo.F0",))) == {"Demo/F0.lean"}
+    assert len(paths(Place())) == 3, "of a goal that stands nowhere nothing is known"
+    library = tmp_path / "corpus.jsonl"
+    path = ".lake/packages/mathlib/Mathlib/Order/Basic.lean"
+    premise = {"full_name": "le", "code": "theorem le : p", "start": [1, 1], "end": [1, 9], "kind": ""}
+    library.write_text(json.dumps({"path": path, "imports": [], "premises": [premise]}) + "\n")
+    assert paths(Place(imports=("Mathlib.Order.Basic",)), Corpus(library)) == {path}
+    assert paths(Place(imports=("Order.Basic", "Mathlib.Basic")), Corpus(library)) == {path}
+
+
+def test_goals_of_several_searches_are_embedded_together(
+    finder: PremiseFinder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches: list[int] = []
+
+    def counted(encoder: Any, tokens: Any, texts: Sequence[str], length: int) -> Any:
+        batches.append(len(texts))
+        return embed_texts(encoder, tokens, texts, length)
+
+    monkeypatch.setattr(retrieving, "embed_texts", counted)
+    place = Place("Demo/F2.lean", (7, 1))
+
+    async def ask() -> list[tuple[str, ...]]:
+        async with Retrieval(finder) as retrieval:
+            return await asyncio.gather(*(retrieval.premises(state, place) for state in STATES))
+
+    found = asyncio.run(ask())
+    assert batches == [3]
+    assert found == finder.find([(state, place) for state in STATES])
+    assert finder.find([]) == []
+
+
+def test_embeddings_are_kept_in_the_index_and_lengths_come_from_the_checkpoint(
+    model: Path, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Chain:
+        def __init__(self, folder: Path) -> None:
+            assert folder == model.parent
+
+        def read(self, checkpoint: str, *, verify: bool) -> Any:
+            assert (checkpoint, verify) == (model.name, True)
+            return SimpleNamespace(config={"max_seq_len": 40, "data_max_seq_len": 24})
+
+    monkeypatch.setattr(retrieving, "Chain", Chain)
+    monkeypatch.setattr(retrieving, "DESCRIPTION", "config.json")
+    lengths: list[int] = []
+
+    def noted(encoder: Any, tokens: Any, texts: Sequence[str], length: int) -> Any:
+        lengths.append(length)
+        return embed_texts(encoder, tokens, texts, length)
+
+    monkeypatch.setattr(retrieving, "embed_texts", noted)
+    finder = PremiseFinder.of_checkpoint(model.parent, model.name, corpus, indices=tmp_path, premises=2)
+    asked = [(STATES[1], Place("Demo/F2.lean", (7, 1)))]
+    assert len(finder.find(asked)[0]) == 2
+    assert lengths == [24], "documents are embedded by the index"
+    (about,) = tmp_path.glob("*/index.json")
+    assert json.loads(about.read_text())["max_seq_len"] == 40
+    assert len((about.parent / "keys.sha256").read_bytes()) == 32 * len(corpus)
+
+
+def test_a_checkpoint_that_is_not_there_is_named(corpus: Corpus, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="0123456789abcdef"):
+        PremiseFinder.of_checkpoint(tmp_path, "0123456789abcdef", corpus)
+
+
+def test_the_corpus_is_the_repository_s_newest_trace(dataset: Path, corpus: Corpus, tmp_path: Path) -> None:
+    (dataset / "metadata.json").write_text(
+        json.dumps({"from_repo": {"url": "https://example.org/Demo", "commit": "a" * 40}})
+    )
+    where: Any = {"events_db": tmp_path / "events.db", "database_db": tmp_path / "database.db"}
+    import_leandojo(dataset, stage=tmp_path / "stage", **where)
+    found = corpus_of_log(**where, repository="example.org/Demo", simulated=False)
+    assert {premise.serialize() for premise in found} == {premise.serialize() for premise in corpus}
+    assert found.get_dependencies("Demo/F1.lean") == ["Demo/F0.lean"]
+    with pytest.raises(DatasetError):
+        corpus_of_log(**where, repository="example.org/Other", simulated=False)
+
+
+def test_a_pickled_index_is_refused_and_a_folder_is_its_corpus(
+    dataset: Path, tmp_path: Path, corpus: Corpus
+) -> None:
+    assert len(read_corpus(dataset)) == len(read_corpus(dataset / "corpus.jsonl")) == len(corpus)
+    with pytest.raises(CorpusError, match=r"reading one runs code\. Name the corpus\.jsonl"):
+        read_corpus(tmp_path / "indexed_corpus.pickle")
+
+
+@pytest.fixture(scope="module")
+def prover(model: Path, dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = make_tiny_seq2seq(tmp_path_factory.mktemp("generator"), d_model=32, layers=1)
+    with RetrievalProver(
+        model,
+        folder,
+        dataset,
+        premises=3,
+        decoding=Decoding(candidates=2, max_tokens=8),
+        budget=Budget(nodes=3, seconds=20.0, tactic_timeout_s=5.0),
+    ) as made:
+        yield made
+
+
+def test_the_retrieval_prover_shows_the_generator_what_it_retrieved(
+    prover: RetrievalProver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts: list[str] = []
+    generator = prover.generator
+    says = {"⊢ ∀": "intro p h", "h : p": "exact h"}
+
+    def complete(asked: Sequence[Sequence[int]], decoding: Decoding, *, seeds: Sequence[int]) -> Any:
+        found = []
+        for ids in asked:
+            prompt = str(generator._tokenizer.decode(list(ids)))
+            prompts.append(prompt)
+            tactic = next(tactic for part, tactic in says.items() if part in prompt)
+            tokens = generator._tokenizer(tactic, add_special_tokens=False)["input_ids"]
+            found.append([Completion(tuple(tokens), -1.0, True)])
+        return found
+
+    monkeypatch.setattr(generator, "complete", complete)
+    with Server(lean="simulator") as server:
+        result, tactics = prover.search(server, "∀ (p : Prop), p → p")
+        assert (result.success, tactics) == (True, ["intro p h", "exact h"])
+        assert prompts[0].startswith("⊢ ∀"), "with nothing but Init imported, nothing of the corpus is there"
+        assert prover.generate_whole_proof("theorem t : ∀ (p : Prop), p → p", server) == (
+            "by\n  intro p h\n  exact h"
+        )
+    prompts.clear()
+    assert prover.next_tactic("∀ (p : Prop), p → p") == "intro p h"
+    assert prompts[0].count("<a>Demo.F") == 3, "of a goal that stands nowhere any premise may help"
+    prompts.clear()
+    prover.theorem = Theorem(
+        "Demo.F0.t", Path("Demo/F0.lean"), Pos(3, 1), Pos(4, 1), "https://example.org/demo", "0" * 40
+    )
+    try:
+        assert prover.next_tactic("h : p\n⊢ p") == "exact h"
+    finally:
+        prover.theorem = None
+    assert names([prompts[0]]) == ["Demo.F0.p0"]
+    assert prompts[0].count("<a>") == 1
+
+
+def test_a_generator_that_knows_nothing_ends_its_search_and_its_whole_proof_is_empty(
+    prover: RetrievalProver, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Server(lean="simulator") as server:
+        result, tactics = prover.search(server, "∀ (p : Prop), p → p")
+        assert (result.success, tactics) == (False, None)
+        assert "the model gave no tactic" in result.detail
+        assert prover.generate_whole_proof("∀ (p : Prop), p → p", server) == ""
+    assert "no whole proof (exhausted): the model gave no tactic" in caplog.text

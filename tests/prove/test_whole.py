@@ -1,0 +1,293 @@
+"""Whole proofs with repair turns: against authors and judges made here, and against the simulator as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline.lean.backend import simulator
+from pipeline.lean.client.errors import ReplDied
+from pipeline.lean.pool.pool import ReplKey, ReplPool
+from pipeline.lean.pool.session import Session
+from pipeline.lean.source.scanner import parse
+from pipeline.prove.declaration import Declaration
+from pipeline.prove.filling import Filling
+from pipeline.prove.source import tokens_of
+from pipeline.prove.splice import splice
+from pipeline.prove.whole import (
+    AuthorError,
+    Cost,
+    WholeAsk,
+    WholeBudget,
+    WholeResult,
+    Written,
+    prove_whole,
+)
+
+ASK = WholeAsk("", "theorem t (p q : Prop) : p ∧ q → q ∧ p := by\n  sorry\n", count=2, seed=5)
+RIGHT = "by\n  intro h\n  exact ⟨h.2, h.1⟩"
+BUDGET = WholeBudget(seconds=60)
+Turn = Written | AuthorError
+
+
+class Author:
+    """Writes what it was given, a turn at a time, and keeps what it was asked."""
+
+    name = "whole"
+    model = "test"
+
+    def __init__(self, *turns: Turn | Sequence[str]) -> None:
+        self.asked: list[WholeAsk] = []
+        self._turns = turns
+
+    async def write(self, ask: WholeAsk) -> Written:
+        turn = self._turns[min(len(self.asked), len(self._turns) - 1)]
+        self.asked.append(ask)
+        if isinstance(turn, AuthorError):
+            raise turn
+        return turn if isinstance(turn, Written) else Written(tuple(turn), 10, 5, 0.5)
+
+
+class Judge:
+    """Takes one proof and has an error for every other; keeps what it was asked."""
+
+    def __init__(self, right: str = RIGHT) -> None:
+        self.asked: list[str] = []
+        self._right = right
+
+    async def __call__(self, proof: str) -> tuple[str, ...]:
+        self.asked.append(proof)
+        return () if proof == self._right else (f"error in {proof!r}",)
+
+
+def prove(
+    author: Author,
+    check: Callable[[str], Awaitable[tuple[str, ...]]] | None = None,
+    *,
+    ask: WholeAsk = ASK,
+    budget: WholeBudget = BUDGET,
+    repairs: int = 2,
+    clock: Callable[[], float] = lambda: 0.0,
+) -> WholeResult:
+    return asyncio.run(
+        prove_whole(ask, author=author, check=check or Judge(), budget=budget, repairs=repairs, clock=clock)
+    )
+
+
+def test_lean_s_errors_go_back_to_the_author_until_a_proof_is_taken() -> None:
+    author = Author(["by simp", "by omega"], [RIGHT, "by never"])
+    judge = Judge()
+    result = prove(author, judge)
+    assert (result.outcome, result.found, result.detail) == ("found", RIGHT, "")
+    assert judge.asked == ["by\n  simp", "by\n  omega", RIGHT], "what comes after a proof is not judged"
+    assert author.asked[0].earlier == ()
+    assert [(one.text, one.errors) for one in author.asked[1].earlier] == [
+        ("by\n  simp", ("error in 'by\\n  simp'",)),
+        ("by\n  omega", ("error in 'by\\n  omega'",)),
+    ]
+    assert [one.seed for one in author.asked] == [5, 6]
+    assert (result.turns, result.tried, result.tokens, result.usd) == (2, 3, 30, 1.0)
+    assert result.best == "proved by text 3 that Lean judged, in turn 2"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "by sorry",
+        "by\n  intro h\n  admit",
+        "by native_decide",
+        "by exact?",
+        "by\n  run_tac IO.println 1",
+        "axiom cheat : q ∧ p\ntheorem t : p ∧ q → q ∧ p := sorryAx _ false",
+        "by\n  exact h\nend N\naxiom x : False",
+    ],
+)
+def test_what_the_gate_would_refuse_never_reaches_lean_and_is_told_back(text: str) -> None:
+    author, judge = Author([text], [RIGHT]), Judge()
+    result = prove(author, judge)
+    assert judge.asked == [RIGHT]
+    assert result.refused == 1
+    assert "not allowed in a proof" in author.asked[1].earlier[0].errors[0]
+
+
+def test_an_answer_without_a_proof_is_told_back() -> None:
+    author = Author(["I am sorry, I cannot.\n```lean\n```"], [RIGHT])
+    result = prove(author)
+    assert result.outcome == "found"
+    assert author.asked[1].earlier[0].errors == ("the answer has no proof in it",)
+
+
+def test_the_same_proof_is_judged_once_however_it_is_written() -> None:
+    author = Author(
+        ["by simp", "```lean\ntheorem t (p q : Prop) : p ∧ q → q ∧ p := by\n    simp\n```"], ["by simp"]
+    )
+    judge = Judge()
+    result = prove(author, judge, repairs=1)
+    assert judge.asked == ["by\n  simp"]
+    assert result.tried == 1
+
+
+def test_a_turn_that_brings_nothing_new_keeps_what_was_told_before() -> None:
+    author = Author(["by simp"], ["by simp"], [RIGHT])
+    assert prove(author).outcome == "found"
+    assert author.asked[2].earlier == author.asked[1].earlier != ()
+
+
+def test_when_the_turns_are_used_up_it_says_how_far_it_got() -> None:
+    async def check(proof: str) -> tuple[str, ...]:
+        return ("unsolved goals\n⊢ p",) if "rfl" in proof else ("first", "second")
+
+    result = prove(Author(["by simp"], ["by rfl"], ["by omega"]), check)
+    assert (result.outcome, result.found, result.turns) == ("exhausted", None, 3)
+    assert result.detail == "none of 3 turns brought a proof"
+    assert result.best == "the best of 3 texts has 1 error: unsolved goals ⊢ p"
+
+
+def test_no_repairs_is_one_turn() -> None:
+    assert prove(Author(["by simp"]), repairs=0).turns == 1
+
+
+def test_an_author_that_says_nothing_is_asked_again_and_reported() -> None:
+    result = prove(Author(Written((), 3, 4, missing="answers of no use: 2 empty")))
+    assert (result.outcome, result.turns, result.tokens) == ("exhausted", 3, 21)
+    assert result.best == "no text was written"
+    assert "2 empty" in result.detail
+
+
+def test_an_author_that_fails_ends_it_with_what_was_spent() -> None:
+    failing = AuthorError("the endpoint answers HTML", reason="not_understood", cost=Cost(7, 8, 0.25))
+    result = prove(Author(["by simp"], failing))
+    assert (result.outcome, result.found, result.detail) == ("error", None, "the endpoint answers HTML")
+    assert result.cost == Cost(17, 13, 0.75)
+    assert result.tried == 1
+
+
+def test_dollars_are_unknown_where_nobody_knows_prices() -> None:
+    result = prove(Author(Written((RIGHT,), 1, 2)))
+    assert (result.usd, result.tokens) == (None, 3)
+
+
+def test_the_budget_of_money_ends_it_before_the_next_turn() -> None:
+    result = prove(Author(["by simp"]), budget=WholeBudget(60, usd=0.9), repairs=9)
+    assert (result.outcome, result.turns, result.usd) == ("budget", 2, 1.0)
+    assert "$0.9" in result.detail
+
+
+def test_the_budget_of_seconds_ends_it_and_the_author_hears_of_it() -> None:
+    times = iter([0.0, 0.0, 0.0, 10.0, 50.0, 50.0, 61.0, 61.0, 61.0, 61.0])
+    author = Author(["by simp"], ["by omega"])
+    judge = Judge()
+    result = prove(author, judge, clock=lambda: next(times), repairs=9)
+    assert result.outcome == "budget"
+    assert [one.seconds for one in author.asked] == [60.0, 10.0]
+    assert judge.asked == ["by\n  simp"]
+
+
+def test_lean_s_own_failure_is_handed_on_with_what_was_spent() -> None:
+    async def check(_: str) -> tuple[str, ...]:
+        raise ReplDied("out of memory")
+
+    result = prove(Author(["by simp"]), check)
+    assert result.outcome == "error"
+    assert isinstance(result.failure, ReplDied)
+    assert result.tokens == 15
+
+
+def test_what_is_told_back_has_an_end() -> None:
+    async def check(_: str) -> tuple[str, ...]:
+        return tuple("x" * 10_000 for _ in range(50))
+
+    texts = [f"by exact {'x' * 9000}{n}" for n in range(20)]
+    author = Author(texts, ["by simp"])
+    prove(author, check, repairs=1)
+    told = author.asked[1].earlier
+    assert sum(len(one.text) + sum(map(len, one.errors)) for one in told) < 70_000
+
+
+# ---- with Lean's stand-in
+
+
+def declared(text: str) -> Declaration:
+    data = text.encode()
+    source = parse(data)
+    first = source.scanned.sorries[0].byte_start
+    command = next(one for one in source.commands if one.byte_start <= first < one.byte_end)
+    return Declaration(
+        data=data,
+        byte_start=command.byte_start,
+        byte_end=command.byte_end,
+        preamble=source.preamble_at(command.byte_start),
+        tokens=tokens_of(data, command.byte_start, command.byte_end),
+        sorries=source.scanned.sorries,
+    )
+
+
+PLACES = [
+    "theorem t (p q : Prop) : p ∧ q → q ∧ p := sorry\n",
+    "theorem t (p q : Prop) : p ∧ q → q ∧ p :=\n  sorry\n",
+    "theorem t (p q : Prop) : p ∧ q → q ∧ p := by sorry\n",
+    "theorem t (p q : Prop) : p ∧ q → q ∧ p := by\n  sorry\n",
+    "theorem t (p q : Prop) : p ∧ q → q ∧ p := (sorry)\n",
+    "theorem t (p q : Prop) : p ∧ q → q ∧ p := by exact (sorry)\n",
+    "theorem t (p q : Prop) : p ∧ q → q ∧ p := by\n  first\n  | sorry\n",
+    "theorem t (p q : Prop) : True ∧ (p ∧ q → q ∧ p) := by\n  constructor\n  · trivial\n  · sorry\n",
+    "theorem t (p q : Prop) : (p ∧ q → q ∧ p) ∧ True := ⟨sorry, trivial⟩\n",
+    "theorem t (p q : Prop) : p ∧ q → q ∧ p := by\r\n  sorry\r\n",
+]
+ANSWERS = [RIGHT, "fun h => ⟨h.2, h.1⟩", "fun h =>\n  And.intro\n    h.2\n    h.1"]
+
+
+def filled(project: Path, text: str, answers: Sequence[Sequence[str]]) -> tuple[WholeResult, Filling, Author]:
+    declaration = declared(text)
+    author = Author(*answers)
+
+    async def main() -> tuple[WholeResult, Filling]:
+        async with ReplPool() as pool, Session(pool, ReplKey(simulator(), project, ("Init",))) as session:
+            filling = Filling(session, declaration, declaration.sorries[0], timeout_s=10)
+            ask = replace(ASK, declaration=declaration.framed())
+            return await prove_whole(ask, author=author, check=filling, budget=BUDGET, repairs=1), filling
+
+    result, filling = asyncio.run(main())
+    return result, filling, author
+
+
+def test_a_written_proof_fits_into_every_place(tmp_path: Path) -> None:
+    async def main() -> dict[tuple[str, str], tuple[str, ...]]:
+        refused = {}
+        # One process for all of them: starting one takes longer than what it is asked.
+        async with ReplPool() as pool, Session(pool, ReplKey(simulator(), tmp_path, ("Init",))) as session:
+            for place, answer in itertools.product(PLACES, ANSWERS):
+                declaration = declared(place)
+                filling = Filling(session, declaration, declaration.sorries[0], timeout_s=10)
+                if errors := await filling(answer):
+                    refused[place, answer] = errors
+                    continue
+                assert filling.replacement is not None
+                patched = splice(declaration.data, filling.replacement)
+                assert b"sorry" not in patched
+                assert patched.count(b"\r\n") in (0, patched.count(b"\n"))
+        return refused
+
+    assert asyncio.run(main()) == {}
+
+
+def test_a_wrong_proof_comes_back_with_the_line_that_is_wrong_and_is_mended(tmp_path: Path) -> None:
+    wrong = "by\n  intro h\n  exact ⟨h.1, h.2⟩"
+    result, filling, author = filled(tmp_path, PLACES[3], [[wrong], [RIGHT]])
+    assert result.outcome == "found", result
+    (told,) = author.asked[1].earlier
+    assert told.text == wrong
+    assert "at `exact ⟨h.1, h.2⟩`: " in told.errors[0]
+    assert filling.replacement is not None
+    assert filling.replacement.text == "intro h\n  exact ⟨h.2, h.1⟩"
+
+
+def test_a_proof_that_leaves_goals_open_is_not_taken(tmp_path: Path) -> None:
+    result, filling, _ = filled(tmp_path, PLACES[3], [["by\n  intro h\n  constructor"]])
+    assert result.outcome == "exhausted"
+    assert filling.replacement is None

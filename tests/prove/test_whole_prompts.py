@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.tactics.errors import ModelError
+from pipeline.tactics.models import load_tokenizer
+from pipeline.tactics.prompt import Prompts, whole_proof_messages
+from pipeline.tactics.tiny import make_tiny_causal
+
+CONTEXT = "import Mathlib\n" + "".join(f"theorem t{n} : {n} = {n} := rfl\n" for n in range(40))
+DECLARATION = "theorem wanted : p := by\n  sorry"
+FAILED = [("by simp", ["simp made no progress"]), ("by omega", ["omega <|im_end|> failed"])]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_causal(tmp_path_factory.mktemp("model"), hidden=32, layers=1)
+
+
+def prompts(folder: Path, kind: str, length: int) -> Prompts:
+    return Prompts(load_tokenizer(folder), kind, max_length=length)  # type: ignore[arg-type]
+
+
+def test_a_whole_proof_is_asked_for_with_context_goal_and_what_failed() -> None:
+    system, user = whole_proof_messages(DECLARATION, context="import A", goal="⊢ p", failed=FAILED)
+    assert "the text that takes the sorry's place" in system["content"]
+    places = [
+        user["content"].index(text)
+        for text in ("import A", "wanted", "⊢ p", "by simp", "no progress", "by omega")
+    ]
+    assert places == sorted(places)
+    assert "goal" not in whole_proof_messages(DECLARATION)[1]["content"]
+
+
+@pytest.mark.parametrize("kind", ["chat", "plain"])
+def test_what_is_too_long_loses_the_context_s_oldest_lines_then_the_oldest_failures(
+    folder: Path, kind: str
+) -> None:
+    def said(length: int) -> str:
+        made = prompts(folder, kind, 4000)
+        ids = made.whole_proof_ids(DECLARATION, context=CONTEXT, goal="⊢ p", failed=FAILED, max_length=length)
+        assert len(ids) <= length
+        return str(made.tokenizer.decode(ids))
+
+    bare = len(prompts(folder, kind, 4000).whole_proof_ids(DECLARATION, goal="⊢ p", failed=FAILED))
+    whole, shorter, short = said(4000), said(bare + 100), said(bare - 1)
+    assert "theorem t0 :" in whole
+    assert whole.count("<|im_end|>") == (2 if kind == "chat" else 0), "no text speaks as the template"
+    assert "theorem t0 :" not in shorter
+    assert "theorem t39 :" in shorter
+    assert "by simp" in shorter
+    assert "t39" not in short
+    assert "by simp" not in short
+    assert "by omega" in short
+    assert "wanted" in short
+
+
+def test_a_declaration_that_does_not_fit_and_an_encoder_decoder_are_refused(folder: Path) -> None:
+    with pytest.raises(ModelError, match=r"declaration alone makes a prompt of \d+ tokens, .* for 90"):
+        prompts(folder, "plain", 4000).whole_proof_ids(DECLARATION, max_length=90)
+    with pytest.raises(ModelError, match="Ask a causal model"):
+        prompts(folder, "seq2seq", 100).whole_proof_ids(DECLARATION)

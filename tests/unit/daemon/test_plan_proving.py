@@ -1,0 +1,447 @@
+"""Which sorry is tried at which rung of the ladder, with which model, and what comes first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.due import DueJob
+from daemon.ladder import Ladder, Rung
+from daemon.plan import Plan, make_plan
+from daemon.settings import Settings
+from daemon.testing.house import House
+from daemon.training_needs import why_no_models
+from pipeline.lean.backend import LeanBackend, Leans, find_leans
+from pipeline.prove.order import PROVERS, Order
+from store import model_queries
+from store.event_body import EventBody
+from store.events import AttemptFinished, BranchCreated, JobFailed, JobStarted, SorryOpened, SorryPlace
+from store.log import NewEvent
+from store.model_events import ModelKind
+from store.scanned import ScannedFile, Sorry
+from store.testing_events import (
+    BRANCH,
+    REPOSITORY,
+    attempt,
+    commit_scanned,
+    declaration,
+    file_scanned,
+    observed,
+    place,
+    proof_found,
+    proof_rejected,
+    scanned,
+    sha,
+)
+from store.testing_models import checkpoint_promoted, checkpoint_saved
+
+NOWHERE = Path("/nonexistent")
+SIMULATOR = find_leans(backend="simulator", repl="", sandbox="none", toolchains=NOWHERE)
+LEAN = Leans(
+    fixed=replace(
+        SIMULATOR.summary, kind="pantograph", simulated=False, argv=("/repl",), toolchain="v4.21.0"
+    ),
+    builds=(),
+)
+GENERATOR = '[prove.generator]\nmodel = "the/generator"\n'
+NAMED = '[train.tactics]\nmodel_name = "the/base"\n'
+NOW = datetime.now(UTC)
+
+
+class World:
+    """A house with one scanned repository whose sorrys the tests name, and the plans made of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.house = House(folder)
+        self.settings = self.configure()
+        self._scans: dict[str, tuple[ScannedFile, Sorry]] = {}
+        self._cited: dict[str, Path] = {}
+
+    def configure(self, prove: str = "", *, more: str = "", entry: str = "") -> Settings:
+        self.settings = self.house.write(
+            repos=["https://example.org/demo/logic"],
+            entry=entry,
+            extra=f"[trace]\nenabled = false\n[build]\nenabled = false\n[prove]\n{prove}\n{more}",
+        )
+        return self.settings
+
+    def open(self, *names: str, path: str = "A.lean") -> list[EventBody]:
+        """Return what a scan of the first commit says of a file with these sorrys."""
+        scan = scanned(
+            path, [declaration(name, line=3 * at) for at, name in enumerate(names)], with_sorry=names
+        )
+        body, payload = file_scanned(scan, commit=sha(1), blob=sha("blob", path))
+        staged = self.house.folder / body.scan.sha256
+        staged.write_bytes(payload)
+        self._cited[body.scan.sha256] = staged
+        self._scans |= {name: (scan, item) for name, item in zip(names, scan.sorries, strict=True)}
+        life: dict[str, Any] = {"repository": REPOSITORY, "branch": BRANCH, "sha": sha(1), "reopened": False}
+        opened = [SorryOpened(**life, sorry=name, place=self.at(name)) for name in names]
+        first = [
+            BranchCreated(repository=REPOSITORY, branch=BRANCH, tip=sha(1), is_default=True),
+            observed(sha(1)),
+        ]
+        return [*first, body, *opened, commit_scanned(sha(1))]
+
+    def at(self, name: str) -> SorryPlace:
+        scan, item = self._scans[name]
+        return place(scan, item, blob=sha("blob", scan.path))
+
+    def tried(self, name: str, job: DueJob, **changes: Any) -> AttemptFinished:
+        """Return the end of an attempt of this job without a proof."""
+        of_the_job = {name: job.parameters[name] for name in ("prover", "rung", "model", "seed")}
+        made = attempt(name, self.at(name), commit=sha(1), outcome="exhausted")
+        return made.model_copy(
+            update={
+                **of_the_job,
+                "budget": job.parameters["budget_key"],
+                "simulated": job.simulated,
+                **changes,
+            }
+        )
+
+    def plan(
+        self,
+        *groups: EventBody | Sequence[EventBody],
+        leans: Leans = SIMULATOR,
+        no_models: str = "",
+        now: datetime = NOW,
+        reserved_s: float = 0.0,
+    ) -> Plan:
+        """Record the events, then plan."""
+        bodies = [body for group in groups for body in ([group] if isinstance(group, EventBody) else group)]
+
+        async def go() -> Plan:
+            async with self.house.opened() as parts:
+                if bodies:
+                    events = [NewEvent(_stream(body), body) for body in bodies]
+                    await parts.ledger.append(events, blobs=self._cited)
+                return await parts.ledger.ask(
+                    lambda view: make_plan(
+                        view,
+                        settings=self.settings,
+                        leans=leans,
+                        now=now,
+                        no_models=no_models,
+                        reserved_s=reserved_s,
+                    )
+                )
+
+        return asyncio.run(go())
+
+
+def _stream(body: EventBody) -> str:
+    if model := getattr(body, "checkpoint", "") and getattr(body, "model", ""):
+        return f"model:{model}"
+    return f"repository:{REPOSITORY}"
+
+
+def promoted(name: str, *, model: ModelKind = "tactics", simulated: bool = False) -> list[EventBody]:
+    return [
+        checkpoint_saved(name, model=model, simulated=simulated),
+        checkpoint_promoted(name, model=model, simulated=simulated),
+    ]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def failed(
+    job: DueJob, *, reason: str, deterministic: bool = False, retry_at: datetime | None = None
+) -> list[EventBody]:
+    told: dict[str, Any] = {name: getattr(job, name) for name in ("job", "attempt")}
+    about = {name: getattr(job, name) for name in ("kind", "repository", "branch", "sha", "describes")}
+    return [
+        JobStarted(**told, **about, simulated=job.simulated),
+        JobFailed(
+            **told,
+            reason=reason,
+            message="m",
+            remedy="r",
+            deterministic=deterministic,
+            retry_at=retry_at,
+            seconds=1.0,
+            peak_rss_bytes=None,
+        ),
+    ]
+
+
+def shown(plan: Plan) -> list[tuple[int, list[str]]]:
+    """The rung and the sorrys of each due job."""
+    return [
+        (job.parameters["rung"], [item["sorry"] for item in job.parameters["sorries"]]) for job in plan.due
+    ]
+
+
+def test_what_a_rung_left_without_a_proof_is_due_at_the_next_one(world: World) -> None:
+    world.configure("rungs = [0, 2]\nseed = 7", more=NAMED)
+    (first,) = world.plan(world.open("a", "b")).due
+    assert (first.parameters["prover"], first.parameters["model"], first.gpu) == ("tactics", "", False)
+    (rest, second) = world.plan(world.tried("a", first, outcome="budget")).due
+    assert shown(Plan((rest, second), None)) == [(0, ["b"]), (2, ["a"])]
+    assert (second.parameters["prover"], second.parameters["model"]) == ("generator", "the/base")
+    assert second.parameters["generator"]["path"] == "the/base"
+    assert (second.parameters["seed"], second.lane) == (7, first.lane)
+    assert shown(world.plan(world.tried("a", second))) == [(0, ["b"])], "and when all were tried nothing is"
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_who_has_a_proof_of_this_lean_goes_no_further_unless_it_was_rejected(
+    world: World, simulated: bool
+) -> None:
+    world.configure("rungs = [0, 2]", more=NAMED)
+    leans = SIMULATOR if simulated else LEAN
+    (job,) = world.plan(world.open("a"), leans=leans).due
+    found = proof_found("a", world.at("a"), commit=sha(1), simulated=simulated)
+    plan = world.plan(world.tried("a", job, outcome="found"), found, leans=leans)
+    assert [due.kind for due in plan.due] == ["check"]
+    others = world.plan(leans=LEAN if simulated else SIMULATOR)
+    to_prove = tuple(due for due in others.due if due.kind == "prove")
+    assert shown(Plan(to_prove, None)) == [(0, ["a"])], "another judge begins anew"
+    (again,) = world.plan(proof_rejected(found), leans=leans).due
+    assert (again.kind, again.parameters["rung"]) == ("prove", 2)
+
+
+def test_another_model_in_use_makes_its_rung_due_again_and_no_other(world: World) -> None:
+    world.configure("rungs = [0, 2]")
+    (zero,) = world.plan(world.open("a"), promoted("t-1")).due
+    (two,) = world.plan(world.tried("a", zero)).due
+    assert two.parameters["model"] == "t-1"
+    assert two.parameters["generator"]["path"] == str(world.settings.paths.models / "tactics" / "t-1")
+    assert world.plan(world.tried("a", two)).due == ()
+    (again,) = world.plan(promoted("t-2")).due
+    assert (again.parameters["rung"], again.parameters["model"]) == (2, "t-2")
+    assert again.rank > two.rank > zero.rank
+
+
+def test_a_rung_without_its_model_is_passed_over_and_says_what_it_waits_for(world: World) -> None:
+    world.configure("rungs = [1, 2, 3]", more=f'{GENERATOR}[prove.whole]\nmodel = "the/author"\n')
+    plan = world.plan(world.open("a"))
+    assert shown(plan) == [(3, ["a"])]
+    assert plan.due[0].parameters["generator"]["path"] == plan.due[0].parameters["model"] == "the/author"
+    assert [text.split(":")[0] for text in plan.waiting] == [
+        "rung 1 (retrieval) waits",
+        "rung 2 (generator) waits",
+    ]
+    assert "no tactics model is in use yet, and [train.tactics] names no model_name" in plan.waiting[1]
+
+
+def test_where_no_model_can_run_the_rungs_with_one_wait_for_that(world: World) -> None:
+    world.configure("rungs = [0, 2]", more=NAMED)
+    (zero,) = world.plan(world.open("a")).due
+    plan = world.plan(world.tried("a", zero), no_models="no torch")
+    assert (plan.due, plan.waiting) == ((), ("rung 2 (generator) waits: no torch",))
+
+
+def test_what_models_lack_is_named_with_its_remedy(world: World, tmp_path: Path) -> None:
+    on_a_gpu = world.configure("rungs = [0, 2]", more='[prove.generator]\ndevice = "cuda"').prove
+    assert 'device = "cpu" under [prove.generator]' in why_no_models(on_a_gpu, devices=tmp_path)
+    (tmp_path / "nvidiactl").touch()
+    assert why_no_models(on_a_gpu, devices=tmp_path) == ""
+
+
+def test_the_job_can_read_what_every_rung_tells_it(world: World) -> None:
+    endpoint = '[prove.external]\nbase_url = "https://api.example.org/v1"\nmodel = "m"\nusd_per_day = 5\n'
+    prices = "usd_per_million_prompt = 1\nusd_per_million_completion = 2\n"
+    whole = '[prove.whole]\nmodel = "the/author"\n'
+    world.configure("rungs = [0, 1, 2, 3, 4]", more=f"{GENERATOR}{whole}{NAMED}{endpoint}{prices}")
+    paths = world.settings.paths
+    plan = world.plan(world.open("a"), promoted("r-1", model="retriever"), promoted("p-1", model="progress"))
+    parts = {}
+    while plan.due:
+        (job,) = plan.due
+        order = Order.read({**job.parameters, "worktree": "/worktree"})
+        assert (PROVERS[order.rung], order.model) == (order.prover, job.parameters["model"])
+        assert (order.budget.seconds, order.budget_key) == (60, job.parameters["budget_key"])
+        assert (order.journal, order.database_db) == (paths.searches, paths.database_db)
+        parts[order.rung] = set(order.rung_s)
+        plan = world.plan(world.tried("a", job))
+    assert parts == {
+        0: set(),
+        1: {"generator", "retriever", "progress"},
+        2: {"generator", "progress"},
+        3: {"generator", "whole"},
+        4: {"whole", "external"},
+    }
+
+
+def climbed(world: World, leans: Leans, *bodies: EventBody) -> dict[int, Rung]:
+    """The rungs that can be climbed, by number."""
+
+    async def go() -> dict[int, Rung]:
+        async with world.house.opened() as parts:
+            if bodies:
+                await parts.ledger.append([NewEvent(_stream(body), body) for body in bodies])
+            rows = [row for row in await parts.ledger.ask(model_queries.checkpoints) if row.promoted]
+            rungs = Ladder(world.settings, rows, no_models="").rungs(lean(leans))
+            return {rung.number: rung for rung in rungs}
+
+    return asyncio.run(go())
+
+
+def lean(leans: Leans) -> LeanBackend:
+    return leans.for_toolchain("")
+
+
+def test_what_learned_from_the_simulator_is_used_there_alone_and_what_learned_from_lean_everywhere(
+    world: World,
+) -> None:
+    world.configure("rungs = [1, 2]", more=GENERATOR)
+    made_up = [*promoted("r-1", model="retriever", simulated=True), *promoted("t-1", simulated=True)]
+    assert set(climbed(world, SIMULATOR, *made_up)) == {1, 2}
+    assert set(climbed(world, LEAN)) == set()
+    real = [*promoted("r-2", model="retriever"), *promoted("t-2")]
+    assert {rung.model for rung in climbed(world, SIMULATOR, *real).values()} == {"r-2+the/generator", "t-2"}
+    assert set(climbed(world, LEAN)) == {1, 2}
+
+
+def test_the_retriever_and_the_progress_model_in_use_are_named_to_the_job(world: World) -> None:
+    world.configure("rungs = [1, 2]", more=f"{GENERATOR}premises = 3\n{NAMED}")
+    paths = world.settings.paths
+    before = climbed(world, SIMULATOR, *promoted("r-1", model="retriever"))
+    assert "progress" not in before[1].parameters
+    assert before[1].parameters["retriever"] == {
+        "chain": str(paths.models / "retriever"),
+        "checkpoint": "r-1",
+        "indices": str(paths.embeddings / "retriever"),
+        "premises": 3,
+        "events_db": str(paths.events_db),
+        "database_db": str(paths.database_db),
+    }
+    after = climbed(world, SIMULATOR, *promoted("p-1", model="progress"))
+    for number in (1, 2):
+        assert after[number].parameters["progress"] == {
+            "path": str(paths.models / "progress" / "p-1"),
+            "weight": 0.5,
+        }
+        assert after[number].model == before[number].model, "it makes nothing due again"
+    world.configure("rungs = [2]", more=f"{NAMED}[prove.generator]\nprogress_weight = 0\n")
+    assert "progress" not in climbed(world, SIMULATOR)[2].parameters
+
+
+def test_a_job_with_a_model_has_the_gpu_the_memory_and_the_secrets_that_it_needs_and_no_more(
+    world: World,
+) -> None:
+    endpoint = '[prove.external]\nbase_url = "https://api.example.org/v1"\nmodel = "m"\nusd_per_day = 5\n'
+    prices = "usd_per_million_prompt = 1\nusd_per_million_completion = 2\n"
+    settings = world.configure('rungs = [0, 2, 4]\nmemory = "9G"', more=f"{NAMED}{endpoint}{prices}")
+    (zero,) = world.plan(world.open("a")).due
+    (two,) = world.plan(world.tried("a", zero)).due
+    (four,) = world.plan(world.tried("a", two)).due
+    assert [job.memory_bytes for job in (zero, two, four)] == [2**32, 9 * 2**30, 2**32]
+    assert [job.gpu for job in (zero, two, four)] == [False, True, False]
+    assert [job.secrets for job in (zero, two)] == [(), ()]
+    assert four.secrets == ("CREDENTIALS_DIRECTORY", "UNSORRY_MODEL_KEY")
+    assert four.parameters["external"]["ledger"] == str(settings.paths.state / "spending.jsonl")
+    assert (four.parameters["model"], four.parameters["external"]["cap_usd"]) == ("m", 5)
+    world.configure("rungs = [2]", more=f'{NAMED}[prove.generator]\ndevice = "cpu"\n')
+    assert not climbed(world, SIMULATOR)[2].gpu
+
+
+def test_what_the_day_s_cap_kept_a_job_from_is_due_again_the_next_day(world: World) -> None:
+    endpoint = '[prove.external]\nbase_url = "https://api.example.org/v1"\nmodel = "m"\nusd_per_day = 5\n'
+    for prices, another in (("1", True), ("0", False)):
+        price = f"usd_per_million_prompt = {prices}\nusd_per_million_completion = {prices}\n"
+        world.configure("rungs = [4]", more=endpoint + price)
+        (today,) = world.plan(world.open("a") if another else []).due
+        (tomorrow,) = world.plan(now=NOW + timedelta(days=1)).due
+        assert (today.job != tomorrow.job) is another
+
+
+@pytest.mark.parametrize(
+    ("reason", "deterministic"), [("bad_model", True), ("bad_model", False), ("unreachable", False)]
+)
+def test_a_rung_whose_model_cannot_be_asked_is_not_tried_in_halves_and_holds_nothing_up(
+    world: World, reason: str, deterministic: bool
+) -> None:
+    world.configure("rungs = [2, 0]", more=NAMED)
+    (two,) = world.plan(world.open("a", "b")).due
+    assert shown(world.plan(failed(two, reason=reason, deterministic=deterministic))) == [(0, ["a", "b"])]
+
+
+def test_a_sorry_that_kills_its_jobs_at_one_rung_climbs_on_alone(world: World) -> None:
+    world.configure("rungs = [0, 2]", more=NAMED)
+    (both,) = world.plan(world.open("a", "b")).due
+    (one,) = world.plan(failed(both, reason="crashed")).due
+    assert shown(world.plan(failed(one, reason="crashed"))) == [(0, ["b"]), (2, ["a"])]
+
+
+def test_a_job_that_waits_for_its_next_try_keeps_its_sorrys_at_their_rung(world: World) -> None:
+    world.configure("rungs = [2, 0]", more=NAMED)
+    (two,) = world.plan(world.open("a")).due
+    later = failed(two, reason="unreachable", retry_at=NOW + timedelta(hours=1))
+    assert world.plan(later).due == ()
+
+
+def test_a_day_s_money_that_is_spent_is_not_asked_for_again_until_tomorrow_or_another_cap(
+    world: World,
+) -> None:
+    endpoint = '[prove.external]\nbase_url = "https://api.example.org/v1"\nmodel = "m"\nusd_per_day = {}\n'
+    endpoint += "usd_per_million_prompt = 1\nusd_per_million_completion = 1\n"
+    world.configure("rungs = [4]", more=endpoint.format(5))
+    (job,) = world.plan(world.open("a", "b")).due
+    assert world.plan(failed(job, reason="spending_cap", deterministic=True)).due == ()
+    assert len(world.plan(now=NOW + timedelta(days=1)).due) == 1
+    world.configure("rungs = [4]", more=endpoint.format(6))
+    assert len(world.plan().due) == 1
+
+
+def test_new_sorrys_come_first_then_the_nearest_to_a_proof_then_what_is_tried_again(world: World) -> None:
+    world.configure("rungs = [0, 2]\nsorries_per_job = 1")
+    (zero, *_) = world.plan(world.open("far", "near", "new", "old", "unknown"), promoted("t-1")).due
+    left = {"far": 3, "near": 1, "old": 1, "unknown": None}
+    plan = world.plan([world.tried(name, zero, goals_left=goals) for name, goals in left.items()])
+    two = next(job for job in plan.due if job.parameters["rung"] == 2)
+    plan = world.plan(world.tried("old", two, goals_left=1), promoted("t-2"))
+    assert shown(plan) == [(0, ["new"]), (2, ["near"]), (2, ["far"]), (2, ["unknown"]), (2, ["old"])]
+
+
+def test_search_above_rung_0_ends_with_the_day_s_hours_and_begins_anew_the_next_day(world: World) -> None:
+    world.configure("rungs = [0, 2]\nhours_per_day = 0.1", more=NAMED)  # 360 s: six sorrys
+    (zero,) = world.plan(world.open(*"abcdefgh")).due
+    plan = world.plan([world.tried(name, zero, seconds=1000.0) for name in "abcdefgh"])
+    assert shown(plan) == [(2, list("abcdef"))], "rung 0 costs nothing of it"
+    (two,) = plan.due
+    assert shown(world.plan(world.tried("a", two, seconds=100.0))) == [(2, list("bcde"))]
+    assert shown(world.plan(reserved_s=two.cost_s)) == [], "running jobs may take what they were given"
+    assert shown(world.plan(world.tried("b", two, seconds=250.0))) == []
+    assert shown(world.plan(now=NOW + timedelta(days=1))) == [(2, list("cdefgh"))]
+
+
+@pytest.mark.parametrize("path", ["Exercises/A.lean", "Book/exercises/One/A.lean", "MyExercise.lean"])
+def test_exercises_are_left_for_people_to_solve(world: World, path: str) -> None:
+    assert shown(world.plan(world.open("a", path=path))) == []
+    world.configure(entry="exercises = []")
+    assert shown(world.plan()) == [(0, ["a"])]
+    world.configure(entry='exercises = ["Other/**"]')
+    assert shown(world.plan()) == [(0, ["a"])]
+
+
+def test_a_file_of_many_exercises_is_one_whatever_its_name(world: World) -> None:
+    names = ("exercise_1", "Chapter.exercise_2", "helper")
+    assert shown(world.plan(world.open(*names))) == [(0, sorted(names))], "two are not many"
+    assert shown(world.plan(world.open(*names, "Exercise3"))) == []
+    world.configure(entry="exercises = []")
+    assert len(shown(world.plan())[0][1]) == 4
+
+
+def test_a_job_takes_what_ends_within_its_time(world: World) -> None:
+    world.configure('seconds_per_sorry = "10m"\nparallel = 1')
+    assert shown(world.plan(world.open(*"abcde"))) == [(0, ["a", "b"]), (0, ["c", "d"]), (0, ["e"])]
+
+
+def test_another_way_to_ask_a_model_is_another_budget(world: World) -> None:
+    world.configure("rungs = [2]", more=NAMED)
+    (job,) = world.plan(world.open("a")).due
+    assert world.plan(world.tried("a", job)).due == ()
+    world.configure("rungs = [2]", more=f"{NAMED}[prove.generator]\ncandidates = 9\n")
+    (again,) = world.plan().due
+    assert again.parameters["budget_key"] != job.parameters["budget_key"]
