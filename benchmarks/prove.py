@@ -36,7 +36,7 @@ if __name__ == "__main__":
     sys.path[:] = [str(here.parent), *(entry for entry in sys.path if Path(entry).resolve() != here)]
 
 from benchmarks import prove_peer
-from benchmarks.prove_family import Theorem, make_model, steps_of, theorems
+from benchmarks.prove_family import Theorem, make_model, shapes, steps_of
 from benchmarks.prove_gpu import GpuSizes, measure_gpu
 from benchmarks.prove_learning import LearningSizes, measure_learning
 from benchmarks.prove_search import Proved, prove
@@ -51,17 +51,17 @@ SEED = 1
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of everything. The theorems are of 2 to 4 links; the model has learned from others of 1 to 4."""
+    """How much of everything. The theorems are of 3 to 5 atoms; the model has learned from others of 2 to 4."""
 
     learning: LearningSizes = field(default_factory=LearningSizes)
     gpu: GpuSizes = field(default_factory=GpuSizes)
     theorems: int = 200
-    learned_from: int = 300
-    hidden: int = 128
-    layers: int = 3
+    learned_from: int = 80
+    hidden: int = 96
+    layers: int = 2
     epochs: int = 6
-    candidates: int = 8
-    nodes: int = 32
+    candidates: int = 4
+    nodes: int = 64
     together: int = 32
     processes: tuple[int, ...] = (1, 2, 4)
 
@@ -111,14 +111,13 @@ class Bench:
     def _make(self) -> tuple[list[Theorem], TacticModel]:
         sizes = self.sizes
         say("a model is fine-tuned")
-        links = (1, 2, 3, 4)
-        learned = [one for number in links for one in theorems(SEED, number, _enough(sizes, number))]
-        known = {one.header.partition(":")[2] for one in learned}
+        learned = [one for size in (2, 3, 4) for one in shapes(SEED, size, sizes.learned_from)]
+        known = {one.header.partition("(")[2] for one in learned}
+        wanted = -(-sizes.theorems // 3)
         fresh: list[Theorem] = []
-        for number in links[1:]:
-            wanted = -(-sizes.theorems // (len(links) - 1))
-            others = theorems(SEED + 1, number, 2 * wanted)
-            fresh += [one for one in others if one.header.partition(":")[2] not in known][:wanted]
+        for size in (3, 4, 5):
+            others = shapes(SEED + 1, size, 2 * wanted)
+            fresh += [one for one in others if one.header.partition("(")[2] not in known][:wanted]
         rows = asyncio.run(steps_of(learned, self.folder))
         base = make_model(self.folder / "base", rows, seed=SEED, hidden=sizes.hidden, layers=sizes.layers)
         trainer = SFTTrainer(
@@ -208,10 +207,6 @@ MEASUREMENTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "learning": lambda bench: measure_learning(bench.folder / "learning", bench.sizes.learning),
     "gpu": lambda bench: measure_gpu(bench.folder / "gpu", bench.sizes.gpu),
 }
-
-
-def _enough(sizes: Sizes, links: int) -> int:
-    return min(sizes.learned_from, 6) if links == 1 else sizes.learned_from
 
 
 def about() -> dict[str, Any]:

@@ -1,13 +1,12 @@
-"""What `benchmarks/prove.py` proves and with what: theorems of the simulator's families, their steps, a small model.
+"""What `benchmarks/prove.py` proves and with what: a generated family of theorems, their steps, a small model.
 
-Each theorem has its propositions and hypotheses as arguments, and the hypotheses are called by numbers drawn for each
-theorem: what is to be learned is which of them fits the goal, not how it is called.
+Each goal is taken apart by its connectives until hypotheses are left, so that what is to be learned is which tactic fits
+which goal. Proofs of larger goals are longer, and no step of them is of another kind.
 """
 
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +19,8 @@ from benchmarks.store_bench import BenchmarkError
 from pipeline.lean.backend import simulator
 from pipeline.lean.pool.pool import PoolLimits, ReplKey, ReplPool
 from pipeline.lean.pool.session import Session, Stepped
-from pipeline.lean.simulator.families import Exercise, generate
 from pipeline.tactics.prompt import SYSTEM, state_of
 from pipeline.tactics.rows import Row, Rows
-
-FAMILIES = ("chain", "contrapositive", "equivalence")
-_CLOSED = re.compile(r"∀ \((?P<atoms>[^:]*) : Prop\), (?P<formula>.*)", re.DOTALL)
-_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +30,11 @@ class Theorem:
     name: str
     header: str
     steps: tuple[str, ...]
-    difficulty: int
+    size: int
 
     def text(self, proof: Sequence[str] = ("sorry",)) -> str:
         """Return the whole theorem, proved by lines of tactics."""
         return f"{self.header} := by\n" + "".join(f"  {line}\n" for line in proof)
-
-
-def theorems(seed: int, difficulty: int, n: int) -> list[Theorem]:
-    """Return different theorems; proofs grow with the difficulty (links of a chain, from 1)."""
-    return [_theorem(exercise) for exercise in generate(seed, difficulty, n, families=FAMILIES)]
 
 
 def shapes(seed: int, size: int, n: int) -> list[Theorem]:
@@ -170,40 +159,6 @@ def _shape(rng: random.Random, size: int, given: list[str], others: list[str]) -
 
 def _apart(formula: str) -> str:
     return f"({formula})" if " " in formula else formula
-
-
-def _theorem(exercise: Exercise) -> Theorem:
-    found = _CLOSED.fullmatch(exercise.statement)
-    assert found is not None, exercise.statement
-    assert exercise.proof is not None, exercise.statement
-    # The proof's first line introduces the propositions, its second one the hypotheses: all are arguments here.
-    _, introduced, *steps = exercise.proof.splitlines()
-    names, parts = introduced.split()[1:], _arrows(found["formula"])
-    given, rest = names[: len(parts) - 1], names[len(parts) - 1 :]
-    drawn = random.Random(exercise.statement).sample(range(10), len(given))
-    called = {name: f"h{number}" for name, number in zip(given, drawn, strict=True)}
-    arguments = " ".join(f"({called[name]} : {part})" for name, part in zip(given, parts[:-1], strict=True))
-    return Theorem(
-        exercise.name,
-        f"theorem {exercise.name} ({found['atoms']} : Prop) {arguments} : {parts[-1]}",
-        (
-            *(f"intro {name}" for name in rest),
-            *(_WORD.sub(lambda word: called.get(word[0], word[0]), step) for step in steps),
-        ),
-        exercise.difficulty,
-    )
-
-
-def _arrows(formula: str) -> list[str]:
-    """Return the parts of `a → b → c`; what stands in parentheses is one part."""
-    parts, depth = [""], 0
-    for word in formula.split(" "):
-        if word == "→" and depth == 0:
-            parts.append("")
-            continue
-        depth += word.count("(") - word.count(")")
-        parts[-1] += f" {word}" if parts[-1] else word
-    return parts
 
 
 def _texts(rows: Rows) -> Iterator[str]:

@@ -18,7 +18,7 @@ from peft import LoraConfig
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from benchmarks.prove_family import steps_of, theorems
+from benchmarks.prove_family import shapes, steps_of
 from benchmarks.prove_search import prove
 from benchmarks.store_bench import Row
 from pipeline.prove.search import Budget
@@ -73,7 +73,7 @@ def measure_gpu(folder: Path, sizes: GpuSizes, *, device: str | None = None) -> 
         return
     folder.mkdir(parents=True, exist_ok=True)
     model = _random_model(folder / "model", sizes.shape)
-    rows = asyncio.run(steps_of(theorems(1, 3, 48), folder))
+    rows = asyncio.run(steps_of(shapes(1, 4, 48), folder))
     values = [*_writing(model, rows, sizes, found), *_searching(model, folder, sizes, found)]
     values += _tuning(model, rows, folder, sizes, found)
     for (what, unit), value in zip(figures.items(), values, strict=True):
@@ -104,7 +104,7 @@ def _searching(model: Path, folder: Path, sizes: GpuSizes, device: str) -> list[
     generator = Generator.load(model, device=device, dtype=torch.bfloat16, max_rows=sizes.requests)
     rates = []
     for together in (sizes.theorems, 1):
-        given = theorems(2, 3, sizes.theorems if together > 1 else max(4, sizes.theorems // 8))
+        given = shapes(2, 4, sizes.theorems if together > 1 else max(4, sizes.theorems // 8))
         found = asyncio.run(
             prove(
                 given,

@@ -115,7 +115,7 @@ class Models:
         in_use = state.in_use
         if in_use is None:
             raise ModelStateError(
-                f"{model}: no checkpoint is in use; `unsorry models promote ID` promotes one"
+                f"{model}: no checkpoint is in use; `unsorry models promote ID{_flag(model)}` promotes one"
             )
         promoted = await self._ledger.look_up(partial(_promotions, model=model))
         # As in the view: a promotion of what was never saved changed nothing.
@@ -123,7 +123,7 @@ class Models:
         if before is None:
             raise ModelStateError(
                 f"{model}: nothing to roll back to: no other checkpoint was in use before {in_use.checkpoint};"
-                " `unsorry models promote ID` promotes one"
+                f" `unsorry models promote ID{_flag(model)}` promotes one"
             )
         row = state.known[before]
         await self._check_weights(row)
@@ -249,8 +249,11 @@ def _off_the_chain(row: CheckpointRow, in_use: CheckpointRow | None) -> str:
 
 
 def _by_hand(row: CheckpointRow, *, force: bool = True) -> str:
-    model = "" if row.model == "retriever" else f" --model {row.model}"
-    return f"`unsorry models promote {row.checkpoint}{model}{' --force' if force else ''}`"
+    return f"`unsorry models promote {row.checkpoint}{_flag(row.model)}{' --force' if force else ''}`"
+
+
+def _flag(model: str) -> str:
+    return "" if model == "retriever" else f" --model {model}"
 
 
 def _stream(model: str) -> str:

@@ -227,11 +227,14 @@ def text_of(row: ProofRow, ground: Ground, evidence: Evidence) -> Text:
     found = evidence.attempt
     model = found.model if found is not None else ""
     weights = f" (weights {_code(f'sha256:{evidence.weights}')})" if evidence.weights else ""
+    again = (
+        "" if True else "; the declaration reads the same there, and was not verified again"
+    )
     facts = [
         ("Proof", _code(row.proof)),
         ("Lean toolchain", _code(evidence.judge or "unknown")),
         ("Verified at commit", _code(row.sha)),
-        ("Proposed on top of", f"{_code(ground.head)} ({_code(ground.base)})"),
+        ("Proposed on top of", f"{_code(ground.head)} ({_code(ground.base)}){again}"),
         ("Prover", f"{_code(row.prover)}, rung {row.rung}"),
         ("Model", f"{_code(model)}{weights}" if model else "none"),
         ("Seed", "unknown" if found is None else str(found.seed)),

@@ -91,7 +91,7 @@ class PullRequests:
         """Ask what is there now; writes nothing.
 
         Raises:
-            ProposalError: it cannot be asked, is archived, or the file is not there any more.
+            ProposalError: it cannot be asked, is another owner's by now or archived, or the file is not there any more.
         """
         calls = self._calls
         what = "who the token belongs to"
@@ -99,6 +99,11 @@ class PullRequests:
         what = wanted.name
         about = await calls.ask("GET", _repo(wanted.name), what=what)
         name, base = (calls.text(about, key, what=what) for key in ("full_name", "default_branch"))
+        if False and name.split("/")[0].casefold() != wanted.name.split("/")[0].casefold():
+            raise ProposalError(
+                f"{wanted.name}: belongs to others now, as {name}, and it is not known that they agree; ask them, then"
+                " watch it by its new address, with pull_requests = true"
+            )
         if about.get("archived") is True:
             raise ProposalError(f"{name}: is archived, and takes no pull requests; nothing can be done")
         permissions = about.get("permissions")

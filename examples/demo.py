@@ -324,8 +324,10 @@ def show_tree(config: Path, page: Path) -> None:
     """Show the search behind a proof of rung 2, or where it found none, how far it came with a sorry."""
     proofs = json.loads(unsorry(config, "proofs", "--json").stdout)["proofs"]
     ids = [one["proof"] for one in proofs if one["rung"] == 2 and one["repository"].endswith(f"/{LIBRARY}")]
+    mark = "  [simulated]" if any(one["simulated"] for one in proofs if one["proof"] in ids) else ""
     say(
-        f"Rung 2 found a proof for {len(ids)} of the {demo_library.OPEN}. What each search tried stays to be seen:\n"
+        f"Rung 2 found a proof for {len(ids)} of the {demo_library.OPEN}."
+        f" What each search tried stays to be seen:{mark}\n"
     )
     if not ids:
         answer = unsorry(config, "sorries", "--repo", LIBRARY, "--state", "open", "--json")

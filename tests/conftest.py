@@ -14,6 +14,8 @@ from pipeline.lean.toolchain.standins import SWITCH
 
 # Programs that stand in for Lean run in these tests, and in the processes that they start, and nowhere else.
 os.environ[SWITCH] = "1"
+# No test takes a model from the hub, and to look for one that is not there takes half a minute without a network.
+os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 def _no_lean() -> str:

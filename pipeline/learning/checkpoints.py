@@ -160,7 +160,7 @@ class Checkpoints(abc.ABC, Generic[T]):
 
         Raises:
             LearningError: (`error`) it could not be written (a full disk): there is no checkpoint then, and the run's
-                folder stays, so that a repeated run only writes.
+                folder stays, so that a repeated run goes on from what is there.
         """
         place = self.path(checkpoint)
         beside = self.folder / f".new-{checkpoint}"
@@ -182,7 +182,7 @@ class Checkpoints(abc.ABC, Generic[T]):
             reason = (isinstance(error, OSError) and error.strerror) or str(error)
             raise self.error(
                 f"the checkpoint {checkpoint} cannot be written to {self.folder} ({reason}). Make room, then run it "
-                "again: what was trained is kept"
+                "again: it goes on from what its run has saved"
             ) from error
         shutil.rmtree(self.run(checkpoint), ignore_errors=True)
         return made
@@ -193,8 +193,8 @@ def checkpoint_id(
 ) -> str:
     """Return the id of the checkpoint that follows from these: 16 hexadecimal digits.
 
-    `begun` is the SHA-256 of the weights that the chain began with, where they are in a folder, as a folder may be
-    given other weights under its name. `config` is what of a configuration decides the weights.
+    `begun` is the SHA-256 of what the chain began with, where that is in a folder, as a folder may be given other
+    weights under its name. `config` is what of a configuration decides the weights.
     """
     about = [parent, base, begun, task, data, dict(config)]
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]

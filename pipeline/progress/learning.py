@@ -22,7 +22,7 @@ from pipeline.progress.training import ProgressTrainer
 from pipeline.retrieval.ranking import Interval, summarise
 from pipeline.tactics.checkpoints import Chain, Link, versions
 from pipeline.tactics.errors import RowsError
-from pipeline.tactics.saving import begun, read_about, settle
+from pipeline.tactics.saving import read_about, settle, start_of
 
 METRICS = ("mae", "mse", "within_1")
 """The mean absolute error and the mean squared error, in steps; the share predicted within one step, 0..1."""
@@ -63,7 +63,7 @@ def learn(
     identity = checkpoint_id(
         parent=parent,
         base=base,
-        begun=begun(Path(config.model_name)) if parent is None else "",
+        begun=start_of(Path(config.model_name)) if parent is None else "",
         task=task.name,
         data=data,
         config=config.to_dict(),

@@ -56,6 +56,7 @@ from pipeline.retrieval.encoder import weights_digest
 from pipeline.retrieval.quiet import quiet_libraries
 from pipeline.tactics.errors import CheckpointError, DivergedError, SettingsError
 from pipeline.tactics.saving import alone_in, publish
+from pipeline.tactics.settings import computes_in_bfloat16
 
 OnStep = Callable[[int, int], object]
 
@@ -124,7 +125,8 @@ class ProgressTrainer:
         self.seed = seed
         self.gradient_checkpointing = gradient_checkpointing
         self._cpu = resolved(device) == "cpu"
-        self._bf16 = (not self._cpu and torch.cuda.is_bf16_supported()) if bf16 is None else bf16
+        where = torch.device("cpu" if self._cpu else "cuda")
+        self._bf16 = computes_in_bfloat16(where) if bf16 is None else bf16
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.tokenizer, self.model = load_model(model_name, new_head=True)
@@ -167,6 +169,8 @@ class ProgressTrainer:
         kept: Any = trainer.model
         self.model = kept
         made = self._described(trainer.state, data, halves, (train, held_out), time.monotonic() - started)
+        # The others may still be reading the best epoch's weights, which are removed with the run.
+        trainer.accelerator.wait_for_everyone()
         if _is_first():
             self._publish(made)
         trainer.accelerator.wait_for_everyone()

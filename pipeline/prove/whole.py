@@ -322,7 +322,7 @@ class _Work:
 
     def _best(self) -> str:
         if self.found is not None:
-            return f"proved by text {len(self.judged)} that Lean judged, in turn {self.turns}"
+            return f"found with text {len(self.judged)} of those judged, in turn {self.turns}"
         if self.judged:
             best = min(self.judged, key=lambda one: len(one.errors))
             number = len(best.errors)

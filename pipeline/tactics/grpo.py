@@ -155,6 +155,12 @@ class GRPOTrainer(RepositoryTrainer):
         examples = prompts_of(rows, self.loaded())
         if not examples:
             raise NothingToLearnError("there is no goal to learn from")
+        _, wanted = self._gathered()
+        if len(examples) < wanted:
+            # TRL leaves out what is no whole step: this would end without one, and without an error.
+            raise NothingToLearnError(
+                f"there are {len(examples)} goals, and a step takes {wanted}: set batch_size lower"
+            )
         trainer = self.trainer(examples)
         try:
             steps = run(trainer, self.on_step)
@@ -182,11 +188,10 @@ class GRPOTrainer(RepositoryTrainer):
         if self.kl_beta and self.learned_before:
             # TRL loads the model to stay near from where this one says that it is from.
             found.model.config._name_or_path = self.output_dir
-        # A step's answers have to be whole groups: LeanDojo's own default of 1 at a time is none.
-        at_once = self.settings.batch_size * int(os.environ.get("WORLD_SIZE", "1"))
+        batches, _ = self._gathered()
         config = GRPOConfig(
             **self.arguments(),
-            gradient_accumulation_steps=math.lcm(at_once, self.num_generations) // at_once,
+            gradient_accumulation_steps=batches,
             num_generations=self.num_generations,
             max_completion_length=found.lengths.answer,
             temperature=self.temperature,
@@ -228,9 +233,19 @@ class GRPOTrainer(RepositoryTrainer):
             "lean": [{"counts": dict(one.counts), "cached": one.cached} for one in leans],
         }
 
+    def _gathered(self) -> tuple[int, int]:
+        """Return how many batches make a step, and how many goals: a step's answers have to be whole groups, and
+        LeanDojo's own default of 1 at a time is none."""
+        at_once = self.settings.batch_size * int(os.environ.get("WORLD_SIZE", "1"))
+        answers = math.lcm(at_once, self.num_generations)
+        return answers // at_once, answers // self.num_generations
+
     def _lean_reward(self) -> LeanReward:
+        places = self.places or place_here()
         if self._lean is None:
-            self._lean = LeanReward(self.places or place_here(), values=self._values, limits=self._limits)
+            self._lean = LeanReward(places, values=self._values, limits=self._limits)
+        # They may have been set anew since the last training: for more repositories, say.
+        self._lean.places = places
         return self._lean
 
 

@@ -15,7 +15,7 @@ from pipeline.learning.datasets import TaskData
 from pipeline.tactics.checkpoints import Chain, Link, versions
 from pipeline.tactics.config import TacticsConfig
 from pipeline.tactics.rows import Rows, read_rows
-from pipeline.tactics.saving import begun
+from pipeline.tactics.saving import start_of
 from pipeline.tactics.sft import SFTTrainer
 
 _LIBRARIES = ("torch", "transformers", "trl", "peft")
@@ -52,7 +52,7 @@ def learn(
     identity = checkpoint_id(
         parent=parent,
         base=base,
-        begun=begun(Path(config.model_name)) if parent is None else "",
+        begun=start_of(Path(config.model_name)) if parent is None else "",
         task=task.name,
         data=rows.digest,
         config={key: value for key, value in config.to_dict().items() if key not in _NOT_ITS_CONTENT},

@@ -92,6 +92,7 @@ class LeanReward:
         counts: how many completions had each outcome, and "unjudged".
         cached: how many of them were known from before.
         simulated: whether the simulator judged any of them.
+        places: where goals are stated; may be set.
     """
 
     __name__ = "lean"
@@ -117,7 +118,7 @@ class LeanReward:
         self.values = values or Values()
         self.counts: collections.Counter[str] = collections.Counter()
         self.cached = 0
-        self._places = places
+        self.places = places
         self._limits = limits
         self._tactic_timeout_s = tactic_timeout_s
         self._batch_timeout_s = batch_timeout_s
@@ -179,7 +180,7 @@ class LeanReward:
                 verdicts[number] = self._verdict("no_tactic", answer.why)
             elif refused := complaints(answer.tactic):
                 verdicts[number] = self._verdict("forbidden", refused[0])
-            elif (place := self._places(one.row)) is None:
+            elif (place := self.places(one.row)) is None:
                 self._leave_out(None, one.state, "its theorem is not where the dataset says")
             elif (known := self._recall(place, one.state, answer.tactic)) is not None:
                 verdicts[number] = known

@@ -12,6 +12,7 @@ the folder next (`settle`).
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -43,6 +44,7 @@ _MODEL_FILES = (
     ),
     *("spiece.model", "training_args.bin", "prompt.json", DESCRIPTION),
 )
+_NO_START = (DESCRIPTION, "training_args.bin")
 WEIGHTS = (
     "adapter_model.safetensors",
     "model.safetensors",
@@ -53,9 +55,17 @@ WEIGHTS = (
 
 
 def begun(folder: Path) -> str:
-    """Return the SHA-256 of a folder's weights, as a folder may be given others under its name; "" of a hub's model."""
+    """Return the SHA-256 of a folder's file with the weights, as `checkpoint_saved` has it; "" where there is none."""
     found = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     return "" if found is None else file_digest(found)
+
+
+def start_of(folder: Path) -> str:
+    """Return the SHA-256 of all that training from a folder follows from: the weights, each part of them, their
+    configuration, the tokenizer and its template; "" of a hub's model."""
+    found = {path for pattern in _MODEL_FILES for path in folder.glob(pattern) if path.is_file()}
+    said = [(path.name, file_digest(path)) for path in sorted(found) if path.name not in _NO_START]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest() if said else ""
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def device_of(name: Device) -> torch.device:
 
 def computes_in_bfloat16(device: torch.device) -> bool:
     """Say whether a device has bfloat16 in hardware."""
-    return device.type == "cuda" and torch.cuda.is_bf16_supported()
+    return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def plain(value: Any) -> Any:

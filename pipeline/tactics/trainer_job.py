@@ -19,8 +19,8 @@ from pipeline.learning.training import Order
 from pipeline.protocol import JobSpec, Reporter
 from pipeline.tactics.checkpoints import Chain, Link
 from pipeline.tactics.config import TacticsConfig
-from pipeline.tactics.errors import NothingToLearnError
-from pipeline.tactics.saving import begun, read_about
+from pipeline.tactics.errors import NothingToLearnError, SettingsError
+from pipeline.tactics.saving import read_about, start_of
 from pipeline.tactics.training import Database, Repository, RepositoryTrainer
 from pipeline.train_tactics import TacticsJob, TacticsMeasuring
 
@@ -59,6 +59,7 @@ class TrainerJob(TacticsJob):
 
         Raises:
             NothingToLearnError: the repository has no step to learn from.
+            SettingsError: the simulator rewarded what is to count as Lean's.
             TacticsError: what the trainer says.
         """
         last = self._work.repos[-1]
@@ -67,6 +68,13 @@ class TrainerJob(TacticsJob):
         about = read_about(folder)
         if about is None or {"url": last.url, "commit": last.commit} not in about["repositories"]:
             raise NothingToLearnError(f"{last.url} at {last.commit} has no step of a proof to learn from")
+        if about.get("simulated") and not (
+            self.order.simulated or (self.order.parent is not None and self._parent_simulated())
+        ):
+            raise SettingsError(
+                f"the simulator rewarded what {folder} has learned of {last.url}, whose traces are Lean's: it is no "
+                "checkpoint here. Give the reward places where Lean runs"
+            )
         return self._adopted(folder, about, task)
 
     def measuring(self, checkpoint: str, *, simulated: bool) -> Measuring:
@@ -89,7 +97,7 @@ class TrainerJob(TacticsJob):
             begun=about["begun"],
             task=task.name,
             # With the weights: what a reward function said stands nowhere else.
-            data=f"{about['rows']} {begun(folder)}",
+            data=f"{about['rows']} {start_of(folder)}",
             config=config,
         )
 
@@ -113,7 +121,11 @@ class TrainerJob(TacticsJob):
                 versions=about["versions"],
                 device=about["device"],
                 seconds=float(about["seconds"]),
-                about={"fitted": fitted, "repositories": about["repositories"]},
+                about={
+                    name: about[name]
+                    for name in ("fitted", "repositories", "grpo", "simulated", "lean")
+                    if name in about
+                },
             )
 
         return self.models.once(

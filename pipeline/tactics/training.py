@@ -10,6 +10,7 @@ Under `accelerate launch` every process runs the same program: the first one wri
 from __future__ import annotations
 
 import abc
+import copy
 import importlib.metadata
 import logging
 import platform
@@ -29,7 +30,7 @@ from pipeline.tactics.errors import DivergedError, NothingToLearnError, Settings
 from pipeline.tactics.models import MAX_SEQ_LEN, Device, TacticModel, load_model, load_tokenizer
 from pipeline.tactics.rows import Rows, read_rows
 from pipeline.tactics.running import CHECKPOINTING, OnStep, is_first, wait
-from pipeline.tactics.saving import alone_in, begun, publish, read_about, set_aside, settle
+from pipeline.tactics.saving import alone_in, publish, read_about, set_aside, settle, start_of
 from pipeline.tactics.settings import DType, Settings, computes_in_bfloat16, device_of, plain
 
 _log = logging.getLogger(__name__)
@@ -239,8 +240,12 @@ class RepositoryTrainer(abc.ABC):
             if self.lora_config is not None and not found.is_adapter:
                 set_seed(self.settings.seed)
                 with quiet_libraries():
-                    adapted = get_peft_model(found.model, self.lora_config)
+                    adapted = get_peft_model(found.model, copy.deepcopy(self.lora_config))
                 found = TacticModel(adapted, found.tokenizer, found.prompts, found.lengths, found.base)
+            if isinstance(found.model, PeftModel) and Path(found.base).is_dir():
+                # The adapter is loaded with its base from other folders too.
+                for config in found.model.peft_config.values():
+                    config.base_model_name_or_path = str(Path(found.base).absolute())
             self._loaded = found
             self.tokenizer = found.tokenizer
             self._learned = [] if about is None else list(about["repositories"])
@@ -321,7 +326,7 @@ class RepositoryTrainer(abc.ABC):
     def follows_from(self) -> dict[str, Any]:
         return {
             "base": self.model_name,
-            "begun": begun(Path(self.model_name)),
+            "begun": start_of(Path(self.model_name)),
             "settings": asdict(self.settings),
         }
 

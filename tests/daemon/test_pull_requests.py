@@ -326,6 +326,12 @@ def test_without_consent_nobody_is_asked_anything(world: World, entry: str, said
     assert world.github.requests == []
 
 
+def test_who_agreed_is_not_who_owns_the_repository_after_it_was_handed_over(world: World) -> None:
+    world.github.rename(NAME, "heirs/demo")
+    assert "belongs to others now, as heirs/demo" in world.refused()
+    assert world.github.made("POST", "PATCH") == []
+
+
 def test_only_what_lean_verified_is_proposed(unproved: World) -> None:
     world, github = unproved, unproved.github
     world.tell(world.found)

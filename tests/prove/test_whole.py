@@ -92,7 +92,7 @@ def test_lean_s_errors_go_back_to_the_author_until_a_proof_is_taken() -> None:
     ]
     assert [one.seed for one in author.asked] == [5, 6]
     assert (result.turns, result.tried, result.tokens, result.usd) == (2, 3, 30, 1.0)
-    assert result.best == "proved by text 3 that Lean judged, in turn 2"
+    assert result.best == "found with text 3 of those judged, in turn 2"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,8 @@ PROGRAM = """
 import json, os, signal, shutil, sys
 from pathlib import Path
 import torch
-from pipeline.retrieval import chain, training
+from pipeline.learning import checkpoints
+from pipeline.retrieval import training
 from pipeline.retrieval.chain import Chain
 from pipeline.retrieval.encoder import weights_digest
 from pipeline.retrieval.fisher import FISHER, Fisher
@@ -51,14 +52,16 @@ def write_half(_content, file):
 POINTS = {
     "while a step is written": (torch, "save", write_half),
     "when training is done": (training.shutil, "rmtree", die),
-    "before the checkpoint has its name": (chain, "make_durable", die),
-    "after the checkpoint has its name": (chain, "sync", die),
+    "before the checkpoint has its name": (checkpoints, "make_durable", die),
+    "after the checkpoint has its name": (checkpoints, "sync", die),
 }
 
 
 def second(where, kill, out):
     if kill in POINTS:
-        setattr(*POINTS[kill])
+        where_called, name, instead = POINTS[kill]
+        assert hasattr(where_called, name), kill
+        setattr(where_called, name, instead)
 
     def on_step(done, total):
         if done == kill:

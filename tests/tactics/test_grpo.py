@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from peft import LoraConfig, PeftModel
 from trl.trainer import base_trainer
 
 from pipeline.lean.backend import simulator
-from pipeline.tactics.errors import SettingsError
+from pipeline.learning.datasets import TaskData
+from pipeline.learning.training import Order
+from pipeline.tactics.errors import NothingToLearnError, SettingsError
 from pipeline.tactics.goals import bare_place
 from pipeline.tactics.grpo import GRPOTrainer, prompts_of
 from pipeline.tactics.models import load_model
@@ -21,6 +24,7 @@ from pipeline.tactics.reward import LeanReward
 from pipeline.tactics.rows import Row, Rows
 from pipeline.tactics.sft import SFTTrainer
 from pipeline.tactics.tiny import make_tiny_causal
+from pipeline.tactics.trainer_job import TrainerJob, Work
 from store.leandojo import DynamicDatabase
 
 MakeTrainer = Callable[..., GRPOTrainer]
@@ -157,7 +161,38 @@ def test_any_batch_size_is_gathered_to_whole_groups(
     assert config.generation_batch_size % num_generations == 0
 
 
+def test_fewer_goals_than_a_step_takes_are_said_and_do_not_end_in_a_model_of_no_step(
+    trainer: MakeTrainer,
+) -> None:
+    with pytest.raises(NothingToLearnError, match="2 goals, and a step takes 3: set batch_size lower"):
+        trainer("lean", batch_size=6, num_generations=2).fit(ROWS)
+
+
 # ---- Lean in the loop, and what is kept
+
+
+def test_lean_is_asked_where_the_trainer_says_at_each_training(tmp_path: Path, trainer: MakeTrainer) -> None:
+    made = trainer("lean", places=lambda _row: None)
+    examples = prompts_of(ROWS, made.loaded())
+    asked = (["exact h.1"], [ROWS.rows[0].state])
+    assert made.trainer(examples).reward_funcs[0](*asked) == [None]
+    made.places = bare_place(simulator(), tmp_path)
+    assert made.trainer(examples).reward_funcs[0](*asked) == [1.0]
+    made.close()
+
+
+def test_what_the_simulator_rewarded_is_no_checkpoint_of_a_repository_that_lean_traced(
+    tmp_path: Path,
+) -> None:
+    repository = SimpleNamespace(url="u", commit="c")
+    about = {"files": {}, "simulated": True, "repositories": [{"url": "u", "commit": "c"}]}
+    (tmp_path / "checkpoint.json").write_text(json.dumps(about))
+    job: Any = object.__new__(TrainerJob)
+    job.order = Order(tmp_path, tmp_path, "u", False, tmp_path, None, (), None, False)
+    job._trainer = SimpleNamespace(train=lambda *_: None, output_dir=str(tmp_path))
+    job._work = Work([repository], SimpleNamespace(export_merged_data=None), tmp_path)
+    with pytest.raises(SettingsError, match="the simulator rewarded what"):
+        job.learn(TaskData("u", tmp_path), lambda _done, _total: None)
 
 
 def test_training_with_lean_leaves_a_model_that_says_what_judged_it(

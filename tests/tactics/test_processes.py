@@ -20,13 +20,25 @@ from pipeline.tactics.models import load_model
 from pipeline.tactics.tiny import make_tiny_classifier
 
 _PROGRAM = """
-import json, os, sys
+import json, os, sys, time
 from pathlib import Path
+from transformers import Trainer
 from pipeline.progress import ProgressTrainer
 from pipeline.tactics import GRPOTrainer, SFTTrainer
 
 causal, classifier, out = sys.argv[1:]
 rank = os.environ["RANK"]
+load = Trainer._load_best_model
+
+
+def late(trainer):
+    # The second process reads the best epoch's weights late: the first must not have removed them by then.
+    time.sleep(0.5 * int(rank))
+    assert Path(trainer.state.best_model_checkpoint).is_dir(), "the best weights are gone"
+    load(trainer)
+
+
+Trainer._load_best_model = late
 
 
 class Repository:

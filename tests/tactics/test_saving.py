@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.tactics.errors import CheckpointError
-from pipeline.tactics.saving import publish, read_about, set_aside, settle
+from pipeline.tactics.saving import publish, read_about, set_aside, settle, start_of
 
 OLD = {"config.json": "old", "model.safetensors": "old", "adapter_config.json": "old"}
 NEW = {"config.json": "new", "model.safetensors": "new", "tokenizer.json": "new"}
@@ -42,6 +42,25 @@ def test_a_new_model_takes_the_place_of_the_earlier_one_with_nothing_of_it_left(
     assert about["kind"] == "grpo"
     assert about["files"].keys() == NEW.keys()
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == set()
+
+
+def test_what_training_begins_with_is_every_part_of_the_weights_the_tokenizer_and_its_template(
+    tmp_path: Path,
+) -> None:
+    files = {
+        "model.safetensors.index.json": "index",
+        "model-00002-of-00002.safetensors": "a part",
+        "tokenizer.json": "tokens",
+        "chat_template.jinja": "template",
+    }
+    writing({**files, "notes.txt": "mine"})(tmp_path)
+    before = start_of(tmp_path)
+    for name in files:
+        writing({**files, name: "another"})(tmp_path)
+        assert start_of(tmp_path) != before, name
+    writing({**files, "notes.txt": "others"})(tmp_path)
+    assert start_of(tmp_path) == before
+    assert start_of(tmp_path / "Qwen" / "Qwen3") == ""
 
 
 def test_a_process_that_is_killed_anywhere_leaves_one_whole_model(

@@ -26,6 +26,7 @@ from pipeline.tactics.errors import (
 from pipeline.tactics.models import load_model
 from pipeline.tactics.prompt import SYSTEM
 from pipeline.tactics.rows import Row, Rows
+from pipeline.tactics.settings import computes_in_bfloat16
 from pipeline.tactics.sft import IGNORED, SFTTrainer, encode
 from pipeline.tactics.tiny import make_tiny_causal, make_tiny_seq2seq
 from store.leandojo import DynamicDatabase
@@ -298,6 +299,28 @@ def test_an_adapter_is_saved_alone_and_loads_with_its_base(
     (second,) = again.train(database.repositories, database, tmp_path / "merged")
     assert second.commit[0] == "5"
     assert same(weights(causal), dict(again.model.unload().state_dict()))  # type: ignore[operator]
+
+
+def test_an_adapter_finds_its_base_from_any_folder_and_leaves_the_caller_s_settings_alone(
+    tmp_path: Path, trainer: MakeTrainer, causal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(causal.parent)
+    config = lora()
+    made = trainer(model_name=causal.name, lora_config=config)
+    made.loaded()
+    made.write(tmp_path / "adapter")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert load_model(tmp_path / "adapter").base == str(causal)
+    assert config.base_model_name_or_path is None
+
+
+def test_a_gpu_that_only_emulates_bfloat16_does_not_compute_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def emulated(including_emulation: bool = True) -> bool:
+        return including_emulation
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", emulated)
+    assert not computes_in_bfloat16(torch.device("cuda"))
 
 
 # ---- bad input

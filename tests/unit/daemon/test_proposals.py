@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -54,6 +55,15 @@ def test_evidence_stays_in_its_code_span_and_is_cut() -> None:
     text = text_of(row("t", evidence="x ``` @ada\n# head " + "y" * 5000), GROUND, Evidence(None, "", ""))
     assert "````x ``` @ada # head y" in text.body
     assert len(text.body) < 3000
+
+
+def test_a_commit_that_the_proof_was_not_verified_at_is_not_passed_off_as_one() -> None:
+    later = text_of(row("t"), GROUND, Evidence(None, "", "")).body
+    assert (
+        f"`{GROUND.head}` (`main`); the declaration reads the same there, and was not verified again" in later
+    )
+    same = text_of(row("t"), replace(GROUND, head=row("t").sha), Evidence(None, "", "")).body
+    assert "not verified again" not in same
 
 
 def test_what_is_not_known_is_said_to_be_unknown() -> None:
