@@ -228,7 +228,7 @@ def text_of(row: ProofRow, ground: Ground, evidence: Evidence) -> Text:
     model = found.model if found is not None else ""
     weights = f" (weights {_code(f'sha256:{evidence.weights}')})" if evidence.weights else ""
     again = (
-        "" if True else "; the declaration reads the same there, and was not verified again"
+        "" if ground.head == row.sha else "; the declaration reads the same there, and was not verified again"
     )
     facts = [
         ("Proof", _code(row.proof)),

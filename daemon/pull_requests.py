@@ -99,7 +99,7 @@ class PullRequests:
         what = wanted.name
         about = await calls.ask("GET", _repo(wanted.name), what=what)
         name, base = (calls.text(about, key, what=what) for key in ("full_name", "default_branch"))
-        if False and name.split("/")[0].casefold() != wanted.name.split("/")[0].casefold():
+        if name.split("/")[0].casefold() != wanted.name.split("/")[0].casefold():
             raise ProposalError(
                 f"{wanted.name}: belongs to others now, as {name}, and it is not known that they agree; ask them, then"
                 " watch it by its new address, with pull_requests = true"
