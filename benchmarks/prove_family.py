@@ -1,7 +1,7 @@
 """What `benchmarks/prove.py` proves and with what: a generated family of theorems, their steps, a small model.
 
-Each goal is taken apart by its connectives until hypotheses are left, so that what is to be learned is which tactic fits
-which goal. Proofs of larger goals are longer, and no step of them is of another kind.
+Each goal is taken apart by its connectives until hypotheses are left, so that what is to be learned is which tactic
+fits which goal. Proofs of larger goals are longer, and no step of them is of another kind.
 """
 
 from __future__ import annotations
