@@ -7,7 +7,7 @@ PIP := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pip --disable-pip-version
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help demo test nightly unit lint clean install uninstall
+.PHONY: help demo test nightly unit lint lock audit clean install uninstall install-user uninstall-user
 
 help:
 	@echo "make demo       the whole loop, from a commit to a checked proof, on a small Lean project"
@@ -15,8 +15,11 @@ help:
 	@echo "make unit       the fast tests only"
 	@echo "make nightly    the long variants of tests"
 	@echo "make lint       ruff and mypy"
+	@echo "make lock       choose the dependencies' versions anew and write their hashes to locks/ (needs the network)"
+	@echo "make audit      look the locked versions up among the known vulnerabilities (needs the network)"
 	@echo "make install    unit file, sysusers, tmpfiles, configuration and the application (PREFIX, DESTDIR)"
 	@echo "make uninstall  remove what install put there; the state directory stays"
+	@echo "make install-user    the same for one user, without root: ~/.local and ~/.config (uninstall-user)"
 	@echo "make clean      remove .venv, caches and the demo's folder"
 
 $(VENV)/bin/python:
@@ -41,27 +44,60 @@ $(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.train
 demo: $(VENV)/.train
 	@$(BIN)/python examples/demo.py
 
-# Two test processes and one thread in each: torch's threads would only wait for each other.
+# Two test processes and one thread in each: torch's threads would only wait for each other. What changed since the
+# installation is compiled first, or each of the thousands of processes that the tests start would compile it anew.
+COMPILE := @env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q daemon store pipeline
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --durations=25
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	$(COMPILE)
+	$(PYTEST)
 
-# The long variants of tests: many more cases of the same.
-nightly: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+# The long variants of tests: many more cases of the same; and whether a locked version has become a dangerous one.
+nightly: $(VENV)/.dev $(VENV)/.audit
+	$(COMPILE)
+	$(PYTEST) -m slow
 
 unit: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/unit
+	$(COMPILE)
+	$(PYTEST) tests/unit
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# One lock for all supported Pythons (markers say which line is whose). core is what `make install` installs; train and dev
+# name the index's own torch, so a machine with another build of it installs by constraints.txt instead.
+LOCK := $(VENV)/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--custom-compile-command "make lock" -c constraints.txt
+lock: | $(VENV)/bin/python
+	$(BIN)/python -m venv $(VENV)/lock
+	$(VENV)/lock/bin/python -m pip --disable-pip-version-check --quiet install uv
+	echo "hatchling>=1.27" | $(LOCK) - -o locks/build.txt
+	$(LOCK) pyproject.toml -o locks/core.txt
+	$(LOCK) pyproject.toml --extra train -o locks/train.txt
+	$(LOCK) pyproject.toml --extra train --extra dev -o locks/dev.txt
+
+# In an environment of its own: the tool's dependencies are not ours. Without a network there is none, and its test says so.
+$(VENV)/.audit: | $(VENV)/bin/python
+	$(BIN)/python -m venv $(VENV)/audit
+	@if $(VENV)/audit/bin/python -m pip --disable-pip-version-check --quiet install pip-audit; then touch $@; \
+	  else echo "pip-audit cannot be installed here; known vulnerabilities are not looked up" >&2; fi
+
+audit: $(VENV)/.audit
+	$(BIN)/python -m pytest -n 0 -m slow tests/security/test_dependencies.py
+
 install:
 	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" PYTHON="$(PYTHON)" sh systemd/install.sh install
 
 uninstall:
 	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" sh systemd/install.sh uninstall
+
+install-user:
+	PREFIX="$(HOME)/.local" DESTDIR= PYTHON="$(PYTHON)" sh systemd/install.sh install --user
+
+uninstall-user:
+	PREFIX="$(HOME)/.local" DESTDIR= sh systemd/install.sh uninstall --user
 
 clean:
 	rm -rf $(VENV) demo-run .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

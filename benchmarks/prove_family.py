@@ -17,7 +17,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from benchmarks.store_bench import BenchmarkError
 from pipeline.lean.backend import simulator
-from pipeline.lean.pool.pool import PoolLimits, ReplKey, ReplPool
+from pipeline.lean.pool.pool import ReplPool
+from pipeline.lean.pool.pooled import PoolLimits, ReplKey
 from pipeline.lean.pool.session import Session, Stepped
 from pipeline.tactics.prompt import SYSTEM, state_of
 from pipeline.tactics.rows import Row, Rows

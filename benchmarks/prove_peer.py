@@ -21,7 +21,8 @@ import torch
 
 from benchmarks.prove_family import Theorem, lean
 from pipeline.lean.client.messages import Goal
-from pipeline.lean.pool.pool import PoolLimits, ReplPool
+from pipeline.lean.pool.pool import ReplPool
+from pipeline.lean.pool.pooled import PoolLimits
 from pipeline.lean.pool.session import Session, Stepped
 from pipeline.lean.pool.states import State
 from pipeline.tactics.models import TacticModel

@@ -19,6 +19,7 @@ as the daemon stores them.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import random
 from collections import Counter
@@ -256,8 +257,8 @@ def record_history(log: EventLog, *, n_events: int, seed: int = 1) -> Counter[st
 class _Held:
     payload: bytes
 
-    def read_bytes(self) -> bytes:
-        return self.payload
+    def open(self, _mode: str) -> io.BytesIO:
+        return io.BytesIO(self.payload)
 
 
 def held(payload: bytes) -> dict[str, Path]:

@@ -1,18 +1,22 @@
 """HTTP over a unix socket: how the command line speaks to the running daemon.
 
-Owns the socket file and the routes; what they do is the service's. Whoever may open the socket may use it all: it
-is mode 0660, and its folder is the daemon's own. `daemon.control_client` is the other end.
+Owns the socket file and the routes; what they do is the service's. The socket is mode 0660 and its folder the daemon's
+own; of each connection the kernel says whose it is, and `daemon.peers` what they may: GET reads, the rest acts. Others
+are answered 403. `daemon.control_client` is the other end.
 
     GET  /health   200 or 503: {"healthy", "problems"}
     GET  /status   200: what only the living daemon knows
+    GET  /metrics  200: numbers for Prometheus, as text; 503 where the view cannot be read
     POST /poll     202: {"polling": [...]}; body {"repository": key or null}; 404 for one that is not watched
-    POST /retry    202: {"job"}; body {"job": id}; 404 for one that no row has, 409 for one that did not fail
+    POST /retry    202: {"job"}; body {"job": id}; 404 for one that no row has, 409 for one that goes on
     POST /promote  200: the promotion; body {"checkpoint": id, "force": true or absent}; 404 for one that no row
                    has, 409 where the promotion rule or its state does not let it
     POST /rollback 200: the promotion; body {"model": name}; 404 for no model's name, 409 where nothing was before
     POST /pull-request  200: the event; body: its fields; 400 for others, 404 for a proof that no row has, 409 where
                    it is not verified or has another pull request
     POST /reload   202: {"reloading": true}; what came of it is in /status and in the log
+
+Pauses, triggers and cancellations are `daemon.control_work`'s.
 """
 
 from __future__ import annotations
@@ -26,21 +30,33 @@ from collections.abc import Awaitable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import structlog
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from daemon.control_client import short_address
+from daemon.control_work import work_routes
+from daemon.desk import Desk
+from daemon.ledger import StoreFailedError
+from daemon.metrics_server import metrics_route
 from daemon.models import Models, ModelStateError
+from daemon.peers import Doorkeeper, Peer, group_id, peer_of
 from daemon.proposed import PullRequestStateError
 from store.events import PullRequestOpened
 from store.model_events import CheckpointPromoted
 
 _MODE = 0o660
+_READS = frozenset({"GET", "HEAD"})
 _MOST_BODY_BYTES = 65536
 _NAME_A_REPOSITORY = 'send {"repository": "host/owner/name"}, or null for all'
+
+
+log = structlog.get_logger("daemon.control")
 
 
 class Controlled(Protocol):
@@ -65,6 +81,15 @@ class Controlled(Protocol):
         """Record one; KeyError for a proof that is not known, PullRequestStateError for one that can have none."""
         ...
 
+    @property
+    def desk(self) -> Desk:
+        """Who takes pauses, triggers and cancellations."""
+        ...
+
+    async def numbers(self) -> bytes:
+        """Return the numbers for Prometheus."""
+        ...
+
     def reload_soon(self) -> None: ...
 
 
@@ -83,28 +108,79 @@ class _Server(uvicorn.Server):
         yield
 
 
+class _Connection(H11Protocol):
+    """uvicorn's, which also remembers who connected: `request.state.peer`."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        try:
+            peer = peer_of(transport.get_extra_info("socket"))
+        except OSError as error:
+            log.warning("control_peer_unknown", reason=str(error))
+            transport.abort()
+            return
+        self.app_state = {**self.app_state, "peer": peer}
+
+
+class _Guarded:
+    """The routes behind the doorkeeper, who may be another one after a reload."""
+
+    def __init__(self, routes: ASGIApp, keeper: Doorkeeper) -> None:
+        self._routes = routes
+        self.keeper = keeper
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            peer: Peer = scope["state"]["peer"]
+            acts = scope["method"] not in _READS
+            about = {
+                "method": scope["method"],
+                "route": scope["path"][:100],
+                "uid": peer.uid,
+                "pid": peer.pid,
+            }
+            refusal = self.keeper.refusal(peer, acts=acts)
+            if refusal is not None:
+                log.warning("control_refused", **about)
+                await JSONResponse({"error": refusal}, status_code=403)(scope, receive, send)
+                return
+            if acts:
+                log.info("control_asked", **about)
+        await self._routes(scope, receive, send)
+
+
 class ControlServer:
     """The listening socket. Made with `start`, ended with `stop`."""
 
-    def __init__(self, path: Path, server: _Server, task: asyncio.Task[None]) -> None:
+    def __init__(self, path: Path, guarded: _Guarded, server: _Server, task: asyncio.Task[None]) -> None:
         self.path = path
+        self._guarded = guarded
         self._server = server
         self._task = task
 
     @classmethod
-    async def start(cls, path: Path, service: Controlled) -> ControlServer:
+    async def start(cls, path: Path, service: Controlled, *, control_group: str = "") -> ControlServer:
         """Listen.
 
+        Args:
+            control_group: the group whose members may act, beside the daemon's own user and root; "" for none.
+
         Raises:
-            SocketInUseError: something else is in the way.
+            SocketInUseError: something else is in the way, or the group cannot be given the socket.
         """
         listener = await asyncio.to_thread(_listen, path)
+        try:
+            guarded = _Guarded(_application(service), await asyncio.to_thread(_admitted, path, control_group))
+        except BaseException:
+            listener.close()
+            path.unlink()  # noqa: ASYNC240 - also where we are cancelled
+            raise
         config = uvicorn.Config(
-            _application(service),
+            guarded,
             log_config=None,
             access_log=False,
             lifespan="off",
-            http="h11",
+            http=_Connection,
             ws="none",
             loop="none",
             timeout_keep_alive=2,
@@ -118,7 +194,20 @@ class ControlServer:
                 await task
                 raise SocketInUseError(f"{path}: the control server ended while it started; see the log")
             await asyncio.sleep(0.01)
-        return cls(path, server, task)
+        return cls(path, guarded, server, task)
+
+    async def admit(self, control_group: str) -> None:
+        """Let the members of this group act from now on, and no longer those of the one before.
+
+        Raises:
+            SocketInUseError: the group cannot be given the socket; it stays as it was.
+        """
+        self._guarded.keeper = await asyncio.to_thread(_admitted, self.path, control_group)
+
+    @property
+    def serves(self) -> bool:
+        """Whether requests are still answered."""
+        return not self._task.done()
 
     async def stop(self) -> None:
         """Finish the answers under way, close, and remove the socket."""
@@ -151,6 +240,25 @@ def _listen(path: Path) -> socket.socket:
             f"{path}: the control socket cannot be made: {error.strerror or error}; check runtime_dir"
         ) from error
     return listener
+
+
+def _admitted(path: Path, control_group: str) -> Doorkeeper:
+    """Give the socket to the group, or to our own where there is none; return who lets whom in."""
+    try:
+        wanted = group_id(control_group) if control_group else None
+        group = os.getegid() if wanted is None else wanted
+        if path.stat().st_gid != group:
+            os.chown(path, -1, group)
+    except KeyError as error:
+        raise SocketInUseError(
+            f"[daemon] control_group: there is no group {control_group!r} here; create it, or name another"
+        ) from error
+    except OSError as error:
+        raise SocketInUseError(
+            f"[daemon] control_group: {path} cannot be given to the group {control_group!r} ({error.strerror});"
+            " make the daemon's user a member of it, or name the daemon's own group"
+        ) from error
+    return Doorkeeper.here(group=group, control_group=wanted)
 
 
 def _clear(path: Path) -> None:
@@ -217,16 +325,23 @@ def _application(service: Controlled) -> Starlette:
         service.reload_soon()
         return JSONResponse({"reloading": True}, status_code=202)
 
+    async def not_recorded(_request: Request, error: Exception) -> JSONResponse:
+        return JSONResponse({"error": str(error)}, status_code=503)
+
     return Starlette(
+        # Whatever was asked for: the disk is full, or the store has failed. The message says which, and what to do.
+        exception_handlers={StoreFailedError: not_recorded},
         routes=[
             Route("/health", health, methods=["GET"]),
             Route("/status", status, methods=["GET"]),
+            metrics_route(service.numbers),
             Route("/poll", poll, methods=["POST"]),
             Route("/retry", retry, methods=["POST"]),
             *_model_routes(service),
             _pull_request_route(service),
+            *work_routes(service, _object),
             Route("/reload", reload, methods=["POST"]),
-        ]
+        ],
     )
 
 

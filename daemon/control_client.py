@@ -17,6 +17,7 @@ from typing import Any
 from daemon.paths import Paths
 
 _LONGEST_ADDRESS_BYTES = 107  # sun_path in unix(7), less its closing zero
+_FORBIDDEN = 403
 
 
 class ControlError(Exception):
@@ -38,7 +39,8 @@ def request(
 
     Raises:
         DaemonNotRunningError: no socket, or nobody behind it.
-        ControlError: it does not answer in time, or not in JSON, or we may not ask.
+        NotPermittedError: we may not ask, or not that.
+        ControlError: it does not answer in time, or not in JSON.
     """
     payload = b"" if body is None else json.dumps(body).encode()
     head = (
@@ -69,7 +71,10 @@ def request(
         raise ControlError(
             f"{paths.socket}: {error.strerror or error}; is it the daemon's socket?"
         ) from error
-    return _parse(answer, paths.socket)
+    status, content = _parse(answer, paths.socket)
+    if status == _FORBIDDEN:
+        raise NotPermittedError(f"{paths.socket}: {content.get('error', 'not permitted')}")
+    return status, content
 
 
 @contextmanager

@@ -46,7 +46,7 @@ def refusal(folder: Path) -> Refusal | None:
         return Refusal(
             "disk_full",
             f"{folder}: its disk is full ({found.f_bavail * found.f_frsize:,} bytes are free)",
-            "free some space, then start the daemon; what was acknowledged is safe",
+            "free some space; a daemon that runs goes on by itself, and what was acknowledged is safe",
         )
     return None
 

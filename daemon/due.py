@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pipeline.external.credentials import KeyPlace
+
 Kind = Literal[
     "scan", "check", "build", "trace", "prove", "evaluate", "train", "train_tactics", "train_progress"
 ]
@@ -32,8 +34,9 @@ class DueJob:
     """A job that may run now. `sha` is the commit whose worktree it gets, if its kind is one that gets one.
 
     `built`: its worktree gets the commit's build too. `timeout_s` and `memory_bytes` (of each process) are its limits.
-    `gpu`: it holds the GPU for as long as it runs. `rank`: of one kind, the lower go first. `cost_s`: what it may take
-    of the day's seconds of search. `secrets`: variables of our environment that it is given, beside what all are.
+    `tree_bytes` is what it and all that it starts may hold together; None: as much as each. `gpu`: it holds a GPU for
+    as long as it runs; `cpu_too`: where none works, it runs on the processor. `rank`: of one kind, the lower go first.
+    `cost_s`: what it may take of the day's seconds of search. `key`: where the one secret is that it is handed.
     """
 
     job: str
@@ -49,10 +52,17 @@ class DueJob:
     timeout_s: float = 1800.0
     memory_bytes: int = 2**32
     built: bool = False
+    tree_bytes: int | None = None
     gpu: bool = False
+    cpu_too: bool = False
     rank: int = 0
     cost_s: float = 0.0
-    secrets: tuple[str, ...] = ()
+    key: KeyPlace | None = None
+
+    @property
+    def whole_bytes(self) -> int:
+        """What it and all that it starts may hold together."""
+        return self.memory_bytes if self.tree_bytes is None else self.tree_bytes
 
     @property
     def needs_worktree(self) -> bool:

@@ -27,6 +27,10 @@ class GitError(RemoteError):
     """git failed."""
 
 
+class NoSpaceError(GitError):
+    """The disk has no room for what git was to write."""
+
+
 _REMEDIES: dict[RepositoryProblem, str] = {
     "gone": "check the url in config.toml; remove the entry if the repository is gone for good",
     "auth_failed": (
@@ -78,7 +82,7 @@ def classify(text: str, *, status: int, what: str, remote: bool) -> GitError:
     if remote:
         problem = next((name for name, pattern in _PATTERNS if pattern.search(text)), "unreachable")
     if "No space left on device" in text:
-        return GitError("invalid", message, remedy="free disk space on the cache folder's disk")
+        return NoSpaceError("invalid", message, remedy="free disk space on the cache folder's disk")
     return GitError(problem, message, remedy=_REMEDIES[problem])
 
 

@@ -1,6 +1,11 @@
-"""What is the tip? GitHub's REST API with ETags, one request at a time, inside its rate limits.
+"""What is the tip? GitHub's API, one request at a time, inside its rate limits: REST with ETags, GraphQL for many.
 
-Owns the requests, what their statuses mean, and the rule for whom they are made. Knows nothing of events.
+Owns the requests and the rule for whom they are made; the limits are `daemon.github_limits`', what answers mean is
+`daemon.github_answers`' and `daemon.github_graphql`'s. Knows nothing of events.
+
+An unchanged repository costs one conditional request: the list of its branches. What the repository itself says (its
+default branch, its name, whether it is archived) is asked where the list changed, where it was redirected, and where
+the caller wants it.
 
 Who is asked about what: `[github] api_url` names the API; empty and with a token it is https://api.github.com. It
 answers for the watchlist entries on the forge that it belongs to, and for no others (nor does the token go
@@ -16,41 +21,68 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from importlib.metadata import version
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import httpx2
 
-from daemon.git_errors import RemoteError, remedy_for
-from daemon.redact import redact
+from daemon import github_graphql
+from daemon.git_errors import RemoteError
+from daemon.github_answers import json_list, json_object, message, number, refusal, text
+from daemon.github_graphql import Page
+from daemon.github_limits import CORE, GRAPHQL, Quota
+from daemon.github_transport import REDIRECTS, Transport
 
 PUBLIC_API = "https://api.github.com"
-_API_VERSION = "2022-11-28"
 _BRANCHES = "refs/heads/"
 _MOST_PAGES = 50
-_REDIRECTS = (301, 302, 307, 308)
-_SHORTEST_WAIT_S = 60.0
+_OVERLOADED = (500, 502, 503, 504)
 
 
 @dataclass(frozen=True, slots=True)
 class ForgeAnswer:
-    """What the forge says. `heads` is None where its 304 says that no branch changed."""
+    """What the forge says. `heads` is None where its 304 says that no branch changed.
+
+    `asked` says whether the repository itself was asked about, `about` whether it answered with anything new: without
+    it the names, the number and `archived` are not known, and the default branch is the one that the caller knew.
+    `moved`: the address that was asked redirects to another.
+    """
 
     heads: Mapping[str, str] | None
     default_branch: str | None
-    full_name: str | None
-    forge_id: int | None
-    clone_url: str | None
+    full_name: str | None = None
+    forge_id: int | None = None
+    clone_url: str | None = None
+    archived: bool = False
+    about: bool = False
+    asked: bool = False
+    moved: bool = False
     etags: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What the last look at a repository left behind, for the next one to be cheaper."""
+
+    etags: Mapping[str, str] = field(default_factory=dict)
+    default_branch: str | None = None
+    moved: bool = False
+
+
+NOTHING = Remembered()
+
+
 class GitHub:
-    """A client for one API. Serial on purpose: GitHub asks for no concurrency per token."""
+    """A client for one API. Serial on purpose: GitHub asks for no concurrency per token.
+
+    Args:
+        renew: called when the token is refused; returns the token as it is now, which may be a new one.
+    """
 
     def __init__(
         self,
@@ -59,23 +91,40 @@ class GitHub:
         token: str | None,
         timeout_s: float,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        renew: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.api_url = (api_url or PUBLIC_API).rstrip("/")
         self._host = urlsplit(self.api_url).netloc.lower()
-        self._token = token
-        self._now = now
-        self._blocked_until: datetime | None = None
+        self._transport = Transport(
+            api_url=self.api_url, token=token, timeout_s=timeout_s, now=now, renew=renew
+        )
         self._turn = asyncio.Lock()
-        self.requests: Counter[str] = Counter()
-        """Requests made, by the owner/name that they were about."""
-        headers = {
-            "Accept": "application/vnd.github+json",
-            "X-GitHub-Api-Version": _API_VERSION,
-            "User-Agent": f"unsorry/{version('unsorry')}",
-        }
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
-        self._client = httpx2.AsyncClient(headers=headers, timeout=timeout_s, follow_redirects=False)
+        self._together = github_graphql.MOST_TOGETHER
+
+    @property
+    def requests(self) -> Counter[str]:
+        """Requests made, by the owner/name that they were about; queries about many count as "graphql"."""
+        return self._transport.requests
+
+    @property
+    def has_token(self) -> bool:
+        """Whether requests are made in somebody's name; GraphQL is for nobody else."""
+        return self._transport.token is not None
+
+    @property
+    def token_refused(self) -> bool:
+        """Whether the API refuses the token that is in use."""
+        return self._transport.token_refused
+
+    def is_for(self, *, api_url: str, token: str | None, timeout_s: float) -> bool:
+        """Whether a client made from these would be the same."""
+        wanted = (api_url or PUBLIC_API).rstrip("/"), token, timeout_s
+        return wanted == (self.api_url, self._transport.token, self._transport.timeout_s)
+
+    @property
+    def quotas(self) -> Mapping[str, Quota]:
+        """What is left of the quotas, "core" (REST) and "graphql", as the last answers told it."""
+        return self._transport.limits.quotas
 
     def name_of(self, key: str) -> str | None:
         """Return owner/name where this API answers for the repository, else None."""
@@ -92,35 +141,74 @@ class GitHub:
         parts = urlsplit(url)
         host = parts.netloc.lower()
         if parts.scheme == "https" and host in (self._host, self._host.removeprefix("api.")):
-            return self._token
+            return self._transport.token
         return None
 
-    async def look(self, name: str, *, etags: Mapping[str, str], known_default: str | None) -> ForgeAnswer:
-        """Ask for the default branch and all branches, each only if it changed since `etags`.
+    async def look(
+        self, name: str, *, remembered: Remembered = NOTHING, ask_about: bool = False
+    ) -> ForgeAnswer:
+        """Ask for all branches, and where there is a reason (or `ask_about`) for the repository itself.
+
+        Each is asked only whether it changed since the ETag that is remembered.
 
         Raises:
             RemoteError: gone, private, rate limited, empty, or out of reach.
         """
+        began = time.monotonic()
         async with self._turn:
-            base = "/repos/" + quote(name)
-            about = await self._get(base, etag=etags.get("repository"), what=name)
-            default, full_name, forge_id, clone_url = known_default, None, None, None
-            fresh: dict[str, str] = {}
-            if about.status_code == 304:
-                fresh["repository"] = etags["repository"]
-            else:
-                content = _object(about, name)
-                default = _text(content.get("default_branch")) or known_default
-                full_name, clone_url = _text(content.get("full_name")), _text(content.get("clone_url"))
-                forge_id = content.get("id") if isinstance(content.get("id"), int) else None
-                if etag := about.headers.get("etag"):
-                    fresh["repository"] = etag
-            # Another default branch means other branches to watch: then the list is wanted whatever its ETag says.
-            etag = etags.get("branches") if default == known_default else None
-            heads, branches_etag = await self._heads(base, etag=etag, what=name)
-            if branches_etag:
-                fresh["branches"] = branches_etag
-            return ForgeAnswer(heads, default, full_name, forge_id, clone_url, fresh)
+            failed = self._transport.failed
+            if failed is not None and failed[0] >= began:
+                # Whoever stood in line while the API was out of reach has the answer too, without another timeout.
+                raise failed[1]
+            base, known = "/repos/" + quote(name), remembered.default_branch
+            heads, etag, moved = await self._heads(base, etag=remembered.etags.get("branches"), what=name)
+            fresh = {"branches": etag} if etag else {}
+            if not (ask_about or known is None or heads is not None or moved != remembered.moved):
+                if about := remembered.etags.get("repository"):
+                    fresh["repository"] = about
+                return ForgeAnswer(None, known, moved=moved, etags=fresh)
+            answer, _ = await self._transport.get(base, etag=remembered.etags.get("repository"), what=name)
+            if answer.status_code == 304:
+                fresh["repository"] = remembered.etags["repository"]
+                return ForgeAnswer(heads, known, moved=moved, asked=True, etags=fresh)
+            content = json_object(answer, name)
+            default = text(content.get("default_branch")) or known
+            if heads is None and default != known:
+                # Another default branch means other branches to watch: the list is wanted, whatever its ETag says.
+                heads, etag, _ = await self._heads(base, etag=None, what=name)
+                fresh = {"branches": etag} if etag else {}
+            if etag := answer.headers.get("etag"):
+                fresh["repository"] = etag
+            return ForgeAnswer(
+                heads,
+                default,
+                full_name=text(content.get("full_name")),
+                forge_id=number(content.get("id")),
+                clone_url=text(content.get("clone_url")),
+                archived=content.get("archived") is True,
+                about=True,
+                asked=True,
+                moved=moved,
+                etags=fresh,
+            )
+
+    async def look_at_all(self, names: Collection[str]) -> dict[str, ForgeAnswer | RemoteError]:
+        """Ask about many repositories in a few GraphQL queries; those that are missing have to be asked by `look`.
+
+        An error is one that `look` would meet as well.
+        """
+        found: dict[str, ForgeAnswer | RemoteError] = {}
+        left = list(names)
+        while left:
+            now, left = left[: self._together], left[self._together :]
+            try:
+                pages = await self._pages_of(now)
+            except RemoteError as error:
+                if error.problem != "rate_limited" or self._transport.limits.blocked_s(CORE) > 0:
+                    found |= dict.fromkeys([*now, *left], error)
+                break
+            found |= {name: _answer(page) for name, page in pages.items()}
+        return found
 
     async def call(
         self, method: str, address: str, *, what: str, body: Mapping[str, Any] | None = None
@@ -132,22 +220,90 @@ class GitHub:
         """
         async with self._turn:
             for _ in range(4):
-                answer = await self._send(address, etag=None, what=what, method=method, body=body)
-                self._heed_limit(answer, what)
-                if method != "GET" or answer.status_code not in _REDIRECTS:
+                answer = await self._transport.send(
+                    address, etag=None, what=what, method=method, body=body, read_refusals=False
+                )
+                if method != "GET" or answer.status_code not in REDIRECTS:
                     break
-                address = self._same_host(answer.headers.get("location", ""), what)
+                address = self._transport.same_host(answer.headers.get("location", ""), what)
             return answer
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.aclose()
+        await self._transport.close()
+
+    # --- many at once -------------------------------------------------------------------------------------
+
+    async def _pages_of(self, names: Collection[str]) -> dict[str, Page]:
+        """Return what GraphQL says of these, all pages of their branches together.
+
+        Raises:
+            RemoteError: the API is out of reach, refuses the token, or has no quota left.
+        """
+        done: dict[str, Page] = {}
+        wanted: dict[str, str | None] = dict.fromkeys(names)
+        for _ in range(_MOST_PAGES):
+            async with self._turn:
+                pages = await self._query(wanted)
+            for name, page in pages.items():
+                known = done.get(name)
+                done[name] = page if known is None else _joined(known, page)
+            for name in wanted.keys() - pages.keys():
+                done.pop(name, None)  # half of its branches would look like deletions
+            wanted = {name: page.after for name, page in pages.items() if page.after is not None}
+            if not wanted:
+                return done
+        return {name: page for name, page in done.items() if name not in wanted}
+
+    async def _query(self, wanted: Mapping[str, str | None]) -> Mapping[str, Page]:
+        what = f"{len(wanted)} repositories"
+        body = github_graphql.query(wanted)
+        try:
+            answer = await self._transport.send(
+                self._graphql_url, etag=None, what=what, method="POST", body=body, resource=GRAPHQL
+            )
+        except RemoteError as error:
+            if isinstance(error.__cause__, httpx2.TimeoutException) and not isinstance(
+                error.__cause__, httpx2.ConnectTimeout
+            ):
+                self._ask_for_fewer()
+                return {}
+            raise
+        if answer.status_code == 401:
+            said = self._transport.hidden(message(answer))
+            raise refusal(401, said=said, what=what, api_url=self.api_url)
+        if answer.status_code in _OVERLOADED:
+            self._ask_for_fewer()
+        if answer.status_code != 200:
+            return {}  # what is wrong, or that nothing is, REST says of each
+        try:
+            answered = github_graphql.read(answer.json(), list(wanted))
+        except ValueError:
+            answered = None
+        if answered is None:
+            return {}
+        if answered.limited and not answered.pages:
+            raise self._transport.limits.refused(what, resource=GRAPHQL, alone=True)
+        self._together = min(github_graphql.MOST_TOGETHER, self._together * 2)
+        return answered.pages
+
+    def _ask_for_fewer(self) -> None:
+        # GitHub ends what takes it ten seconds.
+        self._together = max(10, self._together // 2)
+
+    @property
+    def _graphql_url(self) -> str:
+        # GitHub Enterprise has REST at HOST/api/v3 and GraphQL at HOST/api/graphql.
+        return f"{self.api_url.removesuffix('/v3')}/graphql"
+
+    # --- one request ----------------------------------------------------------------------------------------
 
     async def _heads(
         self, base: str, *, etag: str | None, what: str
-    ) -> tuple[dict[str, str] | None, str | None]:
+    ) -> tuple[dict[str, str] | None, str | None, bool]:
         heads: dict[str, str] = {}
         address: str | None = f"{base}/git/matching-refs/heads/"
+        moved = False
         pages: list[httpx2.Response] = []
         while address is not None:
             if len(pages) == _MOST_PAGES:
@@ -156,123 +312,37 @@ class GitHub:
                     f"{what}: more than {_MOST_PAGES} pages of branches",
                     remedy="watch it without the API: remove api_url and the token",
                 )
-            answer = await self._get(address, etag=None if pages else etag, what=what)
+            answer, redirected = await self._transport.get(address, etag=None if pages else etag, what=what)
+            moved = moved or redirected
             if answer.status_code == 304:
-                return None, etag
+                return None, etag, moved
             pages.append(answer)
-            for item in _list(answer, what):
+            for item in json_list(answer, what):
                 ref, target = item.get("ref"), item.get("object")
                 sha = target.get("sha") if isinstance(target, dict) else None
                 if isinstance(ref, str) and isinstance(sha, str) and ref.startswith(_BRANCHES):
                     heads[ref.removeprefix(_BRANCHES)] = sha
             following = answer.links.get("next", {}).get("url")
-            address = self._same_host(following, what) if following else None
+            address = self._transport.same_host(following, what) if following else None
         # An ETag speaks for its page only: of several pages the later ones could change unseen.
-        return heads, pages[0].headers.get("etag") if len(pages) == 1 else None
-
-    async def _get(self, address: str, *, etag: str | None, what: str) -> httpx2.Response:
-        """One request, redirects (renames) followed on this host only, failures translated."""
-        for _ in range(4):
-            answer = await self._send(address, etag=etag, what=what)
-            if answer.status_code not in _REDIRECTS:
-                self._check(answer, what)
-                return answer
-            address = self._same_host(answer.headers.get("location", ""), what)
-        raise RemoteError(
-            "invalid", f"{what}: the API redirects in a circle", remedy="check api_url in config.toml"
-        )
-
-    async def _send(
-        self,
-        address: str,
-        *,
-        etag: str | None,
-        what: str,
-        method: str = "GET",
-        body: Mapping[str, Any] | None = None,
-    ) -> httpx2.Response:
-        now = self._now()
-        if self._blocked_until is not None and now < self._blocked_until:
-            raise _rate_limited(what, self._blocked_until)
-        url = address if address.startswith(self.api_url) else self.api_url + address
-        self.requests[what] += 1
-        try:
-            headers = {"If-None-Match": etag} if etag else {}
-            return await self._client.request(method, url, headers=headers, json=body)
-        except httpx2.HTTPError as error:
-            said = redact(f"{type(error).__name__}: {error}", secrets=(self._token or "",))
-            raise RemoteError(
-                "unreachable",
-                f"{self.api_url}: {said} (asked about {what})",
-                remedy=remedy_for("unreachable"),
-            ) from error
-
-    def _check(self, answer: httpx2.Response, what: str) -> None:
-        status = answer.status_code
-        self._heed_limit(answer, what)
-        if status in (200, 304):
-            return
-        said = f"{what}: {self.api_url} answered {status} {_message(answer)}"
-        if status in (401, 403):
-            raise RemoteError(
-                "auth_failed",
-                redact(said, secrets=(self._token or "",)),
-                remedy="the token is invalid, expired, or lacks read access to this repository; make a new one",
-            )
-        if status in (404, 410, 451):
-            raise RemoteError(
-                "gone",
-                said,
-                remedy=f"{remedy_for('gone')}; a private repository looks the same to a token without access",
-            )
-        if status == 409:
-            raise RemoteError("empty", f"{what}: the repository is empty", remedy=remedy_for("empty"))
-        raise RemoteError("unreachable", said, remedy=remedy_for("unreachable"))
-
-    def _heed_limit(self, answer: httpx2.Response, what: str) -> None:
-        limit = self._limit(answer)
-        if limit is not None:
-            self._blocked_until = limit
-        if answer.status_code == 429 or (
-            answer.status_code == 403 and (limit is not None or "retry-after" in answer.headers)
-        ):
-            self._blocked_until = limit or self._now() + timedelta(seconds=_SHORTEST_WAIT_S)
-            raise _rate_limited(what, self._blocked_until)
-
-    def _limit(self, answer: httpx2.Response) -> datetime | None:
-        """When the next request may be made, where the answer's headers forbid one now."""
-        now = self._now()
-        wait = answer.headers.get("retry-after", "")
-        if wait.isdecimal():
-            return now + timedelta(seconds=min(int(wait), 86400))
-        reset = answer.headers.get("x-ratelimit-reset", "")
-        if answer.headers.get("x-ratelimit-remaining") == "0" and reset.isdecimal():
-            # The server's clock and ours may differ: never an hour in the past, never more than two ahead.
-            seconds = min(max(int(reset) - now.timestamp(), 1.0), 7200.0)
-            return now + timedelta(seconds=seconds)
-        return None
-
-    def _same_host(self, location: str, what: str) -> str:
-        ours, theirs = urlsplit(self.api_url), urlsplit(location)
-        if not theirs.netloc and location.startswith("/"):
-            return f"{ours.scheme}://{ours.netloc}{location}"
-        # A redirect must not carry the token to somebody else.
-        if (theirs.scheme, theirs.netloc.lower()) != (ours.scheme, ours.netloc.lower()):
-            raise RemoteError(
-                "invalid",
-                f"{what}: the API redirects to another host ({theirs.netloc[:100] or 'nowhere'})",
-                remedy="check api_url in config.toml",
-            )
-        return location
+        return heads, pages[0].headers.get("etag") if len(pages) == 1 else None, moved
 
 
-def _rate_limited(what: str, until: datetime) -> RemoteError:
-    return RemoteError(
-        "rate_limited",
-        f"{what}: the API's rate limit is used up until {until.astimezone(UTC):%H:%M:%S} UTC",
-        remedy=remedy_for("rate_limited"),
-        retry_at=until,
+def _answer(page: Page) -> ForgeAnswer:
+    return ForgeAnswer(
+        page.heads,
+        page.default_branch,
+        full_name=page.full_name,
+        forge_id=page.forge_id,
+        clone_url=page.clone_url,
+        archived=page.archived,
+        about=True,
+        asked=True,
     )
+
+
+def _joined(first: Page, more: Page) -> Page:
+    return replace(first, heads={**first.heads, **more.heads}, after=more.after)
 
 
 def _is_loopback(host: str) -> bool:
@@ -282,45 +352,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _message(answer: httpx2.Response) -> str:
-    try:
-        content = answer.json()
-    except ValueError:
-        return ""
-    message = content.get("message") if isinstance(content, dict) else None
-    return f"({message[:200]})" if isinstance(message, str) else ""
-
-
-def _object(answer: httpx2.Response, what: str) -> dict[str, Any]:
-    content = _json(answer, what)
-    if not isinstance(content, dict):
-        raise _not_understood(what)
-    return content
-
-
-def _list(answer: httpx2.Response, what: str) -> list[dict[str, Any]]:
-    content = _json(answer, what)
-    if not isinstance(content, list) or not all(isinstance(item, dict) for item in content):
-        raise _not_understood(what)
-    return content
-
-
-def _json(answer: httpx2.Response, what: str) -> Any:
-    try:
-        return answer.json()
-    except ValueError as error:
-        raise _not_understood(what) from error
-
-
-def _not_understood(what: str) -> RemoteError:
-    return RemoteError(
-        "unreachable",
-        f"{what}: the API's answer is not what GitHub sends; is there a proxy or a login page in between?",
-        remedy="check api_url in config.toml",
-    )

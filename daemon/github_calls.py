@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx2
 
-from daemon.git import is_sha
 from daemon.git_errors import RemoteError
+from daemon.git_names import is_sha
 from daemon.github import GitHub
 from daemon.redact import redact
 

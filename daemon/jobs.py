@@ -1,45 +1,46 @@
 """The life of a job: recorded, prepared, spawned, listened to, ended, recorded again.
 
-Owns the running children. `job_started` is in the log before the process exists and `job_succeeded`, `job_failed` or
-`job_interrupted` after it is gone, so every attempt has both ends however the daemon dies (`daemon.recovery` writes
-what a killed daemon could not). What is due is `daemon.plan`'s business; the child itself is `daemon.process`.
+Owns the running children. `job_started` is in the log before the process exists and `job_succeeded`, `job_failed`,
+`job_interrupted` or `job_cancelled` after it is gone, so every attempt has both ends however the daemon dies
+(`daemon.recovery` writes what a killed daemon could not). What is due is `daemon.plan`'s business, whether it may begin
+`daemon.admission`'s; the child itself is `daemon.process`, what its end means `daemon.job_ends`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import random
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import structlog
 
-from daemon.due import DueJob, Kind
+from daemon.cgroups import Cgroups
+from daemon.due import BESIDE, DueJob, Kind
 from daemon.git import Git
-from daemon.git_errors import GitError
+from daemon.git_errors import GitError, NoSpaceError
+from daemon.gpus import Gpu, Gpus
+from daemon.job_ends import Heard, cancelled, last_words, verdict
+from daemon.job_live import Live, RunningJob, shown_of
+from daemon.job_memory import MemoryBound
+from daemon.job_records import failures_of, is_cancelled, of_attempt, started_event, write_spec
 from daemon.joblines import BadLineError, Batch, Failure, Line, Progress, Result, parse_line
-from daemon.kinds import LONGER, MODULES, MORE_MEMORY
+from daemon.kinds import MODULES
 from daemon.ledger import CALLERS_MISTAKES, Ledger, StoreFailedError
 from daemon.paths import Paths, slug
 from daemon.plan import parameters_now
-from daemon.process import Exit, JobProcess, LineTooLongError
+from daemon.process import JobProcess, LineTooLongError
 from daemon.recovery import drop_old_job_folders
 from daemon.redact import redact
 from daemon.settings_models import Jobs
 from pipeline.lean.build.builds import Attached, BuildMissingError, attach, empty_lake
 from pipeline.protocol import JobSpec
-from store.events import EventBody, JobFailed, JobInterrupted, JobStarted, JobSucceeded
-from store.identity import event_id
-from store.log import NewEvent
-from store.reader import LogReader
+from store.events import EventBody, JobFailed, JobInterrupted
 
 _LONGEST_BACKOFF_S = 3600.0
 _GRACE_S = 5.0
@@ -49,49 +50,14 @@ _DISK_REFUSES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 log = structlog.get_logger("daemon.jobs")
 
 
-@dataclass(frozen=True, slots=True)
-class RunningJob:
-    """What `status` shows of a job that runs now."""
-
-    job: str
-    kind: str
-    attempt: int
-    repository: str
-    branch: str
-    sha: str
-    describes: str
-    pid: int | None
-    started_at: str
-    seconds: float
-    done: int
-    total: int
-    note: str
-
-
-@dataclass(slots=True)
-class _Live:
-    due: DueJob
-    task: asyncio.Task[None]
-    started_at: datetime
-    started: float
-    pid: int | None = None
-    progress: Progress | None = None
-
-
-@dataclass(slots=True)
-class _Heard:
-    """What an attempt has said so far, and what ended it."""
-
-    last: Result | Failure | None = None
-    exit: Exit | None = None
-    stopped: str = ""
-    """Why the daemon ended it: deadline, protocol, conflict, or shutdown; empty where it ended by itself."""
-    fault: str = ""
-    events: int = 0
-
-
 class JobRunner:
-    """Runs jobs. Every method belongs to the event loop's thread."""
+    """Runs jobs. Every method belongs to the event loop's thread.
+
+    Args:
+        limits: replaced on reload; a running job keeps what it started with.
+        gpus: the GPUs of this machine, asked again where a job that has one fails; None: there are none.
+        cgroups: the groups that hold jobs to their memory; None: their processes are looked at instead.
+    """
 
     def __init__(
         self,
@@ -103,17 +69,22 @@ class JobRunner:
         finished: Callable[[], None],
         dice: random.Random | None = None,
         modules: Mapping[Kind, str] = MODULES,
+        gpus: Gpus | None = None,
+        cgroups: Cgroups | None = None,
     ) -> None:
         self.git = git
         self.limits = limits
-        """Replaced on reload; a running job keeps what it started with."""
+        self.grace_s = 60.0
+        """How long a training may take to save where it is ([schedule] grace)."""
         self._ledger = ledger
         self._paths = paths
         self._finished = finished
         self._dice = dice or random.Random()  # noqa: S311 - jitter, not cryptography
         self._modules = modules
-        self._live: dict[str, _Live] = {}
-        self._stopping = asyncio.Event()
+        self._gpus = gpus
+        self._cgroups = cgroups
+        self._live: dict[str, Live] = {}
+        self._stopping = False
         self.last_started: dict[str, float] = {}
 
     @property
@@ -127,9 +98,9 @@ class JobRunner:
         return tuple(live.due.kind for live in self._live.values())
 
     @property
-    def gpu_taken(self) -> bool:
-        """Whether a running job holds the GPU."""
-        return any(live.due.gpu for live in self._live.values())
+    def lent(self) -> dict[str, str]:
+        """The GPUs that running jobs have, by UUID, and what the jobs are called."""
+        return {live.gpu.uuid: live.due.describes for live in self._live.values() if live.gpu is not None}
 
     @property
     def reserved_s(self) -> float:
@@ -143,20 +114,38 @@ class JobRunner:
 
     def running(self) -> tuple[RunningJob, ...]:
         """Return what runs now, for people."""
-        return tuple(_shown(live) for live in self._live.values())
+        return tuple(shown_of(live) for live in self._live.values())
 
-    def start(self, due: DueJob) -> None:
-        """Begin a job in the background; its end calls `finished`."""
-        if self._stopping.is_set() or due.job in self._live:
+    def start(self, due: DueJob, gpu: Gpu | None = None) -> None:
+        """Begin a job in the background, with the GPU that it is lent; its end calls `finished`."""
+        if self._stopping or due.job in self._live:
             return
         started = time.monotonic()
         self.last_started[due.repository] = started
         task = asyncio.create_task(self._run(due), name=due.job)
-        self._live[due.job] = _Live(due, task, datetime.now(UTC), started)
+        self._live[due.job] = Live(due, gpu, task, datetime.now(UTC), started)
+
+    def cancel(self, job: str, *, by: str) -> bool:
+        """Have a running job ended for good; say whether it runs."""
+        live = self._live.get(job)
+        if live is not None:
+            live.ask("cancel", by)
+        return live is not None
+
+    def make_way(self, job: str, why: str) -> None:
+        """Have a running job save where it is, if it can, and end; it is due again."""
+        live = self._live.get(job)
+        if live is not None and not live.asked.is_set():
+            log.info("job_makes_way", job=job, reason=why)
+            live.ask("yield", why)
 
     async def stop(self, *, deadline_s: float) -> None:
         """Ask every job to end, kill those that do not in time, record them as interrupted, and wait."""
-        self._stopping.set()
+        self._stopping = True
+        # What is killed has to be recorded before the time is up.
+        self.grace_s = min(self.grace_s, max(0.5, deadline_s - 1.0))
+        for live in self._live.values():
+            live.ask("shutdown", "")
         tasks = [live.task for live in self._live.values()]
         if not tasks:
             return
@@ -171,11 +160,15 @@ class JobRunner:
     async def _run(self, due: DueJob) -> None:
         structlog.contextvars.bind_contextvars(job=due.job)
         started = time.monotonic()
-        heard = _Heard()
+        heard = Heard(started)
         outcome = "defect"
         try:
+            if await self._ledger.ask(partial(is_cancelled, job=due.job)):
+                # Since the plan was made. One that is cancelled is never planned.
+                outcome = "cancelled"
+                return
             await self._record(due, started_event(due))
-            outcome = await self._attempt(due, heard, started)
+            outcome = await self._attempt(due, heard)
         except StoreFailedError as error:
             outcome = "not_recorded"
             log.error("job_not_recorded", reason=str(error))
@@ -198,12 +191,12 @@ class JobRunner:
                 outcome=outcome,
                 seconds=round(time.monotonic() - started, 3),
                 events=heard.events,
-                peak_rss_bytes=_peak(heard),
+                peak_rss_bytes=heard.peak_bytes,
                 simulated=due.simulated,
             )
             self._finished()
 
-    async def _attempt(self, due: DueJob, heard: _Heard, started: float) -> str:
+    async def _attempt(self, due: DueJob, heard: Heard) -> str:
         spec = self._spec(due)
         worktree = self._paths.worktrees / f"{due.job}-{due.attempt}"
         mirror = self._paths.mirrors / f"{slug(due.repository)}.git"
@@ -227,36 +220,41 @@ class JobRunner:
                 attempt=due.attempt,
                 directory=spec.directory,
                 parameters=parameters,
+                gpu_lock=self._gpu_lock(due),
             )
-            await asyncio.to_thread(_write_spec, spec)
+            await asyncio.to_thread(write_spec, spec)
             await self._listen(due, spec, heard)
-            body = await self._verdict(due, heard, started, spec)
+            body = await self._verdict(due, heard, spec)
         except BuildMissingError as error:
             # It was swept away since the plan was made; the next plan has it built again first.
             failure = Failure("build_missing", str(error), "nothing: it is built again", deterministic=False)
-            body = await self._failed(due, failure, started, heard)
+            body = await self._failed(due, failure, heard)
+        except NoSpaceError as error:
+            refused = OSError(errno.ENOSPC, str(error))
+            raise await self._refused(due, refused, self._paths.worktrees) from error
         except GitError as error:
             failure = Failure("worktree", str(error), error.remedy, deterministic=False)
-            body = await self._failed(due, failure, started, heard)
+            body = await self._failed(due, failure, heard)
         except OSError as error:
             if error.errno in _DISK_REFUSES:
-                # No fault of the job: it is due again once the disk is mended, and until then nothing is.
-                reason = f"the disk refused: {error}"
-                await self._record(due, JobInterrupted(job=due.job, attempt=due.attempt, reason=reason))
-                raise self._ledger.give_up(error) from error
+                raise await self._refused(due, error, self._paths.jobs) from error
             failure = Failure(
                 "spawn",
                 f"{due.job} could not be started: {error}",
                 "check free memory, processes and disk space",
                 deterministic=False,
             )
-            body = await self._failed(due, failure, started, heard)
+            body = await self._failed(due, failure, heard)
         finally:
             await asyncio.to_thread(shutil.rmtree, spec.staging, ignore_errors=True)
             if attached is not None:
                 attached.close()
             if due.needs_worktree:
                 await self._remove_worktree(mirror, worktree)
+        live = self._live[due.job]
+        if live.stopped == "cancel" and isinstance(body, JobFailed | JobInterrupted):
+            # Asked for where there was no process to end: before it, after it, or while it made way.
+            body = cancelled(due, by=live.fault, heard=heard)
         await self._record(due, body)
         await asyncio.to_thread(
             drop_old_job_folders,
@@ -270,28 +268,46 @@ class JobRunner:
         directory = self._paths.jobs / due.job / str(due.attempt)
         return JobSpec(job=due.job, kind=due.kind, attempt=due.attempt, directory=directory)
 
-    async def _listen(self, due: DueJob, spec: JobSpec, heard: _Heard) -> None:
+    def _gpu_lock(self, due: DueJob) -> Path | None:
+        gpu = self._live[due.job].gpu
+        return None if gpu is None or self._gpus is None else self._gpus.lock(gpu.uuid)
+
+    async def _listen(self, due: DueJob, spec: JobSpec, heard: Heard) -> None:
         """Run the process to its end, whoever brings that about; `heard` has the story afterwards."""
+        live = self._live[due.job]
         process = await JobProcess.start(
             self._modules[due.kind],
             spec=spec.directory / "spec.json",
             directory=spec.directory,
             stderr=spec.directory / "stderr.log",
             memory_bytes=due.memory_bytes,
-            secrets=due.secrets,
+            key=due.key,
+            # Without a GPU of its own it sees none; the nameless one is whatever the daemon sees.
+            visible="" if live.gpu is None else live.gpu.uuid or None,
+            leased=live.gpu is not None,
         )
-        self._live[due.job].pid = process.pid
+        live.pid = process.pid
+        memory = MemoryBound(due, process.pid, self._cgroups, over=lambda held: live.ask("memory", held))
         reading = asyncio.create_task(self._read(process, due, spec, heard))
-        stopping = asyncio.create_task(self._stopping.wait())
+        asked = asyncio.create_task(live.asked.wait())
         whole = asyncio.ensure_future(_both(reading, process))
+        # A training needs its helpers, and its time, to save where it is.
+        saves = due.kind in BESIDE
         try:
-            done, _ = await asyncio.wait(
-                {whole, stopping}, timeout=due.timeout_s, return_when=asyncio.FIRST_COMPLETED
-            )
+            await memory.begin()
+            while True:
+                done, _ = await asyncio.wait(
+                    {whole, asked}, timeout=due.timeout_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                # What has something to say waits for room on the disk with it, and that is not its fault.
+                if done or not self._ledger.room.problem:
+                    break
             if whole not in done:
-                heard.stopped = "shutdown" if stopping in done else "deadline"
-                heard.fault = "" if stopping in done else f"no end after {due.timeout_s:g} s"
-                heard.exit = await process.stop(grace_s=_GRACE_S)
+                heard.stopped, heard.fault = "deadline", f"no end after {due.timeout_s:g} s"
+                if asked in done:
+                    heard.stopped, heard.fault = live.stopped, live.fault
+                grace_s = self.grace_s if saves else _GRACE_S
+                heard.exit = await process.stop(grace_s=grace_s, first_alone=saves)
                 await reading
             elif isinstance(fault := whole.exception(), BadLineError | LineTooLongError):
                 heard.stopped, heard.fault = "protocol", str(fault)
@@ -303,13 +319,14 @@ class JobRunner:
             heard.fault = heard.fault or str(error)
         finally:
             # Also on the way out of a cancellation or a defect: no child outlives its attempt.
-            stopping.cancel()
+            asked.cancel()
             heard.exit = await asyncio.shield(process.stop(grace_s=_GRACE_S))
             reading.cancel()
             await asyncio.gather(reading, whole, return_exceptions=True)
             process.close()
+            heard.usage, heard.seen_bytes = await memory.end()
 
-    async def _read(self, process: JobProcess, due: DueJob, spec: JobSpec, heard: _Heard) -> None:
+    async def _read(self, process: JobProcess, due: DueJob, spec: JobSpec, heard: Heard) -> None:
         async for raw in process.lines():
             if heard.last is not None:
                 raise BadLineError(f"{raw[:120]!r}: comes after the last line (result or failure)")
@@ -332,35 +349,34 @@ class JobRunner:
         files = {digest: spec.staging / digest for digest in batch.cites}
         # What was recorded before is in the log and need not be staged again; the log refuses what is in neither.
         staged = await asyncio.to_thread(lambda: {d: path for d, path in files.items() if path.is_file()})
-        await self._ledger.append(batch.events, blobs=staged)
+        await self._ledger.append(batch.events, blobs=staged, wait=True)
         for path in staged.values():
             path.unlink(missing_ok=True)
 
     # --- the end ------------------------------------------------------------------------------------------
 
-    async def _verdict(self, due: DueJob, heard: _Heard, started: float, spec: JobSpec) -> EventBody:
-        end = heard.exit
-        well = end is not None and end.signal is None and end.status == 0
-        if isinstance(heard.last, Result) and well and heard.stopped in ("", "shutdown"):
-            return JobSucceeded(
-                job=due.job,
-                attempt=due.attempt,
-                seconds=round(time.monotonic() - started, 3),
-                peak_rss_bytes=_peak(heard),
-                summary=heard.last.summary,
-                simulated=due.simulated,
-            )
-        if heard.stopped == "shutdown":
-            return JobInterrupted(job=due.job, attempt=due.attempt, reason="the daemon stopped")
-        if heard.stopped:
-            return await self._failed(due, _ended_by_us(due, heard), started, heard)
-        if isinstance(heard.last, Failure):
-            return await self._failed(due, heard.last, started, heard)
-        said = await asyncio.to_thread(_last_words, spec.directory / "stderr.log")
-        return await self._failed(due, _crash(due, heard, said), started, heard)
+    async def _verdict(self, due: DueJob, heard: Heard, spec: JobSpec) -> EventBody:
+        said = await asyncio.to_thread(last_words, spec.directory / "stderr.log")
+        found = verdict(due, heard, said)
+        if not isinstance(found, Failure):
+            return found
+        lost = await self._lost(due)
+        if lost is not None:
+            # No fault of the job: it waits for the GPU, or for another one, and then it is due again.
+            reason = f"{lost.called} was lost: {lost.detail}"
+            return JobInterrupted(job=due.job, attempt=due.attempt, reason=reason)
+        return await self._failed(due, found, heard)
 
-    async def _failed(self, due: DueJob, failure: Failure, started: float, heard: _Heard) -> JobFailed:
-        failures = 1 + await self._ledger.look_up(partial(_failures, job=due.job))
+    async def _lost(self, due: DueJob) -> Gpu | None:
+        """Return the GPU that a job had, where it does not answer any more."""
+        gpu = self._live[due.job].gpu
+        if gpu is None or self._gpus is None:
+            return None
+        now = await self._gpus.look(self.lent)
+        return next((one for one in now if one.uuid == gpu.uuid and one.state == "lost"), None)
+
+    async def _failed(self, due: DueJob, failure: Failure, heard: Heard) -> JobFailed:
+        failures = 1 + await self._ledger.look_up(partial(failures_of, job=due.job))
         retry_at = None
         if not failure.deterministic and failures < self.limits.max_attempts:
             wait: float = min(self.limits.retry_base_s * 2.0 ** (failures - 1), _LONGEST_BACKOFF_S)
@@ -373,12 +389,18 @@ class JobRunner:
             remedy=failure.remedy,
             deterministic=failure.deterministic,
             retry_at=retry_at,
-            seconds=round(time.monotonic() - started, 3),
-            peak_rss_bytes=_peak(heard),
+            seconds=heard.seconds,
+            peak_rss_bytes=heard.peak_bytes,
         )
 
+    async def _refused(self, due: DueJob, error: OSError, folder: Path) -> StoreFailedError:
+        # No fault of the job: it is due again once the disk is mended, and until then nothing is.
+        reason = f"the disk refused: {error}"
+        await self._record(due, JobInterrupted(job=due.job, attempt=due.attempt, reason=reason))
+        return self._ledger.refused(error, folder)
+
     async def _record(self, due: DueJob, body: EventBody) -> None:
-        await self._ledger.append([of_attempt(due, body)])
+        await self._ledger.append([of_attempt(due, body)], wait=True)
 
     async def _remove_worktree(self, mirror: Path, worktree: Path) -> None:
         try:
@@ -390,101 +412,3 @@ class JobRunner:
 
 async def _both(reading: asyncio.Task[None], process: JobProcess) -> None:
     await asyncio.gather(reading, process.ended())
-
-
-def of_attempt(due: DueJob, body: EventBody) -> NewEvent:
-    """Return an event of an attempt's beginning or end; each is recorded once."""
-    natural = event_id(body.type, due.job, str(due.attempt))
-    return NewEvent(f"job:{due.job}", body, event_id=natural, correlation_id=due.job, actor="daemon")
-
-
-def started_event(due: DueJob) -> JobStarted:
-    """Return the beginning of an attempt, to be recorded before there is a process."""
-    return JobStarted(
-        job=due.job,
-        kind=due.kind,
-        attempt=due.attempt,
-        repository=due.repository,
-        branch=due.branch,
-        sha=due.sha,
-        describes=due.describes,
-        simulated=due.simulated,
-    )
-
-
-def _peak(heard: _Heard) -> int | None:
-    """What the job said of its memory; of one that could not say, what the kernel says (at least our own)."""
-    if isinstance(heard.last, Result | Failure) and heard.last.peak_rss_bytes is not None:
-        return heard.last.peak_rss_bytes
-    return heard.exit.peak_rss_bytes if heard.exit else None
-
-
-def _ended_by_us(due: DueJob, heard: _Heard) -> Failure:
-    remedy = {
-        "deadline": LONGER[due.kind],
-        "protocol": "report this as a defect, with the job's log: the job printed what it must not",
-        "conflict": "the job's result contradicts the log; report this as a defect, with the job's log",
-    }[heard.stopped]
-    return Failure(heard.stopped, f"{due.describes}: {heard.fault}", remedy, deterministic=False)
-
-
-def _crash(due: DueJob, heard: _Heard, said: str) -> Failure:
-    end = heard.exit
-    last = f"; its last words: {said}" if said else ""
-    if end is not None and end.signal is not None:
-        remedy = f"see `unsorry jobs logs {due.job}`"
-        if end.signal == 9:
-            remedy = f"it may have been killed for memory: {MORE_MEMORY[due.kind]}; {remedy}"
-        message = f"{due.describes}: killed by signal {end.signal}{last}"
-        return Failure("crashed", message, remedy, deterministic=False)
-    status = end.status if end is not None else None
-    what = f"ended with status {status} and no last line"
-    if isinstance(heard.last, Result):
-        what = f"gave a result and then ended with status {status}"
-    return Failure(
-        "crashed",
-        f"{due.describes}: {what}{last}",
-        f"see `unsorry jobs logs {due.job}`",
-        deterministic=False,
-    )
-
-
-def _failures(reader: LogReader, *, job: str) -> int:
-    return sum(1 for _ in reader.read(stream=f"job:{job}", types=("job_failed",)))
-
-
-def _write_spec(spec: JobSpec) -> None:
-    # An attempt that died before it was recorded may have left this folder; nothing in it counts.
-    shutil.rmtree(spec.directory, ignore_errors=True)
-    spec.staging.mkdir(parents=True)
-    content: dict[str, Any] = spec.as_json()
-    (spec.directory / "spec.json").write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
-
-
-def _last_words(stderr: Path) -> str:
-    try:
-        with stderr.open("rb") as file:
-            file.seek(max(0, stderr.stat().st_size - 2000))
-            lines = file.read().decode(errors="replace").split("\n")
-    except OSError:
-        return ""
-    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
-
-
-def _shown(live: _Live) -> RunningJob:
-    progress = live.progress or Progress(0, 0, "")
-    return RunningJob(
-        job=live.due.job,
-        kind=live.due.kind,
-        attempt=live.due.attempt,
-        repository=live.due.repository,
-        branch=live.due.branch,
-        sha=live.due.sha,
-        describes=live.due.describes,
-        pid=live.pid,
-        started_at=live.started_at.isoformat(),
-        seconds=round(time.monotonic() - live.started, 1),
-        done=progress.done,
-        total=progress.total,
-        note=progress.note,
-    )

@@ -16,6 +16,7 @@ from typing import Any
 
 from daemon.settings import Settings
 from daemon.settings_prove import RUNGS, Prove
+from pipeline.external.credentials import KeyPlace
 from pipeline.lean.backend import LeanBackend
 from store.trace_rows import CheckpointRow
 
@@ -25,7 +26,7 @@ class Rung:
     """A rung that can be climbed. What was tried with another `model` or `budget` is tried again.
 
     `local`: a model runs in the job. `gpu`: on the GPU, where there is one. `capped`: there is a limit to what it may
-    spend in a day. `secrets`: the variables with what the job has to know and nobody else.
+    spend in a day. `key`: where the key is that the job has to know and nobody else.
     """
 
     number: int
@@ -36,7 +37,7 @@ class Rung:
     local: bool = False
     gpu: bool = False
     capped: bool = False
-    secrets: tuple[str, ...] = ()
+    key: KeyPlace | None = None
 
     @property
     def prover(self) -> str:
@@ -150,10 +151,23 @@ class Ladder:
                 "cap_usd": None if external.free else external.usd_per_day,
                 "usd_per_million_prompt": external.usd_per_million_prompt,
                 "usd_per_million_completion": external.usd_per_million_completion,
+                **self._asked_for(external.mode),
             },
         }
-        secrets = ("CREDENTIALS_DIRECTORY", external.key_variable)
-        return self._climb(4, external.model, lean, parameters, secrets=tuple(filter(None, secrets)))
+        key = KeyPlace(external.credential, external.key_variable)
+        return self._climb(4, external.model, lean, parameters, key=key)
+
+    def _asked_for(self, mode: str) -> dict[str, Any]:
+        """Return what an endpoint is asked for. Tactics are drawn: an endpoint knows no beams."""
+        if mode == "whole":
+            return {"mode": mode}
+        generator = self._prove.generator
+        return {
+            "mode": mode,
+            "candidates": generator.candidates,
+            "temperature": generator.temperature,
+            "max_tokens": self._prove.whole.max_tokens,
+        }
 
     def _climb(
         self,
@@ -162,7 +176,7 @@ class Ladder:
         lean: LeanBackend,
         parameters: Mapping[str, Any],
         *,
-        secrets: tuple[str, ...] = (),
+        key: KeyPlace | None = None,
     ) -> Rung:
         local = "generator" in parameters
         return Rung(
@@ -174,7 +188,7 @@ class Ladder:
             local=local,
             gpu=local and self._prove.generator.device != "cpu",
             capped=number == 4 and not self._prove.external.free,
-            secrets=secrets,
+            key=key,
         )
 
     def _generator(self, path: str) -> dict[str, Any]:
@@ -217,6 +231,11 @@ def budget_key(prove: Prove, *, lean: LeanBackend, rung: int = 0) -> str:
             heat = f"@{generator.temperature:g}" if generator.decoding == "sample" else ""
             premises = f"/{generator.premises}p" if rung == 1 else ""
             return f"{key}/{generator.candidates}x{generator.decoding}{heat}{premises}"
+        case 4 if prove.external.mode == "tactics":
+            generator = prove.generator
+            return (
+                f"{key}/{generator.candidates}xendpoint@{generator.temperature:g}/{prove.whole.max_tokens}t"
+            )
         case 3 | 4:
             return f"{key}/{prove.whole.proofs}x{1 + prove.whole.repairs}/{prove.whole.max_tokens}t"
         case _:

@@ -1,9 +1,10 @@
 """The daemon's hands on the store: appends, the view's catching up, and questions, none of it on the event loop.
 
 Owns two threads: one writes (log, then view, so that whoever waited for an append finds it in the view), one
-reads. A caller's mistake (an id with other content, a missing payload) is the caller's; anything else that the
-store refuses (disk full, damaged file, an event that cannot be projected) is the end of this daemon: `failure` is
-set, every later append is refused, and the service stops with the reason.
+reads. A caller's mistake (an id with other content, a missing payload) is the caller's. A full disk mends without us:
+whoever says so waits for room, others are refused, and everything goes on afterwards. Anything else that the store
+refuses (damaged file, failing disk, an event that cannot be projected) is the end of this daemon: `failure` is set,
+every later append is refused, and the service stops with the reason.
 """
 
 from __future__ import annotations
@@ -12,17 +13,21 @@ import asyncio
 import os
 import sqlite3
 import tempfile
+import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 from daemon.paths import Paths
+from daemon.room import Room
 from store import queries
 from store.errors import (
     BlobCorruptError,
     BlobMissingError,
     DatabaseCorruptError,
+    DatabaseFullError,
     DatabaseIOError,
     DatabaseMissingError,
     InvalidAppendError,
@@ -71,10 +76,23 @@ class StoreFailedError(Exception):
     """The store cannot be written any more; the daemon has to stop."""
 
 
-class Ledger:
-    """The open store of one daemon. Made with `open`, ended with `close`; use it from one event loop."""
+class NoRoomError(StoreFailedError):
+    """The disk is full: nothing was recorded, and nothing is until there is room; then the daemon goes on."""
 
-    def __init__(self, paths: Paths) -> None:
+
+class Ledger:
+    """The open store of one daemon. Made with `open`, ended with `close`; use it from one event loop.
+
+    `room` says what finds no room on the disk at present. With `patient=False` a full disk is a failure as any other.
+    """
+
+    def __init__(self, paths: Paths, *, patient: bool = False) -> None:
+        self.room = Room()
+        self._patient = patient
+        self._behind = False
+        """Whether the log has events for which the view found no room."""
+        self._hurried = False
+        self._writer_thread = 0
         self._paths = paths
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="ledger-write")
         self._asker = ThreadPoolExecutor(1, thread_name_prefix="ledger-read")
@@ -90,13 +108,16 @@ class Ledger:
         """Why the view was built anew at the start; empty where it was in order."""
 
     @classmethod
-    async def open(cls, paths: Paths) -> Ledger:
+    async def open(cls, paths: Paths, *, patient: bool = False) -> Ledger:
         """Open the log and bring the view up to date, building it anew where it cannot be used.
+
+        Args:
+            patient: outlast a full disk; somebody has to call `check` now and then.
 
         Raises:
             LogError: the log cannot be opened, or an event in it cannot be read.
         """
-        ledger = cls(paths)
+        ledger = cls(paths, patient=patient)
         try:
             await ledger._in(ledger._writer, ledger._open)
             await ledger._in(ledger._asker, ledger._open_view)
@@ -115,19 +136,36 @@ class Ledger:
         *,
         expect: Mapping[str, int | Expect] | None = None,
         blobs: Mapping[str, Path] | None = None,
+        wait: bool = False,
     ) -> Appended:
         """Record events, all or nothing; when this returns they are durable and in the view.
 
-        Streams that `expect` does not name may be at any version.
+        Streams that `expect` does not name may be at any version. Only where the disk is full may the view be behind,
+        and no plan is made of it then (`room`).
+
+        Args:
+            wait: where the disk is full, wait until there is room, however long that takes. Not for the main loop.
 
         Raises:
             ConcurrencyError, IdempotencyError, BlobMissingError, BlobCorruptError, InvalidAppendError: the batch
                 is at fault; nothing was written.
+            NoRoomError: the disk is full, and nobody was to wait; nothing was written.
             StoreFailedError: the store is at fault; the daemon stops.
         """
         expectations: dict[str, int | Expect] = {event.stream: Expect.ANY for event in events}
         expectations.update(expect or {})
-        appended = await self._in(self._writer, self._append, list(events), expectations, dict(blobs or {}))
+        work = (self._append, list(events), expectations, dict(blobs or {}))
+        while True:
+            moment = self.room.moment
+            try:
+                appended = await self._in(self._writer, *work)
+                break
+            except NoRoomError:
+                if self._hurried or not wait:
+                    raise
+                await self.room.regained(moment)
+        if self.room.waited_for:
+            self.room.try_again()
         if not appended.repeated:
             for listener in self._listeners:
                 listener(events)
@@ -171,26 +209,44 @@ class Ledger:
                     etag=etag,
                 )
             except (LogError, sqlite3.Error, OSError) as error:
-                raise self._fail(error) from error
+                raise self._refused(error) from error
 
         await self._in(self._writer, run)
 
     async def check(self) -> None:
-        """Find out whether the files are still those that were opened; nothing may be appended for hours.
+        """Find out whether the files are still those that were opened, and whether there is room again.
+
+        Nothing may be appended for hours, so this belongs into each turn of the loop. When it returns, what was
+        appended before stands in the view.
 
         Raises:
             StoreFailedError: they were taken away; the daemon stops.
         """
 
-        def run() -> None:
-            if self.failure is None and self._log is not None:
-                self._check_files()
+        def run() -> bool:
+            if self.failure is not None or self._log is None:
+                return False
+            self._check_files()
+            return self._use_room()
 
-        await self._in(self._writer, run)
+        if await self._in(self._writer, run):
+            self.room.try_again()
 
-    def give_up(self, error: OSError) -> StoreFailedError:
-        """Stop for a state folder that cannot be written, met elsewhere than in the log; the caller raises it."""
-        return self._fail(translate_os(error, self._paths.state))
+    def hurry(self) -> None:
+        """From now on nobody waits for room: the daemon ends, and the next start goes on from what was recorded."""
+        self._hurried = True
+        self.room.try_again()
+
+    def writer_cpu_s(self) -> float:
+        """How many seconds of CPU the writing thread has had: one that hangs gets none."""
+        return time.clock_gettime(time.pthread_getcpuclockid(self._writer_thread))
+
+    def refused(self, error: OSError, folder: Path) -> StoreFailedError:
+        """Take note of a disk that refuses what is written below `folder`, met elsewhere than in the log.
+
+        Where it is full, nothing is begun until there is room; where it fails, the daemon stops. Returns what tells.
+        """
+        return self._refused(translate_os(error, folder), folder)
 
     async def close(self) -> None:
         """Finish what is queued and close everything; `failure` has what went wrong. Safe to repeat."""
@@ -205,7 +261,7 @@ class Ledger:
                 # Closing checkpoints, which a full disk refuses; the -wal file has everything for the next start.
                 first = first or error
         self._view = self._reader = self._database = self._log = None
-        if first is not None and self.failure is None:
+        if first is not None and self.failure is None and not isinstance(first, DatabaseFullError):
             self.failure = first
 
     def _open(self) -> None:
@@ -216,6 +272,7 @@ class Ledger:
                 " made of it; restore the last backup (`unsorry db backup`; first move what is left of events.db-*"
                 " aside), or move the database away to begin anew"
             )
+        self._writer_thread = threading.get_ident()
         self._log = EventLog.open(self._paths.events_db)
         self._reader = self._log.reader()
         try:
@@ -251,13 +308,41 @@ class Ledger:
         except CALLERS_MISTAKES:
             raise
         except (LogError, sqlite3.Error, OSError) as error:
-            raise self._fail(error) from error
+            raise self._refused(error) from error
+        # The events are durable from here on, whatever becomes of the view.
+        self._follow()
+        return appended
+
+    def _follow(self) -> None:
+        """Bring the view up to the log; where there is no room for that now, `check` does so later."""
+        if self._database is None:
+            return
         try:
             self._database.catch_up()
+        except DatabaseFullError as error:
+            self._behind = True
+            if not self._patient:
+                raise self._fail(error) from error
+            self._refused(error)
         except Exception as error:
-            # The event is durable; only the view does not follow, and a plan made from it would be wrong.
+            # A plan made from a view that does not follow would be wrong.
             raise self._fail(error) from error
-        return appended
+        else:
+            self._behind = False
+            self.room.found(self._paths.state)
+
+    def _use_room(self) -> bool:
+        """Use the room that there is again; return whether what waits may try its luck."""
+        tried = False
+        for folder in self.room.look():
+            if folder != self._paths.state:
+                self.room.found(folder)
+            elif self.room.waited_for and not self._behind:
+                tried = True  # whether it is room enough, they will find out
+            else:
+                self._follow()
+                tried = not self._behind
+        return tried
 
     def _check_files(self) -> None:
         """Refuse to write into files that nobody else sees: SQLite goes on happily with one that was removed."""
@@ -291,6 +376,12 @@ class Ledger:
             else:
                 return f"everything recorded is in {rescued}: put it in the place of events.db"
         return f"the log could not be saved: {refused}"
+
+    def _refused(self, error: Exception, folder: Path | None = None) -> StoreFailedError:
+        if not (self._patient and isinstance(error, DatabaseFullError)):
+            return self._fail(error)
+        self.room.lost(str(error), folder or self._paths.state)
+        return NoRoomError(f"nothing was recorded: {error}")
 
     def _fail(self, error: Exception) -> StoreFailedError:
         self.failure = error

@@ -16,6 +16,7 @@ from typing import Literal, get_args
 import structlog
 
 from daemon.ledger import Ledger
+from pipeline.learning.weights import weights_of
 from store import model_queries, promotion, training_queries
 from store.errors import ConcurrencyError
 from store.event_body import EventBody
@@ -24,9 +25,6 @@ from store.model_events import CheckpointPromoted, CheckpointRefused, ModelKind
 from store.trace_rows import CheckpointRow
 
 log = structlog.get_logger("daemon.models")
-
-_WEIGHTS = ("adapter_model.safetensors", "model.safetensors", "model.safetensors.index.json")
-"""What a checkpoint's weights are called, the first that is there; what writes them imports training libraries."""
 
 Actor = Literal["control", "daemon"]
 
@@ -189,18 +187,18 @@ class Models:
     def _weights_problem(self, row: CheckpointRow) -> str:
         """Say why a checkpoint cannot be used, whatever the rule says; empty where nothing is wrong."""
         folder = self._chain_root / row.model / row.checkpoint
-        weights = next(
-            (path for name in _WEIGHTS if (path := folder / name).exists()), folder / "model.safetensors"
-        )
         try:
-            size = weights.stat().st_size
+            names = weights_of([path.name for path in folder.glob("*")]) or ("model.safetensors",)
+            size = sum((folder / name).stat().st_size for name in names)
         except OSError as error:
-            problem = f"its weights, {weights}, cannot be read ({error.strerror})"
+            problem = f"its weights, {error.filename}, cannot be read ({error.strerror})"
         else:
             if size == row.size_bytes:
                 return ""
-            problem = f"its weights, {weights}, have {size} bytes and were saved with {row.size_bytes}"
-        return f"{problem}; restore {weights.parent} from a backup, then {_by_hand(row, force=False)} promotes it"
+            problem = (
+                f"its weights, {folder / names[0]}, have {size} bytes and were saved with {row.size_bytes}"
+            )
+        return f"{problem}; restore {folder} from a backup, then {_by_hand(row, force=False)} promotes it"
 
     async def _put_in_use_by_hand(
         self, row: CheckpointRow, state: _State, *, reason: str

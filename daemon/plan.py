@@ -6,36 +6,54 @@ hashed into its id, so that "the same work" has one name: a failure that the sam
 failure is tried again is written on the failure itself (`retry_at`, see `daemon.jobs`).
 
 Lanes: of the jobs with one lane at most one runs. A branch's commits are scanned one after another.
-What one repository has due is `daemon.planner`'s, what there is to learn `daemon.training`'s.
+What one repository has due is `daemon.planner`'s, what there is to learn `daemon.training`'s, what may not begin yet
+`daemon.timetable`'s; which of the due jobs begin, `daemon.admission`'s.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from daemon.due import BESIDE, LONG, PRIORITY, DueJob, Kind
+from daemon.due import DueJob
 from daemon.planner import Planner
 from daemon.proving import seconds_left
 from daemon.settings import Settings
+from daemon.timetable import Timetable, read_timetable
 from daemon.training import Counted, training_jobs
 from pipeline.lean.backend import Leans
 from store import line_queries, queries
+
+_LEANS_OF_A_CHECK = 2
+"""One that compiles, one that is asked for the axioms."""
+_OF_THE_BUILD_ITSELF = 2**30
+"""[build] memory is lake's and what it starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A job that would be due, and what it waits for."""
+
+    due: DueJob
+    waits: str
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What is due now, and when something next becomes due by the clock alone (None: nothing waits).
 
-    `waiting` says of rungs of the ladder what they wait for.
+    `waiting` says of rungs of the ladder what they wait for. `held` would be due but for a pause, quiet hours or a
+    night's budget, as `timetable` says.
     """
 
     due: tuple[DueJob, ...]
     next_retry_at: datetime | None
     waiting: tuple[str, ...] = ()
+    held: tuple[Held, ...] = ()
+    timetable: Timetable | None = None
 
 
 def make_plan(
@@ -65,6 +83,7 @@ def make_plan(
         running: lanes that are taken.
         last_started: when a job of a repository last started (any clock): the longest unserved goes first.
     """
+    timetable = read_timetable(view, schedule=settings.schedule, now=now)
     left_s = seconds_left(view, settings=settings, now=now, reserved_s=reserved_s)
     planner = Planner(
         view,
@@ -83,14 +102,46 @@ def make_plan(
         found += training_jobs(
             view, settings=settings, leans=leans, standings=planner.standings, counted=known
         )
-    due = [job for job in found if job.lane not in running]
+    first = {repo.key: -repo.priority for repo in settings.repos}
+    urgency = settings.schedule.urgency
+    due = [_limited(job, settings) for job in found if job.lane not in running]
     # Sorting is stable: within one repository the planner's order stays.
-    due.sort(key=lambda job: (PRIORITY[job.kind], job.rank, served.get(job.repository, 0.0)))
-    return Plan(
-        tuple(due if left_s is None else _affordable(due, left_s)),
-        planner.standings.next_retry_at,
-        tuple(planner.waiting),
+    due.sort(
+        key=lambda job: (
+            urgency(job.kind),
+            first.get(job.repository, 0),
+            job.rank,
+            served.get(job.repository, 0.0),
+        )
     )
+    waits = {
+        kind: wait for kind in {job.kind for job in due} if (wait := timetable.of_kind(kind)) is not None
+    }
+    may_begin = [job for job in due if job.kind not in waits]
+    ends = [wait.until for wait in waits.values() if wait.until is not None]
+    return Plan(
+        tuple(may_begin if left_s is None else _affordable(may_begin, left_s)),
+        min(filter(None, [planner.standings.next_retry_at, *ends]), default=None),
+        tuple(planner.waiting),
+        tuple(Held(job, waits[job.kind].text) for job in due if job.kind in waits),
+        timetable,
+    )
+
+
+def _limited(job: DueJob, settings: Settings) -> DueJob:
+    """Return a job with the limits of its kind, and of all that it starts together."""
+    own = settings.jobs.limit(job.kind)
+    timeout_s = job.timeout_s if own.timeout_s is None else own.timeout_s
+    memory_bytes = job.memory_bytes if own.memory_bytes is None else own.memory_bytes
+    # Lean processes have limits of their own, beside the job's.
+    beside = settings.lean.repl_memory_bytes * {
+        "trace": settings.lean.repls,
+        "prove": settings.lean.repls,
+        "check": _LEANS_OF_A_CHECK,
+    }.get(job.kind, 0)
+    if job.kind == "build":
+        beside = _OF_THE_BUILD_ITSELF
+    return replace(job, timeout_s=timeout_s, memory_bytes=memory_bytes, tree_bytes=memory_bytes + beside)
 
 
 def _affordable(due: Sequence[DueJob], left_s: float) -> Iterator[DueJob]:
@@ -99,32 +150,6 @@ def _affordable(due: Sequence[DueJob], left_s: float) -> Iterator[DueJob]:
         if job.cost_s <= max(left_s, 0.0):
             left_s -= job.cost_s
             yield job
-
-
-def admissible(
-    plan: Plan, *, running: Sequence[Kind], max_running: int, gpu_taken: bool = False
-) -> Iterator[DueJob]:
-    """Yield the jobs to start now: free slots, one per lane, one on the GPU, one slot that long ones never take.
-
-    What learns takes no slot: a training of days must not keep commits and proofs waiting, nor wait for them.
-    """
-    kinds = [kind for kind in running if kind not in BESIDE]
-    lanes: set[str] = set()
-    for job in plan.due:
-        beside = job.kind in BESIDE
-        if not beside and len(kinds) >= max_running:
-            continue
-        # A new commit's sorrys are visible within seconds, even while provers work for half an hour.
-        if job.kind in LONG and max_running > 1 and sum(kind in LONG for kind in kinds) >= max_running - 1:
-            continue
-        if job.lane in lanes or (job.gpu and gpu_taken):
-            continue
-        # The more urgent come first, so that training gets the GPU when nothing else wants it.
-        gpu_taken |= job.gpu
-        lanes.add(job.lane)
-        if not beside:
-            kinds.append(job.kind)
-        yield job
 
 
 def parameters_now(view: sqlite3.Connection, *, job: DueJob) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from daemon.standing import Standings
 from daemon.watching import asked_for
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.trace.order import TRACER_VERSION
-from store import line_queries, proof_queries, queries
+from store import line_queries, proof_queries, queries, work_queries
 from store.identity import job_id
 from store.rows import BranchRow, CommitRow, ProofRow
 
@@ -64,6 +64,8 @@ class Planner:
             now=now,
             tactics=tactics,
         )
+        # A trigger's position makes another job of the same work; it stays in the names of those that follow.
+        self._triggered = {(row.work, row.repository): str(row.seq) for row in work_queries.triggers(view)}
         self._builds_due: set[str] = set()
         self._waiting: dict[str, None] = {}
         self._proofs_to_check: dict[str, list[ProofRow]] = {}
@@ -107,6 +109,10 @@ class Planner:
         if self._settings.prove.enabled and not repo.opt_out:
             self._waiting.update(dict.fromkeys(map(str, self.proving.ladder.waiting(lean))))
             yield from self.proving.of(repo, branch, lean)
+
+    def _trigger(self, work: str, repo: Repo) -> Iterator[str]:
+        if (seq := self._triggered.get((work, repo.key))) is not None:
+            yield f"triggered at {seq}"
 
     # --- build --------------------------------------------------------------------------------------------
 
@@ -173,6 +179,7 @@ class Planner:
             lean.toolchain,
             TRACER_VERSION,
             patterns,
+            *self._trigger("trace", repo),
         )
         standing = self.standings.of(identity)
         if standing.state != "ready":

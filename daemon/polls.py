@@ -1,17 +1,32 @@
-"""Whose turn it is to be asked: one poll of a repository at a time, and none before a forge that asked for patience."""
+"""Whose turn it is to be asked: one poll of a repository at a time, and none before it is due.
+
+When a repository is due next is in the view, so a restart asks nobody before the time; while the daemon runs it is
+counted on a clock that nobody sets. Above `[github] graphql_above` repositories those that are due together go into
+one query.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import structlog
 
+from daemon.clock import elapsed_s
+from daemon.git_errors import RemoteError
+from daemon.github import ForgeAnswer
+from daemon.github_graphql import MOST_TOGETHER
 from daemon.ledger import StoreFailedError
 from daemon.poll import Poller
+from daemon.poll_memo import entry_of, load
 from daemon.settings import Repo, Settings
 from store.rows import RepositoryRow
+
+_LONGEST_GATHERING_S = 30.0
+_BETWEEN_HINTS_S = 10.0
+_IN_COMMON = "poll"
 
 log = structlog.get_logger("daemon.polls")
 
@@ -21,7 +36,7 @@ class Polls:
 
     Args:
         problems: what is wrong, by a name of its own: a poll that ends in a defect is put there, and taken out.
-        begin: starts a poll in the background, by the repository's key.
+        begin: starts polls in the background, by a name.
         ending: whether the daemon is about to end, so that none is begun.
     """
 
@@ -33,6 +48,8 @@ class Polls:
         problems: dict[str, str],
         begin: Callable[[str, Coroutine[Any, Any, None]], None],
         ending: Callable[[], bool],
+        elapsed: Callable[[], float] = elapsed_s,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.running: set[str] = set()
         """The keys of the repositories that are being asked."""
@@ -40,22 +57,51 @@ class Polls:
         self._settings = settings
         self._problems = problems
         self._begin_in_background = begin
-        self._not_before: dict[str, datetime] = {}
         self._ending = ending
+        self._elapsed = elapsed
+        self._now = now
+        self._due: dict[str, float] = {}
+        self._entries: dict[str, str] = {}
+        self._patient: set[str] = set()
+        self._refused: set[str] = set()
+        self._out_of_reach: set[str] = set()
+        self._begun: dict[str, float] = {}
+        self._gathering_since: float | None = None
 
-    def remember_back_off(self, rows: Iterable[RepositoryRow]) -> None:
-        """A restart is no reason to hammer a forge that asked for patience."""
+    def remember(self, rows: Iterable[RepositoryRow]) -> None:
+        """Take up when each repository is due from what the last daemon left."""
+        now, clock = self._now(), self._elapsed()
         for row in rows:
-            if row.poll_outcome == "rate_limited" and row.next_due_at is not None:
-                self._not_before[row.repository] = datetime.fromisoformat(row.next_due_at)
+            if row.next_due_at is None or row.checked_at is None:
+                continue
+            due, asked = datetime.fromisoformat(row.next_due_at), datetime.fromisoformat(row.checked_at)
+            # Never longer than it was to wait: the wall clock may have been set back meanwhile.
+            wait_s = min(max((due - now).total_seconds(), 0.0), max((due - asked).total_seconds(), 0.0))
+            self._due[row.repository] = clock + wait_s
+            self._entries[row.repository] = load(row.etag).entry
+            if row.poll_outcome == "rate_limited":
+                self._patient.add(row.repository)
+            elif row.poll_outcome == "auth_failed":
+                self._refused.add(row.repository)
+            elif row.poll_outcome == "unreachable":
+                self._out_of_reach.add(row.repository)
 
-    async def tick(self, key: str) -> None:
-        """Ask a repository whose time has come, unless it has to wait."""
-        repo = next((repo for repo in self._settings().repos if repo.key == key), None)
-        if repo is None or not repo.enabled:
-            return
-        due = self._not_before.get(key)
-        if due is None or datetime.now(UTC) >= due:
+    async def tick(self) -> None:
+        """Ask the repositories whose time has come, and at once those whose entry is new or another than before."""
+        settings, now = self._settings(), self._elapsed()
+        self._poller.rhythm = settings.poll
+        due = []
+        for repo in settings.repos:
+            entry = entry_of(repo)
+            if self._entries.get(repo.key) != entry and repo.key not in self._patient:
+                self._due[repo.key] = 0.0
+            self._entries[repo.key] = entry
+            if repo.enabled and repo.key not in self.running and self._due_s(repo.key) <= now:
+                due.append(repo)
+        alone, common = self._parted(due, settings)
+        if self._gathered(common, now):
+            self._begin_together(common)
+        for repo in alone:
             self._begin(repo)
 
     def poll_now(self, repository: str | None) -> Sequence[str]:
@@ -65,21 +111,133 @@ class Polls:
             raise KeyError(repository)
         for repo in repos:
             self._poller.forget(repo.key)
+            if repo.key in self.running:
+                self._due[repo.key] = (
+                    0.0  # what it looks at now may be older than the wish: it is asked again
+                )
+        idle = [repo for repo in repos if repo.key not in self.running]
+        alone, common = self._parted(idle, self._settings())
+        self._begin_together(common)
+        for repo in alone:
             self._begin(repo)
         return [repo.key for repo in repos]
+
+    def hint(self, keys: Collection[str]) -> Sequence[str]:
+        """Have repositories polled sooner, because somebody says that they changed; return which.
+
+        It is no more than a hint: none is asked twice in ten seconds for it, nor one whose forge asked for patience.
+        """
+        now, hinted = self._elapsed(), []
+        for repo in self._settings().repos:
+            if repo.key in keys and repo.enabled and repo.key not in self._patient:
+                soonest = max(now, self._begun.get(repo.key, 0.0) + _BETWEEN_HINTS_S)
+                self._due[repo.key] = min(self._due_s(repo.key), soonest)
+                hinted.append(repo.key)
+        return hinted
+
+    async def hint_named(self, name: str, number: int | None) -> Sequence[str]:
+        """Heed a hint about a repository of the forge, by owner/name or by the number that it has there."""
+        github = self._poller.github
+        if github is None:
+            return []
+        rows = await self._poller.numbered(number)
+        found = {repo.key for repo in self._settings().repos if _is(name, github.name_of(repo.key))}
+        return self.hint(found | set(rows))
+
+    def let_in_again(self) -> None:
+        """Ask at once where the token was refused: there is a new one."""
+        for key in self._refused:
+            self._due[key] = 0.0
+
+    def _in_reach_again(self, key: str) -> None:
+        """Ask those of the same host at once that could not be reached: after an outage nobody waits out a back-off."""
+        host = key.partition("/")[0]
+        for other in {one for one in self._out_of_reach if one.partition("/")[0] == host}:
+            self._out_of_reach.discard(other)
+            self._due[other] = 0.0
+
+    def _due_s(self, key: str) -> float:
+        return self._due.get(key, 0.0)
+
+    # --- many at once ---------------------------------------------------------------------------------------
+
+    def _parted(self, repos: Sequence[Repo], settings: Settings) -> tuple[list[Repo], list[Repo]]:
+        """Part those that are asked alone from those of a forge with so many that they are asked in common."""
+        github, above = self._poller.github, settings.github.graphql_above
+        if github is None or not github.has_token or above == 0:
+            return list(repos), []
+        if sum(repo.enabled and github.name_of(repo.key) is not None for repo in settings.repos) <= above:
+            return list(repos), []
+        alone = [repo for repo in repos if github.name_of(repo.key) is None]
+        return alone, [repo for repo in repos if github.name_of(repo.key) is not None]
+
+    def _gathered(self, common: Sequence[Repo], now: float) -> bool:
+        """Whether those that are due fill a query, or the first has waited for others long enough."""
+        if not common:
+            self._gathering_since = None
+            return False
+        if self._gathering_since is None:
+            self._gathering_since = now
+        patience_s = min(_LONGEST_GATHERING_S, min(repo.every_s for repo in common) / 10)
+        if len(common) < MOST_TOGETHER and now - self._gathering_since < patience_s:
+            return False
+        self._gathering_since = None
+        return True
+
+    def _begin_together(self, common: Sequence[Repo]) -> None:
+        for first in range(0, len(common), MOST_TOGETHER):
+            repos = common[first : first + MOST_TOGETHER]
+            if not self._ending():
+                self.running.update(repo.key for repo in repos)
+                self._begin_in_background(
+                    f"{repos[0].key} and {len(repos) - 1} more", self._poll_together(repos)
+                )
+
+    async def _poll_together(self, repos: Sequence[Repo]) -> None:
+        github = self._poller.github
+        answers: dict[str, ForgeAnswer | RemoteError] = {}
+        names = {repo.key: name for repo in repos if github and (name := github.name_of(repo.key))}
+        try:
+            if github is not None:
+                answers = await github.look_at_all(names.values())
+            self._problems.pop(_IN_COMMON, None)
+        except asyncio.CancelledError:
+            self.running.difference_update(names)
+            raise
+        except Exception as error:
+            # The border of a query about many: after a defect met there each is asked alone.
+            self._problems[_IN_COMMON] = f"asking for many at once: {type(error).__name__}: {error}"
+            log.exception("poll_defect", repositories=len(repos))
+        await asyncio.gather(*(self._poll(repo, seen=answers.get(names.get(repo.key, ""))) for repo in repos))
+
+    # --- one ------------------------------------------------------------------------------------------------
 
     def _begin(self, repo: Repo) -> None:
         if repo.key not in self.running and not self._ending():
             self.running.add(repo.key)
             self._begin_in_background(repo.key, self._poll(repo))
 
-    async def _poll(self, repo: Repo) -> None:
+    async def _poll(self, repo: Repo, *, seen: ForgeAnswer | RemoteError | None = None) -> None:
+        begun = self._begun[repo.key] = self._elapsed()
+        # Where it ends in a defect: not before another interval.
+        self._due[repo.key] = begun + repo.every_s
         try:
-            polled = await self._poller.poll(repo)
-            if polled.outcome in ("changed", "unchanged"):
-                self._not_before.pop(repo.key, None)
-            else:
-                self._not_before[repo.key] = polled.next_due_at
+            polled = await self._poller.poll(repo, seen=seen)
+            hinted = self._due[repo.key] < begun + repo.every_s
+            self._due[repo.key] = min(
+                self._elapsed() + polled.wait_s, self._due[repo.key] if hinted else 1e18
+            )
+            self._patient.discard(repo.key)
+            self._refused.discard(repo.key)
+            self._out_of_reach.discard(repo.key)
+            if polled.outcome == "unreachable":
+                self._out_of_reach.add(repo.key)
+            elif polled.outcome in ("changed", "unchanged"):
+                self._in_reach_again(repo.key)
+            if polled.outcome == "rate_limited":
+                self._patient.add(repo.key)
+            elif polled.outcome == "auth_failed":
+                self._refused.add(repo.key)
             self._problems.pop(f"poll:{repo.key}", None)
         except StoreFailedError:
             return  # the main loop ends the daemon with the reason
@@ -89,3 +247,7 @@ class Polls:
             log.exception("poll_defect", repository=repo.key)
         finally:
             self.running.discard(repo.key)
+
+
+def _is(name: str, other: str | None) -> bool:
+    return other is not None and other.lower() == name.lower()

@@ -28,6 +28,8 @@ from pathlib import Path
 
 import psutil
 
+from daemon.handover import handed_over
+from pipeline.external.credentials import KeyPlace
 from pipeline.lean.toolchain.standins import SWITCH as STAND_INS_SWITCH
 
 LONGEST_LINE_BYTES = 512 * 2**20
@@ -35,7 +37,7 @@ MARK = "UNSORRY_ATTEMPT"
 DAEMON_PID = "UNSORRY_DAEMON_PID"
 _CHUNK_BYTES = 2**18
 # What a job may know of the daemon's environment. Tokens, credentials and sockets are not among it; a job that needs
-# a key of somebody's (rung 4) is given that one variable by its `DueJob.secrets`.
+# a key of somebody's (rung 4) is handed that one by a pipe (`daemon.handover`).
 _PASSED_ON = (
     "PATH",
     "HOME",
@@ -76,12 +78,14 @@ class Exit:
     peak_rss_bytes: int
 
 
-def job_environment(attempt_directory: Path, *, secrets: Sequence[str] = ()) -> dict[str, str]:
+def job_environment(attempt_directory: Path, *, visible: str | None = None) -> dict[str, str]:
     """Return the whole environment of a job: an allow-list, and the mark that its descendants are found by.
 
-    `secrets` are variables that this job is given beside them, where the daemon has them.
+    `visible` is the GPU that CUDA shows it, "" for none; None leaves it those that the daemon sees.
     """
-    passed = {name: os.environ[name] for name in (*_PASSED_ON, *secrets) if name in os.environ}
+    passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    if visible is not None:
+        passed["CUDA_VISIBLE_DEVICES"] = visible
     return {**passed, MARK: str(attempt_directory), DAEMON_PID: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
 
 
@@ -111,22 +115,30 @@ class JobProcess:
         directory: Path,
         stderr: Path,
         memory_bytes: int,
-        secrets: Sequence[str] = (),
+        key: KeyPlace | None = None,
+        visible: str | None = None,
+        leased: bool = False,
     ) -> JobProcess:
-        """Spawn `python -m module --spec spec` in `directory`.
+        """Spawn `python -m module --spec spec` in `directory`, and hand it the key that is in this place.
+
+        Args:
+            visible: see `job_environment`.
+            leased: whether it takes the lock of the GPU in its spec first (`pipeline.leased`).
 
         Raises:
             OSError: the system refused.
         """
-        with stderr.open("ab") as errors:
+        lease = ("pipeline.leased",) if leased else ()
+        with stderr.open("ab") as errors, handed_over(key) as handed:
             popen = subprocess.Popen(  # noqa: ASYNC220 - short, and it has to be this thread
                 # -P: the working directory is no place to import from.
-                [sys.executable, "-P", "-m", module, "--spec", str(spec)],
+                [sys.executable, "-P", "-m", *lease, module, "--spec", str(spec)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=directory,
-                env=job_environment(directory, secrets=secrets),
+                env={**job_environment(directory, visible=visible), **handed.variables},
+                pass_fds=handed.descriptors,
                 start_new_session=True,
             )
         with contextlib.suppress(ProcessLookupError):
@@ -176,10 +188,16 @@ class JobProcess:
             await asyncio.to_thread(kill_marked, self._directory)
         return self._exit
 
-    async def stop(self, *, grace_s: float) -> Exit:
-        """SIGTERM to the whole group, SIGKILL after the grace, and wait."""
+    async def stop(self, *, grace_s: float, first_alone: bool = False) -> Exit:
+        """SIGTERM to the whole group, SIGKILL after the grace, and wait.
+
+        `first_alone`: the SIGTERM is for the job itself only, which needs what it started in order to save.
+        """
         if not self._gone.is_set():
-            self._kill_group(signal.SIGTERM)
+            if first_alone:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
+            else:
+                self._kill_group(signal.SIGTERM)
             try:
                 async with asyncio.timeout(grace_s):
                     await self._gone.wait()

@@ -11,8 +11,9 @@ import sqlite3
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from daemon.git import Git, is_branch_name
+from daemon.git import Git
 from daemon.git_errors import GitError
+from daemon.git_names import is_branch_name
 from daemon.github_calls import ProposalError
 from daemon.paths import Paths, slug
 from daemon.proving import exercises

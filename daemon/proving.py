@@ -2,8 +2,9 @@
 
 Most worth its time first: what was never tried; then what was, on its next rung, the nearest to a proof first (the
 fewest goals left); then what is tried again since a model or a budget is another one. A rung whose jobs are not tried
-again (its model cannot be loaded, the day's money is spent) holds nothing up: its sorrys climb on. A sorry with a proof
-that no check rejected is left alone, and so are exercises, which are there for people to solve.
+again (its model cannot be loaded, the day's money is spent) holds nothing up: its sorrys climb on. What kept it may be
+over in hours (an endpoint that was down): then they are tried there after all, after a while that doubles. A sorry with
+a proof that no check rejected is left alone, and so are exercises, which are there for people to solve.
 """
 
 from __future__ import annotations
@@ -11,18 +12,18 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from daemon.due import DueJob
 from daemon.ladder import Ladder, Rung
 from daemon.settings import Repo, Settings
-from daemon.standing import Standings
+from daemon.standing import Standing, Standings
 from pipeline.globs import path_filter
 from pipeline.lean.backend import LeanBackend
-from pipeline.prove.order import OF_THE_JOB
-from store import model_queries, proving_queries, queries
+from pipeline.prove.order import OF_THE_JOB, OF_THE_MACHINE
+from store import model_queries, proving_queries, queries, work_queries
 from store.identity import job_id
 from store.proving_queries import Reached
 from store.rows import BranchRow, SorryRow
@@ -30,6 +31,10 @@ from store.rows import BranchRow, SorryRow
 _NEW, _NEXT_RUNG, _AGAIN = range(3)
 _Order = tuple[int, float, int, str]
 _MANY_EXERCISES = 3
+_NOT_BEGUN = frozenset({"worktree", "spawn", "build_missing"})
+"""Why the daemon could not even start a job (`daemon.jobs`): whichever sorrys it has."""
+_FIRST_REST = timedelta(hours=1)
+_LONGEST_REST = timedelta(days=1)
 _SHARE_OF_TIMEOUT = 0.8
 """A job begins with what its searches may take, and has to load models and to build beside them."""
 
@@ -74,6 +79,9 @@ class Proving:
         self._standings = standings
         self._left_s = left_s
         self._today = now.astimezone(UTC).date().isoformat()
+        self._triggered = {
+            row.repository: row.seq for row in work_queries.triggers(view) if row.work == "prove"
+        }
         in_use = [row for row in model_queries.checkpoints(view) if row.promoted] if _asks(settings) else []
         self.ladder = Ladder(settings, in_use, no_models=no_models, tactics=tactics)
 
@@ -92,19 +100,33 @@ class Proving:
             options = {sorry: options[sorry][1:] for sorry in given_up if options[sorry][1:]}
         yield from (job for _, job in sorted(found, key=lambda one: one[0]))
 
+    def _rungs(self, repo: Repo, lean: LeanBackend) -> list[Rung]:
+        """The ladder's rungs; what somebody triggered is another budget, so that everything is tried once more."""
+        rungs, seq = self.ladder.rungs(lean), self._triggered.get(repo.key)
+        return (
+            rungs
+            if seq is None
+            else [replace(one, budget=f"{one.budget}/triggered at {seq}") for one in rungs]
+        )
+
     def _batches(self, wanted: Sequence[_Wanted]) -> Iterator[list[_Wanted]]:
-        """Yield what goes into one job each: as many sorrys of one rank and rung as a job takes."""
-        alike: dict[tuple[int, int], list[_Wanted]] = {}
+        """Yield what goes into one job each: as many sorrys of one rank and rung as a job takes.
+
+        A declaration's go together as long as a job takes them: whoever works on one works on all of them.
+        """
+        alike: dict[tuple[int, int], dict[tuple[str, str], list[_Wanted]]] = {}
         for one in sorted(wanted, key=lambda wanted: wanted.order):
-            alike.setdefault((one.rank, one.rung.number), []).append(one)
-        for group in alike.values():
-            if (size := self._size(group[0].rung)) > 0:  # else today has no time left for them
-                yield from (group[start : start + size] for start in range(0, len(group), size))
+            rungs = alike.setdefault((one.rank, one.rung.number), {})
+            rungs.setdefault((one.row.path, one.row.declaration), []).append(one)
+        for declarations in alike.values():
+            rung = next(iter(declarations.values()))[0].rung
+            if (size := self._size(rung)) > 0:  # else today has no time left for them
+                yield from _packed(list(declarations.values()), size)
 
     def _wanted(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> dict[str, list[_Wanted]]:
         """Return, by sorry, the rungs that it was not tried at, from the lowest; those without any are not in it."""
         due: dict[str, list[tuple[SorryRow, Rung]]] = {}
-        for rung in self.ladder.rungs(lean):
+        for rung in self._rungs(repo, lean):
             for row in queries.sorries_to_prove(
                 self._view,
                 repository=repo.key,
@@ -135,7 +157,7 @@ class Proving:
     def _size(self, rung: Rung) -> int:
         """Return how many sorrys a job takes: what ends within its time limit, and what today still has time for."""
         prove, seconds = self._settings.prove, rung.seconds_per_sorry
-        in_time = int(_SHARE_OF_TIMEOUT * self._settings.jobs.timeout_s * prove.parallel / seconds)
+        in_time = int(_SHARE_OF_TIMEOUT * self._settings.jobs.timeout_of("prove") * prove.parallel / seconds)
         size = min(prove.sorries_per_job, max(1, in_time))
         if rung.number and self._left_s is not None:
             size = min(size, int(self._left_s / seconds))
@@ -160,8 +182,10 @@ class Proving:
             what.append(f"{self._today}/{self._settings.prove.external.usd_per_day}")
         identity = job_id("prove", repo.key, branch.branch, branch.tip, *what, lean.toolchain, *key)
         standing = self._standings.of(identity)
-        of_one = not standing.deterministic and standing.reason not in OF_THE_JOB
-        if standing.state == "parked" and of_one and len(sorries) > 1:
+        of_one = not standing.deterministic and standing.reason not in OF_THE_JOB | _NOT_BEGUN
+        if self._rested(standing):
+            standing = Standing("ready", standing.attempt)
+        elif standing.state == "parked" and of_one and len(sorries) > 1:
             # One of them kills the job (a hang, a crash): halves find it, and the others get their turn.
             middle = len(sorries) // 2
             halves = (sorries[:middle], sorries[middle:])
@@ -188,12 +212,13 @@ class Proving:
             describes=f"prove {', '.join(names[:2])}{more}{at_rung}",
             simulated=lean.simulated,
             built=lean.kind == "pantograph" and settings.build.enabled,
-            timeout_s=settings.jobs.timeout_s,
+            timeout_s=settings.jobs.timeout_of("prove"),
             memory_bytes=settings.prove.memory_bytes if rung.local else settings.jobs.memory_bytes,
             gpu=rung.gpu,
+            cpu_too=settings.prove.generator.device == "auto",
             rank=rank,
             cost_s=len(sorries) * rung.seconds_per_sorry if rung.number else 0.0,
-            secrets=rung.secrets,
+            key=rung.key,
             parameters={
                 "repository": repo.key,
                 "branch": branch.branch,
@@ -218,6 +243,17 @@ class Proving:
                 "sorries": [{name: getattr(row, name) for name in _TOLD} for row in sorries],
             },
         )
+
+    def _rested(self, standing: Standing) -> bool:
+        """Say whether a job that is not tried again is tried after all: its trouble was the machine's, a while ago."""
+        if standing.state != "parked" or standing.deterministic or standing.ended_at is None:
+            return False
+        if standing.reason not in OF_THE_MACHINE | _NOT_BEGUN:
+            return False
+        # The rest grows with the tries, from the one that was the last: at most to a day.
+        more = standing.attempt - 1 - self._settings.jobs.max_attempts
+        rest = min(_FIRST_REST * 2.0 ** min(max(more, 0), 10), _LONGEST_REST)
+        return self._standings.has_come(standing.ended_at + rest)
 
 
 _TOLD = (
@@ -262,7 +298,7 @@ def spent_today(view: sqlite3.Connection, *, now: datetime) -> float:
 
 
 def exercises(view: sqlite3.Connection, repo: Repo, branch: str) -> Callable[[str], bool]:
-    """Return what tells a file of exercises: its path, or that many of its declarations are called so."""
+    """Return what tells a file of exercises: its path, or many sorrys beside the word in its text."""
     if not repo.exercises:
         return lambda _: False
     by_path = path_filter(repo.exercises, ())
@@ -270,6 +306,20 @@ def exercises(view: sqlite3.Connection, repo: Repo, branch: str) -> Callable[[st
         view, repository=repo.key, branch=branch, at_least=_MANY_EXERCISES
     )
     return lambda path: path in by_name or by_path(path)
+
+
+def _packed(groups: Sequence[Sequence[_Wanted]], size: int) -> Iterator[list[_Wanted]]:
+    """Yield batches of at most so many, groups in their order and whole where one batch has room for them."""
+    batch: list[_Wanted] = []
+    for group in groups:
+        for start in range(0, len(group), size):
+            part = group[start : start + size]
+            if batch and len(batch) + len(part) > size:
+                yield batch
+                batch = []
+            batch += part
+    if batch:
+        yield batch
 
 
 def _asks(settings: Settings) -> bool:

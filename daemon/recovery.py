@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import time
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -47,15 +48,30 @@ async def recover(*, ledger: Ledger, git: Git, paths: Paths, keep: int) -> int:
         body = JobInterrupted(
             job=row.job, attempt=row.attempt, reason="the daemon died while this attempt ran"
         )
-        natural = event_id(body.type, row.job, str(row.attempt))
-        await ledger.append(
-            [NewEvent(f"job:{row.job}", body, event_id=natural, correlation_id=row.job, actor="recovery")]
+        event = NewEvent(
+            f"job:{row.job}",
+            body,
+            event_id=event_id(body.type, row.job, str(row.attempt)),
+            correlation_id=row.job,
+            actor="recovery",
+            # Not now: the time in which nobody ran is no work, and no night's budget pays for it.
+            occurred_at=await asyncio.to_thread(last_sign, directory),
         )
+        await ledger.append([event])
         log.warning("job_interrupted", job=row.job, attempt=row.attempt, processes_killed=killed)
         await asyncio.to_thread(shutil.rmtree, directory / "staging", ignore_errors=True)
     await _sweep_worktrees(git, paths)
     await asyncio.to_thread(drop_old_job_folders, paths.jobs, keep=keep, running=frozenset())
     return len(rows)
+
+
+def last_sign(directory: Path) -> datetime | None:
+    """Return when an attempt last wrote something of which we know; None where nothing of it is there."""
+    times = []
+    for name in ("spec.json", "stderr.log"):
+        with contextlib.suppress(FileNotFoundError):
+            times.append((directory / name).stat().st_mtime)
+    return datetime.fromtimestamp(max(times), UTC) if times else None
 
 
 def end_attempt(directory: Path) -> int:

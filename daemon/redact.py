@@ -1,13 +1,16 @@
 """Keep secrets out of what people read: logs, events, errors.
 
-Two nets: the exact secrets that the caller holds, and the shapes that tokens have. Everything that git or an HTTP
-library says of a failure goes through here before it becomes an error.
+Two nets: the secrets that the caller holds, in each form in which they travel, and the shapes that tokens have.
+Everything that git or an HTTP library says of a failure goes through here before it becomes an error.
 """
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterable
+from functools import lru_cache
+from urllib.parse import quote
 
 HIDDEN = "***"
 _SHAPES = (
@@ -26,8 +29,19 @@ _SHAPES = (
 def redact(text: str, *, secrets: Iterable[str] = ()) -> str:
     """Return the text with every known secret, and everything shaped like one, replaced by `***`."""
     for secret in secrets:
-        if secret:
-            text = text.replace(secret, HIDDEN)
+        for form in forms(secret) if secret else ():
+            text = text.replace(form, HIDDEN)
     for shape, replacement in _SHAPES:
         text = shape.sub(replacement, text)
     return text
+
+
+@lru_cache(maxsize=64)
+def forms(secret: str) -> tuple[str, ...]:
+    """Return the secret as it is, as a URL has it, and as HTTP headers have it (base64, also with git's user name)."""
+    found = {secret, quote(secret), quote(secret, safe="")}
+    for said in (secret, f"x-access-token:{secret}"):
+        # Without its padding: what follows may be joined to it.
+        for encode in (base64.standard_b64encode, base64.urlsafe_b64encode):
+            found.add(encode(said.encode()).decode().rstrip("="))
+    return tuple(sorted(found, key=len, reverse=True))

@@ -8,8 +8,10 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 
@@ -17,12 +19,15 @@ import structlog
 
 from daemon import memory
 from daemon.control import SocketInUseError
+from daemon.coredumps import forbid_core_dumps
 from daemon.ledger import StoreFailedError
 from daemon.lock import DaemonLock, make_folder
 from daemon.logs import configure
 from daemon.service import Service
 from daemon.settings import load
 from store.errors import LogError
+
+_THREADS_S = 5.0
 
 log = structlog.get_logger("daemon.run")
 
@@ -40,11 +45,14 @@ def run(config_path: Path) -> int:
 
 async def serve(config_path: Path) -> int:
     """`run`, inside an event loop on the main thread."""
+    forbid_core_dumps()
     settings = load(config_path)
     configure(level=settings.daemon.log_level, log_format=settings.daemon.log_format, secrets=tuple)
     for folder in (settings.paths.state, settings.paths.cache, settings.paths.runtime):
         make_folder(folder)
     lock = DaemonLock.acquire(settings.paths.lock)
+    pool = ThreadPoolExecutor(thread_name_prefix="daemon")
+    asyncio.get_running_loop().set_default_executor(pool)
     memory.use_one_heap()
     try:
         service = Service(settings)
@@ -59,9 +67,28 @@ async def serve(config_path: Path) -> int:
                 await service.main_loop()
             finally:
                 await service.stop()
+        pool.shutdown(wait=False, cancel_futures=True)
+        _leave_no_threads(1 if service.failed else 0)
         return 1 if service.failed else 0
     finally:
         lock.release()
+
+
+def _leave_no_threads(status: int) -> None:
+    """Wait a moment for threads that still do something; then end without them.
+
+    Python waits for them without a limit, and what hangs in a resolver or a driver would keep a daemon that has
+    recorded its end from ending.
+    """
+    deadline = time.monotonic() + _THREADS_S
+    mine = threading.current_thread()
+    busy = [thread for thread in threading.enumerate() if thread is not mine and not thread.daemon]
+    for thread in busy:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    if left := [thread.name for thread in busy if thread.is_alive()]:
+        log.error("threads_left", threads=left, waited_s=_THREADS_S)
+        sys.stderr.flush()
+        os._exit(status)
 
 
 @contextlib.contextmanager

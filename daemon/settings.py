@@ -29,7 +29,9 @@ from daemon.settings_models import (
     RepoEntry,
     Trace,
 )
+from daemon.settings_notify import Metrics, Notify
 from daemon.settings_prove import Prove, lacking
+from daemon.settings_schedule import Schedule
 from daemon.settings_train import Train
 from daemon.settings_types import repository_key, resolve_url
 
@@ -50,6 +52,7 @@ class Repo(BaseModel):
     enabled: bool
     opt_out: bool
     pull_requests: bool
+    priority: int = 0
 
 
 class Settings(BaseModel):
@@ -66,9 +69,12 @@ class Settings(BaseModel):
     build: Build
     trace: Trace
     jobs: Jobs
+    schedule: Schedule
     prove: Prove
     train: Train
     cache: Cache
+    notify: Notify
+    metrics: Metrics
     repos: tuple[Repo, ...]
     _lines: dict[Location, int] = PrivateAttr(default_factory=dict)
 
@@ -149,6 +155,7 @@ def settled(entry: RepoEntry, *, poll: Poll) -> Repo:
         enabled=entry.enabled,
         opt_out=entry.opt_out,
         pull_requests=entry.pull_requests,
+        priority=entry.priority,
     )
 
 

@@ -117,12 +117,7 @@ def _message(details: ErrorDetails, *, model: type[BaseModel]) -> str:
     name = str(location[-1])
     if kind == "extra_forbidden":
         if name.lower() in _SECRET_NAMES:
-            where = (
-                'make it a credential of the service, and name that: [prove.external] credential = "unsorry-model-key"'
-                if location[:1] == ("prove",)
-                else 'put it in a file of mode 600 and name that file: [github] token_file = "github-token"'
-            )
-            return f"a secret never stands in the configuration; {where}"
+            return f"a secret never stands in the configuration; {_place_of_a_secret(location)}"
         known = _toml_names(owner) if owner is not None else []
         return f"is no known setting; {suggestion(name, known)}"
     example = _example(field, next(str(part) for part in reversed(location) if isinstance(part, str)))
@@ -149,6 +144,18 @@ def _message(details: ErrorDetails, *, model: type[BaseModel]) -> str:
     if kind in _PROGRAMS:
         return f"{_PROGRAMS[kind]} (got {got}); write {example}"
     return f"{details['msg'][:1].lower()}{details['msg'][1:]}; write {example}"
+
+
+def _place_of_a_secret(location: Location) -> str:
+    match location[:1]:
+        case ("prove",):
+            return (
+                "make it a credential of the service, and name that: "
+                '[prove.external] credential = "unsorry-model-key"'
+            )
+        case ("notify",):
+            return "make it the service's credential unsorry-notify-secret, or its variable UNSORRY_NOTIFY_SECRET"
+    return 'put it in a file of mode 600 and name that file: [github] token_file = "github-token"'
 
 
 def _field_at(location: Location, model: type[BaseModel]) -> tuple[type[BaseModel] | None, FieldInfo | None]:

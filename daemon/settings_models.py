@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationInfo
 
+from daemon.due import Kind
+from daemon.peers import group_id
 from daemon.settings_fields import (
     Branches,
     Flag,
@@ -26,13 +28,17 @@ from daemon.settings_fields import (
     size,
     table_list,
 )
+from daemon.settings_notify import Metrics, Notify
 from daemon.settings_prove import Prove
+from daemon.settings_schedule import Limit, Limits, Schedule
 from daemon.settings_train import Train
 from daemon.settings_types import resolve_url
 from pipeline.lean.sandbox.hosts import DEFAULT_HOSTS
 
 TOKEN_CREDENTIAL = "github-token"  # noqa: S105 - the name of a systemd credential, not a secret
 TOKEN_VARIABLE = "UNSORRY_GITHUB_TOKEN"  # noqa: S105 - the name of an environment variable
+WEBHOOK_CREDENTIAL = "webhook-secret"
+WEBHOOK_VARIABLE = "UNSORRY_WEBHOOK_SECRET"
 
 
 EXERCISES = ("**/*[Ee]xercise*/**", "**/*[Ee]xercise*.lean")
@@ -96,6 +102,17 @@ def _read_token_file(path: Path) -> str:
     return token
 
 
+def _existing_group(value: str) -> str:
+    if value:
+        try:
+            group_id(value)
+        except KeyError:
+            raise ValueError(
+                f'names a group that is not there, "{value}"; create it (groupadd), or write control_group = ""'
+            ) from None
+    return value
+
+
 _POLL_EVERY = duration(minimum_s=1, maximum_s=30 * 86400, example="5m")
 
 
@@ -110,6 +127,7 @@ class Daemon(Section):
     shutdown_timeout_s: Annotated[
         float, BeforeValidator(duration(minimum_s=1, maximum_s=3600, example="20s"))
     ] = Field(20.0, alias="shutdown_timeout", examples=["20s"])
+    control_group: Annotated[Text, AfterValidator(_existing_group)] = Field("", examples=["root"])
 
 
 class Poll(Section):
@@ -122,14 +140,22 @@ class Poll(Section):
     timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=3600, example="60s"))] = (
         Field(60.0, alias="timeout", examples=["60s"])
     )
+    slowest_s: Annotated[float, BeforeValidator(_POLL_EVERY)] = Field(
+        3600.0, alias="slowest", examples=["1h"]
+    )
 
 
 class GitHub(Section):
-    """[github]: the REST API, used when a token or `api_url` is configured."""
+    """[github]: the API, used when a token or `api_url` is configured, and its webhooks."""
 
     api_url: Annotated[Text, AfterValidator(_api_url)] = Field("", examples=["https://api.github.com"])
     token_file: Annotated[Text, AfterValidator(_token_file)] = Field(
         "", examples=["/etc/unsorry/github-token"]
+    )
+    graphql_above: Annotated[int, Strict()] = Field(200, ge=0, examples=[200])
+    webhook_port: Annotated[int, Strict()] = Field(0, ge=0, le=65535, examples=[8477])
+    webhook_secret_file: Annotated[Text, AfterValidator(_token_file)] = Field(
+        "", examples=["/etc/unsorry/webhook-secret"]
     )
 
     def read_token(self) -> str | None:
@@ -146,6 +172,21 @@ class GitHub(Section):
         if self.token_file:
             return _read_token_file(Path(self.token_file))
         return os.environ.get(TOKEN_VARIABLE, "").strip() or None
+
+    def read_webhook_secret(self) -> str | None:
+        """Return the secret that webhooks are signed with, read now: from the places of the token, by other names.
+
+        Raises:
+            ValueError: the file is open to everybody or holds no secret.
+            OSError: the file has gone or cannot be read.
+        """
+        if folder := os.environ.get("CREDENTIALS_DIRECTORY"):
+            credential = Path(folder) / WEBHOOK_CREDENTIAL
+            if credential.is_file():
+                return _read_token_file(credential)
+        if self.webhook_secret_file:
+            return _read_token_file(Path(self.webhook_secret_file))
+        return os.environ.get(WEBHOOK_VARIABLE, "").strip() or None
 
 
 class Lean(Section):
@@ -210,6 +251,17 @@ class Jobs(Section):
         float, BeforeValidator(duration(minimum_s=0.1, maximum_s=86400, example="30s"))
     ] = Field(30.0, alias="retry_base", examples=["30s"])
     keep: Annotated[int, Strict()] = Field(200, ge=1, examples=[200])
+    limits: Limits = Field(default_factory=dict)
+
+    def limit(self, kind: Kind) -> Limit:
+        """Return the limits that a kind has for itself."""
+        found: Limit = self.limits.get(kind, Limit())
+        return found
+
+    def timeout_of(self, kind: Kind) -> float:
+        """Return the longest time of a kind that has it from this table, in seconds."""
+        own = self.limit(kind).timeout_s
+        return self.timeout_s if own is None else own
 
 
 class RepoEntry(Section):
@@ -226,6 +278,7 @@ class RepoEntry(Section):
     enabled: Flag = Field(True, examples=[True])
     opt_out: Flag = Field(False, examples=[False])
     pull_requests: Flag = Field(False, examples=[True])
+    priority: Annotated[int, Strict()] = Field(0, ge=-100, le=100, examples=[1])
 
 
 class ConfigFile(Section):
@@ -238,7 +291,10 @@ class ConfigFile(Section):
     build: Build = Field(default_factory=Build)
     trace: Trace = Field(default_factory=Trace)
     jobs: Jobs = Field(default_factory=Jobs)
+    schedule: Schedule = Field(default_factory=Schedule)
     prove: Prove = Field(default_factory=Prove)
     train: Train = Field(default_factory=Train)
     cache: Cache = Field(default_factory=Cache)
+    notify: Notify = Field(default_factory=Notify)
+    metrics: Metrics = Field(default_factory=Metrics)
     repos: Annotated[tuple[RepoEntry, ...], BeforeValidator(table_list)] = Field(())

@@ -105,6 +105,7 @@ class External(Section):
 
     base_url: Annotated[Text, AfterValidator(_base_url)] = Field("", examples=["https://api.example.org/v1"])
     model: Text = Field("", examples=["a-model"])
+    mode: Literal["whole", "tactics"] = Field("whole", examples=["whole"])
     credential: Name = Field("unsorry-model-key", examples=["unsorry-model-key"])
     key_variable: Name = Field("UNSORRY_MODEL_KEY", examples=["UNSORRY_MODEL_KEY"])
     timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=3600, example="2m"))] = Field(

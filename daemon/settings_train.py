@@ -51,7 +51,7 @@ def _fields(model: ModelKind) -> Callable[[dict[str, Any], ValidationInfo], dict
 
     def read(value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         if "device" in value:
-            raise ValueError('takes no device; write device = "cuda" or "cpu" under [train]')
+            raise ValueError('takes no device; write device = "cuda", "cpu" or "auto" under [train]')
         settled = {
             key: model_name(item, info) if key in _FOLDERS and isinstance(item, str) else item
             for key, item in value.items()
@@ -85,7 +85,7 @@ class Train(Section):
     """
 
     enabled: Flag = Field(True, examples=[True])
-    device: Literal["cuda", "cpu"] = Field("cuda", examples=["cuda"])
+    device: Literal["cuda", "cpu", "auto"] = Field("cuda", examples=["cuda"])
     new_theorems: Annotated[int, Strict()] = Field(100, ge=1, examples=[100])
     tolerance_points: Annotated[float, Strict()] = Field(
         RULES["retriever"].tolerance,

@@ -15,13 +15,14 @@ class Standing:
     """A job's standing: ready (perhaps again), waiting until a time, or settled for good.
 
     `attempt` is the number of the next attempt; of a running or finished job, that of the last. `reason` is what the
-    last failure of a parked one goes by.
+    last failure of a parked one goes by, `ended_at` the time of it.
     """
 
     state: Literal["ready", "waiting", "running", "done", "parked"]
     attempt: int
     deterministic: bool = False
     reason: str = ""
+    ended_at: datetime | None = None
 
 
 class Standings:
@@ -41,17 +42,26 @@ class Standings:
         match row.state:
             case "running":
                 return Standing("running", row.attempt)
+            case "cancelled":
+                # Somebody does not want it. Deterministic: it is not tried in parts either.
+                return Standing("parked", attempt, deterministic=True, reason=row.reason)
             case "succeeded":
                 # It ended well and its work is still undone: running it again would not end otherwise.
                 return Standing("done", row.attempt)
             case "failed":
                 if row.deterministic or row.retry_at is None:
-                    return Standing("parked", attempt, deterministic=row.deterministic, reason=row.reason)
-                until = datetime.fromisoformat(row.retry_at)
-                if until <= self._now:
+                    ended_at = None if row.ended_at is None else datetime.fromisoformat(row.ended_at)
+                    return Standing("parked", attempt, row.deterministic, row.reason, ended_at)
+                if self.has_come(datetime.fromisoformat(row.retry_at)):
                     return Standing("ready", attempt)
-                if self.next_retry_at is None or until < self.next_retry_at:
-                    self.next_retry_at = until
                 return Standing("waiting", attempt)
             case _:
                 return Standing("ready", attempt)
+
+    def has_come(self, moment: datetime) -> bool:
+        """Say whether a moment has come; one that has not is waited for."""
+        if moment <= self._now:
+            return True
+        if self.next_retry_at is None or moment < self.next_retry_at:
+            self.next_retry_at = moment
+        return False

@@ -20,7 +20,7 @@ from daemon.standing import Standings
 from daemon.watching import asked_for
 from pipeline.lean.backend import Leans
 from pipeline.learning.datasets import dataset_of
-from store import line_queries, model_queries, queries, trace_queries, training_queries
+from store import line_queries, model_queries, queries, trace_queries, training_queries, work_queries
 from store.identity import job_id
 from store.model_events import ModelKind
 from store.trace_rows import TraceRow
@@ -98,10 +98,13 @@ class _Training:
         began_after = "" if self._in_use is None else self._in_use.promoted_at or ""
         self._unfinished = [
             row.job
-            for state in ("running", "failed", "interrupted")
+            for state in ("running", "failed", "interrupted", "released")
             for row in queries.jobs(view, state=state, kind=self._kind)
             if row.started_at > began_after and (state != "failed" or row.retry_at is not None)
         ]
+        self._triggered = {
+            row.repository: row.seq for row in work_queries.triggers(view) if row.work == "train"
+        }
         self._traces = {
             trace.repository: trace for trace in trace_queries.newest_traces(view, simulated=True)
         }
@@ -113,21 +116,11 @@ class _Training:
             return
         parent = self._parent(simulated=trace.simulated)
         chain = ancestry(self._known, parent)
-        # What was tried on top of this parent counts too: refused, it would come out no better the second time.
-        since = max(
-            (
-                learned.data_seq
-                for learned in (*chain, *(one for one in self._known if one.parent == parent))
-                if learned.repository == repo.key and learned.simulated == trace.simulated
-            ),
-            default=0,
-        )
-        wanted = self._settings.train.new_theorems
-        if trace.seq <= since or trace.n_theorems < wanted:
+        identity = self._due(repo, trace, parent, chain)
+        if identity is None:
             return
-        identity = job_id(self._kind, repo.key, parent or "", json.dumps(self._config), str(trace.seq))
         standing = self._standings.of(identity)
-        if standing.state != "ready" or self._new_theorems(trace, since) < wanted:
+        if standing.state != "ready":
             return
         others = [job for job in self._unfinished if job != identity]
         yield DueJob(
@@ -156,6 +149,30 @@ class _Training:
             },
             **self._limits(),
         )
+
+    def _due(self, repo: Repo, trace: TraceRow, parent: str | None, chain: Sequence[Learned]) -> str | None:
+        """Return the id of the job that learns the trace; None where it is not to be learned, or not now."""
+        seq = self._triggered.get(repo.key)
+        if seq is not None:
+            # Whatever was learned before, and from whatever parent: one job answers to one trigger.
+            identity = job_id(self._kind, repo.key, f"triggered at {seq}")
+            if self._standings.of(identity).state not in ("done", "parked"):
+                return identity
+        # What was tried on top of this parent counts too: refused, it would come out no better the second time.
+        since = max(
+            (
+                learned.data_seq
+                for learned in (*chain, *(one for one in self._known if one.parent == parent))
+                if learned.repository == repo.key and learned.simulated == trace.simulated
+            ),
+            default=0,
+        )
+        wanted = self._settings.train.new_theorems
+        if trace.seq <= since or trace.n_theorems < wanted:
+            return None
+        identity = job_id(self._kind, repo.key, parent or "", json.dumps(self._config), str(trace.seq))
+        ready = self._standings.of(identity).state == "ready"
+        return identity if ready and self._new_theorems(trace, since) >= wanted else None
 
     def evaluate(self, repo: Repo) -> Iterator[DueJob]:
         """Yield the measurement of the checkpoint in use on the repository's newest test set, where it has none."""
@@ -246,7 +263,8 @@ class _Training:
         return {
             "timeout_s": train.timeout_s,
             "memory_bytes": train.memory_bytes,
-            "gpu": train.device == "cuda",
+            "gpu": train.device != "cpu",
+            "cpu_too": train.device == "auto",
         }
 
 

@@ -3,11 +3,11 @@
 It builds a git repository out of `examples/demo-project`, starts the daemon on it, makes the project's later
 commits while the daemon runs, and ends when every sorry that can be filled is filled and checked, and its patch
 lies there. Then a second repository joins the watchlist: a library that grows by one revision, from which a small
-retriever learns twice, the second time on top of the first. A small tactic model learns there too, and is asked about
-the sorrys that no fixed list of tactics fills. Then it shows the tree of a search, what was traced and what a trace
-lacks, a proof that the gate refused, a theorem's life, and takes a small LeanDojo database in and out. Everything
-stays in `demo-run/` until the next run. The daemon is the real one, started as systemd would start it; should it die on
-the way, it is started again, as systemd would.
+retriever learns twice, the second time on top of the first. A small tactic model learns there too, and is then asked
+about the sorrys that no fixed list of tactics fills. Then it shows the tree of a search, what was traced and what a
+trace lacks, a proof that the gate refused, a theorem's life, and takes a small LeanDojo database in and out.
+Everything stays in `demo-run/` until the next run. The daemon is the real one, started as systemd would start it;
+should it die on the way, it is started again, as systemd would.
 
 Lean is used where it is found. Where it is not, the simulator stands in and every line about it says so.
 """
@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ from examples.demo_telling import Teller, say
 from pipeline.lean.backend import find_leans
 from store import model_queries, queries
 from store.model_events import ModelKind
+from store.trace_rows import CheckpointRow
 
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = "atlas"
@@ -228,15 +230,19 @@ def choose_backend(directory: Path) -> str:
     return "simulator"
 
 
-def work_off(daemon: Daemon, teller: Teller, sha: str) -> None:
-    """Wait until the daemon has nothing left to do about `sha`, telling what happens meanwhile."""
+def work_off(daemon: Daemon, teller: Teller, sha: str, *, until: Callable[[], bool] = lambda: True) -> None:
+    """Wait until the daemon has nothing left to do about `sha`, telling what happens meanwhile.
+
+    Args:
+        until: what must have come about as well; for work that begins only when the daemon has read its configuration.
+    """
     end = time.monotonic() + COMMIT_DEADLINE_S
     quiet_since: float | None = None
     while True:
         daemon.keep_up()
         teller.tell()
         now = time.monotonic()
-        quiet_since = (quiet_since or now) if daemon.idle_at(sha) else None
+        quiet_since = (quiet_since or now) if daemon.idle_at(sha) and until() else None
         if quiet_since is not None and now - quiet_since >= QUIET_S:
             teller.tell()
             return
@@ -262,14 +268,33 @@ def show(config: Path, *arguments: str | Path) -> None:
     say(done.stdout)
 
 
-def learn(daemon: Daemon, teller: Teller, config: Path, directory: Path) -> None:
-    """Two revisions of a library, two tasks, one chain: the second is learned on top of the first, with EWC."""
-    from pipeline.retrieval.tiny import make_tiny_retriever
+@dataclass(frozen=True)
+class Untrained:
+    """The folders of the two models that learn, with random weights."""
 
+    retriever: Path
+    tactics: Path
+
+
+def make_untrained(directory: Path) -> Untrained:
+    """Make both. That loads torch, which takes longer than the making: so it is done beside the first commits."""
+    from pipeline.retrieval.tiny import make_tiny_retriever
+    from pipeline.tactics.prompt import SYSTEM
+    from pipeline.tactics.tiny import make_tiny_causal
+
+    texts = [SYSTEM, *demo_library.files(2).values()]
+    return Untrained(
+        make_tiny_retriever(directory / "retriever"),
+        make_tiny_causal(directory / "tactics", layers=1, max_length=256, texts=texts),
+    )
+
+
+def learn(daemon: Daemon, teller: Teller, config: Path, directory: Path, retriever: Path) -> None:
+    """Two revisions of a library, two tasks, one chain: the second is learned on top of the first, with EWC."""
     repository = directory / LIBRARY
     new_repository(repository)
     library_commit(repository, 1, "A library of relations, and what follows from it")
-    watch_too(config, repository, make_tiny_retriever(directory / "retriever"))
+    watch_too(config, repository, retriever)
     say(
         f"\nAda adds {LIBRARY} to the watchlist. A tiny retriever with random weights learns from what is traced there:"
     )
@@ -283,11 +308,23 @@ def learn(daemon: Daemon, teller: Teller, config: Path, directory: Path) -> None
     show(config, "models", "compare", *checkpoints(daemon, "retriever", 2))
 
 
-def checkpoints(daemon: Daemon, model: ModelKind, wanted: int) -> list[str]:
-    """Return a model's checkpoints, the oldest first, of which there must be so many."""
+def in_use(daemon: Daemon, model: ModelKind) -> bool:
+    """Whether a checkpoint of the model is in use."""
+    return any(row.promoted for row in made(daemon, model))
+
+
+def made(daemon: Daemon, model: ModelKind) -> list[CheckpointRow]:
+    """Return a model's checkpoints, the oldest first."""
     view = queries.connect(daemon.paths.database_db)
-    chain = [row.checkpoint for row in model_queries.checkpoints(view, model)]
-    view.close()
+    try:
+        return model_queries.checkpoints(view, model)
+    finally:
+        view.close()
+
+
+def checkpoints(daemon: Daemon, model: ModelKind, wanted: int) -> list[str]:
+    """Return the ids of a model's checkpoints, the oldest first, of which there must be so many."""
+    chain = [row.checkpoint for row in made(daemon, model)]
     if len(chain) != wanted:
         raise DemoError(
             f"{len(chain)} checkpoints of the {model} model were made and not {wanted}; see {daemon.log} and "
@@ -296,23 +333,22 @@ def checkpoints(daemon: Daemon, model: ModelKind, wanted: int) -> list[str]:
     return chain
 
 
-def climb(daemon: Daemon, teller: Teller, config: Path, directory: Path) -> None:
-    """A tactic model learns from the library, and rung 2 asks it about what rung 0 leaves open, before and after."""
-    from pipeline.tactics.prompt import SYSTEM
-    from pipeline.tactics.tiny import make_tiny_causal
-
+def climb(daemon: Daemon, teller: Teller, config: Path, directory: Path, tactics: Path) -> None:
+    """A tactic model learns from the library; then rung 2 asks it about what rung 0 leaves open."""
     repository = directory / LIBRARY
-    model = make_tiny_causal(
-        directory / "tactics", layers=1, max_length=256, texts=[SYSTEM, *demo_library.files(2).values()]
+    name = json.dumps(str(tactics))
+    say("A tiny tactic model with random weights learns from what was traced there too:")
+    add(config, f"\n[train.tactics]\nenabled = true\nmodel_name = {name}\n{TUNING}")
+    work_off(
+        daemon,
+        teller,
+        git(repository, "rev-parse", "HEAD"),
+        until=lambda: in_use(daemon, "tactics"),
     )
-    name = json.dumps(str(model))
-    add(config, f"{CLIMBING}\n[train.tactics]\nenabled = true\nmodel_name = {name}\n{TUNING}")
+    add(config, CLIMBING)
     message = "Leave some theorems open"
     library_commit(repository, 3, message)
-    say(
-        f"Ada commits: {message}. What rung 0 does not prove, rung 2 asks a tiny tactic model about, which has"
-    )
-    say("random weights until it has learned what was traced there. Then it is asked again:")
+    say(f"\nAda commits: {message}. What rung 0 does not prove, rung 2 asks the tactic model about:")
     work_off(daemon, teller, git(repository, "rev-parse", "HEAD"))
     checkpoints(daemon, "tactics", 1)
     say()
@@ -394,7 +430,7 @@ def check_patches(paths: Paths, repository: Path) -> int:
     return len(patches)
 
 
-def run(directory: Path, *, models: bool) -> None:
+def run(directory: Path, *, models: bool, revisions: int) -> None:
     say("unsorry demo: from a commit to a checked proof\n")
     prepare(directory)
     backend = choose_backend(directory)
@@ -406,24 +442,28 @@ def run(directory: Path, *, models: bool) -> None:
     teller = Teller(paths)
     say(f"A git repository of {PROJECT.relative_to(ROOT)} stands at {repository}; the daemon starts.\n")
     daemon.start()
+    beside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="models")
+    untrained: Future[Untrained] | None = None
     try:
+        if models and backend == "simulator":
+            untrained = beside.submit(make_untrained, directory)
         work_off(daemon, teller, git(repository, "rev-parse", "HEAD"))
-        for revision in sorted((PROJECT / "revisions").iterdir()):
+        for revision in sorted((PROJECT / "revisions").iterdir())[:revisions]:
             message = (revision / "commit-message.txt").read_text(encoding="utf-8").splitlines()[0]
             say(f"\nAda commits: {message}")
             revise(repository, revision)
             work_off(daemon, teller, git(repository, "rev-parse", "HEAD"))
-        if backend == "simulator":
-            if models:
-                learn(daemon, teller, config, directory)
-                climb(daemon, teller, config, directory)
-        else:
+        if untrained is not None:
+            learn(daemon, teller, config, directory, untrained.result().retriever)
+            climb(daemon, teller, config, directory, untrained.result().tactics)
+        elif backend != "simulator":
             say(
                 "\nWhat a retriever learns is shown on the simulator only: the library's proofs would need Mathlib.\n"
             )
         show(config, "status")
     finally:
         daemon.stop()
+        beside.shutdown()
     show(config, "db", "verify")
     count = check_patches(paths, repository)
     if (directory / LIBRARY).exists():
@@ -466,9 +506,17 @@ def main() -> int:
     parser.add_argument(
         "--without-models", action="store_true", help="leave out what learns, which takes half of the time"
     )
+    later = len(list((PROJECT / "revisions").iterdir()))
+    parser.add_argument(
+        "--revisions",
+        type=int,
+        choices=range(1, later + 1),
+        default=later,
+        help="how many of the project's later commits are made (default: all)",
+    )
     arguments = parser.parse_args()
     try:
-        run(arguments.directory.resolve(), models=not arguments.without_models)
+        run(arguments.directory.resolve(), models=not arguments.without_models, revisions=arguments.revisions)
     except DemoError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1

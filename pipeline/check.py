@@ -24,6 +24,7 @@ from pipeline.lean.client.repl import ReplError
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.prove.file import git_blob
+from pipeline.worktree import read_inside
 from store.events import BlobRef, EventBody, ProofChecked, ProofFound, ProofRejected, ProofVerified
 
 Facts = tuple[tuple[str, str], ...]
@@ -78,7 +79,7 @@ def _file_at_commit(project: Path, proof: ProofFound) -> bytes:
             deterministic=True,
         )
     try:
-        data = file.read_bytes()
+        data = read_inside(project, proof.path)
     except OSError as error:
         raise JobError(
             "no_file", f"{file}: {error.strerror}", remedy="the worktree has to be made anew"

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.learning.datasets import TaskData
-from pipeline.learning.jobs import Unmeasured, failures, read_parameters
+from pipeline.learning.jobs import Teller, Unmeasured, failures, read_parameters
 from pipeline.protocol import JobSpec, Reporter, run_job
 from pipeline.retrieval.chain import Chain
 from pipeline.retrieval.config import TrainingConfig, for_a_job
@@ -78,9 +78,7 @@ def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
             order.checkpoint,
             config,
             order.indices,
-            job=spec.job,
-            reporter=reporter,
-            simulated=order.simulated,
+            Teller(spec.job, reporter, order.simulated),
         )
         found = measuring.tell(order.task, order.split, repository=order.repository)
         if isinstance(found, Unmeasured):

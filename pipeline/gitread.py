@@ -1,13 +1,16 @@
 """Reading objects straight out of a bare mirror, for jobs that need no worktree.
 
 Owns the plumbing commands (`ls-tree`, `diff-tree`, `cat-file --batch`) and their parsing. It fetches nothing and
-writes nothing; the daemon keeps the mirrors. Nothing here trusts a path or a size that a repository chose.
+writes nothing; the daemon keeps the mirrors. Nothing here trusts a path, a size or a number of files that a repository
+chose: git itself hands out what a server made up, such as `../x`, or ten folders of ten folders of ten …
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,18 +18,30 @@ from types import TracebackType
 from typing import IO
 
 from pipeline.protocol import JobError
+from pipeline.worktree import safe_path
 
 _REGULAR = frozenset({"100644", "100755", "100664"})
 _CHUNK = 1 << 20
+_MOST_LISTED_BYTES = 256 << 20
+"""Some two million files; no repository of Lean has a hundredth of it."""
+_LONGEST_PATH_BYTES = 4096
+_SHOWN_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True)
 class TreeFile:
-    """A regular file of a tree. `path` has `\\xNN` for bytes that are no UTF-8; then `readable` is false."""
+    """A regular file of a tree. `problem` says why its path is none that can be used, and so the file is not read.
+
+    `path` has `\\xNN` for bytes that are no UTF-8; of one that is too long it has the beginning and a hash.
+    """
 
     path: str
     blob: str
-    readable: bool
+    problem: str = ""
+
+    @property
+    def readable(self) -> bool:
+        return not self.problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,21 +177,35 @@ class Mirror:
         return ["git", f"--git-dir={self.path}", "-c", "core.quotePath=false"]
 
     def _git(self, *arguments: str) -> bytes:
-        done = subprocess.run(
-            [*self._command(), *arguments],
-            capture_output=True,
-            check=False,
-            env=_environment(),
-            stdin=subprocess.DEVNULL,
-        )
-        if done.returncode:
-            said = done.stderr.decode("utf-8", "replace").strip()
+        with (
+            tempfile.TemporaryFile() as errors,
+            subprocess.Popen(
+                [*self._command(), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=_environment(),
+            ) as git,
+        ):
+            output = git.stdout.read(_MOST_LISTED_BYTES + 1) if git.stdout else b""
+            if len(output) > _MOST_LISTED_BYTES:
+                git.kill()
+                raise JobError(
+                    "too_many_files",
+                    f"{self.path}: git {arguments[0]} lists more than {_MOST_LISTED_BYTES >> 20} MiB of file names",
+                    remedy="nobody writes that much Lean; set enabled = false for this repository",
+                    deterministic=True,
+                )
+            status = git.wait()
+            errors.seek(0)
+            said = errors.read(_CHUNK).decode("utf-8", "replace").strip()
+        if status:
             raise JobError(
                 "git_failed",
-                f"{self.path}: git {arguments[0]} ended with {done.returncode}: {said}",
+                f"{self.path}: git {arguments[0]} ended with {status}: {said}",
                 remedy="run `unsorry poll`; if it stays, delete the mirror and it is cloned again",
             )
-        return done.stdout
+        return output
 
 
 def _environment() -> dict[str, str]:
@@ -187,7 +216,9 @@ def _environment() -> dict[str, str]:
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_NO_REPLACE_OBJECTS": "1",
+        # Versions before 2.44 do not know it; without a protocol they cannot fetch either.
         "GIT_NO_LAZY_FETCH": "1",
+        "GIT_ALLOW_PROTOCOL": "none",
     }
 
 
@@ -196,7 +227,13 @@ def _fields(output: bytes) -> Iterator[bytes]:
 
 
 def _tree_file(path: bytes, blob: str) -> TreeFile:
+    if len(path) > _LONGEST_PATH_BYTES:
+        shown = path[:_SHOWN_BYTES].decode("utf-8", "backslashreplace")
+        digest = hashlib.sha256(path).hexdigest()[:12]
+        return TreeFile(f"{shown}…{digest}", blob, "the file's path is too long")
     try:
-        return TreeFile(path.decode("utf-8"), blob, readable=True)
+        name = path.decode("utf-8")
     except UnicodeDecodeError:
-        return TreeFile(path.decode("utf-8", "backslashreplace"), blob, readable=False)
+        shown = path.decode("utf-8", "backslashreplace")
+        return TreeFile(shown, blob, "the file's name is not valid UTF-8")
+    return TreeFile(name, blob, "" if safe_path(name) else "the file's path leads out of the repository")

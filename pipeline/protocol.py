@@ -30,6 +30,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from pipeline import yielding
+
 if TYPE_CHECKING:
     from store.events import BlobRef, EventBody
 
@@ -51,7 +53,7 @@ class JobSpec:
     """Everything that an attempt needs; written by the daemon, read by the job.
 
     `directory` is the attempt's own folder (spec, log, lock, staging); `parameters` is the kind's own business
-    and documented in the job's module.
+    and documented in the job's module. `gpu_lock` is the lock file of the GPU that it is lent (`pipeline.leased`).
     """
 
     job: str
@@ -59,6 +61,7 @@ class JobSpec:
     attempt: int
     directory: Path
     parameters: dict[str, Any] = field(default_factory=dict)
+    gpu_lock: Path | None = None
 
     @property
     def staging(self) -> Path:
@@ -77,6 +80,7 @@ class JobSpec:
             "attempt": self.attempt,
             "directory": str(self.directory),
             "parameters": self.parameters,
+            "gpu_lock": None if self.gpu_lock is None else str(self.gpu_lock),
         }
 
     @classmethod
@@ -95,6 +99,7 @@ class JobSpec:
             attempt=data["attempt"],
             directory=Path(data["directory"]),
             parameters=data["parameters"],
+            gpu_lock=Path(data["gpu_lock"]) if data.get("gpu_lock") else None,
         )
 
 
@@ -203,8 +208,9 @@ def hold_lock(spec: JobSpec) -> IO[str]:
 
 
 def run_job(work: Callable[[JobSpec, Reporter], dict[str, Any]]) -> int:
-    """Read `--spec`, hold the lock, do the work, print its outcome; return the exit status (0, or 1 on failure).
+    """Read `--spec`, hold the lock, do the work, print its outcome; return the exit status.
 
+    It is 0, 1 on failure, and `pipeline.yielding.STATUS` where the job was asked to make way and has saved where it is.
     Anything but a JobError is a defect of ours: it is reported as `crashed`, with its traceback on standard
     error, and can be retried.
     """
@@ -214,7 +220,7 @@ def run_job(work: Callable[[JobSpec, Reporter], dict[str, Any]]) -> int:
     # Standard output belongs to the protocol; a stray print of a library must not corrupt it.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    signal.signal(signal.SIGTERM, _stop)
+    yielding.arm()
     _end_with_the_daemon()
     spec = JobSpec.read(arguments.spec)
     reporter = Reporter(spec, out)
@@ -222,6 +228,9 @@ def run_job(work: Callable[[JobSpec, Reporter], dict[str, Any]]) -> int:
         with hold_lock(spec):
             reporter.result(work(spec, reporter))
             return 0
+    except yielding.Yielded as end:
+        print(f"made way: {end.saved}", file=sys.stderr)  # noqa: T201 - the job's log
+        return yielding.STATUS
     except JobError as error:
         reporter.failure(error)
     except (Exception, BaseExceptionGroup) as error:
@@ -238,7 +247,8 @@ def run_job(work: Callable[[JobSpec, Reporter], dict[str, Any]]) -> int:
 
         traceback.print_exc(file=sys.stderr)
         first = _first(error)
-        reporter.failure(JobError("crashed", f"{type(first).__name__}: {first}"))
+        reason = "out_of_memory" if isinstance(first, MemoryError) else "crashed"
+        reporter.failure(JobError(reason, f"{type(first).__name__}: {first}"))
     return 1
 
 
@@ -263,7 +273,3 @@ def _end_with_the_daemon() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, int(signal.SIGTERM), 0, 0, 0)
     if os.getppid() != int(daemon):  # it died before we asked
         raise SystemExit(128 + signal.SIGTERM)
-
-
-def _stop(signum: int, _frame: object) -> None:
-    raise SystemExit(128 + signum)

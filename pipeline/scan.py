@@ -36,6 +36,7 @@ from pipeline.gitread import Mirror, TreeFile
 from pipeline.globs import path_filter
 from pipeline.lean.source.scanner import read_file
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
+from pipeline.worktree import MOST_SOURCE_BYTES
 from store.events import CommitScanned, FileRemoved, FileScanned, SorryEvent, SorryPlace, TheoremsFollowed
 from store.matching import (
     Decl,
@@ -50,8 +51,8 @@ from store.scanned import THEOREM_KINDS, ReadFile, ScannedFile
 from store.sorrylife import Commit, GivenProof, live
 from store.theoremlife import TheoremStep, counted, follow
 
-MOST_BYTES = 16 * 1024 * 1024
-"""A larger file is reported and not read: no source that people write is so long."""
+MOST_BYTES = MOST_SOURCE_BYTES
+"""A larger file is reported and not read."""
 MOST_TOOLCHAIN_BYTES = 1024
 _PROGRESS_EVERY_S = 0.5
 
@@ -132,7 +133,7 @@ def scan_commit(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
             progress.at(item.path)
             read = _read(mirror, item)
             scan = read.scan
-            batch.append(_file_event(commit, item, scan, reporter))
+            batch.append(_file_event(commit, item, read, reporter))
             counts.update(
                 files_failed=scan.error is not None,
                 declarations=len(scan.declarations),
@@ -251,7 +252,7 @@ class _Progress:
 
 def _read(mirror: Mirror, item: TreeFile) -> ReadFile:
     if not item.readable:
-        return _unread(item, "the file's name is not valid UTF-8; not scanned")
+        return _unread(item, f"{item.problem}; not scanned")
     data = mirror.read(item.blob, most_bytes=MOST_BYTES)
     if isinstance(data, int):
         return _unread(item, f"{data} bytes, more than {MOST_BYTES}; not scanned")
@@ -278,7 +279,7 @@ class _Earlier:
         if path not in self._blobs:
             return []
         living = self._living[path]
-        read = self._read(TreeFile(path, self._blobs[path], readable=True))
+        read = self._read(TreeFile(path, self._blobs[path]))
         known = declarations_known(living, read, path=path) if read else None
         if known is None:
             self.unread.append(path)
@@ -302,7 +303,8 @@ def _kept(read: ReadFile, item: TreeFile, parameters: Parameters) -> list[Decl]:
     return declarations
 
 
-def _file_event(commit: Commit, item: TreeFile, scan: ScannedFile, reporter: Reporter) -> Recorded:
+def _file_event(commit: Commit, item: TreeFile, read: ReadFile, reporter: Reporter) -> Recorded:
+    scan = read.scan
     payload = json.dumps(scan.as_json(), ensure_ascii=False, separators=(",", ":")).encode()
     body = FileScanned(
         repository=commit.repository,
@@ -313,6 +315,7 @@ def _file_event(commit: Commit, item: TreeFile, scan: ScannedFile, reporter: Rep
         error=scan.error,
         n_declarations=len(scan.declarations),
         n_sorries=len(scan.sorries),
+        exercise_words=read.exercise_words,
         scan=reporter.stage(payload),
     )
     return _recorded(commit, body, item.path)

@@ -13,101 +13,49 @@ that was saved.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pipeline.learning.datasets import TaskData
-from pipeline.learning.jobs import Measuring, read_parameters
+from pipeline.learning.jobs import Measuring, Teller, read_parameters
 from pipeline.learning.training import Order, TrainingJob
 from pipeline.protocol import JobSpec, Reporter, run_job
 from pipeline.retrieval.chain import Chain, Checkpoint
 from pipeline.retrieval.config import TrainingConfig, for_a_job
-from pipeline.retrieval.encoder import WEIGHTS
 from pipeline.retrieval.frozen import frozen
 from pipeline.retrieval.jobs import MODEL, RetrieverMeasuring
 from pipeline.retrieval.lifelong import learn
-from store.model_events import CheckpointSaved, ModelKind
+from store.model_events import ModelKind
 
 
-@dataclass(frozen=True, slots=True)
-class _Parameters:
-    order: Order
-    config: TrainingConfig
-    indices: Path
-
-    @classmethod
-    def read(cls, parameters: Mapping[str, Any]) -> _Parameters:
-        return cls(
-            order=Order.read(parameters),
-            config=for_a_job(parameters["config"]),
-            indices=Path(parameters["indices"]),
-        )
-
-
-class RetrieverJob(TrainingJob[Checkpoint]):
+class RetrieverJob(TrainingJob[Checkpoint, TrainingConfig]):
     model: ClassVar[ModelKind] = MODEL
 
-    def __init__(self, given: _Parameters, spec: JobSpec, reporter: Reporter) -> None:
-        self.retrievers = Chain(given.order.chain)
-        super().__init__(given.order, self.retrievers, spec, reporter)
-        self.config = given.config
-        self.indices = given.indices
+    def __init__(
+        self, order: Order, config: TrainingConfig, indices: Path, spec: JobSpec, reporter: Reporter
+    ) -> None:
+        self.retrievers = Chain(order.chain)
+        super().__init__(order, config, self.retrievers, spec, reporter)
+        self.indices = indices
 
-    def export(self) -> TaskData:
-        dataset, position = frozen(
-            self.order.chain,
-            self.spec.job,
-            events_db=self.order.events_db,
-            database_db=self.order.database_db,
-            repository=self.order.repository,
-            simulated=self.order.simulated,
-        )
-        return TaskData(self.order.repository, dataset, position)
+    def frozen(self) -> tuple[Path, int]:
+        return frozen(self.order, self.spec.job)
 
     def learn(self, task: TaskData, on_step: Callable[[int, int], object]) -> Checkpoint:
         return learn(task, self.retrievers, self.config, parent=self.order.parent, on_step=on_step)
 
-    def saved(self, made: Checkpoint, *, simulated: bool) -> CheckpointSaved:
-        return CheckpointSaved(
-            model=MODEL,
-            checkpoint=made.checkpoint,
-            parent=made.parent,
-            base=made.base,
-            data_seq=made.data_seq,
-            config=made.config,
-            seed=made.seed,
-            steps=made.steps,
-            weights=made.weights,
-            size_bytes=(self.chain.path(made.checkpoint) / WEIGHTS).stat().st_size,
-            fisher=made.fisher,
-            versions=made.versions,
-            device=made.device,
-            seconds=made.seconds,
-            job=self.spec.job,
-            simulated=simulated,
-        )
-
-    def measuring(self, checkpoint: str, *, simulated: bool) -> Measuring:
-        return RetrieverMeasuring(
-            self.retrievers,
-            checkpoint,
-            self.config,
-            self.indices,
-            job=self.spec.job,
-            reporter=self.reporter,
-            simulated=simulated,
-        )
-
-    def warnings(self, made: Checkpoint) -> Sequence[str]:
-        return made.warnings
+    def measuring(self, checkpoint: str, teller: Teller) -> Measuring:
+        return RetrieverMeasuring(self.retrievers, checkpoint, self.config, self.indices, teller)
 
 
 def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
     """Train a retriever on one task and measure it on all tasks so far."""
-    given = read_parameters("train", lambda: _Parameters.read(spec.parameters))
-    return RetrieverJob(given, spec, reporter).run()
+    given = spec.parameters
+    order, config, indices = read_parameters(
+        "train", lambda: (Order.read(given), for_a_job(given["config"]), Path(given["indices"]))
+    )
+    return RetrieverJob(order, config, indices, spec, reporter).run()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ side choose the best epoch (both in one file), and those of the test side are in
 
 Metrics are "mae" and "mse", in steps and the square of them, lower being better, and "within_1", the share predicted
 within one step, 0..1; each with the bounds of its bootstrap interval, "…_low" and "…_high". A split without a step has
-none. A job that is started again goes on from its last whole epoch.
+none. A job that is started again goes on from the last step that was saved.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 
 from pipeline.learning.datasets import TaskData
 from pipeline.learning.errors import LearningError
-from pipeline.learning.jobs import Measured, Measuring, read_parameters
-from pipeline.learning.training import Order
+from pipeline.learning.jobs import Measured, Measuring, MeasuringOneFile, Teller, read_parameters
+from pipeline.learning.training import Order, TrainingJob
 from pipeline.progress.config import ProgressConfig, for_a_job
 from pipeline.progress.frozen import LEARN, TEST, frozen_progress
 from pipeline.progress.learning import evaluate, learn
@@ -30,54 +30,35 @@ from pipeline.protocol import JobSpec, Reporter, run_job
 from pipeline.retrieval.ranking import with_bounds
 from pipeline.tactics.checkpoints import Chain, Link
 from pipeline.tactics.errors import NothingToLearnError, RowsError
-from pipeline.tactics.jobs import LinkJob
 from store.model_events import ModelKind
 
-MODEL: ModelKind = "progress"
 _FILES = {"test": TEST, "val": LEARN}
 
 
-class ProgressMeasuring(Measuring):
+class ProgressMeasuring(MeasuringOneFile[ProgressModel]):
     """Measures one progress model of a chain."""
 
-    model: ClassVar[ModelKind] = MODEL
+    model: ClassVar[ModelKind] = "progress"
     empty: ClassVar[tuple[type[LearningError], ...]] = (NothingToLearnError,)
+    missing: ClassVar[type[LearningError]] = RowsError
 
-    def __init__(
-        self,
-        chain: Chain,
-        checkpoint: str,
-        config: ProgressConfig,
-        *,
-        job: str,
-        reporter: Reporter,
-        simulated: bool,
-    ) -> None:
-        super().__init__(chain.folder, checkpoint, job=job, reporter=reporter, simulated=simulated)
+    def __init__(self, chain: Path, checkpoint: str, config: ProgressConfig, teller: Teller) -> None:
+        super().__init__(chain, checkpoint, teller)
         self.config = config
-        self._loaded: ProgressModel | None = None
 
-    def files(self, task: TaskData, split: str) -> tuple[Path, ...]:
-        """Return the split's file.
-
-        Raises:
-            RowsError: it is not there.
-        """
-        path = task.dataset / _FILES[split]
-        if not path.is_file():
-            raise RowsError(f"{task.name}: {path} is not there")
-        return (path,)
+    def file(self, task: TaskData, split: str) -> Path:
+        return task.dataset / _FILES[split]
 
     def settings(self) -> str:
         return json.dumps([self.config.seed])
 
+    def load(self) -> ProgressModel:
+        return ProgressModel(self.chain / self.checkpoint, device=self.config.device)
+
     def measure(self, task: TaskData, split: str, on_batch: Callable[[int, int], object]) -> Measured:
         """Measure the checkpoint on one split."""
-        (path,) = self.files(task, split)
-        rows = _rows_of(path, split)
-        if self._loaded is None:
-            self._loaded = ProgressModel(self.chain / self.checkpoint, device=self.config.device)
-        found = evaluate(self._loaded, rows, seed=self.config.seed, on_batch=on_batch)
+        rows = _rows_of(self.file(task, split), split)
+        found = evaluate(self.loaded, rows, seed=self.config.seed, on_batch=on_batch)
         return Measured(with_bounds(found.metrics), found.dataset, found.n, found.seconds)
 
 
@@ -90,36 +71,21 @@ def _rows_of(path: Path, split: str) -> list[Row]:
     return rows
 
 
-class ProgressJob(LinkJob):
-    model: ClassVar[ModelKind] = MODEL
+class ProgressJob(TrainingJob[Link, ProgressConfig]):
+    model: ClassVar[ModelKind] = "progress"
 
     def __init__(self, order: Order, config: ProgressConfig, spec: JobSpec, reporter: Reporter) -> None:
         self.models = Chain(order.chain)
-        super().__init__(order, self.models, spec, reporter)
-        self.config = config
+        super().__init__(order, config, self.models, spec, reporter)
 
-    def export(self) -> TaskData:
-        dataset, position = frozen_progress(
-            self.order.chain,
-            self.spec.job,
-            database_db=self.order.database_db,
-            repository=self.order.repository,
-            simulated=self.order.simulated,
-        )
-        return TaskData(self.order.repository, dataset, position)
+    def frozen(self) -> tuple[Path, int]:
+        return frozen_progress(self.order, self.spec.job)
 
     def learn(self, task: TaskData, on_step: Callable[[int, int], object]) -> Link:
         return learn(task, self.models, self.config, parent=self.order.parent, on_step=on_step)
 
-    def measuring(self, checkpoint: str, *, simulated: bool) -> Measuring:
-        return ProgressMeasuring(
-            self.models,
-            checkpoint,
-            self.config,
-            job=self.spec.job,
-            reporter=self.reporter,
-            simulated=simulated,
-        )
+    def measuring(self, checkpoint: str, teller: Teller) -> Measuring:
+        return ProgressMeasuring(self.order.chain, checkpoint, self.config, teller)
 
 
 def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:

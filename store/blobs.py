@@ -20,6 +20,8 @@ from store.errors import BlobCorruptError, BlobMissingError, InvalidAppendError
 # Level 6 halves a scan's JSON again over level 1 and costs the daemon a few milliseconds a file.
 _LEVEL = 6
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+MOST_BYTES = 256 * 2**20
+"""A larger payload is refused, and one that says it is larger not unpacked: a megabyte of zlib may be a gigabyte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +51,22 @@ def pack(sha256: str, payload: bytes, *, where: str) -> PackedBlob:
 
 
 def pack_file(sha256: str, path: Path) -> PackedBlob:
-    """Read a staged file and `pack` it."""
+    """Read a staged file and `pack` it.
+
+    Raises:
+        BlobMissingError: it cannot be read.
+        BlobCorruptError: it hashes to something else.
+        InvalidAppendError: it is larger than `MOST_BYTES`, or its name is no SHA-256.
+    """
     try:
-        payload = path.read_bytes()
+        with path.open("rb") as file:
+            payload = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise BlobMissingError(sha256, reason=f"its file {path} cannot be read ({error.strerror})") from error
+    if len(payload) > MOST_BYTES:
+        raise InvalidAppendError(
+            f"{path}: more than {MOST_BYTES // 2**20} MiB; a payload of that size is no trace of a file"
+        )
     return pack(sha256, payload, where=str(path))
 
 
@@ -63,8 +76,12 @@ def unpack(sha256: str, size_bytes: int, content: bytes, *, where: str) -> bytes
     Raises:
         BlobCorruptError: the stored bytes are not the payload any more.
     """
-    # A damaged row must not make us allocate more than the size that was recorded with it.
+    # A damaged row must not make us allocate more than the size that was recorded with it, nor more than any may have.
     decompressor = zlib.decompressobj()
+    if not 0 <= size_bytes <= MOST_BYTES:
+        raise BlobCorruptError(
+            sha256, actual=f"nothing (it says that it has {size_bytes} bytes)", where=where
+        )
     try:
         payload = decompressor.decompress(content, size_bytes + 1)
     except zlib.error as error:

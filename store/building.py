@@ -42,10 +42,10 @@ DEFERRED_INDEXES = frozenset(
     {
         "commits_by_state",
         "ix_declarations_name",
-        "ix_jobs_state",
         "ix_proofs_state",
         "ix_sorries_state",
         "jobs_by_start",
+        "jobs_by_state",
         "premises_by_name",
         "sorries_by_branch",
         "sorries_by_path",

@@ -5,7 +5,8 @@ disk. A change of shape is a new `schema_version` and an upcast in `upcast.py`; 
 Every field name ends in its unit where it has one. `simulated` is true on every fact that the simulator, and
 not Lean, is the source of.
 
-Streams: `repository:<key>` (watching, commits, scans, sorrys), `job:<id>`, `proof:<id>`, `config`, `daemon`.
+Streams: `repository:<key>` (watching, commits, scans, sorrys), `job:<id>`, `proof:<id>`, `work`, `notify:<channel>`,
+`config`, `daemon`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pydantic import AwareDatetime
 from store.build_events import ProjectBuilt
 from store.event_body import BlobRef, Digest, EventBody, Part, Sha
 from store.model_events import CheckpointPromoted, CheckpointRefused, CheckpointSaved, EvaluationFinished
+from store.notify_events import NotificationFailed, NotificationSent, NotificationsSwitched
 from store.trace_events import (
     CommitTraced,
     FileTraced,
@@ -25,8 +27,30 @@ from store.trace_events import (
     TraceMeasured,
     TraceWithdrawn,
 )
+from store.work_events import (
+    JobCancelled,
+    JobFailed,
+    JobInterrupted,
+    JobReleased,
+    JobStarted,
+    JobSucceeded,
+    WorkPaused,
+    WorkResumed,
+    WorkTriggered,
+)
 
-__all__ = ["BlobRef", "Digest", "EventBody", "Part", "Sha"]
+__all__ = [
+    "BlobRef",
+    "Digest",
+    "EventBody",
+    "JobFailed",
+    "JobInterrupted",
+    "JobReleased",
+    "JobStarted",
+    "JobSucceeded",
+    "Part",
+    "Sha",
+]
 
 # --- the service ----------------------------------------------------------------------------------------
 
@@ -106,6 +130,20 @@ class RepositoryFailed(EventBody):
     remedy: str
 
 
+class RepositoryFailing(EventBody):
+    """Polling has failed since `since` without a break, longer than `[notify] failing_for`. Once for each such time.
+
+    `problem`, `reason` and `remedy` are those of now.
+    """
+
+    type: ClassVar[str] = "repository_failing"
+    repository: str
+    since: AwareDatetime
+    problem: RepositoryProblem
+    reason: str
+    remedy: str
+
+
 class RepositoryRecovered(EventBody):
     """Polling works again."""
 
@@ -120,6 +158,14 @@ class RepositoryRenamed(EventBody):
     repository: str
     new_url: str
     forge_id: int | None
+
+
+class RepositoryArchived(EventBody):
+    """The forge says that the repository is archived, so nobody can change it; with `archived` false, not any more."""
+
+    type: ClassVar[str] = "repository_archived"
+    repository: str
+    archived: bool
 
 
 class BranchCreated(EventBody):
@@ -189,10 +235,12 @@ class CommitObserved(EventBody):
 class FileScanned(EventBody):
     """The scanner read one file at one commit. `scan` is a `store.scanned.ScannedFile` as JSON.
 
-    Only files that differ from the previous scanned commit of the branch have an event.
+    Only files that differ from the previous scanned commit of the branch have an event. `exercise_words` is how often
+    the word stands in the file's text, comments too; None where an older version did not look.
     """
 
     type: ClassVar[str] = "file_scanned"
+    schema_version: ClassVar[int] = 2
     repository: str
     branch: str
     sha: Sha
@@ -201,6 +249,7 @@ class FileScanned(EventBody):
     error: str | None
     n_declarations: int
     n_sorries: int
+    exercise_words: int | None = None
     scan: BlobRef
 
 
@@ -323,64 +372,6 @@ class SorryRemoved(SorryEvent):
     """The declaration itself went."""
 
     type: ClassVar[str] = "sorry_removed"
-
-
-# --- jobs -------------------------------------------------------------------------------------------------
-
-
-class JobStarted(EventBody):
-    """An attempt begins; written before the process is spawned, so that no attempt goes unrecorded."""
-
-    type: ClassVar[str] = "job_started"
-    job: str
-    kind: str
-    attempt: int
-    repository: str | None
-    branch: str | None
-    sha: Sha | None
-    describes: str
-    simulated: bool
-
-
-class JobSucceeded(EventBody):
-    type: ClassVar[str] = "job_succeeded"
-    job: str
-    attempt: int
-    seconds: float
-    peak_rss_bytes: int | None
-    summary: dict[str, Any]
-    simulated: bool
-
-
-class JobFailed(EventBody):
-    """An attempt failed. `deterministic` means that the same inputs would fail again: no retry."""
-
-    type: ClassVar[str] = "job_failed"
-    job: str
-    attempt: int
-    reason: str
-    message: str
-    remedy: str
-    deterministic: bool
-    retry_at: AwareDatetime | None
-    seconds: float
-    peak_rss_bytes: int | None
-
-
-class JobInterrupted(EventBody):
-    """The daemon stopped or died while the attempt ran. The plan decides anew whether the work is due."""
-
-    type: ClassVar[str] = "job_interrupted"
-    job: str
-    attempt: int
-    reason: str
-
-
-class JobReleased(EventBody):
-    """Somebody asked that a job which failed for good, or waits for its next attempt, is tried again now."""
-
-    type: ClassVar[str] = "job_released"
-    job: str
 
 
 # --- proving ----------------------------------------------------------------------------------------------
@@ -535,8 +526,10 @@ AnyEvent = (
     | RepositoryWatched
     | RepositoryUnwatched
     | RepositoryFailed
+    | RepositoryFailing
     | RepositoryRecovered
     | RepositoryRenamed
+    | RepositoryArchived
     | BranchCreated
     | BranchRewritten
     | BranchDeleted
@@ -566,6 +559,10 @@ AnyEvent = (
     | JobFailed
     | JobInterrupted
     | JobReleased
+    | JobCancelled
+    | WorkPaused
+    | WorkResumed
+    | WorkTriggered
     | ProjectBuilt
     | AttemptFinished
     | ProofFound
@@ -573,6 +570,9 @@ AnyEvent = (
     | ProofVerified
     | ProofRejected
     | PullRequestOpened
+    | NotificationsSwitched
+    | NotificationSent
+    | NotificationFailed
 )
 
 EVENT_TYPES: dict[str, type[EventBody]] = {cls.type: cls for cls in get_args(AnyEvent)}

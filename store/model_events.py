@@ -17,8 +17,9 @@ class CheckpointSaved(EventBody):
     """A training run ended with these weights, the next link of its model's chain.
 
     `checkpoint` is its id, `parent` the checkpoint that the run started from (None: from `base`, a hub name or
-    folder). `data_seq` is the log position of the training data. `weights` is the SHA-256 of the weights' file and
-    `fisher` of the Fisher information's, both safetensors below the artifact folder; neither is in the log.
+    folder). `data_seq` is the log position of the training data. `weights` is the SHA-256 of the weights' file (of
+    several parts: of the names and SHA-256 of all) and `fisher` of the Fisher information's, safetensors below the
+    artifact folder; neither is in the log. `size_bytes` is that of all parts.
     """
 
     type: ClassVar[str] = "checkpoint_saved"

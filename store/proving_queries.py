@@ -42,12 +42,12 @@ def reached(db: sqlite3.Connection, *, repository: str, branch: str, simulated: 
 
 
 def files_with_exercises(db: sqlite3.Connection, *, repository: str, branch: str, at_least: int) -> set[str]:
-    """Return the files of a branch in which so many sorrys stand, or stood, in declarations called exercise."""
-    rows = db.execute(
-        "SELECT path FROM sorries WHERE repository = ? AND branch = ? AND declaration LIKE '%exercise%' "
-        "GROUP BY path HAVING count(*) >= ?",
-        (repository, branch, at_least),
-    )
+    """Return the files of a branch in which so many sorrys stand, or stood, whose text says "exercise" anywhere.
+
+    Of a file that an older version scanned the text is not known: there the sorrys count whose declarations are called
+    so.
+    """
+    rows = db.execute(_EXERCISES, {"repository": repository, "branch": branch, "at_least": at_least})
     return {path for (path,) in rows}
 
 
@@ -59,6 +59,13 @@ def seconds_since(db: sqlite3.Connection, moment: str) -> float:
     return float(row[0])
 
 
+_EXERCISES = """
+SELECT path FROM sorries WHERE repository = :repository AND branch = :branch
+  AND (declaration LIKE '%exercise%' OR EXISTS (
+    SELECT 1 FROM files WHERE files.repository = sorries.repository AND files.branch = sorries.branch
+      AND files.path = sorries.path AND files.exercise_words > 0))
+GROUP BY path HAVING count(*) >= :at_least
+"""
 _OPEN = (
     "FROM sorries AS s CROSS JOIN {} AS t ON t.sorry = s.sorry AND t.blob = s.blob "
     "WHERE s.repository = :repository AND s.branch = :branch AND s.state = 'open' AND t.simulated = :simulated"

@@ -36,7 +36,7 @@ from store.sql import statements
 
 SORRY_STATES = ("open", "verified", "filled", "removed")
 PROOF_STATES = ("candidate", "verified", "rejected", "conditional")
-JOB_STATES = ("running", "succeeded", "failed", "interrupted")
+JOB_STATES = ("running", "succeeded", "failed", "interrupted", "cancelled")
 
 _PRESENT_FIRST = "state = 'present' DESC, theorem, repository, branch"
 
@@ -83,6 +83,12 @@ def repositories(db: sqlite3.Connection, *, watched_only: bool = False) -> list[
     where = "WHERE watched = 1" if watched_only else ""
     rows = db.execute(f"{statements('queries')['repositories']} {where} ORDER BY repositories.repository")
     return make_all(RepositoryRow, rows)
+
+
+def repository(db: sqlite3.Connection, key: str) -> RepositoryRow | None:
+    """Return one repository, with when it was last polled and is next due."""
+    rows = db.execute(f"{statements('queries')['repositories']} WHERE repositories.repository = ?", (key,))
+    return next(iter(make_all(RepositoryRow, rows)), None)
 
 
 def branches(db: sqlite3.Connection, repository: str | None = None) -> list[BranchRow]:

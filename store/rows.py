@@ -53,6 +53,7 @@ class RepositoryRow:
     state: str
     reason: str
     remedy: str
+    archived: bool
     first_seen_at: str
     checked_at: str | None
     next_due_at: str | None
@@ -110,6 +111,7 @@ class FileRow:
     imports: list[str]
     n_declarations: int
     n_sorries: int
+    exercise_words: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,8 +104,10 @@ class ReadFile:
     """One version of a file as a job read it: its scan, and of each declaration the hash of its proof or value.
 
     The hashes ignore white space and comments, as `text_hash` does; with the scan alone a declaration that got another
-    name or attribute could not be told from one that got another proof.
+    name or attribute could not be told from one that got another proof. `exercise_words` is how often the text says
+    "exercise", comments too, in whatever case: such a file's sorrys may be there for people to fill.
     """
 
     scan: ScannedFile
     proof_hashes: tuple[str, ...]
+    exercise_words: int = 0

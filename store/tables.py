@@ -16,7 +16,11 @@ from sqlmodel import Field, SQLModel
 
 
 class Repository(SQLModel, table=True):
-    """A repository that is or was watched. `state`: new, ok, or the problem (see RepositoryFailed)."""
+    """A repository that is or was watched. `state`: new, ok, or the problem (see RepositoryFailed).
+
+    `failing_since` is when the first of the polls that have failed since did so, `failing_told` whether there is a
+    `repository_failing` of it. `archived`: whether its forge lets nobody change it.
+    """
 
     __tablename__: ClassVar[str] = "repositories"
     repository: str = Field(primary_key=True, sa_type=Text)
@@ -33,6 +37,9 @@ class Repository(SQLModel, table=True):
     state: str = Field(sa_type=Text)
     reason: str = Field(default="", sa_type=Text)
     remedy: str = Field(default="", sa_type=Text)
+    failing_since: str | None = Field(default=None, sa_type=Text)
+    failing_told: int = Field(default=0, sa_type=Integer)
+    archived: int = Field(default=0, sa_type=Integer)
     first_seen_at: str = Field(sa_type=Text)
 
 
@@ -115,6 +122,7 @@ class File(SQLModel, table=True):
     imports_json: str = Field(sa_type=Text)
     n_declarations: int = Field(sa_type=Integer)
     n_sorries: int = Field(sa_type=Integer)
+    exercise_words: int | None = Field(default=None, sa_type=Integer)
 
 
 class Declaration(SQLModel, table=True):
@@ -201,6 +209,34 @@ class Tally(SQLModel, table=True):
     branch: str = Field(primary_key=True, sa_type=Text)
     kind: str = Field(primary_key=True, sa_type=Text)
     declarations: int = Field(sa_type=Integer)
+
+
+class JobTally(SQLModel, table=True):
+    """How many attempts of a kind of job had an outcome, by how long they took: see `store.projections.tallies`.
+
+    `bucket` is the number of an interval of seconds, -1 where nobody timed them. `seconds` is their sum.
+    """
+
+    __tablename__: ClassVar[str] = "job_tallies"
+    kind: str = Field(primary_key=True, sa_type=Text)
+    outcome: str = Field(primary_key=True, sa_type=Text)
+    simulated: int = Field(primary_key=True, sa_type=Integer)
+    bucket: int = Field(primary_key=True, sa_type=Integer)
+    n: int = Field(sa_type=Integer)
+    seconds: float = Field(sa_type=REAL)
+
+
+class ProofTally(SQLModel, table=True):
+    """How often a proof was found, and how often each verdict was given on one for the first time.
+
+    `verdict`: found, checked (nothing failed, not all could be judged), verified, rejected. What the simulator found is
+    never verified.
+    """
+
+    __tablename__: ClassVar[str] = "proof_tallies"
+    verdict: str = Field(primary_key=True, sa_type=Text)
+    simulated: int = Field(primary_key=True, sa_type=Integer)
+    n: int = Field(sa_type=Integer)
 
 
 class Sorry(SQLModel, table=True):
@@ -334,13 +370,13 @@ class Proof(SQLModel, table=True):
 
 
 class Job(SQLModel, table=True):
-    """A job at its newest attempt. `state`: running, succeeded, failed, interrupted."""
+    """A job at its newest attempt. `state`: running, succeeded, failed, interrupted, cancelled, released."""
 
     __tablename__: ClassVar[str] = "jobs"
-    __table_args__ = (Index("jobs_by_start", "started_at"),)
+    __table_args__ = (Index("jobs_by_start", "started_at"), Index("jobs_by_state", "state", "kind"))
     job: str = Field(primary_key=True, sa_type=Text)
     kind: str = Field(sa_type=Text)
-    state: str = Field(sa_type=Text, index=True)
+    state: str = Field(sa_type=Text)
     attempt: int = Field(sa_type=Integer)
     repository: str | None = Field(default=None, sa_type=Text)
     branch: str | None = Field(default=None, sa_type=Text)
@@ -412,7 +448,8 @@ class PollState(SQLModel, table=True):
     """When a repository was last polled and is next due. Not a projection: a cache beside the view.
 
     An unchanged poll is no event (500 repositories every five minutes would be 52 million a year), so this
-    one table does not follow from the log. Losing it costs one unconditional poll; `db verify` leaves it out.
+    one table does not follow from the log. Losing it costs one unconditional poll; `db verify` leaves it out. `etag`
+    is what the poller wants to remember for the next poll, as JSON: ETags, and which history they belong to.
     """
 
     __tablename__: ClassVar[str] = "poll_states"

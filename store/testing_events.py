@@ -19,6 +19,7 @@ from store.envelope import Appended, Expect, NewEvent
 from store.identity import event_id, proof_id, short_hash, sorry_id
 from store.log import EventLog
 from store.matching import Decl, compare
+from store.notify_events import NotificationFailed, NotificationSent, NotificationsSwitched
 from store.scanned import Declaration, ScannedFile, Sorry
 from store.testing import MemoryLog
 from store.testing_models import (
@@ -29,6 +30,7 @@ from store.testing_models import (
 )
 from store.testing_traces import TraceStory, sample_events
 from store.theoremlife import TheoremStep, counted, follow
+from store.work_events import JobCancelled, WorkPaused, WorkResumed, WorkTriggered
 
 REPOSITORY = "example.org/demo/logic"
 BRANCH = "main"
@@ -95,7 +97,7 @@ def scanned(path: str, declarations: Sequence[Declaration], *, with_sorry: Seque
 
 
 def file_scanned(
-    scan: ScannedFile, *, commit: str, blob: str, branch: str = BRANCH
+    scan: ScannedFile, *, commit: str, blob: str, branch: str = BRANCH, exercise_words: int = 0
 ) -> tuple[ev.FileScanned, bytes]:
     """Return the event of a scan, and the payload that it cites."""
     payload = json.dumps(scan.as_json(), sort_keys=True).encode()
@@ -108,6 +110,7 @@ def file_scanned(
         error=scan.error,
         n_declarations=len(scan.declarations),
         n_sorries=len(scan.sorries),
+        exercise_words=exercise_words,
         scan=digest(payload),
     )
     return body, payload
@@ -364,8 +367,16 @@ def samples() -> dict[str, ev.EventBody]:
         ev.RepositoryFailed(
             repository=REPOSITORY, problem="unreachable", reason="no route", remedy="check the network"
         ),
+        ev.RepositoryFailing(
+            repository=REPOSITORY,
+            since=datetime(2026, 1, 1, tzinfo=UTC),
+            problem="unreachable",
+            reason="no route",
+            remedy="check the network",
+        ),
         ev.RepositoryRecovered(repository=REPOSITORY),
         ev.RepositoryRenamed(repository=REPOSITORY, new_url="https://example.org/new/logic", forge_id=42),
+        ev.RepositoryArchived(repository=REPOSITORY, archived=True),
         ev.BranchCreated(**branch, tip=sha(1), is_default=True),
         ev.BranchRewritten(**branch, old=sha(1), new=sha(2), base=None, dropped=(sha(1),)),
         ev.BranchDeleted(**branch, last=sha(2)),
@@ -401,6 +412,22 @@ def samples() -> dict[str, ev.EventBody]:
             peak_rss_bytes=None,
         ),
         ev.JobInterrupted(job="scan-1", attempt=1, reason="daemon stopped"),
+        JobCancelled(
+            job="scan-1",
+            kind="scan",
+            attempt=1,
+            repository=REPOSITORY,
+            branch=BRANCH,
+            sha=sha(1),
+            describes="scan it",
+            simulated=False,
+            by="ada",
+            seconds=1.5,
+            peak_rss_bytes=1 << 20,
+        ),
+        WorkPaused(work="train", by="ada", reason="the room is hot"),
+        WorkResumed(work="train", by="ada"),
+        WorkTriggered(work="prove", repository=REPOSITORY, by="ada"),
         attempt(sorry, spot, commit=sha(1)),
         found,
         proof_checked(found),
@@ -412,6 +439,11 @@ def samples() -> dict[str, ev.EventBody]:
         checkpoint_promoted(),
         checkpoint_refused(),
         evaluation_finished(),
+        NotificationsSwitched(channel="webhook", kinds=("proof_verified", "simulated"), position=3),
+        NotificationSent(channel="webhook", message="m-1", events=("e-1", "e-2"), position=9, attempts=2),
+        NotificationFailed(
+            channel="webhook", problem="unreachable", reason="no route", remedy="check the network"
+        ),
     ]
     return {body.type: body for body in bodies}
 

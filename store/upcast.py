@@ -34,6 +34,11 @@ def _commit_scanned_2(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "toolchain": None, "manifest": None}
 
 
+def _file_scanned_1(data: dict[str, Any]) -> dict[str, Any]:
+    # Version 1 kept nothing of what comments say; the next scan of the file does.
+    return {**data, "exercise_words": None}
+
+
 def _file_traced_1(data: dict[str, Any]) -> dict[str, Any]:
     # Version 1 knew no key: such a file is traced again.
     return {**data, "key": ""}
@@ -54,6 +59,7 @@ UPCASTS: Mapping[tuple[str, int], Upcast] = MappingProxyType(
     {
         ("commit_scanned", 1): _commit_scanned_1,
         ("commit_scanned", 2): _commit_scanned_2,
+        ("file_scanned", 1): _file_scanned_1,
         ("file_traced", 1): _file_traced_1,
         ("attempt_finished", 1): _attempt_finished_1,
         ("checkpoint_saved", 1): _of_lean,

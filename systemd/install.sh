@@ -1,43 +1,102 @@
 #!/bin/sh
-# `make install` and `make uninstall`. PREFIX (default /usr/local) holds the application, DESTDIR stages a package.
-# Uninstall leaves /etc/unsorry, /var/lib/unsorry and /etc/credstore: configuration and data are the administrator's.
+# `make install` and `make uninstall` (also `install-user`, `uninstall-user`). PREFIX (default /usr/local) holds the
+# application, DESTDIR stages a package. `files` installs all but the application, with a PYTHON that has unsorry
+# already; no network is needed for that.
+# Uninstall leaves configuration, credentials and data, which are the administrator's.
 set -eu
-action=${1:?usage: install.sh install|uninstall}
+usage="usage: install.sh install|files|uninstall [--user]"
+action=${1:?$usage}
 PREFIX=${PREFIX:-/usr/local}
 DESTDIR=${DESTDIR:-}
 PYTHON=${PYTHON:-python3}
 here=$(cd "$(dirname "$0")/.." && pwd)
 lib=$PREFIX/lib/unsorry
-units=/usr/lib/systemd/system
-[ "$PREFIX" = /usr/local ] && units=/etc/systemd/system
+doc=$PREFIX/share/doc/unsorry
+case ${2:-} in
+  --user)
+    config=${XDG_CONFIG_HOME:-$HOME/.config}
+    units=$config/systemd/user
+    etc=$config/unsorry
+    unit=$here/systemd/user/unsorry.service
+    then="systemctl --user daemon-reload && systemctl --user enable --now unsorry"
+    ;;
+  "")
+    units=/usr/lib/systemd/system
+    [ "$PREFIX" = /usr/local ] && units=/etc/systemd/system
+    etc=/etc/unsorry
+    unit=$here/systemd/unsorry.service
+    then="systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload"
+    ;;
+  *) echo "install.sh: unknown option $2; $usage" >&2; exit 2 ;;
+esac
+man=$PREFIX/share/man/man1/unsorry.1
+# A shell and where it looks for what completes a command.
+completions="bash:$PREFIX/share/bash-completion/completions/unsorry
+zsh:$PREFIX/share/zsh/site-functions/_unsorry
+fish:$PREFIX/share/fish/vendor_completions.d/unsorry.fish"
+put() { install -D -m 0644 "$1" "$DESTDIR$2"; }
+# Put what a command prints under a name; what fails leaves nothing there.
+print_to() {
+  name=$DESTDIR$1
+  shift
+  install -d "$(dirname "$name")"
+  "$@" >"$name.new" && chmod 0644 "$name.new" && mv "$name.new" "$name"
+}
+
+application() {
+  "$PYTHON" -m venv "$DESTDIR$lib/venv"
+  pip="env -u PYTHONDONTWRITEBYTECODE $DESTDIR$lib/venv/bin/python -m pip --disable-pip-version-check --quiet"
+  # Exactly what was locked, and nothing that hashes to something else.
+  $pip install --require-hashes -r "$here/locks/core.txt"
+  # Our own wheel is built with locked tools too, in an environment that is thrown away.
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+  "$PYTHON" -m venv "$work/venv"
+  build="$work/venv/bin/python -m pip --disable-pip-version-check --quiet"
+  $build install --require-hashes -r "$here/locks/build.txt"
+  $build wheel --no-deps --no-build-isolation --wheel-dir "$work/wheel" "$here"
+  $pip install --no-deps --no-index --force-reinstall "$work"/wheel/*.whl
+  # A virtual environment remembers where it was made; a staged one must name its final place.
+  if [ -n "$DESTDIR" ]; then
+    grep -rlI -- "$DESTDIR$lib/venv" "$DESTDIR$lib/venv/bin" "$DESTDIR$lib/venv/pyvenv.cfg" |
+      xargs -r sed -i "s|$DESTDIR$lib/venv|$lib/venv|g"
+  fi
+}
+
+# Its argument: a Python that has the application.
+files() {
+  install -d "$DESTDIR$PREFIX/bin" "$DESTDIR$units" "$DESTDIR$etc"
+  ln -sf "$lib/venv/bin/unsorry" "$DESTDIR$PREFIX/bin/unsorry"
+  sed "s|/usr/local/lib/unsorry|$lib|; s|/usr/local/share/doc|$PREFIX/share/doc|" "$unit" \
+    >"$DESTDIR$units/unsorry.service"
+  if [ "$etc" = /etc/unsorry ]; then
+    put "$here/systemd/unsorry.sysusers" /usr/lib/sysusers.d/unsorry.conf
+    put "$here/systemd/unsorry.tmpfiles" /usr/lib/tmpfiles.d/unsorry.conf
+  fi
+  for page in install operations security; do put "$here/docs/$page.md" "$doc/$page.md"; done
+  # Drop-ins are chosen by the administrator, so they lie beside the documents.
+  put "$here/systemd/gpu.conf" "$doc/gpu.conf"
+  print_to "$man" "$1" -P -m daemon.cli.manual "$here/docs/cli.md"
+  for one in $completions; do print_to "${one#*:}" "$1" -P -m daemon.cli completion "${one%%:*}"; done
+  # An administrator's configuration is never replaced.
+  [ -e "$DESTDIR$etc/config.toml" ] || put "$here/config.toml" "$etc/config.toml"
+}
 
 case $action in
-  install)
-    install -d "$DESTDIR$lib" "$DESTDIR$PREFIX/bin" "$DESTDIR$units" "$DESTDIR/usr/lib/sysusers.d" \
-      "$DESTDIR/usr/lib/tmpfiles.d" "$DESTDIR/etc/unsorry" "$DESTDIR$PREFIX/share/doc/unsorry"
-    "$PYTHON" -m venv "$DESTDIR$lib/venv"
-    env -u PYTHONDONTWRITEBYTECODE "$DESTDIR$lib/venv/bin/python" -m pip --disable-pip-version-check --quiet \
-      install -c "$here/constraints.txt" "$here"
-    # A virtual environment remembers where it was made; a staged one must name its final place.
-    if [ -n "$DESTDIR" ]; then
-      grep -rlI -- "$DESTDIR$lib/venv" "$DESTDIR$lib/venv/bin" "$DESTDIR$lib/venv/pyvenv.cfg" |
-        xargs -r sed -i "s|$DESTDIR$lib/venv|$lib/venv|g"
-    fi
-    ln -sf "$lib/venv/bin/unsorry" "$DESTDIR$PREFIX/bin/unsorry"
-    sed "s|/usr/local/lib/unsorry|$lib|; s|/usr/local/share/doc|$PREFIX/share/doc|" "$here/systemd/unsorry.service" \
-      >"$DESTDIR$units/unsorry.service"
-    install -m 0644 "$here/systemd/unsorry.sysusers" "$DESTDIR/usr/lib/sysusers.d/unsorry.conf"
-    install -m 0644 "$here/systemd/unsorry.tmpfiles" "$DESTDIR/usr/lib/tmpfiles.d/unsorry.conf"
-    install -m 0644 "$here/docs/install.md" "$DESTDIR$PREFIX/share/doc/unsorry/install.md"
-    # An administrator's configuration is never replaced.
-    [ -e "$DESTDIR/etc/unsorry/config.toml" ] || install -m 0644 "$here/config.toml" "$DESTDIR/etc/unsorry/config.toml"
-    echo "installed below ${DESTDIR:-/}; next: systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload"
-    ;;
+  install) application; files "$DESTDIR$lib/venv/bin/python"; echo "installed below ${DESTDIR:-/}; next: $then" ;;
+  files) files "$PYTHON"; echo "installed below ${DESTDIR:-/}, without the application; next: $then" ;;
   uninstall)
-    rm -rf "$DESTDIR$lib" "$DESTDIR$PREFIX/share/doc/unsorry"
-    rm -f "$DESTDIR$PREFIX/bin/unsorry" "$DESTDIR$units/unsorry.service" \
-      "$DESTDIR/usr/lib/sysusers.d/unsorry.conf" "$DESTDIR/usr/lib/tmpfiles.d/unsorry.conf"
-    echo "uninstalled; kept: /etc/unsorry, /etc/credstore, /var/lib/unsorry, /var/cache/unsorry"
+    rm -rf "$DESTDIR$lib" "$DESTDIR$doc"
+    rm -f "$DESTDIR$PREFIX/bin/unsorry" "$DESTDIR$units/unsorry.service"
+    [ "$etc" != /etc/unsorry ] ||
+      rm -f "$DESTDIR/usr/lib/sysusers.d/unsorry.conf" "$DESTDIR/usr/lib/tmpfiles.d/unsorry.conf"
+    rm -f "$DESTDIR$man"
+    for one in $completions; do rm -f "$DESTDIR${one#*:}"; done
+    if [ "$etc" = /etc/unsorry ]; then
+      echo "uninstalled; kept: /etc/unsorry, /etc/credstore, /var/lib/unsorry, /var/cache/unsorry"
+    else
+      echo "uninstalled; kept: $etc, and what the daemon has written in this home (its state and cache folders)"
+    fi
     ;;
-  *) echo "install.sh: unknown action $action" >&2; exit 2 ;;
+  *) echo "install.sh: unknown action $action; $usage" >&2; exit 2 ;;
 esac

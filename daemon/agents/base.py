@@ -11,6 +11,7 @@ import abc
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,9 @@ class BaseAgent(abc.ABC):
                 raise AgentError(await self._why_not(shop, pinned, ended))
             sorries = await shop.ledger.ask(partial(open_sorries, pinned=pinned))
             await shop.tidy({(pinned.key, pinned.commit)})
+        # The store has it under the address by which it first came, and so have its datasets.
+        known = pinned.repo.model_copy(update={"url": trace.url})
+        pinned = replace(pinned, repo=known)
         by = "; traced by the simulator, which is not Lean" if trace.simulated else ""
         self._say(
             f"{pinned}: {trace.files_traced} files, {trace.n_theorems} theorems, {trace.n_tactics} tactics, "

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from daemon.agents.errors import AgentError
 from daemon.agents.workshop import Workshop
-from daemon.git import RemoteRefs, is_sha
+from daemon.git import RemoteRefs
 from daemon.git_errors import RemoteError
+from daemon.git_names import is_sha
+from daemon.mirror_history import MirrorHistory, count_epochs
 from daemon.paths import slug
-from daemon.poll import MirrorHistory, count_epochs
 from daemon.settings import Repo, settled
 from daemon.settings_models import RepoEntry
 from daemon.settings_types import repository_key, resolve_url
@@ -102,6 +103,7 @@ async def bring(shop: Workshop, url: str, commit: str, *, watchlist: Iterable[Re
     mirror = shop.settings.paths.mirrors / f"{slug(key)}.git"
     try:
         branch, sha = await _find(shop, url, commit, refs, mirror)
+        await shop.git.complete(mirror, [sha])
         lean = _lean_for(shop, key, sha, mirror)
         repo = _entry(shop, configured, url)
         rows = await shop.ledger.ask(partial(queries.branches, repository=key))

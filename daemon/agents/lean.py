@@ -15,7 +15,7 @@ from daemon.agents.workshop import Workshop, in_a_loop
 from daemon.settings import Settings
 from daemon.training_needs import cuda_is_there, why_not_trainable
 from pipeline.retrieval.config import TrainingConfig
-from store import curriculum, model_queries
+from store import curriculum, model_queries, trace_queries
 from store.trace_rows import CheckpointRow
 
 GENERATOR = "kaiyuy/leandojo-lean4-retriever-tacgen-byt5-small"
@@ -81,6 +81,16 @@ class LeanAgent(BaseAgent):
         repos = sorted(
             self.repos, key=lambda repo: order.index(repo.key) if repo.key in order else len(order)
         )
+        newest = {
+            row.repository: row.sha
+            for row in await shop.ledger.ask(partial(trace_queries.newest_traces, simulated=True))
+        }
+        for pinned in repos:
+            if (sha := newest.get(pinned.key, pinned.commit)) != pinned.commit:
+                raise AgentError(
+                    f"{pinned}: {sha[:10]} was traced since, and what is learned is a repository's newest trace; set "
+                    "the repository up again, at the commit that is meant"
+                )
         made: list[CheckpointRow] = []
         for pinned in repos:
             shop.settings = self.at_work_on([pinned])

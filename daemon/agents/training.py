@@ -16,14 +16,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daemon.agents.base import trace_of
 from daemon.agents.bringing import Pinned
 from daemon.agents.checkouts import in_checkouts
 from daemon.agents.errors import AgentError
 from daemon.agents.results import TACTICS, became, recorded
 from daemon.agents.workshop import OpenShop, Say, in_a_loop
 from daemon.due import DueJob, Kind
+from daemon.job_records import of_attempt, started_event
 from daemon.joblines import Batch, parse_line
-from daemon.jobs import of_attempt, started_event
 from daemon.redact import redact
 from daemon.settings import Settings
 from daemon.standing import Standings
@@ -77,12 +78,16 @@ class Training:
         """
         from pipeline.tactics.trainer_job import Work  # loads torch, as the trainer has
 
-        database = DynamicDatabase(self._settings.paths.state)
+        database = DynamicDatabase(self._settings.paths.state, also=in_a_loop(self._traces))
         ordered = [
             repo
             for repo in database.sort_repositories_by_difficulty()
             if (repo.url, repo.commit) in self._pinned
         ]
+        lost = self._pinned.keys() - {(repo.url, repo.commit) for repo in ordered}
+        if lost:
+            gone = ", ".join(sorted(str(self._pinned[key]) for key in lost))
+            raise AgentError(f"{gone}: has no trace any more; set the repository up again")
         made: list[CheckpointRow] = []
         for number in range(1, len(ordered) + 1):
             row = self._learn(Work(ordered[:number], database, data_path), say)
@@ -151,8 +156,20 @@ class Training:
             await shop.ledger.append([of_attempt(due, started_event(due))])
         return due
 
+    async def _traces(self) -> list[str]:
+        """Return the traces of the commits: the database by itself has those of the newest ones."""
+
+        def found(view: sqlite3.Connection) -> list[str]:
+            rows = [trace_of(view, pinned=pinned) for pinned in self._pinned.values()]
+            return [row.trace for row in rows if row is not None]
+
+        async with self._open() as shop:
+            return await shop.ledger.ask(found)
+
     def _due(self, view: sqlite3.Connection, *, pinned: Pinned, parent: CheckpointRow | None) -> DueJob:
         paths = self._settings.paths
+        # Not the repository's newest one, which another commit may have: what is learned is what is measured.
+        trace = trace_of(view, pinned=pinned)
         chain = paths.models / TACTICS
         above = training_queries.ancestry(
             training_queries.learned(view, TACTICS), None if parent is None else parent.checkpoint
@@ -180,6 +197,7 @@ class Training:
                 "database_db": str(paths.database_db),
                 "repository": pinned.key,
                 "simulated": pinned.lean.simulated,
+                "trace": None if trace is None else trace.trace,
                 "chain": str(chain),
                 "parent": None if parent is None else parent.checkpoint,
                 "tasks": tasks,

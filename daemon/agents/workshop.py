@@ -19,14 +19,16 @@ from typing import Any, TypeVar
 
 import structlog
 
+from daemon.admission import admit
 from daemon.agents.errors import AgentError
 from daemon.due import Kind
 from daemon.forge import Forge
 from daemon.git import Git
+from daemon.gpus import Gpus
 from daemon.jobs import JobRunner
 from daemon.ladder import Ladder
 from daemon.ledger import Ledger, StoreFailedError
-from daemon.plan import Plan, admissible, make_plan
+from daemon.plan import Plan, make_plan
 from daemon.recovery import recover
 from daemon.settings import Settings
 from daemon.training import Counted
@@ -73,12 +75,14 @@ class Workshop:
         self.git = Git(timeout_s=settings.poll.timeout_s, token=self._forge.token_for)
         self._upkeep = Upkeep(ledger, settings=lambda: settings)
         self._woken = asyncio.Event()
+        self._gpus = Gpus(settings.paths.runtime / "gpus")
         self._runner = JobRunner(
             ledger=ledger,
             git=self.git,
             paths=settings.paths,
             limits=settings.jobs,
             finished=self._woken.set,
+            gpus=self._gpus,
         )
         self._counted: Counted = {}
         self.tactics: tuple[str, str] | None = None
@@ -136,14 +140,16 @@ class Workshop:
             await self._upkeep.settle_models()
             now = datetime.now(UTC)
             plan = await self._plan(kinds, now)
-            for due in admissible(
+            admission = admit(
                 plan,
                 running=self._runner.kinds,
                 max_running=self.settings.jobs.max_running,
-                gpu_taken=self._runner.gpu_taken,
-            ):
-                self._runner.start(due)
-                started.add(due.job)
+                most=self.settings.schedule.running,
+                gpus=await self._gpus.look(self._runner.lent),
+            )
+            for one in admission.start:
+                self._runner.start(one.due, one.gpu)
+                started.add(one.due.job)
             ended = await self._ended(started)
             for row in ended:
                 if (row.job, row.attempt) not in told:

@@ -7,6 +7,7 @@ import io
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -33,6 +34,10 @@ VERBS = (
     "toolchain",
     "doctor",
     "poll",
+    "pause",
+    "resume",
+    "trigger",
+    "completion",
     "version",
 )
 """Every verb, in the order of the help; `daemon.cli.<verb>` defines `register(app)`."""
@@ -48,7 +53,12 @@ def main() -> None:
             # Lean is full of characters that an ASCII locale cannot write, and an answer is better than an error.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
-        build(_asked_for(sys.argv[1:]))(prog_name="unsorry")
+        if "UNSORRY_COMPLETING" in os.environ:
+            from daemon.cli.completing import answer
+
+            answer(sys.argv[1:])
+            return
+        build(asked_for(sys.argv[1:]))(prog_name="unsorry")
     except CliError as error:
         print(f"unsorry: {error}", file=sys.stderr)
         sys.exit(error.code)
@@ -101,7 +111,7 @@ def _flush() -> None:
         sys.exit(ExitCode.FAILURE)
 
 
-def _asked_for(arguments: list[str]) -> tuple[str, ...]:
+def asked_for(arguments: Sequence[str]) -> tuple[str, ...]:
     """The one verb to load; all of them where the command line does not begin with one (help, a typing error)."""
     return (arguments[0],) if arguments and arguments[0] in VERBS else VERBS
 

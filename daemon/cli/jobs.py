@@ -1,4 +1,4 @@
-"""`unsorry jobs`: what runs, what ran, what failed and why, and what a job wrote on standard error."""
+"""`unsorry jobs`: what runs, waits, ran and failed, and why; one job's words; retry and cancel."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from store.rows import JobRow
 
-STATES = ("running", "succeeded", "failed", "interrupted", "released")
+STATES = ("running", "succeeded", "failed", "interrupted", "cancelled", "released")
 KINDS = (
     "scan",
     "build",
@@ -75,7 +75,8 @@ def register(app: typer.Typer) -> None:
     group.callback(invoke_without_command=True)(jobs)
     group.command("list", help="List jobs, newest first (the same as no verb).")(list_verb)
     group.command("show", help="Show one job.")(show)
-    group.command("retry", help="Try a failed job again now, also one that failed for good.")(retry)
+    group.command("retry", help="Try a failed or cancelled job again now.")(retry)
+    group.command("cancel", help="End a job, or take it off the queue, until somebody retries it.")(cancel)
     group.command("logs", help="Print what a job wrote on standard error.")(logs)
     app.add_typer(group, name="jobs")
 
@@ -149,7 +150,7 @@ def _list(
         return
     table(
         ("ID", "STATE", "TRY", "STARTED", "TOOK", "MEMORY", "WHAT"),
-        [(item["job"], "queued", "-", "-", "-", "-", item["describes"]) for item in queued]
+        [(item["job"], "queued", "-", "-", "-", "-", _queued(item)) for item in queued]
         + [
             (
                 row.job,
@@ -238,6 +239,16 @@ def retry(context: typer.Context, job: JobId, config: Config = None, as_json: Js
     say(f"{row.job} is due again: {clean(row.describes)}")
 
 
+def cancel(context: typer.Context, job: JobId, config: Config = None, as_json: Json = False) -> None:
+    place = locate(merged_config(context, config))
+    answer = command(place, "/cancel", {"job": _whole_id(place, job)})
+    if merged_json(context, as_json):
+        emit_json({"daemon": place.daemon_json(), "job": str(answer["job"]), "was": str(answer["was"])})
+        return
+    done = "is being ended" if answer["was"] == "running" else "is taken off the queue"
+    say(f"{answer['job']} {done}; {try_again(str(answer['job']))}")
+
+
 def described(row: JobRow, live: Live, place: Place) -> dict[str, Any]:
     """Return a job as `--json` shows it. `alive` is of now: false for one that was running when the daemon died."""
     return {
@@ -261,11 +272,15 @@ def _what(row: JobRow, live: Live) -> str:
         return f"{text} ({progress})" if progress else text
     if row.state == "failed":
         return f"{text}: {row.reason}: {headline(row.message)}"
+    if row.state == "cancelled":
+        return f"{text}: {row.message}"
     missing = row.summary.get("modules_failed")
     return f"{text}: without {', '.join(map(str, missing))}, which failed" if missing else text
 
 
 def _next_try(row: JobRow) -> str:
+    if row.state == "cancelled":
+        return f"not by itself; {try_again(row.job)}"
     if row.state != "failed":
         return ""
     if row.retry_at is not None:
@@ -289,6 +304,18 @@ def _summary(summary: dict[str, Any]) -> Iterator[str]:
 
 def _folder(place: Place, row: JobRow) -> Path:
     return place.paths.jobs / row.job / str(row.attempt)
+
+
+def _queued(item: dict[str, Any]) -> str:
+    waits = item.get("waits")
+    return str(item["describes"]) + (f"; waits: {waits}" if waits else "")
+
+
+def _whole_id(place: Place, prefix: str) -> str:
+    """The id of a job that ran or waits, out of its beginning: one that waits need not be in the view."""
+    queued = {str(item["job"]) for item in ask(place).status.get("queued", [])}
+    matching = [job for job in queued if job.startswith(prefix)]
+    return matching[0] if len(matching) == 1 else str(_find(place, prefix).job)
 
 
 def _find(place: Place, prefix: str) -> JobRow:

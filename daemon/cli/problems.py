@@ -10,10 +10,11 @@ from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
 from daemon.cli.jobs import try_again
-from daemon.cli.render import counted, size
+from daemon.cli.render import ago, counted, size, span
 from daemon.cli.repos import HEALTHY_STATES, because
 
 if TYPE_CHECKING:
+    from store.notify_queries import NotifierRow
     from store.rows import JobRow
 
 FAILED_JOBS_NAMED = 5
@@ -82,6 +83,28 @@ def cache_problems(cache: dict[str, int]) -> list[Problem]:
     return [problem("cache_over_limit", text, "raise [cache] size", severity="warning")]
 
 
+def clock_problems(jump: dict[str, Any] | None) -> list[Problem]:
+    """What the clocks did within the last hour, as the living daemon noticed it."""
+    found = []
+    if jump is not None and jump["set_s"]:
+        way = "back" if jump["set_s"] < 0 else "forward"
+        text = (
+            f"the clock was set {way} by {span(abs(jump['set_s']))} at {jump['noticed_at']}: times in the log"
+            " before and after do not compare, their order does"
+        )
+        remedy = (
+            "nothing to be done here: intervals and deadlines do not hang on it; look at the time service"
+        )
+        found.append(problem("clock_set", text, remedy, severity="warning"))
+    if jump is not None and jump["slept_s"]:
+        text = (
+            f"the machine slept for {span(jump['slept_s'])}, until {jump['noticed_at']}: nobody was watching"
+        )
+        remedy = "nothing to be done: what was due is caught up with, and running jobs have their time left"
+        found.append(problem("machine_slept", text, remedy, severity="warning"))
+    return found
+
+
 def repository_problems(repositories: list[dict[str, Any]]) -> list[Problem]:
     return [
         problem(
@@ -92,6 +115,20 @@ def repository_problems(repositories: list[dict[str, Any]]) -> list[Problem]:
         )
         for item in repositories
         if item["watched"] and item["enabled"] and item["state"] not in HEALTHY_STATES
+    ]
+
+
+def notify_problems(notifiers: list[NotifierRow]) -> list[Problem]:
+    return [
+        problem(
+            "notify_failing",
+            f"nobody was told by {row.channel} since {ago(row.failing_since)}: {row.reason}",
+            f"{row.remedy}; what waits is told as soon as it is taken",
+            severity="warning",
+            subject=row.channel,
+        )
+        for row in notifiers
+        if row.kinds and row.problem
     ]
 
 

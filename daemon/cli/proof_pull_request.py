@@ -97,7 +97,7 @@ async def _propose(
             return
         then = await file_then(requests, row, ground)
         await check_authors(
-            Git(timeout_s=settings.poll.timeout_s),
+            Git(timeout_s=settings.poll.timeout_s, token=github.token_for),
             row,
             then=then,
             paths=place.paths,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import unicodedata
@@ -18,6 +19,7 @@ from typing import Any
 
 SCHEMA = 1
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
+_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
 def emit_json(document: dict[str, Any]) -> None:
@@ -159,6 +161,23 @@ def counted(number: int, singular: str, plural: str = "") -> str:
 def by_state(counts: dict[str, int]) -> str:
     """Return "2 open, 1 verified"."""
     return ", ".join(f"{count:,} {state}" for state, count in counts.items())
+
+
+def cut_line(line: str, width: int) -> str:
+    """Cut a line, which may have colour in it, to a terminal's width."""
+    if _width(_COLOUR.sub("", line)) <= width:
+        return line
+    left, kept = width, []
+    for part in _COLOUR.split(line):
+        if part.startswith("\x1b["):
+            kept.append(part)
+            continue
+        shown = part if _width(part) < left else _cut(part + " ", left)
+        kept.append(shown)
+        left -= _width(shown)
+        if left <= 0:
+            break
+    return "".join(kept) + ("\x1b[0m" if len(kept) > 1 else "")
 
 
 def _plain(value: Any) -> Any:

@@ -133,7 +133,8 @@ def word(item: dict[str, Any]) -> str:
         return "unwatched"
     if not item["enabled"]:
         return "disabled"
-    return f"{item['state']}, opt-out" if item["opt_out"] else str(item["state"])
+    marks = [mark for mark, on in (("archived", item["archived"]), ("opt-out", item["opt_out"])) if on]
+    return ", ".join([str(item["state"]), *marks])
 
 
 def _next(item: dict[str, Any]) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
-from daemon.cli import repos
+from daemon.cli import repos, work_report
 from daemon.cli.context import AsOf, Config, Json, locate
 from daemon.cli.render import (
     ago,
@@ -22,6 +22,8 @@ from daemon.cli.render import (
     table,
 )
 
+EVERY_S = 2.0
+SHORTEST_S, LONGEST_S = 0.2, 86400.0
 _ERRORS_SHOWN = 3
 
 
@@ -29,7 +31,30 @@ def register(app: typer.Typer) -> None:
     app.command("status", help="Show health, problems and what is going on.")(status)
 
 
-def status(as_of: AsOf = None, config: Config = None, as_json: Json = False) -> None:
+def status(
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", "-w", help="Show it again and again until Ctrl-C; --json: one line a turn."),
+    ] = False,
+    seconds: Annotated[
+        float | None,
+        typer.Argument(
+            metavar="SECONDS", min=SHORTEST_S, max=LONGEST_S, help="With --watch: how often; default 2."
+        ),
+    ] = None,
+    as_of: AsOf = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    if watch:
+        if as_of is not None:
+            raise typer.BadParameter("waits for what comes, and --as-of is of what was", param_hint="--watch")
+        from daemon.cli.status_watch import watch as begin
+
+        begin(config, every_s=EVERY_S if seconds is None else seconds, as_json=as_json, show=show)
+        return
+    if seconds is not None:
+        raise typer.BadParameter("says how often, and only --watch asks more than once", param_hint="SECONDS")
     from daemon.cli.status_report import collect
 
     report = collect(locate(config, as_of))
@@ -61,7 +86,9 @@ def show(report: dict[str, Any]) -> None:
             ("theorems", f"{report['theorems']:,}"),
             ("models", _models(report["models"])),
             ("proving", _proving(report["proving"])),
+            *work_report.lines(report["work"]),
             ("jobs", _jobs(jobs, running=daemon["running"], earlier=earlier)),
+            ("told", _told(report["notifications"])),
             ("log", f"{log['path']}, {counted(log['position'], 'event')}"),
             ("config", f"{report['config']['path']}, loaded {ago(report['config']['loaded_at'])}"),
         )
@@ -150,17 +177,31 @@ def _models(models: dict[str, Any]) -> str:
     return (in_use or "none yet") + (f"; training waits: {clean(waits)}" if waits else "")
 
 
+def _told(channels: list[dict[str, Any]]) -> str:
+    """What each channel of notifications was told; nothing where there is none."""
+    return "; ".join(
+        f"{item['channel']} {counted(item['told'], 'event')}, the last {ago(item['sent_at'])}"
+        for item in channels
+        if item["kinds"]
+    )
+
+
 def _jobs(jobs: dict[str, Any], *, running: bool, earlier: bool) -> str:
     """What runs and what the daemon has in its queue; without a daemon, what the database says is due."""
     text = f"{len(jobs['running'])} running, {len(jobs['queued'])} queued"
     if jobs["queued"]:
-        shown = "; ".join(clean(item["describes"]) for item in jobs["queued"][:3])
+        shown = "; ".join(map(_queued, jobs["queued"][:3]))
         more = len(jobs["queued"]) - 3
         return f"{text}: {shown}{f'; {more} more' if more > 0 else ''}"
     due = ", ".join(f"{count:,} to {kind}" for kind, count in jobs["due"].items() if count)
     if earlier:
         return f"{len(jobs['running'])} running" + (f"; due: {due}" if due else "")
     return text if running or not due else f"{text}; due when the daemon starts: {due}"
+
+
+def _queued(item: dict[str, Any]) -> str:
+    waits = item.get("waits")
+    return clean(item["describes"]) + (f" (waits: {clean(waits)})" if waits else "")
 
 
 def _simulated(report: dict[str, Any]) -> str:

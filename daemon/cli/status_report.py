@@ -11,16 +11,19 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from daemon.cli import work_report
 from daemon.cli.context import Place, view
 from daemon.cli.events import summary
 from daemon.cli.live import Live, ask
 from daemon.cli.problems import (
     Problem,
     cache_problems,
+    clock_problems,
     job_problems,
     lacking_problem,
     lean_problems,
     left_branches,
+    notify_problems,
     problem,
     repository_problems,
     still_failed,
@@ -28,7 +31,7 @@ from daemon.cli.problems import (
 from daemon.cli.render import counted, parse_time, row_json
 from daemon.cli.repos import described as described_repositories
 from daemon.disk import refusal
-from store import model_queries, proving_queries, queries
+from store import model_queries, notify_queries, proving_queries, queries
 from store.errors import LogError, translated
 from store.reader import LogReader
 
@@ -88,6 +91,8 @@ def _empty(place: Place) -> dict[str, Any]:
         "sandbox": None,
         "models": {"in_use": [], "training_waits_for": None},
         "proving": {"seconds_today": 0.0, "seconds_per_day": None, "waits_for": []},
+        "notifications": [],
+        "work": dict(work_report.EMPTY),
         "config": {"path": str(place.config), "loaded_at": None, "rejected_at": None, "errors": []},
         "state_dir": str(place.paths.state),
     }
@@ -155,6 +160,7 @@ def _of_the_daemon(report: dict[str, Any], problems: list[Problem], *, place: Pl
         ]
         problems += [lacking_problem(item) for item in live.status.get("lacking", [])]
         problems += cache_problems(live.status.get("cache", {}))
+        problems += clock_problems(live.status.get("clock"))
     refused = refusal(place.paths.state)
     if refused is not None:
         problems.append(problem(refused.code, refused.message, refused.remedy))
@@ -225,6 +231,9 @@ def _from_view(
         problems += lean_problems(report["lean"], report["lean_detail"])
     report["repositories"] = described_repositories(database)
     problems += repository_problems(report["repositories"])
+    notifiers = notify_queries.notifiers(database)
+    report["notifications"] = [{**row_json(row), "kinds": sorted(row.kinds)} for row in notifiers]
+    problems += notify_problems(notifiers)
     jobs = queries.jobs(database, limit=JOBS_LOOKED_AT)
     failed = still_failed(jobs, left=left_branches(report["repositories"]))
     report["jobs"]["failed"] = [row_json(row) for row in failed]
@@ -239,6 +248,8 @@ def _from_view(
         "check": len(queries.proofs_to_check(database)),
     }
     problems += job_problems(failed)
+    report["work"] = work_report.collect(database, live)
+    problems += work_report.problems(report["work"])
 
 
 def _from_log(

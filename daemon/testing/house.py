@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,15 +62,24 @@ class House:
         extra: str = "",
         every: str = "1h",
         jitter: str = "0s",
+        slowest: str = "",
     ) -> Settings:
-        """Write config.toml (`entry` goes below every repository, `extra` is whole sections) and load it."""
+        """Write config.toml (`entry` goes below every repository, `extra` is whole sections) and load it.
+
+        With `slowest` as `every`, a repository that is quiet for long is asked as often as any other.
+        """
         entries = "\n".join(f'[[repos]]\nurl = "{url}"\n{entry}\n' for url in repos)
+        pace = f'slowest = "{slowest}"\n' if slowest else ""
         lean = "" if "[lean]" in extra else '[lean]\nbackend = "none"\n'
         self.config.write_text(
             f'[daemon]\nstate_dir = "state"\nlog_format = "json"\nshutdown_timeout = "5s"\n'
-            f'[poll]\nevery = "{every}"\njitter = "{jitter}"\ntimeout = "20s"\n{lean}{extra}\n{entries}',
+            f'[poll]\nevery = "{every}"\njitter = "{jitter}"\ntimeout = "20s"\n{pace}{lean}{extra}\n{entries}',
             encoding="utf-8",
         )
+        return load(self.config)
+
+    def settings(self) -> Settings:
+        """What config.toml says now."""
         return load(self.config)
 
     @asynccontextmanager
@@ -103,13 +112,24 @@ class House:
         finally:
             reader.close()
 
-    @contextmanager
-    def daemon(self, *, environment: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
-        """The whole daemon as a process, ready; killed at the end if it still runs. Its log is `daemon.log`."""
+    def start(
+        self, *, environment: Mapping[str, str] | None = None, prelude: str = ""
+    ) -> subprocess.Popen[bytes]:
+        """Start the whole daemon as a process. Its log is `daemon.log`; `prelude` is Python that runs before it."""
         program = "import sys, pathlib; from daemon.run import run; sys.exit(run(pathlib.Path(sys.argv[1])))"
-        process = warm.start(
-            program, str(self.config), output=self.folder / "daemon.log", environment=environment
+        return warm.start(
+            f"{prelude}\n{program}",
+            str(self.config),
+            output=self.folder / "daemon.log",
+            environment=environment,
         )
+
+    @contextmanager
+    def daemon(
+        self, *, environment: Mapping[str, str] | None = None, prelude: str = ""
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """The whole daemon as a process (`start`); killed at the end if it still runs."""
+        process = self.start(environment=environment, prelude=prelude)
         try:
             yield process
         finally:
@@ -121,7 +141,7 @@ class House:
         """What the daemon said so far."""
         return (self.folder / "daemon.log").read_text(encoding="utf-8")
 
-    def wait_for(self, condition: Callable[[], object], *, what: str, seconds: float = 20.0) -> None:
+    def wait_for(self, condition: Callable[[], object], *, what: str, seconds: float = 60.0) -> None:
         """Wait until the condition holds, else fail with what the daemon said."""
         deadline = time.monotonic() + seconds
         while not condition():

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pipeline import yielding
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from store.events import CommitScanned, FileScanned
 from store.scanned import ScannedFile
@@ -31,6 +32,8 @@ def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
     print("a stray print of a library")  # noqa: T201 - it has to end on standard error
     if behave in ("succeed", "crash_after_events", "hang_after_events", "forge"):
         reporter.events(_batch(spec, reporter, repository="local/x/other" if behave == "forge" else None))
+    if behave in _ENDINGS:
+        _ENDINGS[behave](reporter)
     match behave:
         case "fail" | "fail_for_now":
             raise _FAILURES[behave]
@@ -40,8 +43,6 @@ def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
             _stage_half(reporter, hang=behave.startswith("hang"))
         case "crash" | "crash_after_events":
             os.kill(os.getpid(), signal.SIGSEGV)
-        case "exit":
-            os._exit(3)
         case "garbage" | "endless":
             reporter._out.write("this is no JSON\n" if behave == "garbage" else "x" * 5000)
             reporter._out.flush()
@@ -109,6 +110,34 @@ def _leave_children() -> None:
     print(f"children {inside.pid} {outside.pid}", file=sys.stderr, flush=True)  # noqa: T201
 
 
+def _share(_reporter: Reporter) -> None:
+    """Hold memory in several processes, none of which has much."""
+    program = f"import time; held = bytearray({100 * 2**20}); time.sleep(600)"
+    for _ in range(4):
+        subprocess.Popen([sys.executable, "-c", program])
+    time.sleep(600)
+
+
+def _die(_reporter: Reporter) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _yield(reporter: Reporter) -> None:
+    """Work until somebody asks for room, and take a moment to save, with the help of a child."""
+    helper = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    with yielding.region():
+        reporter.progress(2, 2, "in the region")
+        while not yielding.wanted():
+            time.sleep(0.01)
+        try:
+            helper.wait(timeout=0.3)  # a signal to the whole group would have ended it by now
+            alive = False
+        except subprocess.TimeoutExpired:
+            alive = True
+        helper.communicate(b"\n")
+        raise yielding.Yielded("with its helper" if alive else "alone")
+
+
 def _batch(spec: JobSpec, reporter: Reporter, *, repository: str | None) -> list[Recorded]:
     repository = repository or spec.parameters["repository"]
     branch, sha = spec.parameters["branch"], spec.parameters["sha"]
@@ -144,6 +173,13 @@ def _batch(spec: JobSpec, reporter: Reporter, *, repository: str | None) -> list
         Recorded(stream, file, (repository, branch, sha, "A.lean")),
         Recorded(stream, commit, (repository, branch, sha)),
     ]
+
+
+def _exit(_reporter: Reporter) -> None:
+    os._exit(3)
+
+
+_ENDINGS = {"exit": _exit, "share_memory": _share, "killed": _die, "yield": _yield}
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 from collections.abc import Mapping
@@ -34,11 +35,15 @@ class Remote:
         remote.path = path
         return remote
 
-    def git(self, *arguments: str) -> str:
-        """Run git in the repository; return what it printed."""
+    def git(self, *arguments: str, date: str = "") -> str:
+        """Run git in the repository; return what it printed. `date` is that of the commits it makes."""
         done = subprocess.run(
             ["git", "-C", str(self.path), *arguments],
-            env={"PATH": os.environ["PATH"], **_ENVIRONMENT},
+            env={
+                "PATH": os.environ["PATH"],
+                **_ENVIRONMENT,
+                **({"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date} if date else {}),
+            },
             capture_output=True,
             text=True,
             check=False,
@@ -47,16 +52,42 @@ class Remote:
             raise RuntimeError(f"git {' '.join(arguments)}: {done.stderr}")
         return done.stdout.strip()
 
-    def commit(self, subject: str, files: Mapping[str, str] | None = None) -> str:
+    def commit(self, subject: str, files: Mapping[str, str] | None = None, *, date: str = "") -> str:
         """Write the files (else one that is named after the subject), commit everything, return the sha."""
         for name, text in (files or {f"{subject.replace(' ', '_')}.txt": subject}).items():
             target = self.path / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8")
         self.git("add", "--all")
-        self.git("commit", "--quiet", "--allow-empty", "-m", subject)
+        self.git("commit", "--quiet", "--allow-empty", "-m", subject, date=date)
         return self.git("rev-parse", "HEAD")
 
     def reset(self, target: str) -> None:
         """Force the current branch to `target`."""
         self.git("reset", "--quiet", "--hard", target)
+
+    def serve_partially(self) -> None:
+        """Let partial clones be made of it, as GitHub does."""
+        self.git("config", "uploadpack.allowFilter", "true")
+        self.git("config", "uploadpack.allowAnySHA1InWant", "true")
+
+    def import_history(self, commits: int, *, bytes_each: int) -> None:
+        """Give `main` a linear history: each commit changes one of a few files to as many random-looking bytes."""
+        importing = subprocess.Popen(
+            ["git", "-C", str(self.path), "fast-import", "--quiet"],
+            env={"PATH": os.environ["PATH"], **_ENVIRONMENT},
+            stdin=subprocess.PIPE,
+        )
+        assert importing.stdin is not None
+        with importing.stdin as to:
+            for number in range(commits):
+                block = hashlib.sha256(str(number).encode()).hexdigest()
+                content = (block * (bytes_each // len(block) + 1))[:bytes_each]
+                subject = f"c{number}"
+                to.write(
+                    f"commit refs/heads/main\ncommitter Ada <ada@example.org> {1_000_000_000 + number} +0000\n"
+                    f"data {len(subject)}\n{subject}\nM 100644 inline F{number % 7}.lean\n"
+                    f"data {len(content)}\n{content}\n".encode()
+                )
+        if importing.wait() != 0:
+            raise RuntimeError(f"git fast-import ended with {importing.returncode}")

@@ -45,10 +45,12 @@ _REMEDIES = {
     "overloaded": "try again later",
     "timeout": "set a longer timeout, or fewer max_tokens",
     "unreachable": "check base_url and the network",
+    "hung_up": "try again later; if it stays so, the endpoint's own log says why",
+    "forbidden": "check what the key may be used for; what stands before the endpoint may refuse this text",
     "redirected": "set base_url to where it leads, if you trust that place with the key",
     "not_understood": "check base_url; a proxy or a login page may stand in between",
 }
-_REASONS = {401: "auth_failed", 402: "no_credit", 403: "auth_failed", 404: "no_such_model"}
+_REASONS = {401: "auth_failed", 402: "no_credit", 403: "forbidden", 404: "no_such_model"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +170,21 @@ class ChatClient:
         """Close the connections."""
         await self._client.aclose()
 
-    async def complete(self, ask: Ask, *, count: int = 1, seconds: float | None = None) -> Chat:
+    async def complete(
+        self,
+        ask: Ask,
+        *,
+        count: int = 1,
+        seconds: float | None = None,
+        heard: Callable[[Chat], None] | None = None,
+    ) -> Chat:
         """Return answers: as many as asked for where the endpoint gives them, asked for one by one where it must be.
 
         Args:
             ask: what.
             count: how many answers.
             seconds: for all of it, retries included; None: no limit beside the endpoint's own.
+            heard: told of each request's answers as soon as they are there: they are paid for.
 
         Raises:
             ExternalError: there is no answer at all; its `usage` is what was spent.
@@ -188,7 +198,7 @@ class ChatClient:
         if first > 1:
             call = _Call(ask, deadline)
             try:
-                answers.append(await self._answered(call, first))
+                answers.append(await self._heard(call, first, heard))
                 got = len(answers[0].choices)
                 self._dialect.several = self._dialect.several and got >= first
             except ExternalError as error:
@@ -196,7 +206,8 @@ class ChatClient:
             usage += call.usage
         if not failures and got < count:
             calls = [_Call(_with_seed(ask, number), deadline) for number in range(got, count)]
-            ended = await asyncio.gather(*(self._answered(call, 1) for call in calls), return_exceptions=True)
+            asked = (self._heard(call, 1, heard) for call in calls)
+            ended = await asyncio.gather(*asked, return_exceptions=True)
             for call, one in zip(calls, ended, strict=True):
                 usage += call.usage
                 if isinstance(one, Answer):
@@ -212,6 +223,12 @@ class ChatClient:
         return Chat(choices, usage, str(failures[0]) if failures else "")
 
     # ---- one request
+
+    async def _heard(self, call: _Call, count: int, heard: Callable[[Chat], None] | None) -> Answer:
+        answer = await self._answered(call, count)
+        if heard is not None:
+            heard(Chat(answer.choices[:count], call.usage))
+        return answer
 
     async def _answered(self, call: _Call, count: int) -> Answer:
         """Send a request until it is answered, or cannot be."""
@@ -275,9 +292,7 @@ class ChatClient:
         except httpx2.ConnectError as error:
             return _NoReply("unreachable", f"it cannot be reached ({error})", paid=False)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            return _NoReply(
-                "unreachable", f"the connection broke ({type(error).__name__}: {error})", paid=True
-            )
+            return _NoReply("hung_up", f"the connection broke ({type(error).__name__}: {error})", paid=True)
 
     async def _wait(self, reply: _Reply | _NoReply, failed: int, call: _Call) -> None:
         """Wait before another try.
@@ -335,7 +350,7 @@ class ChatClient:
             self._fail("redirected", f"it answered {reply.status}: it redirects to {place}", reply.status)
         about = complaint(reply.data)
         reason = "no_credit" if about.spent else _REASONS.get(reply.status, "bad_request")
-        without = " (no key was sent)" if reason == "auth_failed" and not self._key else ""
+        without = " (no key was sent)" if reply.status in (401, 403) and not self._key else ""
         self._fail(reason, f"it answered {reply.status}{without}: {about.text}", reply.status)
 
     def _fail(self, reason: str, said: str, status: int | None) -> NoReturn:

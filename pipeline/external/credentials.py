@@ -1,22 +1,41 @@
-"""The key of an endpoint: read where the service manager or the environment has it, never from a configuration file."""
+"""The key of an endpoint: read where the service manager or the environment has it, never from a configuration file.
+
+A job of the daemon has neither: it is handed the key by a pipe (`daemon.handover`), and reads it once.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.external.errors import CredentialError
 
 FOLDER = "CREDENTIALS_DIRECTORY"
 """The environment variable in which systemd says where a unit's credentials are (LoadCredential=)."""
+KEY_PIPE = "UNSORRY_KEY_PIPE"
+"""The environment variable in which the daemon tells a job which of its descriptors its key is in."""
+KEY_PROBLEM = "UNSORRY_KEY_PROBLEM"
+"""The one in which it tells a job why its key cannot be used."""
+_MOST_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPlace:
+    """Where a key is, by name: systemd's credential, else an environment variable; "" for none."""
+
+    credential: str = ""
+    variable: str = ""
 
 
 def read_key(
     *, credential: str = "", variable: str = "", environment: Mapping[str, str] | None = None
 ) -> str | None:
-    """Return the key, read now: systemd's credential, else the environment variable; None where there is neither.
+    """Return the key, read now: the one that the daemon has handed over, else systemd's credential, else the
+    environment variable; None where there is none of them.
 
     A local server may need none, so that there being none is no error here.
 
@@ -29,6 +48,10 @@ def read_key(
         CredentialError: the file is open to everybody or cannot be read, or what is found is no key.
     """
     known = os.environ if environment is None else environment
+    if KEY_PROBLEM in known:
+        raise CredentialError(known[KEY_PROBLEM])
+    if KEY_PIPE in known:
+        return _handed_over(int(known[KEY_PIPE]))
     folder = known.get(FOLDER, "")
     if credential and folder:
         if credential in (".", "..") or "/" in credential:
@@ -42,6 +65,13 @@ def read_key(
     return _checked(value, f"the environment variable {variable}") if value else None
 
 
+@functools.cache
+def _handed_over(descriptor: int) -> str:
+    """Empty the pipe, for good: what this process starts cannot find the key there any more."""
+    with os.fdopen(descriptor, "rb") as pipe:
+        return _checked(pipe.read(_MOST_BYTES).decode("ascii", errors="replace"), "the daemon's pipe")
+
+
 def _read_file(path: Path) -> str:
     try:
         mode = path.stat().st_mode
@@ -49,7 +79,8 @@ def _read_file(path: Path) -> str:
             raise CredentialError(
                 f'"{path}" can be read by every user of this machine; run: chmod 600 {path}'
             )
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise CredentialError(
             f'"{path}" cannot be read ({error.strerror}); write the key into it as its only line, mode 600, owned by '
@@ -60,6 +91,6 @@ def _read_file(path: Path) -> str:
 
 def _checked(key: str, where: str) -> str:
     # It becomes a header: a line end in it would begin another one.
-    if not key or not key.isascii() or not key.isprintable() or " " in key:
+    if not key or len(key) >= _MOST_BYTES or not key.isascii() or not key.isprintable() or " " in key:
         raise CredentialError(f"{where} holds no key; write the key into it as its only line")
     return key

@@ -42,8 +42,9 @@ class ExternalError(Exception):
 class EndpointError(ExternalError):
     """The endpoint refuses, is out of reach, or says what no endpoint says.
 
-    `reason` is "bad_request", "auth_failed", "no_such_model", "no_credit", "overloaded", "timeout", "unreachable",
-    "redirected" or "not_understood"; `status` the last HTTP status, None where there was none.
+    `reason` is "bad_request", "auth_failed", "forbidden", "no_such_model", "no_credit", "overloaded", "timeout",
+    "unreachable", "hung_up", "redirected" or "not_understood"; `status` the last HTTP status, None where there was
+    none.
     """
 
     def __init__(self, reason: str, message: str, *, status: int | None = None) -> None:

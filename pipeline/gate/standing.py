@@ -19,6 +19,7 @@ from pipeline.lean.build.lake import LAKEFILES
 from pipeline.lean.client.launch import lean_path
 from pipeline.lean.toolchain.revisions import VersionError, parse_version
 from pipeline.prove.imports import CORE, closure
+from pipeline.worktree import read_inside
 
 _MAX_TOOLCHAIN_BYTES = 1000
 # The option and the functions by which a declaration comes into an environment without the kernel.
@@ -35,11 +36,13 @@ def other_toolchain(backend: LeanBackend, *, project: Path, found_with: str) -> 
             "the Lean version of this REPL is not known, so a verdict could not say whose it is;"
             " name its version in a lean-toolchain file beside it"
         )
-    file = project / "lean-toolchain"
-    named = ""
-    if file.is_file():
-        with file.open("rb") as text:
-            named = text.read(_MAX_TOOLCHAIN_BYTES).decode("utf-8", errors="replace").strip()
+    try:
+        toolchain = read_inside(project, "lean-toolchain", most_bytes=_MAX_TOOLCHAIN_BYTES)
+    except FileNotFoundError:
+        toolchain = b""
+    except OSError as error:
+        return f"the project's lean-toolchain was not read ({error.strerror}), so whose Lean it needs is not known"
+    named = toolchain.decode("utf-8", errors="replace").strip()
     for whose, theirs in (
         ("the project's lean-toolchain names", named),
         ("the proof was found with", found_with),
@@ -73,8 +76,17 @@ def shadowed_library(project: Path) -> str | None:
 def unseen_by_the_kernel(project: Path, *, path: str, text: bytes, imports: Iterable[str]) -> str | None:
     """Say where the project's own text knows how to pass the kernel by: in this file, what it imports, the lakefile."""
     texts = [(path, text)]
-    texts += [(name, (project / name).read_bytes()) for name in LAKEFILES if (project / name).is_file()]
-    texts += [(one.module, one.data) for one in closure(project, imports).files]
+    for name in LAKEFILES:
+        try:
+            texts.append((name, read_inside(project, name)))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            return f"{name} was not read ({error.strerror}), so only a replay says that the kernel took the proof"
+    imported = closure(project, imports)
+    if not imported.complete:
+        return "not all that it imports was read, so only a kernel replay says that the kernel took the proof"
+    texts += [(one.module, one.data) for one in imported.files]
     for where, data in texts:
         found = _UNSEEN_BY_THE_KERNEL.search(data)
         if found is not None:

@@ -60,6 +60,11 @@ class LeanBackend:
     sysroot: str = ""
     build: str = ""
 
+    @property
+    def judge(self) -> str:
+        """Who takes or refuses a text, in words for people: what the simulator says is never said of Lean."""
+        return "the simulator" if self.simulated else "Lean"
+
     def as_json(self) -> dict[str, object]:
         return {**asdict(self), "argv": list(self.argv)}
 

@@ -32,13 +32,46 @@ _ID = re.compile("[0-9a-f]{16}")
 
 
 class Described(Protocol):
-    """What a checkpoint.json says: at least the id, and the SHA-256 of each of the other files, by name."""
+    """What every checkpoint.json says; `files` are the SHA-256 of each of the other files, by name."""
 
     @property
     def checkpoint(self) -> str: ...
 
     @property
+    def parent(self) -> str | None: ...
+
+    @property
+    def base(self) -> str: ...
+
+    @property
+    def data_seq(self) -> int: ...
+
+    @property
+    def config(self) -> dict[str, Any]: ...
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def steps(self) -> int: ...
+
+    @property
     def files(self) -> Mapping[str, str]: ...
+
+    @property
+    def fisher(self) -> str | None: ...
+
+    @property
+    def versions(self) -> dict[str, str]: ...
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def warnings(self) -> tuple[str, ...]: ...
 
     def as_json(self) -> dict[str, Any]: ...
 

@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from pipeline.durable import file_digest, write_text_whole
 from pipeline.learning.datasets import TaskData
@@ -110,6 +111,15 @@ class Measured:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Teller:
+    """In whose name measurements are told: the job's id, its reporter, and whether the simulator had a part in them."""
+
+    job: str
+    reporter: Reporter
+    simulated: bool
+
+
 class Measuring(abc.ABC):
     """Measures one checkpoint, and tells each measurement as an event.
 
@@ -121,21 +131,15 @@ class Measuring(abc.ABC):
     model: ClassVar[ModelKind]
     empty: ClassVar[tuple[type[LearningError], ...]]
 
-    def __init__(
-        self, chain: Path, checkpoint: str, *, job: str, reporter: Reporter, simulated: bool
-    ) -> None:
+    def __init__(self, chain: Path, checkpoint: str, teller: Teller) -> None:
         """Args:
         chain: the folder of checkpoints.
         checkpoint: the id of one.
-        job: the id of the job that measures.
-        reporter: its.
-        simulated: whether the checkpoint or the data comes from the simulator.
+        teller: tells.
         """
         self.chain = chain
         self.checkpoint = checkpoint
-        self.job = job
-        self.reporter = reporter
-        self.simulated = simulated
+        self.teller = teller
 
     @abc.abstractmethod
     def files(self, task: TaskData, split: str) -> tuple[Path, ...]:
@@ -165,8 +169,8 @@ class Measuring(abc.ABC):
         except self.empty as error:
             return Unmeasured(task.name, split, str(error))
         # By the job too: another one that measures the same says so in its own name.
-        key = (body.evaluation, self.job)
-        self.reporter.events([Recorded(stream_of(self.model), body, key)])
+        key = (body.evaluation, self.teller.job)
+        self.teller.reporter.events([Recorded(stream_of(self.model), body, key)])
         return body
 
     def _measured(self, task: TaskData, split: str, repository: str | None) -> EvaluationFinished:
@@ -175,9 +179,13 @@ class Measuring(abc.ABC):
         path = self.chain / _EVALUATIONS / f"{evaluation}.json"
         kept = _read_kept(path)
         if kept is not None:
-            about = {"repository": repository, "job": self.job, "simulated": self.simulated}
+            about = {
+                "repository": repository,
+                "job": self.teller.job,
+                "simulated": self.teller.simulated,
+            }
             return kept.model_copy(update=about)
-        found = self.measure(task, split, Told(self.reporter, f"measuring {task.name}, {split}"))
+        found = self.measure(task, split, Told(self.teller.reporter, f"measuring {task.name}, {split}"))
         body = EvaluationFinished(
             model=self.model,
             evaluation=evaluation,
@@ -188,11 +196,52 @@ class Measuring(abc.ABC):
             metrics=dict(found.metrics),
             n=found.n,
             seconds=found.seconds,
-            job=self.job,
-            simulated=self.simulated,
+            job=self.teller.job,
+            simulated=self.teller.simulated,
         )
         write_text_whole(path, body.model_dump_json())
         return body
+
+
+M = TypeVar("M")
+
+
+class MeasuringOneFile(Measuring, Generic[M]):
+    """Measures a model that is loaded once, on splits that are a file each.
+
+    Attributes:
+        missing: what is raised where a split's file is not there.
+    """
+
+    missing: ClassVar[type[LearningError]]
+
+    @abc.abstractmethod
+    def file(self, task: TaskData, split: str) -> Path:
+        """Return where a split's file is, there or not."""
+
+    @abc.abstractmethod
+    def load(self) -> M:
+        """Return the checkpoint's model.
+
+        Raises:
+            LearningError: it cannot be loaded.
+        """
+
+    @cached_property
+    def loaded(self) -> M:
+        """The model, loaded when it is first asked for."""
+        return self.load()
+
+    def files(self, task: TaskData, split: str) -> tuple[Path, ...]:
+        """Return the split's file.
+
+        Raises:
+            LearningError: (`missing`) it is not there.
+        """
+        path = self.file(task, split)
+        if not path.is_file():
+            raise self.missing(f"{task.name}: {path} is not there")
+        return (path,)
 
 
 class _KeptError(LearningError):

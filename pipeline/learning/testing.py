@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -24,11 +25,11 @@ from store.model_events import ModelKind
 from store.view import View
 
 Kill = tuple[str, int]
-"""How the note of a progress line begins, and its number of things done: SIGKILL falls right after that line."""
+"""How the note of a progress line begins, and its number of things done: the signal falls right after that line."""
 
 # Loads the libraries once. Each job is a fork that becomes the module's `__main__`.
 _FORKS = """
-import importlib, json, os, runpy, signal, sys
+import importlib, json, os, runpy, sys
 from pathlib import Path
 from pipeline import protocol
 from pipeline.learning import jobs
@@ -37,15 +38,15 @@ for name in sys.argv[1:]:
     importlib.import_module(f"pipeline.{name}")
 
 
-def job(kind, folder, kill):
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+def job(kind, folder, kill, number):
+    for stream, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
     tell = protocol.Reporter.progress
 
     def progress(self, done, total, note=""):
         tell(self, done, total, note)
         if kill and note.startswith(kill[0]) and done == kill[1]:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), number)
 
     if kill:
         jobs._TELL_EVERY_S = 0
@@ -56,12 +57,12 @@ def job(kind, folder, kill):
 
 
 for line in sys.stdin:
-    kind, folder, kill = json.loads(line)
+    kind, folder, kill, number = json.loads(line)
     pid = os.fork()
     if pid == 0:
         code = 99
         try:
-            job(kind, Path(folder), kill)
+            job(kind, Path(folder), kill, number)
         except SystemExit as end:
             code = end.code
         finally:
@@ -128,7 +129,14 @@ class JobProcesses:
         self._forks.communicate()
 
     def run(
-        self, kind: str, parameters: dict[str, Any], root: Path, *, name: str, kill: Kill | None = None
+        self,
+        kind: str,
+        parameters: dict[str, Any],
+        root: Path,
+        *,
+        name: str,
+        kill: Kill | None = None,
+        number: signal.Signals = signal.SIGKILL,
     ) -> Outcome:
         """Run one attempt of a job, each in a folder of its own below `root`, as the daemon has it.
 
@@ -137,7 +145,8 @@ class JobProcesses:
             parameters: the job's.
             root: for the attempt's folder.
             name: the job's id.
-            kill: where to kill it.
+            kill: where to send it a signal.
+            number: which one.
         """
         self._runs += 1
         folder = root / f"attempt-{self._runs}"
@@ -146,7 +155,7 @@ class JobProcesses:
         (folder / "spec.json").write_text(json.dumps({**spec, "parameters": parameters}))
         assert self._forks.stdin is not None
         assert self._forks.stdout is not None
-        self._forks.stdin.write(json.dumps([kind, str(folder), kill]) + "\n")
+        self._forks.stdin.write(json.dumps([kind, str(folder), kill, number]) + "\n")
         self._forks.stdin.flush()
         returncode = int(self._forks.stdout.readline())
         lines = [json.loads(line) for line in (folder / "stdout").read_text().splitlines()]

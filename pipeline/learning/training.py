@@ -7,6 +7,7 @@ parameters that all have:
                 the log and its view, read only
     repository  the task: the key of the repository whose newest trace is learned from
     simulated   whether the simulator's traces count (optional, false)
+    trace       the id of the repository's trace that is learned from and measured with (optional: its newest one)
     chain       the folder of checkpoints (`pipeline.learning.checkpoints`)
     parent      the checkpoint to start from; null: from the configuration's `model_name`
     config      fields of the model's configuration; the others have their defaults
@@ -38,7 +39,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pipeline.learning.checkpoints import Checkpoints, Described
 from pipeline.learning.datasets import TaskData, forget, forget_others
-from pipeline.learning.jobs import Measuring, Told, Unmeasured, failures, stream_of
+from pipeline.learning.jobs import Measuring, Teller, Told, Unmeasured, failures, stream_of
+from pipeline.learning.weights import weights_digest, weights_of
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter
 from store import model_queries, queries
 from store.model_events import CheckpointSaved, ModelKind
@@ -57,6 +59,7 @@ class Order:
     tasks: tuple[TaskData, ...]
     keep: tuple[str, ...] | None
     alone: bool
+    trace: str | None = None
 
     @classmethod
     def read(cls, parameters: Mapping[str, Any]) -> Order:
@@ -65,7 +68,7 @@ class Order:
         Raises:
             KeyError, TypeError, ValueError, AttributeError: one is missing or malformed.
         """
-        parent, keep = parameters["parent"], parameters.get("keep")
+        parent, keep, trace = parameters["parent"], parameters.get("keep"), parameters.get("trace")
         return cls(
             events_db=Path(parameters["events_db"]),
             database_db=Path(parameters["database_db"]),
@@ -76,26 +79,31 @@ class Order:
             tasks=tuple(TaskData(str(item["name"]), Path(item["dataset"])) for item in parameters["tasks"]),
             keep=None if keep is None else tuple(map(str, keep)),
             alone=bool(parameters.get("alone", False)),
+            trace=None if trace is None else str(trace),
         )
 
 
 T = TypeVar("T", bound=Described)
+C = TypeVar("C")
 
 
-class TrainingJob(abc.ABC, Generic[T]):
-    """A job that trains one model; see the module."""
+class TrainingJob(abc.ABC, Generic[T, C]):
+    """A job that trains one model; see the module. `C` is the model's configuration."""
 
     model: ClassVar[ModelKind]
 
-    def __init__(self, order: Order, chain: Checkpoints[T], spec: JobSpec, reporter: Reporter) -> None:
+    def __init__(
+        self, order: Order, config: C, chain: Checkpoints[T], spec: JobSpec, reporter: Reporter
+    ) -> None:
         self.order = order
+        self.config = config
         self.chain = chain
         self.spec = spec
         self.reporter = reporter
 
     @abc.abstractmethod
-    def export(self) -> TaskData:
-        """Return the task with its frozen dataset.
+    def frozen(self) -> tuple[Path, int]:
+        """Return the task's dataset, exported if it is not there yet, and the log position that it shows.
 
         Raises:
             LearningError, LogError, OSError: there is none.
@@ -111,16 +119,8 @@ class TrainingJob(abc.ABC, Generic[T]):
         """
 
     @abc.abstractmethod
-    def saved(self, made: T, *, simulated: bool) -> CheckpointSaved:
-        """Return the checkpoint as its event has it."""
-
-    @abc.abstractmethod
-    def measuring(self, checkpoint: str, *, simulated: bool) -> Measuring:
+    def measuring(self, checkpoint: str, teller: Teller) -> Measuring:
         """Return what measures the checkpoint."""
-
-    def warnings(self, made: T) -> Sequence[str]:  # noqa: ARG002 - for those that have some
-        """Return what a reader should know of the checkpoint."""
-        return ()
 
     def run(self) -> dict[str, Any]:
         """Train and measure; return the job's summary.
@@ -131,7 +131,8 @@ class TrainingJob(abc.ABC, Generic[T]):
         order = self.order
         try:
             with failures(order.repository):
-                task = self.export()
+                dataset, position = self.frozen()
+                task = TaskData(order.repository, dataset, position)
                 made = self.learn(task, Told(self.reporter, f"training on {task.name}"))
         except JobError as error:
             if error.deterministic:
@@ -145,19 +146,39 @@ class TrainingJob(abc.ABC, Generic[T]):
                 self.chain.drop_runs()
         with failures(made.checkpoint):
             simulated = order.simulated or self._parent_simulated()
-            body = self.saved(made, simulated=simulated)
+            body = self._saved(made, simulated=simulated)
             # By the job too: another one whose data is the same leads to the same checkpoint.
             key = (made.checkpoint, self.spec.job)
             self.reporter.events([Recorded(stream_of(self.model), body, key)])
-            measured = self._measure(
-                self.measuring(made.checkpoint, simulated=simulated), [*order.tasks, task]
-            )
+            teller = Teller(self.spec.job, self.reporter, simulated)
+            measured = self._measure(self.measuring(made.checkpoint, teller), [*order.tasks, task])
         return {
             "checkpoint": made.checkpoint,
             "dataset": str(task.dataset),
-            "warnings": list(self.warnings(made)),
+            "warnings": list(made.warnings),
             **measured,
         }
+
+    def _saved(self, made: T, *, simulated: bool) -> CheckpointSaved:
+        folder = self.chain.path(made.checkpoint)
+        return CheckpointSaved(
+            model=self.model,
+            checkpoint=made.checkpoint,
+            parent=made.parent,
+            base=made.base,
+            data_seq=made.data_seq,
+            config=made.config,
+            seed=made.seed,
+            steps=made.steps,
+            weights=weights_digest(made.files),
+            size_bytes=sum((folder / name).stat().st_size for name in weights_of(made.files)),
+            fisher=made.fisher,
+            versions=made.versions,
+            device=made.device,
+            seconds=made.seconds,
+            job=self.spec.job,
+            simulated=simulated,
+        )
 
     def _parent_simulated(self) -> bool:
         with closing(queries.connect(self.order.database_db)) as view:

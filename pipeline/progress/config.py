@@ -28,6 +28,7 @@ class ProgressConfig(Config):
         max_seq_len: tokens of a text; fewer where the model takes fewer.
         device: where; "auto": a GPU where there is one.
         seed: of a new head and the order of the rows.
+        save_minutes: what a run that is killed loses at most, and a step; every epoch is saved too. 0: every step is.
 
     Raises:
         SettingsError: a field has a value that it does not take.
@@ -40,6 +41,7 @@ class ProgressConfig(Config):
     max_seq_len: int = 512
     device: Device = "auto"
     seed: int = 42
+    save_minutes: float = 10.0
 
     takes: ClassVar[Takes] = _TAKES
     error: ClassVar[type[ConfigError]] = SettingsError

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pipeline.durable import make_durable, sync
 from pipeline.learning.datasets import freeze
+from pipeline.learning.training import Order
 from pipeline.tactics.errors import NothingToLearnError, RowsError
 from store import queries
 from store.leandojo.choosing import NothingToExportError
@@ -28,20 +29,15 @@ _METADATA = "metadata.json"
 _EXPORTED = "exported.jsonl"
 
 
-def frozen_progress(
-    chain: Path, job: str, *, database_db: Path, repository: str, simulated: bool
-) -> tuple[Path, int]:
+def frozen_progress(order: Order, job: str) -> tuple[Path, int]:
     """Return a job's dataset, exported if it is not there yet, and the log position that it shows.
 
     Args:
-        chain: the folder of checkpoints.
+        order: of which repository, or which trace of it, and where the log's view is; the daemon may be running.
         job: the training job's id.
-        database_db: the log's view, read only; the daemon may be running.
-        repository: whose newest trace; a key.
-        simulated: whether the simulator's traces count.
 
     Raises:
-        NothingToLearnError: the repository has no trace, or no proof to learn from.
+        NothingToLearnError: there is no such trace, or no proof to learn from.
         RowsError: the dataset that is there is damaged.
         LogError: the view cannot be read, or the dataset cannot be written; there is none then.
         OSError: the chain's folder cannot be written.
@@ -52,12 +48,13 @@ def frozen_progress(
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
         try:
-            with closing(queries.connect(database_db)) as view:
+            with closing(queries.connect(order.database_db)) as view:
                 made = export_progress(
                     beside / _EXPORTED,
                     view=view,
-                    repositories=(repository,),
-                    simulated=simulated,
+                    repositories=(order.repository,),
+                    trace=order.trace,
+                    simulated=order.simulated,
                     sides=SIDES,
                 )
             _divide(beside)
@@ -70,7 +67,7 @@ def frozen_progress(
         finally:
             shutil.rmtree(beside, ignore_errors=True)
 
-    place = freeze(chain, job, export)
+    place = freeze(order.chain, job, export)
     try:
         return place, int(json.loads((place / _METADATA).read_bytes())["position"])
     except (FileNotFoundError, ValueError, KeyError, TypeError) as error:

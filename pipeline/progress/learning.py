@@ -42,7 +42,7 @@ def learn(
     """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
 
     One that is there already, from the same parent, data and configuration, is not made again; one that was cut off
-    goes on from its last whole epoch.
+    goes on from the last step that was saved.
 
     Args:
         task: with a dataset as `frozen.frozen_progress` makes it.
@@ -54,6 +54,7 @@ def learn(
     Raises:
         TacticsError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another process
             is at it.
+        Yielded: the job was asked to make way, and the run is saved.
     """
     base = config.model_name if parent is None else chain.read(parent).base
     path = task.dataset / LEARN
@@ -66,12 +67,13 @@ def learn(
         begun=start_of(Path(config.model_name)) if parent is None else "",
         task=task.name,
         data=data,
-        config=config.to_dict(),
+        config={key: value for key, value in config.to_dict().items() if key != "save_minutes"},
     )
 
     def make(run: Path) -> Link:
         made = run / "model"
-        about = _trained(config, base if parent is None else str(chain.path(parent)), path, made, on_step)
+        start = base if parent is None else str(chain.path(parent))
+        about = _trained(config, start, path, made, on_step)
 
         def write(folder: Path) -> None:
             folder.mkdir()
@@ -137,7 +139,7 @@ def _trained(
         seed=config.seed,
         device=config.device,
     )
-    trainer.train(on_step)
+    trainer.train(on_step, save_every_s=60 * config.save_minutes)
     about = read_about(made)
     if about is None:
         raise AssertionError(f"{made / DESCRIPTION} was just written")

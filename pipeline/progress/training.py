@@ -19,26 +19,15 @@ import importlib.metadata
 import json
 import logging
 import math
-import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from transformers import (
-    PrinterCallback,
-    ProgressCallback,
-    Trainer,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import Trainer, TrainerState, TrainingArguments
 
 from pipeline.progress.measuring import (
     Collated,
@@ -54,15 +43,13 @@ from pipeline.progress.model import load_model, resolved, text_length
 from pipeline.progress.rows import Dataset, Halves, read_dataset, split
 from pipeline.retrieval.encoder import weights_digest
 from pipeline.retrieval.quiet import quiet_libraries
-from pipeline.tactics.errors import CheckpointError, DivergedError, SettingsError
+from pipeline.tactics.errors import SettingsError
+from pipeline.tactics.running import CHECKPOINTING, OnStep, Saves, is_first, run, wait
 from pipeline.tactics.saving import alone_in, publish
 from pipeline.tactics.settings import computes_in_bfloat16
 
-OnStep = Callable[[int, int], object]
-
 _log = logging.getLogger(__name__)
 
-_STATE = "trainer_state.json"
 _RUN = ".run-"
 _WEIGHT_DECAY = 0.01
 
@@ -133,22 +120,29 @@ class ProgressTrainer:
         self._begun = weights_digest(self.model.state_dict())
         self.max_length = text_length(self.tokenizer, self.model, max_length)
 
-    def train(self, on_step: OnStep = lambda _done, _total: None) -> TrainedProgress:
+    def train(
+        self,
+        on_step: OnStep = lambda _done, _total: None,
+        *,
+        save_every_s: float = math.inf,
+    ) -> TrainedProgress:
         """Train, keep the best epoch, write it to `output_dir`, and return how well it does.
 
         Args:
             on_step: told (optimiser steps done, in all) after each.
+            save_every_s: seconds from one save to the next, beside that of every epoch. In a single process.
 
         Raises:
             RowsError: the dataset cannot be used. DivergedError: a loss was no finite number.
             CheckpointError: the disk refused; what was trained is kept, and a repeated run goes on.
+            Yielded: the job was asked to make way, and the run is saved.
         """
         # Under `accelerate launch` every process comes here; the first one writes.
-        alone = alone_in(Path(self.output_dir)) if _is_first() else nullcontext()
+        alone = alone_in(Path(self.output_dir)) if is_first() else nullcontext()
         with alone:
-            return self._train(on_step)
+            return self._train(on_step, save_every_s)
 
-    def _train(self, on_step: OnStep) -> TrainedProgress:
+    def _train(self, on_step: OnStep, save_every_s: float) -> TrainedProgress:
         started = time.monotonic()
         data = read_dataset(self.data_path)
         if data.incomplete:
@@ -156,37 +150,27 @@ class ProgressTrainer:
         halves = split(data.rows, eval_ratio=self.eval_ratio, seed=self.seed)
         train = Steps(halves.train, self.tokenizer, self.max_length)
         held_out = Steps(halves.held_out, self.tokenizer, self.max_length)
-        run = Path(self.output_dir) / f"{_RUN}{self._id(data)}"
-        try:
-            trainer = self._fit(train, held_out, run, on_step)
-        except (OSError, RuntimeError, SafetensorError) as error:
-            if not _of_the_disk(error):
-                raise
-            raise CheckpointError(
-                f"{run} cannot be written ({_reason(error)}). Make room, then run it again: it goes on from its last "
-                "whole epoch"
-            ) from error
+        saves = Saves(Path(self.output_dir) / f"{_RUN}{self._id(data)}", save_every_s)
+        trainer = self._trainer(train, held_out, saves.folder)
+        run(trainer, on_step, saves)
         kept: Any = trainer.model
         self.model = kept
         made = self._described(trainer.state, data, halves, (train, held_out), time.monotonic() - started)
         # The others may still be reading the best epoch's weights, which are removed with the run.
-        trainer.accelerator.wait_for_everyone()
-        if _is_first():
+        wait(self.model.device)
+        if is_first():
             self._publish(made)
-        trainer.accelerator.wait_for_everyone()
+        wait(self.model.device)
         return made
 
-    def _fit(self, train: Steps, held_out: Steps, run: Path, on_step: OnStep) -> Trainer:
-        resume = _newest_whole(run)
-        if self.gradient_checkpointing:
-            # The older transformers do not know the new name, and the newer ones warn of the old one.
-            enable = getattr(self.model, "activation_checkpointing_enable", None)
-            (enable or self.model.gradient_checkpointing_enable)()
+    def _trainer(self, train: Steps, held_out: Steps, folder: Path) -> Trainer:
+        checkpointing: dict[str, Any] = {CHECKPOINTING: self.gradient_checkpointing}
         with quiet_libraries():
-            trainer = Trainer(
+            return Trainer(
                 model=self.model,
                 args=TrainingArguments(
-                    output_dir=str(run),
+                    **checkpointing,
+                    output_dir=str(folder),
                     learning_rate=self.learning_rate,
                     per_device_train_batch_size=self.batch_size,
                     per_device_eval_batch_size=self.batch_size,
@@ -194,7 +178,6 @@ class ProgressTrainer:
                     weight_decay=_WEIGHT_DECAY,
                     eval_strategy="epoch",
                     save_strategy="epoch",
-                    save_total_limit=2,
                     load_best_model_at_end=True,
                     metric_for_best_model="mse",
                     # Without it transformers keeps the worst epoch.
@@ -216,13 +199,7 @@ class ProgressTrainer:
                 compute_metrics=measured,
                 # Some models give their hidden states too, which would be kept of every row.
                 preprocess_logits_for_metrics=numbers_of,
-                callbacks=[_Watch(on_step)],
             )
-            # They print to stdout, which is a job's line to the daemon.
-            trainer.remove_callback(PrinterCallback)
-            trainer.remove_callback(ProgressCallback)
-            trainer.train(resume_from_checkpoint=resume)
-        return trainer
 
     def _described(
         self, state: TrainerState, data: Dataset, halves: Halves, texts: tuple[Steps, Steps], seconds: float
@@ -264,8 +241,8 @@ class ProgressTrainer:
 
         publish(place, write, asdict(made))
         # Those of other data or settings too: what they were for is here now.
-        for run in place.glob(f"{_RUN}*"):
-            shutil.rmtree(run, ignore_errors=True)
+        for old in place.glob(f"{_RUN}*"):
+            shutil.rmtree(old, ignore_errors=True)
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -282,64 +259,6 @@ class ProgressTrainer:
     def _id(self, data: Dataset) -> str:
         about = [self.model_name, self._begun, data.digest, self.max_length, self._settings()]
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
-
-
-class _Watch(TrainerCallback):
-    """Tells each step, and stops a run whose loss is no finite number."""
-
-    def __init__(self, on_step: OnStep) -> None:
-        self._on_step = on_step
-
-    def on_step_end(
-        self,
-        args: TrainingArguments,  # noqa: ARG002 - the Trainer's signature, here and below
-        state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002
-        **kwargs: Any,  # noqa: ARG002
-    ) -> None:
-        self._on_step(state.global_step, state.max_steps)
-
-    def on_log(
-        self,
-        args: TrainingArguments,  # noqa: ARG002
-        state: TrainerState,
-        control: TrainerControl,  # noqa: ARG002
-        logs: Mapping[str, Any] | None = None,
-        **kwargs: Any,  # noqa: ARG002
-    ) -> None:
-        for name, value in (logs or {}).items():
-            if name in ("loss", "grad_norm", "eval_mse") and not math.isfinite(value):
-                raise DivergedError(
-                    f"{name} of step {state.global_step} is {value}: training has diverged. Train with a smaller "
-                    "learning rate, or without bf16"
-                )
-
-
-def _is_first() -> bool:
-    """Say whether this is the process of a run that writes: the only one, or the first of several."""
-    return int(os.environ.get("RANK", "0")) == 0
-
-
-def _newest_whole(run: Path) -> str | None:
-    """Return the newest checkpoint of a run whose last file is there; what is left of one cut off goes."""
-    found: list[tuple[int, Path]] = []
-    for path in run.glob("checkpoint-*"):
-        try:
-            state = json.loads((path / _STATE).read_text(encoding="utf-8"))
-            found.append((int(state["global_step"]), path))
-        except (OSError, ValueError, KeyError):
-            shutil.rmtree(path, ignore_errors=True)
-    return str(max(found)[1]) if found else None
-
-
-def _of_the_disk(error: BaseException) -> bool:
-    # PyTorch turns what the disk says of its own files into a RuntimeError.
-    return isinstance(error, OSError | SafetensorError) or "StreamWriter" in str(error)
-
-
-def _reason(error: BaseException) -> str:
-    said = error.strerror if isinstance(error, OSError) else None
-    return said or next(iter(str(error).splitlines()), "")
 
 
 def _check(**numbers: float) -> None:

@@ -15,10 +15,12 @@ mode}]; and, where the defaults do not suit or the rung needs them:
     progress {path, weight}                a progress model, if wanted                                rungs 1, 2
     whole {proofs, repairs, max_tokens}                                                               rungs 3, 4
     external {base_url, model, credential, key_variable, timeout_s, retries, ledger, cap_usd,
-              usd_per_million_prompt, usd_per_million_completion}                                     rung 4
+              usd_per_million_prompt, usd_per_million_completion, mode "whole" or "tactics", and for the latter
+              candidates, temperature, max_tokens}                                                    rung 4
 
 Emits, as each sorry ends, one batch: `proof_found` where there is one, and `attempt_finished` with the search's tree. A
-model that cannot be loaded fails the job; what goes wrong with one sorry is that sorry's attempt.
+model that cannot be loaded, or that answers nobody, fails the job; what goes wrong with one sorry is that sorry's
+attempt.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from pipeline.gate.lake import BUILD_BOUNDS, build
@@ -35,18 +38,23 @@ from pipeline.held import lean_held
 from pipeline.lean.backend import REPL_FAILED_REMEDY
 from pipeline.lean.build.lake import LakeRunner
 from pipeline.lean.client.repl import ReplStartError
-from pipeline.lean.pool.pool import ReplKey, ReplPool
+from pipeline.lean.pool.pool import ReplPool
+from pipeline.lean.pool.pooled import ReplKey
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.scanner import parse
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
+from pipeline.prove.answering import Answering
 from pipeline.prove.attempt import Attempt, Wanted, short
 from pipeline.prove.file import FileProver
 from pipeline.prove.imports import local_file
-from pipeline.prove.journal import Identity, Journal
+from pipeline.prove.journal import Journal
+from pipeline.prove.journal_file import JournalFile
+from pipeline.prove.kept import AnswerJournal
 from pipeline.prove.lemmas import Known, known_to
 from pipeline.prove.order import Order
 from pipeline.prove.rungs import Engine, engine
 from pipeline.prove.tree import Tree
+from pipeline.worktree import read_inside
 from store.errors import LogError
 from store.events import AttemptFinished, BlobRef, ProofFound
 from store.identity import proof_id
@@ -54,12 +62,12 @@ from store.identity import proof_id
 IMPORT_FAILED = "uncaught exception"  # how Lean's REPL ends when a module cannot be imported
 
 
-class _Kept(Journal):
+class _Kept(JournalFile):
     """A journal of the job: where it cannot be kept the job fails, and no sorry is taken for tried."""
 
-    def begin(self, identity: Identity, replay: Callable[[list[Mapping[str, Any]]], None]) -> None:
+    def _begin(self, header: Mapping[str, Any], replay: Callable[[list[Mapping[str, Any]]], None]) -> None:
         with self._writable():
-            super().begin(identity, replay)
+            super()._begin(header, replay)
 
     def close(self) -> None:
         with self._writable():
@@ -81,6 +89,14 @@ class _Kept(Journal):
             ) from error
 
 
+class _KeptSearch(_Kept, Journal):
+    """The journal of a search, of the job."""
+
+
+class _KeptAnswers(_Kept, AnswerJournal):
+    """The journal of whole proofs, of the job."""
+
+
 class Run:
     """One run of the job: the files side by side, on the REPLs of one pool."""
 
@@ -92,7 +108,8 @@ class Run:
         self._done = 0
         self._files = asyncio.Semaphore(order.parallel)
         self._declarations = asyncio.Semaphore(order.parallel)
-        self._journals: dict[str, list[Journal]] = {}
+        self._journals: dict[str, list[JournalFile]] = {}
+        self._held: list[tuple[Attempt, int]] = []
 
     async def run(self) -> dict[str, Any]:
         order = self._order
@@ -107,6 +124,7 @@ class Run:
         async with engine(order) as rung, ReplPool(order.limits) as pool, asyncio.TaskGroup() as tasks:
             for path in sorted(files):
                 tasks.create_task(self._file(path, files[path], pool, rung, known))
+        self._let_go(rung.answering)
         return {"sorries": len(order.sorries), **self._outcomes, "simulated": order.lean.simulated}
 
     async def _build(self, files: Iterable[str]) -> None:
@@ -118,8 +136,7 @@ class Run:
         if isinstance(lake, str):
             return
         project = self._order.worktree
-        readable = [project / path for path in files if (project / path).is_file()]
-        imports = {name for file in readable for name in parse(file.read_bytes()).imports}
+        imports = {name for path in files for name in _imports(project, path)}
         modules = sorted(name for name in imports if local_file(project, name) is not None)
         if modules:
             self._reporter.progress(0, len(self._order.sorries), f"lake build of {len(modules)} modules")
@@ -157,7 +174,7 @@ class Run:
 
         def done(attempt: Attempt) -> None:
             finished.add(attempt.wanted.sorry)
-            self._record(attempt)
+            self._ended(attempt, rung.answering)
 
         async with self._files:
             prover = FileProver(
@@ -171,6 +188,7 @@ class Run:
                 slots=self._declarations,
                 seed=order.seed,
                 journals=None if order.journal is None else self._journal,
+                answers=None if order.journal is None else self._answers,
                 known=known,
             )
             try:
@@ -185,7 +203,15 @@ class Run:
         path = self._order.journal_of(wanted, goal)
         if path is None:
             return None
-        journal = _Kept(path, prover=self._order.prover, model=self._order.model)
+        journal = _KeptSearch(path, prover=self._order.prover, model=self._order.model)
+        self._journals.setdefault(wanted.sorry, []).append(journal)
+        return journal
+
+    def _answers(self, wanted: Wanted, ordinal: int) -> AnswerJournal | None:
+        path = self._order.journal_of(wanted, ordinal)
+        if path is None:
+            return None
+        journal = _KeptAnswers(path)
         self._journals.setdefault(wanted.sorry, []).append(journal)
         return journal
 
@@ -201,6 +227,26 @@ class Run:
                 await session.ready()
         except ReplStartError:
             raise JobError("lean_does_not_start", str(error), remedy=REPL_FAILED_REMEDY) from error
+
+    def _ended(self, attempt: Attempt, answering: Answering | None) -> None:
+        """Record an attempt; one that ended in an error while nobody is answered is held back (`answering`)."""
+        if attempt.outcome == "error" and answering is not None and answering.failure:
+            self._held.append((attempt, answering.answered))
+        else:
+            self._record(attempt)
+
+    def _let_go(self, answering: Answering | None) -> None:
+        """Record what was held back, or fail because nobody is answered any more."""
+        if answering is None:
+            return
+        for attempt, answered in self._held:
+            if answered < answering.answered:
+                self._record(attempt)
+        since = [attempt for attempt, answered in self._held if answered == answering.answered]
+        if (given_up := answering.given_up(len(since))) is not None:
+            raise given_up
+        for attempt in since:
+            self._record(attempt)
 
     def _record(self, attempt: Attempt) -> None:
         order, wanted = self._order, attempt.wanted
@@ -269,6 +315,13 @@ class Run:
 
     def _stage(self, tree: Tree) -> BlobRef:
         return self._reporter.stage(json.dumps(tree.as_json(), separators=(",", ":")).encode())
+
+
+def _imports(project: Path, path: str) -> tuple[str, ...]:
+    try:
+        return parse(read_inside(project, path)).imports
+    except OSError:
+        return ()  # the attempts at its sorrys say why it cannot be read
 
 
 def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:

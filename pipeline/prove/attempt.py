@@ -81,7 +81,7 @@ def in_vain(one: Wanted, worked: Worked) -> Attempt:
         outcome, detail = "exhausted", "no tactic is left to try"
     said = [detail, best.detail] if best.detail else [detail]
     if whole.killed:
-        said.append(f"ended the Lean process each time, and count as failed: {whole.killed}")
+        said.append(f"tactics that ended the process each time, and count as failed: {whole.killed}")
     return Attempt(one, outcome, "; ".join(said), whole)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pipeline.external.client import ChatClient
+from pipeline.external.client import Chat, ChatClient
 from pipeline.external.endpoint import Ask
 from pipeline.external.errors import ExternalError, Usage
 from pipeline.learning.errors import LearningError
@@ -57,18 +57,17 @@ class ExternalAuthor:
             failed=[(one.text, one.errors) for one in ask.earlier],
         )
         asked = Ask(messages, self._max_tokens, self._temperature, ask.seed)
+        told = ask.heard
+
+        def heard(some: Chat) -> None:
+            if told is not None:
+                told(_written(some), len(some.choices))
+
         try:
-            chat = await self._client.complete(asked, count=ask.count, seconds=ask.seconds)
+            chat = await self._client.complete(asked, count=ask.count, seconds=ask.seconds, heard=heard)
         except ExternalError as error:
             raise AuthorError(str(error), reason=error.reason, cost=_cost(error.usage)) from error
-        cost = _cost(chat.usage)
-        return Written(
-            chat.texts,
-            cost.prompt_tokens,
-            cost.completion_tokens,
-            cost.usd,
-            "; ".join(filter(None, (chat.missing, of_no_use(chat.left_out)))),
-        )
+        return _written(chat)
 
 
 class HFAuthor:
@@ -175,6 +174,17 @@ def of_no_use(left_out: Mapping[str, int]) -> str:
         return ""
     said = ", ".join(f"{number} {why.replace('_', ' ')}" for why, number in sorted(left_out.items()))
     return f"answers of no use: {said}" + ("; raise max_tokens" if "cut_off" in left_out else "")
+
+
+def _written(chat: Chat) -> Written:
+    cost = _cost(chat.usage)
+    return Written(
+        chat.texts,
+        cost.prompt_tokens,
+        cost.completion_tokens,
+        cost.usd,
+        "; ".join(filter(None, (chat.missing, of_no_use(chat.left_out)))),
+    )
 
 
 def _cost(usage: Usage) -> Cost:

@@ -130,9 +130,11 @@ async def states_of(session: Session, declaration: Declaration, *, budget: Budge
     try:
         states = await session.distil(declaration.framed_for_distil(), timeout_s=max(budget.seconds, 10.0))
     except ReplRefused as error:
-        raise CannotAttempt(f"Lean makes no goal of the declaration: {_first_line(error.desc)}") from error
+        raise CannotAttempt(
+            f"{session.judge} makes no goal of the declaration: {_first_line(error.desc)}"
+        ) from error
     if not any(state.goals for state in states):
-        raise CannotAttempt("Lean makes no goal of the declaration")
+        raise CannotAttempt(f"{session.judge} makes no goal of the declaration")
     return states
 
 
@@ -310,9 +312,14 @@ async def _complaint(session: Session, declaration: Declaration, replacement: Re
     try:
         units = await session.process(declaration.framed(splice(declaration.data, replacement)))
     except ReplDied as death:
-        return f"Lean ends on the text: {_first_line(str(death))}"
+        return f"{session.judge} ends on the text: {_first_line(str(death))}"
     error = first_error(units)
-    return None if error is None else _first_line(error.data)
+    if error is not None:
+        return _first_line(error.data)
+    # Of several sorrys the others are still there.
+    if len(declaration.sorries) == 1 and any(unit.uses_sorry for unit in units):
+        return f"{session.judge} says that the proof uses sorry"
+    return None
 
 
 def first_error(units: Sequence[Unit]) -> Message | None:

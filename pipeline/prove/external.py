@@ -12,114 +12,33 @@ suggests for a state, those that it suggests more often are tried first.
 from __future__ import annotations
 
 import logging
-import math
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.external.client import ChatClient
-from pipeline.external.endpoint import Ask
-from pipeline.external.errors import ExternalError, Usage
+from pipeline.external.errors import Usage
 from pipeline.external.opening import open_client
 from pipeline.lean.pool.session import Session
 from pipeline.prove.authors import ExternalAuthor
+from pipeline.prove.endpoint_tactics import TACTIC_TOKENS, EndpointSuggests
 from pipeline.prove.filling import Filling
-from pipeline.prove.generating import GeneratorProposer, Retrieve
+from pipeline.prove.generating import Retrieve
 from pipeline.prove.restated import Restated, of_theorem
 from pipeline.prove.retrieving import Place
 from pipeline.prove.search import Budget
 from pipeline.prove.server import LoopThread, Server, checked
 from pipeline.prove.tactic_prover import BUDGET, Prover, first_proof
 from pipeline.prove.whole import AuthorError, Cost, WholeAsk, WholeBudget, WholeResult, Written, prove_whole
-from pipeline.tactics.answer import read_tactic
 from pipeline.tactics.decoding import Decoding
-from pipeline.tactics.generate import Request, Suggestion, Suggestions
-from pipeline.tactics.prompt import messages
+from pipeline.tactics.generate import Request, Suggestions
 
 ROUTER = "https://router.huggingface.co/v1"
 """Hugging Face's, which LeanDojo-v2 asks; its key is in HF_TOKEN."""
 CREDENTIAL = "unsorry-model-key"
 KEY_VARIABLE = "UNSORRY_MODEL_KEY"
 _ROUTER_KEY = "HF_TOKEN"
-_TACTIC_TOKENS = 1024
 
 _log = logging.getLogger(__name__)
-
-
-class EndpointSuggests:
-    """Tactics for states from an endpoint (`generating.Suggests`). A failure concerns the state at hand.
-
-    Attributes:
-        usage: what all of it took.
-    """
-
-    def __init__(self, client: ChatClient, *, max_tokens: int = _TACTIC_TOKENS) -> None:
-        """Args:
-        client: asks; whoever made it closes it.
-        max_tokens: of one answer, with what the model thinks before it.
-        """
-        self.usage = Usage()
-        self._client = client
-        self._max_tokens = max_tokens
-
-    async def suggest(self, request: Request) -> Suggestions:
-        """Return tactics, those suggested most often first; `error` says why there are none at all."""
-        decoding = request.decoding
-        ask = Ask(
-            messages(request.state, request.premises),
-            self._max_tokens if decoding.max_tokens is None else decoding.max_tokens,
-            decoding.temperature if decoding.mode == "sampling" else None,
-            request.seed,
-        )
-        try:
-            chat = await self._client.complete(ask, count=decoding.candidates)
-        except ExternalError as error:
-            self.usage += error.usage
-            spent = error.usage
-            return Suggestions((), {}, str(error), spent.prompt_tokens, spent.completion_tokens)
-        self.usage += chat.usage
-        left_out = Counter(chat.left_out)
-        found: Counter[str] = Counter()
-        for text in chat.texts:
-            said = read_tactic(text)
-            if said.flaw is None:
-                found[said.tactic] += 1
-            else:
-                left_out[said.flaw] += 1
-        left_out["repeated"] = found.total() - len(found)
-        # The order of the first mention stays among those as frequent.
-        tactics = tuple(
-            Suggestion(tactic, math.log(times / found.total()), 1) for tactic, times in found.most_common()
-        )
-        return Suggestions(
-            tactics,
-            +left_out,
-            prompt_tokens=chat.usage.prompt_tokens,
-            written_tokens=chat.usage.completion_tokens,
-        )
-
-
-class ExternalProposer(GeneratorProposer):
-    """An endpoint's tactics for a search (`proposing.Proposer`). Make one for each sorry: it counts what came."""
-
-    def __init__(
-        self,
-        client: ChatClient,
-        *,
-        candidates: int = 4,
-        temperature: float = 0.6,
-        max_tokens: int = _TACTIC_TOKENS,
-    ) -> None:
-        """Args:
-        client: asks; whoever made it closes it.
-        candidates: answers for each state.
-        temperature: of the answers.
-        max_tokens: of one answer.
-        """
-        self.suggests = EndpointSuggests(client, max_tokens=max_tokens)
-        decoding = Decoding(candidates, "sampling", temperature, max_tokens=max_tokens)
-        super().__init__(self.suggests, decoding=decoding)
 
 
 class ExternalProver(Prover["_Endpoint"]):
@@ -140,7 +59,7 @@ class ExternalProver(Prover["_Endpoint"]):
         retries: int = 4,
         candidates: int = 4,
         temperature: float = 0.6,
-        max_tokens: int = _TACTIC_TOKENS,
+        max_tokens: int = TACTIC_TOKENS,
         whole_tokens: int = 2048,
         proofs: int = 1,
         repairs: int = 2,
@@ -240,6 +159,7 @@ class ExternalProver(Prover["_Endpoint"]):
                 check=Filling(session, restated.declaration, sorry, timeout_s=timeout_s),
                 budget=WholeBudget(self._budget.seconds),
                 repairs=self._repairs,
+                judge=session.judge,
             )
 
 

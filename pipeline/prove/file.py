@@ -16,7 +16,8 @@ from pathlib import Path
 
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client.repl import ReplDied, ReplError, ReplStartError
-from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
+from pipeline.lean.pool.pool import ReplPool
+from pipeline.lean.pool.pooled import ReplKey, Setup
 from pipeline.lean.pool.session import Session, SetupFailed
 from pipeline.lean.source.scanner import Command, SourceFile, parse, scan_source
 from pipeline.prove.attempt import Attempt, AttemptOutcome, FoundProof, Wanted, in_vain, short
@@ -24,18 +25,22 @@ from pipeline.prove.declaration import CannotAttempt, Declaration, Way, prove_de
 from pipeline.prove.effort import Worked
 from pipeline.prove.imports import closure
 from pipeline.prove.journal import Journal
+from pipeline.prove.kept import AnswerJournal
 from pipeline.prove.lemmas import Known
 from pipeline.prove.rungs import Engine, FilePlace, Propose, ladder
 from pipeline.prove.search import Budget
 from pipeline.prove.source import tokens_of
 from pipeline.prove.splice import splice
 from pipeline.prove.wholly import prove_declaration_wholly
+from pipeline.worktree import read_inside
 from store.scanned import Sorry
 
 PROVABLE_KINDS = frozenset({"theorem", "lemma", "example"})
 
 Journals = Callable[[Wanted, int], Journal | None]
 """Returns the journal of a search: of a declaration, by its first wanted sorry, and of a goal of it, by number."""
+AnswerJournals = Callable[[Wanted, int], AnswerJournal | None]
+"""Returns the journal of what an author writes: of a declaration as above, and of a sorry of it, by ordinal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,7 @@ class FileProver:
         slots: asyncio.Semaphore | None = None,
         seed: int = 0,
         journals: Journals | None = None,
+        answers: AnswerJournals | None = None,
         known: Mapping[str, Sequence[Known]] | None = None,
     ) -> None:
         """Args:
@@ -76,6 +82,7 @@ class FileProver:
         slots: how many declarations are worked on at once, in all files together; None: one.
         seed: of what is drawn.
         journals: where searches are written down; None: nowhere.
+        answers: where whole proofs are written down; None: nowhere.
         known: by sorry, proofs to try first.
         """
         self._backend = backend
@@ -91,6 +98,7 @@ class FileProver:
         self._slots = slots or asyncio.Semaphore(1)
         self._seed = seed
         self._journals = journals
+        self._answers = answers
         self._known = known or {}
         self._propose: Propose
         self._prefix: tuple[str, ...] = ()
@@ -123,9 +131,8 @@ class FileProver:
 
     def _readable(self, wanted: Sequence[Wanted]) -> list[Wanted]:
         """Read the file; report the sorrys that it no longer has as it is here."""
-        file = self._project / self._path
         try:
-            self._data = file.read_bytes()
+            self._data = read_inside(self._project, self._path)
         except OSError as error:
             self._report(wanted, "error", f"{self._path}: cannot be read: {error.strerror}")
             return []
@@ -208,7 +215,7 @@ class FileProver:
                 self._report(
                     piece.group,
                     "error",
-                    f"the Lean process ended, twice at the same place: {short(str(error))}",
+                    f"the process of {self._backend.judge} ended, twice at the same place: {short(str(error))}",
                 )
             except ReplError as error:
                 self._report(piece.group, "error", short(str(error)))
@@ -226,6 +233,9 @@ class FileProver:
             sorries=self._sorries_in(command),
         )
         known = {one.ordinal: self._known[one.sorry] for one in piece.group if one.sorry in self._known}
+        answers = self._answers
+        # Each sorry's own: what one is done with goes when that is recorded, and the others' stays.
+        own = {one.ordinal: one for one in piece.group}
         if self._engine.wholly is not None:
             return await prove_declaration_wholly(
                 session,
@@ -234,6 +244,9 @@ class FileProver:
                 budget=self._budget,
                 context=self._data[: command.byte_start].decode(),
                 known=known,
+                journal=lambda ordinal: (
+                    None if answers is None else answers(own.get(ordinal, first), ordinal)
+                ),
             )
         journals = self._journals
         way = Way(
@@ -241,7 +254,7 @@ class FileProver:
             scoring=self._engine.scoring,
             remaining=self._engine.remaining,
             seed=self._seed,
-            negate=True,
+            negate=self._engine.negate,
             journal=lambda number: None if journals is None else journals(first, number),
         )
         return await prove_declaration(session, declaration, way=way, budget=self._budget, known=known)
@@ -253,10 +266,11 @@ class FileProver:
         return scanned.declarations[index].line, scanned.declarations[index].column + 1
 
     def _before_the_declaration(self, error: SetupFailed) -> str:
+        judge = self._backend.judge
         if error.refused:
-            return f"{self._path}: Lean refuses the text before the declaration: {short(str(error))}"
+            return f"{self._path}: {judge} refuses the text before the declaration: {short(str(error))}"
         return (
-            f"{self._path}: Lean cannot get past the text before the declaration; tried twice:"
+            f"{self._path}: {judge} cannot get past the text before the declaration; tried twice:"
             f" {short(str(error))}"
         )
 

@@ -71,17 +71,18 @@ class Filling:
 
     async def _errors(self, replacement: Replacement) -> tuple[str, ...]:
         text = self._declaration.framed(splice(self._declaration.data, replacement))
+        judge = self._session.judge
         try:
             units = await self._session.process(text, timeout_s=self._timeout_s)
         except ReplDied as death:
-            return (f"Lean ends on this text: {death}",)
+            return (f"{judge} ends on this text: {death}",)
         except ReplRefused as error:
-            return (f"Lean does not get through this text: {error.desc}",)
+            return (f"{judge} does not get through this text: {error.desc}",)
         lines = text.split("\n")
         errors = tuple(_told(message, lines) for unit in units for message in unit.errors)
         if errors or len(self._declaration.sorries) > 1:
             return errors
-        return ("Lean says that the proof uses sorry",) if _unproved(units) else ()
+        return (f"{judge} says that the proof uses sorry",) if _unproved(units) else ()
 
 
 def _unproved(units: Sequence[Unit]) -> bool:

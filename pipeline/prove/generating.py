@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Protocol
 
 from pipeline.progress.text import Step
+from pipeline.protocol import JobError
 from pipeline.prove.proposing import Asked, Candidate
 from pipeline.prove.whole import Cost
 from pipeline.tactics.decoding import Decoding
@@ -71,18 +72,19 @@ class GeneratorProposer:
 
         Raises:
             GenerationStoppedError: the service is closed, so that no search can go on.
+            JobError: nobody is answered.
         """
         self.asked += 1
         premises = await self._premises(asked)
         request = Request(state_of(asked.goals), premises, self._decoding, asked.seed)
         try:
             found = await self._service.suggest(request)
-        except GenerationStoppedError:
+        except (GenerationStoppedError, JobError):
             raise
         # Whatever a model and its libraries raise: the other searches go on, and this one says why it did not.
         except Exception as error:  # noqa: BLE001
             return self._fail(_first_line(error))
-        self.cost += Cost(found.prompt_tokens, found.written_tokens)
+        self.cost += Cost(found.prompt_tokens, found.written_tokens, found.usd)
         if found.error:
             return self._fail(found.error)
         self.left_out.update(found.left_out)
@@ -110,7 +112,7 @@ class GeneratorProposer:
                 + (f" (answers left out: {why})" if why else "")
             )
         if self.tried and self.unparsed == self.tried:
-            said.append(f"Lean could parse none of its {self.tried} tactics")
+            said.append(f"none of its {self.tried} tactics could be parsed")
         if self.unretrieved:
             said.append(
                 f"no premises were found for {self.unretrieved} of {self.asked} states: {self._retrieval_failure}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.lean.source.scanner import SourceFile, parse
+from pipeline.worktree import read_inside
 
 MAX_FILES = 5000
 CORE = frozenset({"Init", "Std", "Lean", "Lake"})
@@ -40,8 +41,11 @@ class Closure:
 
 def local_file(project: Path, module: str) -> Path | None:
     """Return the module's file if the project has one, and not by a link that leads out of it."""
-    file = project.joinpath(*module.split(".")).with_suffix(".lean")
-    inside = file.is_file() and file.resolve().is_relative_to(project.resolve())
+    try:
+        file = project.joinpath(*module.split(".")).with_suffix(".lean")
+        inside = file.is_file() and file.resolve().is_relative_to(project.resolve())
+    except (OSError, ValueError):
+        return None  # longer than any file's name, or no name at all
     return file if inside else None
 
 
@@ -51,16 +55,21 @@ def closure(project: Path, imports: Iterable[str]) -> Closure:
     seen = set(todo)
     files: list[Imported] = []
     libraries: set[str] = set()
+    unread = False
     while todo and len(files) < MAX_FILES:
         module = todo.pop()
         file = local_file(project, module)
         if file is None:
             libraries.add(module.split(".")[0])
             continue
-        data = file.read_bytes()
+        try:
+            data = read_inside(file.resolve().parent, file.resolve().name)
+        except OSError:
+            unread = True
+            continue
         source = parse(data)
         files.append(Imported(module, data, source))
         new = [name for name in source.imports if name not in seen]
         seen.update(new)
         todo += new
-    return Closure(tuple(files), frozenset(libraries), complete=not todo)
+    return Closure(tuple(files), frozenset(libraries), complete=not (todo or unread))

@@ -1,33 +1,25 @@
 """What a search has asked and been answered, on disk, so that one that was killed goes on where it was.
 
-A file of JSON lines, one search's, that is only appended to. The first line says which search it is of (`Identity`);
-then, in order, what the proposer answered, what came of each tactic, and each expansion's end. Each line is handed to
-the system at once; one that a kill has torn at the end is cut off. A journal of another search, or a damaged one, is
-set aside under another name, and the search begins anew.
+One search's file (`journal_file.py`). The first line says which search it is of (`Identity`); then, in order, what the
+proposer answered, what came of each tactic, and each expansion's end.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 from pipeline.lean.client.errors import MalformedReply
 from pipeline.lean.client.goals import goals_from_json
 from pipeline.prove.graph import Graph, Node
+from pipeline.prove.journal_file import JournalError, JournalFile
 from pipeline.prove.proposing import Candidate
 from pipeline.prove.tree import number_json, number_of
 from pipeline.prove.trying import Ran
 
 VERSION = 1
-ASIDE = ".aside"
-
-
-class JournalError(Exception):
-    """A journal cannot be read, or is another search's; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,64 +52,21 @@ class Spent:
     seconds: float = 0.0
 
 
-class Journal:
-    """The journal of one search. Also a context that closes it.
-
-    Attributes:
-        refused: why what was found at the path was set aside; "" where nothing was.
-    """
+class Journal(JournalFile):
+    """The journal of one search."""
 
     def __init__(self, path: Path, *, prover: str, model: str = "") -> None:
         """Args:
         path: of the file; its folder is made where it is missing.
         prover, model: who proposes: a journal of another's answers is not gone on with.
         """
-        self.path = path
+        super().__init__(path)
         self.prover = prover
         self.model = model
-        self.refused = ""
-        self._file: IO[bytes] | None = None
-
-    def __enter__(self) -> Journal:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file; more may be written only after the next `begin`."""
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
 
     def begin(self, identity: Identity, replay: Callable[[list[Mapping[str, Any]]], None]) -> None:
-        """Open the journal and hand what is in it to `replay`, if it is this search's.
-
-        What is not, and what `replay` raises `JournalError` at, is set aside; `replay` has then been given a list of
-        lines that it refused, or none. Raises OSError where the file cannot be written.
-        """
-        self.close()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        header = {"search": VERSION, **asdict(identity)}
-        try:
-            good, lines = self._read()
-            if lines:
-                if lines[0] != header:
-                    raise JournalError(_difference(lines[0], header))
-                replay(lines[1:])
-        except JournalError as error:
-            self.refused = str(error)
-            self._set_aside()
-            good, lines = 0, []
-        self._file = self.path.open("ab")
-        if self._file.tell() != good:
-            self._file.truncate(good)
-        if not lines:
-            self._write(header)
-
-    # ---- what a search writes
+        """Open the journal and hand what is in it to `replay`, if it is this search's (`JournalFile._begin`)."""
+        self._begin({"search": VERSION, **asdict(identity)}, replay)
 
     def answered(self, node: Node, candidates: Sequence[Candidate]) -> None:
         """Keep what the proposer said about a state."""
@@ -145,35 +94,6 @@ class Journal:
         self._write(
             {"node": node.number, "expanded": not lost, "remaining": left, "spent": _spent_json(spent)}
         )
-
-    def _write(self, entry: Mapping[str, Any]) -> None:
-        assert self._file is not None, "a journal is written between begin and close"
-        # Half a character, which a model may write, has no UTF-8: it stays escaped.
-        self._file.write(json.dumps(entry, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n")
-        self._file.flush()
-
-    # ---- what it reads
-
-    def _read(self) -> tuple[int, list[Mapping[str, Any]]]:
-        """Return the length of what is whole, and its lines."""
-        try:
-            data = self.path.read_bytes()
-        except FileNotFoundError:
-            return 0, []
-        good = data.rfind(b"\n") + 1
-        lines: list[Mapping[str, Any]] = []
-        for number, line in enumerate(data[:good].split(b"\n")[:-1], start=1):
-            try:
-                entry = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise JournalError(f"line {number} is damaged: {error}") from error
-            if not isinstance(entry, dict):
-                raise JournalError(f"line {number} is no JSON object")
-            lines.append(entry)
-        return good, lines
-
-    def _set_aside(self) -> None:
-        self.path.replace(self.path.with_name(self.path.name + ASIDE))
 
 
 def replay(
@@ -257,8 +177,3 @@ def _spent_json(spent: Spent) -> list[float]:
 def _spent(raw: Any) -> Spent:
     calls, repl_calls, seconds = raw
     return Spent(int(calls), int(repl_calls), float(seconds))
-
-
-def _difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    other = [name for name in wanted if found.get(name) != wanted[name]]
-    return f"it is of another search, with another {', '.join(other) or 'header'}"

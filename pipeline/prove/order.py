@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.pool.pool import CALLS, MEMORY_BYTES, PoolLimits
+from pipeline.lean.pool.pooled import CALLS, MEMORY_BYTES, PoolLimits
 from pipeline.protocol import JobError
 from pipeline.prove.attempt import Wanted
-from pipeline.prove.journal import ASIDE
+from pipeline.prove.journal_file import ASIDE
 from pipeline.prove.search import Budget
 from store.identity import short_hash
 
+UNANSWERED = "unanswered"
+"""Why a job fails whose model or endpoint failed to answer, and had answered nobody since."""
 PROVERS = ("tactics", "retrieval", "generator", "whole", "external")
 """By rung."""
 OF_AN_ENDPOINT = frozenset(
@@ -31,9 +33,11 @@ OF_AN_ENDPOINT = frozenset(
     }
 )
 """Why an endpoint answers nobody. What may be one request's trouble (too many requests, an error of the server, no
-answer, or one that is none) is that sorry's, and the others go on."""
-OF_THE_JOB = OF_AN_ENDPOINT | {"model_not_loaded", "bad_model", "journal"}
+answer, or one that is none) is that sorry's, and the others go on; `UNANSWERED` is where it is everybody's."""
+OF_THE_JOB = OF_AN_ENDPOINT | {UNANSWERED, "model_not_loaded", "bad_model", "journal"}
 """Why a job fails whichever sorrys it has: its model or its endpoint cannot be asked, or nothing can be written."""
+OF_THE_MACHINE = OF_THE_JOB | {"lean_does_not_start", "database"}
+"""Reasons that go away by themselves, in hours: nothing is wrong with the sorrys, and the job is worth another try."""
 _JOURNALS_STAY_S = 14 * 24 * 3600.0
 
 

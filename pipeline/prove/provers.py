@@ -17,16 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.prove.authors import HFAuthor
+from pipeline.prove.corpora import read_corpus
 from pipeline.prove.restated import of_theorem
-from pipeline.prove.retrieving import Place, PremiseFinder, read_corpus
+from pipeline.prove.retrieving import Place, PremiseFinder
 from pipeline.prove.search import Budget
 from pipeline.prove.server import Server, checked
 from pipeline.prove.tactic_prover import BUDGET, TacticProver, first_proof
 from pipeline.prove.whole import WholeAsk
+from pipeline.tactics.bases import ADAPTER
 from pipeline.tactics.decoding import Decoding
 from pipeline.tactics.errors import ModelError
 from pipeline.tactics.generate import Generator
-from pipeline.tactics.models import ADAPTER, Device
+from pipeline.tactics.models import Device
 from pipeline.tactics.settings import device_of
 
 _log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.lean.pool.pool import Setup
+from pipeline.lean.pool.pooled import Setup
 from pipeline.lean.source.scanner import Located, SourceFile, locate, parse
 from pipeline.prove.declaration import Declaration
 from pipeline.prove.retrieving import Place

@@ -8,10 +8,8 @@ all open searches are embedded together, in a thread of their own.
 
 from __future__ import annotations
 
-import tempfile
 from collections import OrderedDict
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -29,21 +27,14 @@ from pipeline.retrieval.chain import Chain
 from pipeline.retrieval.config import TrainingConfig
 from pipeline.retrieval.corpus import Corpus
 from pipeline.retrieval.encoder import Tokens, load_encoder, load_tokens, weights_digest
-from pipeline.retrieval.errors import CorpusError, DatasetError
 from pipeline.retrieval.index import EmbeddingIndex, embed_texts
 from pipeline.retrieval.retriever import PremiseRetriever
 from pipeline.retrieval.search import top_k
 from pipeline.retrieval.text import query_text
 from pipeline.tactics.prompt import state_of
 from pipeline.tactics.service import Batching
-from store import queries
-from store.leandojo.choosing import NothingToExportError
-from store.leandojo.corpus import ImportCycleError
-from store.leandojo.exporting import export_leandojo
-from store.reader import LogReader
 from store.traced import Position
 
-_CORPUS = "corpus.jsonl"
 _MASKS = 64
 
 
@@ -256,52 +247,6 @@ def accessible(corpus: Corpus, place: Place) -> npt.NDArray[np.bool_]:
             files[number] = True
     found: npt.NDArray[np.bool_] = files[corpus.file_of_premise]
     return found
-
-
-def corpus_of_log(events_db: Path, database_db: Path, *, repository: str, simulated: bool) -> Corpus:
-    """Return the premises of a repository's newest trace, as training has them.
-
-    Args:
-        events_db: the log, read only; the daemon may be running.
-        database_db: its view, read only.
-        repository: a key.
-        simulated: whether the simulator's traces count.
-
-    Raises:
-        DatasetError: the repository has no trace.
-        CorpusError: its files import each other in a circle.
-        LogError: the log or the view cannot be read, or there is no room for the corpus on the disk.
-    """
-    with (
-        tempfile.TemporaryDirectory(prefix="unsorry-corpus-") as scratch,
-        closing(queries.connect(database_db)) as view,
-        LogReader.open(events_db) as log,
-    ):
-        out = Path(scratch) / "dataset"
-        try:
-            export_leandojo(
-                out, log=log, view=view, repositories=(repository,), simulated=simulated, with_database=False
-            )
-        except NothingToExportError as error:
-            raise DatasetError(str(error)) from error
-        except ImportCycleError as error:
-            raise CorpusError(str(error)) from error
-        return Corpus(out / _CORPUS)
-
-
-def read_corpus(path: str | Path) -> Corpus:
-    """Return the corpus of a file `corpus.jsonl`, or of a dataset's folder.
-
-    Raises:
-        CorpusError: it is LeanDojo's pickled index, whose reading would run code; or it cannot be read.
-    """
-    path = Path(path)
-    if path.suffix in (".pickle", ".pkl"):
-        raise CorpusError(
-            f"{path} is a pickle, and reading one runs code. Name the corpus.jsonl that it was made from: its premises "
-            "are embedded again"
-        )
-    return Corpus(path / _CORPUS if path.is_dir() else path)
 
 
 def _as_traced(corpus: Corpus, place: Place) -> Position | None:

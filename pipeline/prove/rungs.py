@@ -1,7 +1,8 @@
 """The rungs of the ladder: for each, what it takes to work on a job's sorrys, made once and used by all of them.
 
 0 the curated tactics, 1 a generator that is shown retrieved premises, 2 a generator, 3 whole proofs by a local model,
-4 an external model. Models are loaded when their rung is asked for and not before: rung 0 needs no torch.
+4 an external model: whole proofs, or tactics for searches. Models are loaded when their rung is asked for and not
+before: rung 0 needs no torch.
 """
 
 from __future__ import annotations
@@ -15,15 +16,23 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.learning.errors import LearningError
 from pipeline.protocol import JobError
-from pipeline.prove.order import OF_AN_ENDPOINT, Order, bad_spec
+from pipeline.prove.answering import (
+    ENDPOINT_REMEDY,
+    Answering,
+    AnsweringAuthor,
+    AnsweringSuggests,
+    everybodys,
+)
+from pipeline.prove.order import Order, bad_spec
 from pipeline.prove.proposing import Proposer, Remaining
 from pipeline.prove.scoring import ModelScoring, Scoring
 from pipeline.prove.tactics import Ladder
-from pipeline.prove.whole import Author, AuthorError, WholeAsk, Written
+from pipeline.prove.whole import Author
 from pipeline.prove.wholly import Wholly
 from store.errors import LogError
 
 if TYPE_CHECKING:
+    from pipeline.external.client import ChatClient
     from pipeline.prove.retrieving import Retrieval
     from pipeline.tactics.decoding import Decoding
     from pipeline.tactics.generate import Generator
@@ -31,8 +40,6 @@ if TYPE_CHECKING:
 
 _PROGRESS_WEIGHT = 0.5
 _TEMPERATURE = 0.7
-_ENDPOINT_REMEDY = "see [prove.external] in the configuration; the job is tried again"
-_CAP_REMEDY = "raise usd_per_day under [prove.external]; else its sorrys are asked again tomorrow (UTC)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,8 @@ class Engine:
         scoring: ranks a search's states; None: as rung 0 does.
         remaining: the progress model, where there is one.
         wholly: who writes whole proofs; None: tactics are searched.
+        negate: whether the negation of what was not proved is tried too; not where each question is paid for.
+        answering: hears whether the model answers; None where no model is asked.
         together: whether the declarations of one file are worked on side by side, so that a model is asked for many
             at once. Where no model is asked it costs only: each process then gets the file's beginning anew.
     """
@@ -65,6 +74,8 @@ class Engine:
     scoring: Scoring | None = None
     remaining: Remaining | None = None
     wholly: Wholly | None = None
+    negate: bool = True
+    answering: Answering | None = None
     together: bool = True
 
 
@@ -108,6 +119,8 @@ async def _by_generator(order: Order, open_: AsyncExitStack) -> Engine:
     retrieval = await _retrieval(order, open_) if order.rung == 1 else None
     suggesting = await asyncio.to_thread(_suggesting, part, decoding)
     service = await open_.enter_async_context(GenerationService(suggesting))
+    answering = Answering(alone=False)
+    suggests = AnsweringSuggests(service, answering)
     remaining, weight = None, _PROGRESS_WEIGHT
     if "progress" in order.rung_s:
         progress = order.part("progress")
@@ -126,11 +139,11 @@ async def _by_generator(order: Order, open_: AsyncExitStack) -> Engine:
                 from pipeline.prove.retrieving import Place
 
                 retrieve = retrieval.at(Place(place.path, position, name, place.imports))
-            return GeneratorProposer(service, decoding=decoding, retrieve=retrieve)
+            return GeneratorProposer(suggests, decoding=decoding, retrieve=retrieve)
 
         return of_declaration
 
-    return Engine(of_file, scoring=scoring, remaining=remaining)
+    return Engine(of_file, scoring=scoring, remaining=remaining, answering=answering)
 
 
 async def _retrieval(order: Order, open_: AsyncExitStack) -> Retrieval:
@@ -142,12 +155,17 @@ async def _retrieval(order: Order, open_: AsyncExitStack) -> Retrieval:
     device = str(order.part("generator").get("device", "auto"))
 
     def load() -> Retrieval:
-        from pipeline.prove.retrieving import PremiseFinder, Retrieval, corpus_of_log
+        from pipeline.prove.corpora import corpus_of_log
+        from pipeline.prove.retrieving import PremiseFinder, Retrieval
         from pipeline.tactics.settings import device_of
 
         with _loads("retriever", chain / checkpoint):
             corpus = corpus_of_log(
-                events_db, database_db, repository=order.repository, simulated=order.lean.simulated
+                events_db,
+                database_db,
+                repository=order.repository,
+                simulated=order.lean.simulated,
+                kept=indices / "corpora",
             )
             finder = PremiseFinder.of_checkpoint(
                 chain,
@@ -171,7 +189,8 @@ async def _by_author(order: Order, open_: AsyncExitStack) -> Engine:
         temperature = float(part.get("temperature", _TEMPERATURE))
     generator = await asyncio.to_thread(_generator, part)
     author = HFAuthor(generator, order.model, max_tokens=max_tokens, temperature=temperature)
-    return _written(await open_.enter_async_context(author), proofs, repairs, order.seed)
+    author = await open_.enter_async_context(author)
+    return _written(author, Answering(alone=False), proofs, repairs, order.seed)
 
 
 async def _by_endpoint(order: Order, open_: AsyncExitStack) -> Engine:
@@ -179,44 +198,49 @@ async def _by_endpoint(order: Order, open_: AsyncExitStack) -> Engine:
     from pipeline.external.opening import open_client
     from pipeline.prove.authors import ExternalAuthor
 
-    proofs, repairs, max_tokens = _whole(order)
+    part = order.part("external")
+    with _read("external"):
+        mode = str(part.get("mode", "whole"))
+        if mode not in ("whole", "tactics"):
+            raise ValueError(f"mode is {mode!r}: it takes whole or tactics")
     try:
         with _read("external"):
-            client = open_client(order.part("external"), concurrency=order.parallel)
+            client = open_client(part, concurrency=order.parallel)
     except ExternalError as error:
-        raise JobError(error.reason, str(error), remedy=_ENDPOINT_REMEDY) from error
-    author = ExternalAuthor(await open_.enter_async_context(client), max_tokens=max_tokens)
-    return _written(_Stopping(author), proofs, repairs, order.seed)
+        raise JobError(error.reason, str(error), remedy=ENDPOINT_REMEDY) from error
+    await open_.enter_async_context(client)
+    answering = Answering(alone=True)
+    if mode == "tactics":
+        with _loads("endpoint's tactics", str(part["base_url"])):
+            return _endpoint_searches(client, part, answering)
+    proofs, repairs, max_tokens = _whole(order)
+    return _written(ExternalAuthor(client, max_tokens=max_tokens), answering, proofs, repairs, order.seed)
 
 
-def _written(author: Author, proofs: int, repairs: int, seed: int) -> Engine:
-    return Engine(ladder().propose, wholly=Wholly(author, proofs, repairs, seed))
+def _endpoint_searches(client: ChatClient, part: dict[str, Any], answering: Answering) -> Engine:
+    """Return the engine of searches whose tactics an endpoint suggests."""
+    from pipeline.prove.endpoint_tactics import TACTIC_TOKENS, EndpointSuggests
+    from pipeline.prove.generating import GeneratorProposer
+    from pipeline.tactics.decoding import Decoding
+
+    with _read("external"):
+        decoding = Decoding(
+            int(part.get("candidates", 4)),
+            "sampling",
+            float(part.get("temperature", _TEMPERATURE)),
+            max_tokens=int(part.get("max_tokens", TACTIC_TOKENS)),
+        )
+    suggests = AnsweringSuggests(EndpointSuggests(client, ends=everybodys), answering)
+
+    def of_file(_place: FilePlace) -> Propose:
+        return lambda _name, _position: GeneratorProposer(suggests, decoding=decoding)
+
+    return Engine(of_file, scoring=ModelScoring(), negate=False, answering=answering)
 
 
-class _Stopping:
-    """An author whose failure that is everybody's ends the job, so that no sorry is taken for tried."""
-
-    def __init__(self, author: Author) -> None:
-        self._author = author
-
-    @property
-    def name(self) -> str:
-        return self._author.name
-
-    @property
-    def model(self) -> str:
-        return self._author.model
-
-    async def write(self, ask: WholeAsk) -> Written:
-        try:
-            return await self._author.write(ask)
-        except AuthorError as error:
-            if error.reason not in OF_AN_ENDPOINT:
-                raise
-            # Today's money does not come back: what the plan asks tomorrow, or with another cap, is another job.
-            capped = error.reason == "spending_cap"
-            remedy = _CAP_REMEDY if capped else _ENDPOINT_REMEDY
-            raise JobError(error.reason, str(error), remedy=remedy, deterministic=capped) from error
+def _written(author: Author, answering: Answering, proofs: int, repairs: int, seed: int) -> Engine:
+    watched = AnsweringAuthor(author, answering)
+    return Engine(ladder().propose, wholly=Wholly(watched, proofs, repairs, seed), answering=answering)
 
 
 def _suggesting(part: dict[str, Any], decoding: Decoding) -> Suggesting:

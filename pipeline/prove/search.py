@@ -305,24 +305,24 @@ class Search:
     async def _thinking(self, asked: Awaitable[T], node: Node) -> T | None:
         """Wait for an answer, and lend the process to those who wait for one; None: time is up.
 
-        Coming back costs a replay. So the process is lent only where somebody waits for one, and not before the
-        thinking has taken as long as coming back will: at worst that is twice the cost of the better choice.
+        Where coming back costs a replay, the process is not lent before the thinking has taken as long as that will:
+        at worst this is twice the cost of the better choice.
         """
         thinking = asyncio.ensure_future(asked)
         began, look, lent = time.monotonic(), _FIRST_LOOK_S, False
         try:
+            # Whoever answers without having to think keeps nobody waiting.
+            await asyncio.wait({thinking}, timeout=0)
             while not thinking.done():
                 left = self._left_s()
                 if left <= 0:
                     return None
+                cost = None if lent else self._session.lending_s((node.depth + 1) * self._trying.mean_s)
+                if cost is not None and time.monotonic() - began >= cost:
+                    self._session.park()
+                    lent = True
                 await asyncio.wait({thinking}, timeout=left if lent else min(left, look))
                 look = min(2 * look, _LOOK_S)
-                detour = None if lent or thinking.done() else self._session.detour_s()
-                if detour is not None:
-                    replaying = (node.depth + 1) * self._trying.mean_s
-                    if time.monotonic() - began >= detour + replaying:
-                        self._session.park()
-                        lent = True
             return thinking.result()
         finally:
             if not thinking.done():

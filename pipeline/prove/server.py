@@ -20,7 +20,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from pipeline.lean.backend import LeanBackend, find_leans
-from pipeline.lean.pool.pool import PoolLimits, ReplKey, ReplPool
+from pipeline.lean.pool.pool import ReplPool
+from pipeline.lean.pool.pooled import PoolLimits, ReplKey
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.toolchain.toolchains import ToolchainError
 

@@ -50,6 +50,7 @@ class WholeAsk:
         seed: of what is drawn.
         ordinal: which of the declaration's sorrys, from 0.
         seconds: how long the author may take; None: as long as it likes.
+        heard: told of answers as they come, with how many they are, where the author gets them one by one.
     """
 
     context: str
@@ -60,6 +61,7 @@ class WholeAsk:
     seed: int = 0
     ordinal: int = 0
     seconds: float | None = None
+    heard: Callable[[Written, int], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,7 @@ async def prove_whole(
     check: Check,
     budget: WholeBudget,
     repairs: int,
+    judge: str = "Lean",
     clock: Callable[[], float] = time.monotonic,
 ) -> WholeResult:
     """Have an author prove a sorry.
@@ -200,9 +203,10 @@ async def prove_whole(
         check: Lean.
         budget: where to end.
         repairs: turns after the first, in which the author is told what Lean said of the turn before.
+        judge: what `check` asks, in words.
         clock: seconds, for the budget.
     """
-    work = _Work(ask, author, check, budget, clock)
+    work = _Work(ask, author, check, budget, judge, clock)
     outcome = await work.run(repairs + 1)
     return work.result(outcome)
 
@@ -213,6 +217,7 @@ class _Work:
     author: Author
     check: Check
     budget: WholeBudget
+    judge: str
     clock: Callable[[], float]
     started: float = 0.0
     turns: int = 0
@@ -285,7 +290,7 @@ class _Work:
                 try:
                     errors = await self.check(proof)
                 except ReplError as error:
-                    self.failure, self.detail = error, f"Lean failed: {error}"
+                    self.failure, self.detail = error, f"{self.judge} failed: {error}"
                     return "error"
                 if not errors:
                     self.judged.append(Failed(proof, ()))
@@ -331,7 +336,8 @@ class _Work:
                 f" {_line(best.errors[0])}"
             )
         if self.refused:
-            return f"none of {len(self.refused)} texts could be given to Lean: {_line(self.refused[0].errors[0])}"
+            why = _line(self.refused[0].errors[0])
+            return f"none of {len(self.refused)} texts could be given to {self.judge}: {why}"
         return "no text was written"
 
 

@@ -6,13 +6,14 @@ too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pipeline.lean.pool.session import Session
 from pipeline.prove.declaration import Declaration, join_up, recall, states_of
 from pipeline.prove.effort import Effort, Solved, Worked
 from pipeline.prove.filling import Filling
+from pipeline.prove.kept import AnswerJournal, KeptAuthor
 from pipeline.prove.lemmas import Known
 from pipeline.prove.proof_text import block_of
 from pipeline.prove.search import Budget
@@ -40,6 +41,7 @@ async def prove_declaration_wholly(
     budget: Budget,
     context: str = "",
     known: Mapping[int, Sequence[Known]] | None = None,
+    journal: Callable[[int], AnswerJournal | None] = lambda _: None,
 ) -> Worked:
     """Have every sorry of the declaration proved by whole proofs, one after the other.
 
@@ -50,6 +52,7 @@ async def prove_declaration_wholly(
         budget: `seconds` is for one sorry, `tactic_timeout_s` for a known proof's tactic.
         context: the file's text before the declaration, for the author.
         known: as in `declaration.prove_declaration`.
+        journal: returns where the answers for the sorry with an ordinal are kept; None for nowhere.
 
     Raises:
         CannotAttempt: the declaration does not compile, or Lean makes no goals of it.
@@ -77,24 +80,32 @@ async def prove_declaration_wholly(
         if vain is None or sorry.ordinal in worked.solved:
             continue
         filling = Filling(session, declaration, sorry, timeout_s=max(budget.seconds, 10.0))
-        calls = session.calls
-        result = await prove_whole(
-            WholeAsk(
-                context,
-                declaration.text,
-                goal,
-                count=wholly.proofs,
-                seed=wholly.seed,
-                ordinal=sorry.ordinal,
-            ),
-            author=_Lending(wholly.author, session),
-            check=filling,
-            budget=WholeBudget(seconds=budget.seconds),
-            repairs=wholly.repairs,
-        )
+        calls, kept = session.calls, journal(sorry.ordinal)
+        author = wholly.author if kept is None else KeptAuthor(wholly.author, kept)
+        try:
+            result = await prove_whole(
+                WholeAsk(
+                    context,
+                    declaration.text,
+                    goal,
+                    count=wholly.proofs,
+                    seed=wholly.seed,
+                    ordinal=sorry.ordinal,
+                ),
+                author=_Lending(author, session),
+                check=filling,
+                budget=WholeBudget(seconds=budget.seconds),
+                repairs=wholly.repairs,
+                judge=session.judge,
+            )
+        finally:
+            if kept is not None:
+                kept.close()
         if result.failure is not None:
             raise result.failure
         effort = Effort.of_whole(result, repl_calls=session.calls - calls).after(*vain)
+        if isinstance(author, KeptAuthor):
+            effort = replace(effort, seconds=effort.seconds + author.earlier_s)
         if result.found is None or filling.replacement is None:
             worked.unsolved.append((sorry.ordinal, effort))
         else:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.learning.datasets import freeze
+from pipeline.learning.training import Order
 from pipeline.retrieval.errors import CorpusError, DatasetError, first_line
 from store import queries
 from store.leandojo.choosing import NothingToExportError
@@ -24,21 +25,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def frozen(
-    chain: Path, job: str, *, events_db: Path, database_db: Path, repository: str, simulated: bool
-) -> tuple[Path, int]:
+def frozen(order: Order, job: str) -> tuple[Path, int]:
     """Return a job's dataset, exported if it is not there yet, and the log position that it shows.
 
     Args:
-        chain: the folder of checkpoints.
+        order: of which repository, or which trace of it, and where the log is; the daemon may be running.
         job: the training job's id.
-        events_db: the log, read only; the daemon may be running.
-        database_db: its view, read only.
-        repository: whose newest trace; a key.
-        simulated: whether the simulator's traces count.
 
     Raises:
-        DatasetError: the repository has no trace, or the dataset that is there is damaged.
+        DatasetError: there is no such trace, or the dataset that is there is damaged.
         CorpusError: its files import each other in a circle.
         LogError: the log or the view cannot be read, or the dataset cannot be written; there is none then.
         OSError: the chain's folder cannot be written.
@@ -47,20 +42,21 @@ def frozen(
     def export(place: Path) -> None:
         with (
             _as_retrieval_errors(),
-            closing(queries.connect(database_db)) as view,
-            LogReader.open(events_db) as log,
+            closing(queries.connect(order.database_db)) as view,
+            LogReader.open(order.events_db) as log,
         ):
             export_leandojo(
                 place,
                 log=log,
                 view=view,
-                repositories=(repository,),
-                simulated=simulated,
+                repositories=(order.repository,),
+                trace=order.trace,
+                simulated=order.simulated,
                 # All the theorems again, which training does not read.
                 with_database=False,
             )
 
-    place = freeze(chain, job, export)
+    place = freeze(order.chain, job, export)
     metadata = place / "metadata.json"
     try:
         return place, int(json.loads(metadata.read_bytes())["unsorry"]["position"])

@@ -9,8 +9,7 @@ from typing import ClassVar
 
 from pipeline.learning.datasets import TaskData
 from pipeline.learning.errors import LearningError
-from pipeline.learning.jobs import Measured, Measuring
-from pipeline.protocol import Reporter
+from pipeline.learning.jobs import Measured, Measuring, Teller
 from pipeline.retrieval.chain import Chain
 from pipeline.retrieval.config import TrainingConfig
 from pipeline.retrieval.errors import DatasetError, EmptySplitError, NothingToMeasureError
@@ -36,12 +35,9 @@ class RetrieverMeasuring(Measuring):
         checkpoint: str,
         config: TrainingConfig,
         indices: Path,
-        *,
-        job: str,
-        reporter: Reporter,
-        simulated: bool,
+        teller: Teller,
     ) -> None:
-        super().__init__(chain.folder, checkpoint, job=job, reporter=reporter, simulated=simulated)
+        super().__init__(chain.folder, checkpoint, teller)
         self.config = config
         self.indices = indices
 

@@ -20,6 +20,7 @@ from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor
 
+from pipeline import yielding
 from pipeline.durable import sync
 from pipeline.retrieval.errors import CheckpointError, DivergedError, first_line
 
@@ -108,6 +109,8 @@ class StepCheckpoints(Checkpoint):
     A step that ends an epoch is saved after the epoch's validation: from a state between the two Lightning would go on
     without it, and so choose another best epoch. No state in which training is to stop is saved, as Lightning does not
     keep that it was.
+
+    Where the job is asked to make way (`pipeline.yielding`), the step is saved all the same, and the run ends there.
     """
 
     def __init__(self, folder: Path, *, every: int) -> None:
@@ -124,12 +127,26 @@ class StepCheckpoints(Checkpoint):
     ) -> None:
         whole = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
         last = batch_idx + 1 == trainer.num_training_batches
-        if whole and not last and trainer.global_step % self._every == 0:
+        if whole and not last and (yielding.wanted() or trainer.global_step % self._every == 0):
             self._save(trainer, pl_module)
+            self._make_way(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.should_stop and trainer.current_epoch + 1 != trainer.max_epochs:
             self._save(trainer, pl_module)
+            self._make_way(trainer)
+
+    def on_train_start(
+        self,
+        trainer: pl.Trainer,  # noqa: ARG002 - Lightning's signature
+        pl_module: pl.LightningModule,  # noqa: ARG002
+    ) -> None:
+        # Lightning's own handler ends a run between the step and its saving.
+        yielding.listen()
+
+    def _make_way(self, trainer: pl.Trainer) -> None:
+        if yielding.wanted():
+            raise yielding.Yielded(f"step {trainer.global_step} is saved")
 
     def _save(self, trainer: pl.Trainer, model: pl.LightningModule) -> None:
         check_finite(model.state_dict(), f"step {trainer.global_step}")

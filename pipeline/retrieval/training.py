@@ -28,6 +28,7 @@ from pytorch_lightning.loggers import CSVLogger
 from pytorch_lightning.plugins import DoublePrecision, HalfPrecision, Precision
 from pytorch_lightning.strategies import DDPStrategy
 
+from pipeline import yielding
 from pipeline.retrieval.batches import Batches
 from pipeline.retrieval.config import ConfigError, TrainingConfig
 from pipeline.retrieval.datamodule import RetrievalDataModule
@@ -121,6 +122,7 @@ def train_task(
 
     Raises:
         RetrievalError: the dataset or a checkpoint cannot be used, a loss was no finite number, or the disk is full.
+        Yielded: the job was asked to make way, and what was done is saved in `run`.
     """
     started = time.monotonic()
     world = _devices(config)
@@ -160,7 +162,8 @@ def train_task(
     if made is None:
         # transformers gives a model for inference, and Lightning leaves a model as it is: without dropout.
         model.train()
-        made = _fit(model, data, config, run, lambda done: on_step(done, total))
+        with yielding.region():
+            made = _fit(model, data, config, run, lambda done: on_step(done, total))
     else:
         model.load_state_dict(made.pop("weights"))
     model.eval()
@@ -322,7 +325,8 @@ class _Progress(Callback):
         self._told = 0
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
-        if trainer.global_step > self._told:
+        # Who asked for the end may be gone, and nobody listens: to save comes first.
+        if trainer.global_step > self._told and not yielding.wanted():
             self._told = trainer.global_step
             self._on_step(trainer.global_step)
 

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 from pipeline.learning.checkpoints import Checkpoints
 from pipeline.learning.errors import LearningError
+from pipeline.learning.weights import weights_of
 from pipeline.tactics.errors import CheckpointError
-from pipeline.tactics.saving import WEIGHTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,9 @@ class Link:
     about: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def weights(self) -> str:
-        """The name of the file with the weights: the adapter's, where it is one; of large models that which lists the
-        others."""
-        return next(name for name in WEIGHTS if name in self.files)
+    def fisher(self) -> None:
+        """No Fisher information: these models are not kept from forgetting by it."""
+        return None
 
     def as_json(self) -> dict[str, Any]:
         said = asdict(self)
@@ -79,7 +78,7 @@ class Chain(Checkpoints[Link]):
 
     def described(self, found: Any) -> Link:
         """Return what a checkpoint.json says."""
-        if not isinstance(found, dict) or not any(name in found.get("files", {}) for name in WEIGHTS):
+        if not isinstance(found, dict) or not weights_of(found.get("files", {})):
             raise ValueError("it describes no checkpoint")
         known = {key: value for key, value in found.items() if key in _FIELDS}
         about = {key: value for key, value in found.items() if key not in _FIELDS}

@@ -24,8 +24,9 @@ class TacticsConfig(Config):
 
     Attributes:
         model_name: what the first checkpoint begins with: a folder or hub name of a causal language model.
-        objective: "sft": people's tactics are learned. (GRPO needs a built checkout to run Lean in, which a job of
-            training has not: `pipeline.tactics.GRPOTrainer` is for that.)
+        objective: "sft": people's tactics are learned. Not "grpo": its reward runs what a model writes, so that its job
+            would have to be due only where the very commit of the trace is built, hold that build and its Lean, and be
+            counted with those that run Lean, as jobs that prove are. An agent does so (`daemon.agents.HFAgent`).
         epochs: over the repository's training split.
         batch_size: rows at once.
         lr: the highest learning rate; it falls to 0 in a line.
@@ -36,6 +37,7 @@ class TacticsConfig(Config):
         device: where; "auto": a GPU where there is one.
         seed: of everything drawn.
         eval_steps: of a split that has more steps, so many are measured, the same ones every time; 0: all.
+        save_minutes: what a run that is killed loses at most, and a step; 0: every step is saved.
 
     Raises:
         SettingsError: a field has a value that it does not take.
@@ -52,6 +54,7 @@ class TacticsConfig(Config):
     device: Device = "auto"
     seed: int = 3407
     eval_steps: int = 2000
+    save_minutes: float = 10.0
 
     takes: ClassVar[Takes] = _TAKES
     error: ClassVar[type[ConfigError]] = SettingsError
@@ -59,8 +62,8 @@ class TacticsConfig(Config):
     def __post_init__(self) -> None:
         if str(self.objective) == "grpo":
             raise SettingsError(
-                "objective is 'grpo': a job of training has no built checkout to run Lean in, and takes sft. In a "
-                "checkout, train with `pipeline.tactics.GRPOTrainer`"
+                "objective is 'grpo': a job of training holds no build and no Lean to run a model's tactics in, and "
+                "takes sft. Give an HFAgent a `pipeline.tactics.GRPOTrainer`: it checks the repositories out, built"
             )
         self.checked()
 

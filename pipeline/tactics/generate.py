@@ -71,6 +71,8 @@ class Suggestions:
             MARKS, or a flaw of `answer.read_tactic`.
         error: why there is no answer at all; "" nearly always.
         prompt_tokens, written_tokens: what the answer took, the candidates that were left out counted.
+        usd: what that cost; None where nobody says.
+        reason: of an endpoint's error, its kind (`pipeline.external`).
     """
 
     tactics: tuple[Suggestion, ...]
@@ -78,6 +80,8 @@ class Suggestions:
     error: str = ""
     prompt_tokens: int = 0
     written_tokens: int = 0
+    usd: float | None = None
+    reason: str = ""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.client.messages import Goal
-from pipeline.lean.pool.pool import ReplKey, Setup
+from pipeline.lean.pool.pooled import ReplKey, Setup
 from pipeline.lean.source.scanner import Command, SourceFile, parse
 from pipeline.tactics.errors import RewardError
 from pipeline.tactics.prompt import state_text

@@ -27,7 +27,7 @@ from peft import PeftConfig, PeftModel
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
 
-from pipeline.lean.pool.pool import PoolLimits
+from pipeline.lean.pool.pooled import PoolLimits
 from pipeline.tactics.answer import text_of
 from pipeline.tactics.errors import NothingToLearnError, SettingsError
 from pipeline.tactics.goals import Places, place_here

@@ -15,12 +15,13 @@ from pipeline.learning.datasets import TaskData
 from pipeline.tactics.checkpoints import Chain, Link, versions
 from pipeline.tactics.config import TacticsConfig
 from pipeline.tactics.rows import Rows, read_rows
+from pipeline.tactics.running import Saves
 from pipeline.tactics.saving import start_of
 from pipeline.tactics.sft import SFTTrainer
 
 _LIBRARIES = ("torch", "transformers", "trl", "peft")
-# It decides what is measured, and no weight.
-_NOT_ITS_CONTENT = frozenset({"eval_steps"})
+# They decide what is measured and what a run that is cut off loses, and no weight.
+_NOT_ITS_CONTENT = frozenset({"eval_steps", "save_minutes"})
 
 
 def learn(
@@ -33,8 +34,8 @@ def learn(
 ) -> Link:
     """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
 
-    One that is there already, from the same parent, data and configuration, is not made again; one that was cut off is
-    made anew.
+    One that is there already, from the same parent, data and configuration, is not made again; one that was cut off
+    goes on from the last step that was saved.
 
     Args:
         task: with a dataset in LeanDojo's form, of which the training split counts.
@@ -46,6 +47,7 @@ def learn(
     Raises:
         TacticsError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another process
             is at it.
+        Yielded: the job was asked to make way, and the run is saved.
     """
     base = config.model_name if parent is None else chain.read(parent).base
     rows = read_rows(task.dataset / "random" / "train.json")
@@ -61,7 +63,7 @@ def learn(
     def make(run: Path) -> Link:
         started = time.monotonic()
         trainer = _trainer(config, base if parent is None else str(chain.path(parent)), run, on_step)
-        fitted = trainer.fit(rows)
+        fitted = trainer.fit(rows, Saves(run / "steps", 60 * config.save_minutes))
         trainer.check_finite()
         warnings = (
             (f"{fitted.dropped} of {len(rows.rows)} steps were left out: their tactics are too long",)

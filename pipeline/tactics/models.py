@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from peft import PeftConfig, PeftModel
+from peft import PeftModel
 from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
@@ -24,12 +24,12 @@ from transformers import (
 )
 
 from pipeline.retrieval.quiet import quiet_libraries
+from pipeline.tactics.bases import base_of
 from pipeline.tactics.errors import ModelError
 from pipeline.tactics.prompt import Prompts
 from pipeline.tactics.saving import settle
 
 PROMPT = "prompt.json"
-ADAPTER = "adapter_config.json"
 MAX_SEQ_LEN = 1024
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -171,7 +171,7 @@ def read_model(model: str | Path, *, max_seq_len: int | None = None) -> Reading:
     tokenizer = load_tokenizer(model)
     try:
         with quiet_libraries():
-            base = _base_of(path, model)
+            base = base_of(model)
             config = AutoConfig.from_pretrained(base)
     except _UNLOADABLE as error:
         raise _unloadable(model, error) from error
@@ -179,7 +179,7 @@ def read_model(model: str | Path, *, max_seq_len: int | None = None) -> Reading:
     prompts = Prompts.for_model(
         tokenizer, encoder_decoder=bool(config.is_encoder_decoder), max_length=lengths.prompt
     )
-    return Reading(tokenizer, prompts, lengths, config, str(base))
+    return Reading(tokenizer, prompts, lengths, config, base)
 
 
 def _unloadable(model: str | Path, error: BaseException) -> ModelError:
@@ -187,17 +187,6 @@ def _unloadable(model: str | Path, error: BaseException) -> ModelError:
         f"{model} cannot be loaded ({_first_line(error)}). Name a folder with config.json and model.safetensors, "
         "one with a LoRA adapter, or a model of the hub that was fetched before"
     )
-
-
-def _base_of(path: Path, model: str | Path) -> str | Path:
-    if not (path / ADAPTER).is_file():
-        return model
-    base = PeftConfig.from_pretrained(str(path)).base_model_name_or_path
-    if not base:
-        raise ModelError(
-            f"{path / ADAPTER} does not say which model the adapter was put on; set base_model_name_or_path"
-        )
-    return str(base)
 
 
 def _family(config: Any) -> Any:

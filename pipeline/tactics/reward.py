@@ -25,7 +25,8 @@ from typing import Any, Literal, TypeVar
 from pipeline.gate.policy import complaints
 from pipeline.lean.client.errors import LimitReached, ReplDied, ReplError, ReplRefused, ReplStartError
 from pipeline.lean.client.messages import TacticFailed, TacticParseError
-from pipeline.lean.pool.pool import PoolClosed, PoolLimits, ReplPool
+from pipeline.lean.pool.pool import PoolClosed, ReplPool
+from pipeline.lean.pool.pooled import PoolLimits
 from pipeline.lean.pool.session import Session, SetupFailed, TacticKilled
 from pipeline.lean.pool.states import State
 from pipeline.prove.goalkey import goals_key

@@ -24,6 +24,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from pipeline.durable import file_digest, sync
+from pipeline.learning.weights import weights_digest, weights_of
 from pipeline.tactics.errors import CheckpointError
 
 DESCRIPTION = "checkpoint.json"
@@ -42,22 +43,15 @@ _MODEL_FILES = (
         "vocab.*",
         "merges.txt",
     ),
-    *("spiece.model", "training_args.bin", "prompt.json", DESCRIPTION),
+    *("spiece.model", "training_args.bin", "prompt.json", "base.json", DESCRIPTION),
 )
-_NO_START = (DESCRIPTION, "training_args.bin")
-WEIGHTS = (
-    "adapter_model.safetensors",
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-)
-"""Where a model's folder has its weights: the first of these that is there. An adapter's folder has the adapter."""
+_NO_START = (DESCRIPTION, "training_args.bin", "base.json")
 
 
 def begun(folder: Path) -> str:
-    """Return the SHA-256 of a folder's file with the weights, as `checkpoint_saved` has it; "" where there is none."""
-    found = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
-    return "" if found is None else file_digest(found)
+    """Return the SHA-256 of a folder's weights, as `checkpoint_saved` has it; "" where there are none."""
+    names = weights_of([path.name for path in folder.glob("*") if path.is_file()])
+    return weights_digest({name: file_digest(folder / name) for name in names})
 
 
 def start_of(folder: Path) -> str:

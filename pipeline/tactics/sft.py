@@ -24,7 +24,7 @@ from trl.trainer.sft_trainer import SFTTrainer as TRLTrainer
 from pipeline.tactics.errors import NothingToLearnError
 from pipeline.tactics.prompt import Prompts
 from pipeline.tactics.rows import Rows
-from pipeline.tactics.running import run
+from pipeline.tactics.running import Saves, mean_loss, run
 from pipeline.tactics.training import Fitted, RepositoryTrainer
 
 IGNORED = -100
@@ -54,8 +54,17 @@ class SFTTrainer(RepositoryTrainer):
 
     kind = "sft"
 
-    def fit(self, rows: Rows) -> Fitted:
-        """Train the model on rows: measures are "loss" (the mean over the run) and "token_accuracy" (at its end)."""
+    def fit(self, rows: Rows, saves: Saves | None = None) -> Fitted:
+        """Train the model on rows: measures are "loss" (the mean over the run) and "token_accuracy" (at its end).
+
+        Args:
+            rows: what is learned.
+            saves: where the run is saved, to go on from; None: nowhere.
+
+        Raises:
+            NothingToLearnError, DivergedError: as `RepositoryTrainer.fit`.
+            CheckpointError: the run cannot be saved. Yielded: the job was asked to make way, and the run is saved.
+        """
         found = self.loaded()
         room = found.lengths.answer
         examples, dropped = encode(rows, found.prompts, answer_length=room)
@@ -67,9 +76,9 @@ class SFTTrainer(RepositoryTrainer):
         if not examples:
             raise NothingToLearnError(f"all {dropped} steps are dropped. Set max_seq_len higher")
         trainer = self.trainer(examples)
-        steps = run(trainer, self.on_step)
+        steps = run(trainer, self.on_step, saves)
         logged: list[dict[str, float]] = trainer.state.log_history
-        measures = {"loss": next(item["train_loss"] for item in reversed(logged) if "train_loss" in item)}
+        measures = {"loss": mean_loss(logged)}
         accuracy = next(
             (item["mean_token_accuracy"] for item in reversed(logged) if "mean_token_accuracy" in item), None
         )
@@ -97,3 +106,6 @@ class SFTTrainer(RepositoryTrainer):
 class _Trainer(TRLTrainer):
     def _send_telemetry(self) -> None:
         """Tell nobody what is trained here."""
+
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """Write none: it would stand in the folder of a run."""

@@ -14,12 +14,14 @@ from typing import Any
 
 from pipeline.learning.checkpoints import checkpoint_id
 from pipeline.learning.datasets import TaskData
-from pipeline.learning.jobs import Measuring
+from pipeline.learning.jobs import Measuring, Teller
 from pipeline.learning.training import Order
 from pipeline.protocol import JobSpec, Reporter
-from pipeline.tactics.checkpoints import Chain, Link
+from pipeline.tactics.bases import base_of, name_base
+from pipeline.tactics.checkpoints import Link
 from pipeline.tactics.config import TacticsConfig
 from pipeline.tactics.errors import NothingToLearnError, SettingsError
+from pipeline.tactics.models import TacticModel
 from pipeline.tactics.saving import read_about, start_of
 from pipeline.tactics.training import Database, Repository, RepositoryTrainer
 from pipeline.train_tactics import TacticsJob, TacticsMeasuring
@@ -77,16 +79,8 @@ class TrainerJob(TacticsJob):
             )
         return self._adopted(folder, about, task)
 
-    def measuring(self, checkpoint: str, *, simulated: bool) -> Measuring:
-        return _Measuring(
-            self._trainer,
-            self.models,
-            checkpoint,
-            self.config,
-            job=self.spec.job,
-            reporter=self.reporter,
-            simulated=simulated,
-        )
+    def measuring(self, checkpoint: str, teller: Teller) -> Measuring:
+        return _Measuring(self._trainer, self.order.chain, checkpoint, self.config, teller)
 
     def _adopted(self, folder: Path, about: dict[str, Any], task: TaskData) -> Link:
         parent, config = self.order.parent, {"kind": about["kind"], **about["settings"]}
@@ -105,6 +99,8 @@ class TrainerJob(TacticsJob):
             beside.mkdir()
             for name in about["files"]:
                 shutil.copy2(folder / name, beside / name)
+            # Another way leads to it from here.
+            name_base(beside, base_of(folder), home=beside)
 
         def described(files: dict[str, str]) -> Link:
             return Link(
@@ -136,6 +132,9 @@ class TrainerJob(TacticsJob):
 class _Measuring(TacticsMeasuring):
     """Asks the model that the trainer has in memory: a second one might find no room on the GPU."""
 
-    def __init__(self, trainer: RepositoryTrainer, chain: Chain, *rest: Any, **named: Any) -> None:
-        super().__init__(chain, *rest, **named)
-        self._loaded = trainer.loaded()
+    def __init__(self, trainer: RepositoryTrainer, *given: Any) -> None:
+        super().__init__(*given)
+        self._trainer = trainer
+
+    def load(self) -> TacticModel:
+        return self._trainer.loaded()

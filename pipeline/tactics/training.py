@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +27,7 @@ from peft import PeftConfig, PeftModel, get_peft_model
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from pipeline.retrieval.quiet import quiet_libraries
+from pipeline.tactics.bases import name_base
 from pipeline.tactics.errors import DivergedError, NothingToLearnError, SettingsError
 from pipeline.tactics.models import MAX_SEQ_LEN, Device, TacticModel, load_model, load_tokenizer
 from pipeline.tactics.rows import Rows, read_rows
@@ -286,12 +288,17 @@ class RepositoryTrainer(abc.ABC):
             self.check_finite()
             self._learned = [*self._learned, key]
             if is_first():
-                publish(Path(self.output_dir), self.write, self._description(rows, fitted, seconds))
+                place = Path(self.output_dir)
+                publish(place, partial(self.write, home=place), self._description(rows, fitted, seconds))
         wait(self.device)
         return Learned(key["url"], key["commit"], rows, fitted, seconds)
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path, *, home: Path | None = None) -> None:
         """Write the model, its tokenizer and the lengths of its prompts into a folder, made if need be.
+
+        Args:
+            folder: where to.
+            home: where the folder's files are going to be; None: there, or beside it.
 
         Raises:
             OSError, SafetensorError: the disk refused.
@@ -301,6 +308,7 @@ class RepositoryTrainer(abc.ABC):
             found.model.save_pretrained(str(folder))
             found.tokenizer.save_pretrained(folder)
         found.lengths.save(folder)
+        name_base(folder, found.base, home=home or folder)
         # A model card that PEFT begins for somebody to fill in.
         (folder / "README.md").unlink(missing_ok=True)
 

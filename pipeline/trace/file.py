@@ -14,7 +14,8 @@ from pathlib import Path
 
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client.repl import Repl, ReplError, ReplRefused, ReplStartError
-from pipeline.lean.pool.pool import ReplKey, ReplPool
+from pipeline.lean.pool.pool import ReplPool
+from pipeline.lean.pool.pooled import ReplKey
 from pipeline.lean.source.lexer import lex
 from pipeline.lean.source.scanner import SourceFile, parse
 from pipeline.prove.attempt import short

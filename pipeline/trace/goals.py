@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from pipeline.lean.client.repl import Repl, ReplError, ReplStartError
-from pipeline.lean.pool.pool import ReplKey, ReplPool
+from pipeline.lean.pool.pool import ReplPool
+from pipeline.lean.pool.pooled import ReplKey
 from pipeline.lean.source.scanner import Command, SourceFile
 from pipeline.prove.attempt import short
 from pipeline.prove.declaration import Declaration, first_error

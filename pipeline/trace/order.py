@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.globs import path_filter
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.pool.pool import CALLS, MEMORY_BYTES, PoolLimits
+from pipeline.lean.pool.pooled import CALLS, MEMORY_BYTES, PoolLimits
 from pipeline.protocol import JobError
 from store.recording import TraceHead
 from store.traced import Seen, TraceGap

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.lean.build.manifest import MANIFEST
 from pipeline.lean.source.scanner import parse
 from pipeline.prove.file import git_blob
+from pipeline.worktree import MOST_SOURCE_BYTES, StrangeFileError, read_beginning, read_inside
 
-MOST_BYTES = 16 * 1024 * 1024
-"""A larger file is a gap: no source that people write is so long."""
+MOST_BYTES = MOST_SOURCE_BYTES
+"""A larger file is a gap."""
+_MOST_TOOLCHAIN_BYTES = 1024
 PACKAGES = ".lake/packages"
 CORE = f"{PACKAGES}/lean4/src/lean"
 """Where LeanDojo has Lean's own source."""
@@ -28,16 +32,24 @@ _SKIPPED = frozenset({".git", ".lake", "lake-packages"})
 
 @dataclass(frozen=True, slots=True)
 class LeanFile:
-    """A Lean file: where it is, git's id of it, the modules that it imports. `problem`: why it cannot be read."""
+    """A Lean file: where it is, git's id of it, the modules that it imports. `problem`: why it cannot be read.
+
+    `file` is `name` below `root`, a folder of ours.
+    """
 
     path: str
-    file: Path
+    root: Path
+    name: str
     blob: str
     imports: tuple[str, ...]
     problem: str | None = None
 
+    @property
+    def file(self) -> Path:
+        return self.root / self.name
+
     def data(self) -> bytes:
-        return self.file.read_bytes()
+        return read_inside(self.root, self.name, most_bytes=MOST_BYTES)
 
 
 class Tree:
@@ -58,8 +70,9 @@ class Tree:
         self._like = sha
         self._tracer = tracer
         self._lean = lean.strip()
-        self.toolchain = _text(worktree / "lean-toolchain").strip()
-        self._manifest = _blob(worktree / "lake-manifest.json", like=sha)
+        toolchain = read_beginning(worktree, "lean-toolchain", most_bytes=_MOST_TOOLCHAIN_BYTES)
+        self.toolchain = toolchain.decode("utf-8", errors="replace").strip()
+        self._manifest = _blob(worktree, MANIFEST, like=sha)
         self.files = {item.path: item for item in self._project()}
         self._by_name: dict[str, list[str]] = {}
         for path in sorted(self.files, key=lambda path: (path.count("/"), path)):
@@ -148,34 +161,38 @@ class Tree:
             )
             for name in sorted(files):
                 file = inside / name
-                if name.endswith(".lean") and not file.is_symlink():
-                    yield self._read(file, file.relative_to(self._root).as_posix())
+                if name.endswith(".lean") and stat.S_ISREG(file.lstat().st_mode):
+                    inside_root = file.relative_to(self._root).as_posix()
+                    yield self._read(self._root, inside_root, inside_root)
 
     def _dependency(self, relative: str) -> LeanFile | None:
         for folder, shown in self._libraries:
-            file = folder / relative
-            if file.is_file() and file.resolve().is_relative_to(folder.resolve()):
-                return self._read(file, f"{shown}/{relative}")
+            try:
+                # A package may keep its sources behind a link of its own; what that leads to is the file that is read.
+                found = (folder / relative).resolve().relative_to(folder.resolve()).as_posix()
+                if (folder / found).is_file():
+                    return self._read(folder.resolve(), found, f"{shown}/{relative}")
+            except (OSError, ValueError):
+                continue  # it leads out, is in a circle, or is longer than any name
         return None
 
-    def _read(self, file: Path, path: str) -> LeanFile:
+    def _read(self, root: Path, name: str, path: str) -> LeanFile:
         try:
-            size = file.stat().st_size
-            if size > MOST_BYTES:
-                return LeanFile(path, file, f"size {size}", (), f"{size} bytes, more than {MOST_BYTES}")
-            data = file.read_bytes()
             path.encode()
+            data = read_inside(root, name, most_bytes=MOST_BYTES)
         except UnicodeEncodeError:
             shown = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-            return LeanFile(shown, file, "name", (), "the file's name is not valid UTF-8")
+            return LeanFile(shown, root, name, "name", (), "the file's name is not valid UTF-8")
+        except StrangeFileError as error:
+            return LeanFile(path, root, name, f"strange {error.strerror}", (), error.strerror)
         except OSError as error:
-            return LeanFile(path, file, f"error {error.errno}", (), f"cannot be read: {error.strerror}")
+            return LeanFile(path, root, name, f"error {error.errno}", (), f"cannot be read: {error.strerror}")
         problem = None
         try:
             data.decode()
         except UnicodeDecodeError as error:
             problem = f"byte {error.start} is not valid UTF-8"
-        return LeanFile(path, file, git_blob(data, like=self._like), header_imports(data), problem)
+        return LeanFile(path, root, name, git_blob(data, like=self._like), header_imports(data), problem)
 
 
 def header_imports(data: bytes) -> tuple[str, ...]:
@@ -204,16 +221,11 @@ def _libraries(worktree: Path, *, core: Path | None, linked: bool) -> Iterator[t
                 yield package / "src", f"{PACKAGES}/{package.name}/src"
 
 
-def _text(file: Path) -> str:
-    if file.is_symlink() or not file.is_file():
-        return ""
-    return file.read_text("utf-8", errors="replace")
-
-
-def _blob(file: Path, *, like: str) -> str:
-    if file.is_symlink() or not file.is_file():
-        return ""
-    return git_blob(file.read_bytes(), like=like)
+def _blob(root: Path, name: str, *, like: str) -> str:
+    try:
+        return git_blob(read_inside(root, name), like=like)
+    except OSError:
+        return ""  # there is none, or it is none: such a project was not built either
 
 
 def _digest(*fields: str) -> str:

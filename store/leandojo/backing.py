@@ -14,7 +14,7 @@ import os
 import re
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,13 +59,18 @@ class Recorded:
 class Backing:
     """A state folder: events.db and database.db. It is held for writing only while something is written."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, also: Collection[str] = ()) -> None:
         """Open the folder; make what is missing in it, and bring its view up to its log.
+
+        Args:
+            state: the folder.
+            also: ids of the daemon's traces that are read although there are newer ones.
 
         Raises:
             LogError: the disk refused, or there is a log of a newer version.
         """
         self.state = state
+        self._also = also
         self._events_db = state / "events.db"
         self._database_db = state / "database.db"
         self.recorded: dict[Identity, Recorded] = {}
@@ -89,7 +94,7 @@ class Backing:
         """Read all repositories, as dynamic_database.json has them."""
         with uncollected(), self.reading() as (log, view), tempfile.TemporaryFile() as file:
             exists = view.execute("SELECT 1 FROM traces WHERE state = 'current' LIMIT 1").fetchone()
-            chosen = choose(view, (), every_commit=True, simulated=True) if exists else []
+            chosen = choose(view, (), every_commit=True, simulated=True, also=self._also) if exists else []
             write_database(file, chosen, log=log, view=view, infinity=True)
             file.seek(0)
             repositories = [Repository.from_dict(item) for item in json.load(file)["repositories"]]

@@ -52,15 +52,24 @@ class Chosen:
 
 
 def choose(
-    db: sqlite3.Connection, repositories: Collection[str], *, every_commit: bool, simulated: bool
+    db: sqlite3.Connection,
+    repositories: Collection[str],
+    *,
+    every_commit: bool,
+    simulated: bool,
+    trace: str | None = None,
+    also: Collection[str] = (),
 ) -> list[Chosen]:
     """Return all imports and the newest trace of our own of each repository; of some repositories, or of all.
 
-    In the dataset is of each repository the newest one only, unless `every_commit` is asked for. An imported dataset
-    folder is left out where the same commit was imported from a database, which says more.
+    Or, where `trace` names one, that alone. `also` are ids of traces of our own that are taken although there are
+    newer ones, unless the same commit is taken anyway. In the dataset is of each repository the newest one only, unless
+    `every_commit` is asked for. An imported dataset folder is left out where the same commit was imported from a
+    database, which says more.
 
     Raises:
-        NothingToExportError: there is none, or none of a repository that was named.
+        NothingToExportError: there is none, or none of a repository that was named; or the trace is not known, was
+            withdrawn, or is not of such a repository.
     """
     rows = [row for row in traces(db) if simulated or not row.simulated]
     if not rows:
@@ -70,6 +79,13 @@ def choose(
         )
     wanted = {_full_key(name, {row.repository for row in rows}) for name in repositories}
     rows = [row for row in rows if not wanted or row.repository in wanted]
+    if trace is not None:
+        found = [Chosen(row, in_dataset=True) for row in rows if row.trace == trace]
+        if not found:
+            raise NothingToExportError(
+                f"no trace {trace} is known of {', '.join(sorted(wanted)) or 'anything'}"
+            )
+        return found
     known = {_commit(row) for row in rows if row.tracer == TRACER}
     rows = [row for row in rows if not (row.tracer == DATASET_TRACER and _commit(row) in known)]
     newest: dict[str, str] = {}
@@ -79,6 +95,8 @@ def choose(
         if row.source == "lean":
             newest_of_ours.setdefault(row.repository, row.trace)
     kept = [row for row in rows if row.source == "import" or newest_of_ours[row.repository] == row.trace]
+    commits = {_commit(row) for row in kept}
+    kept += [row for row in rows if row.trace in also and _commit(row) not in commits]
     return in_order(db, [(row, every_commit or newest[row.repository] == row.trace) for row in kept])
 
 

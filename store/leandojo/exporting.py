@@ -83,6 +83,7 @@ def export_leandojo(
     repositories: Collection[str] = (),
     every_commit: bool = False,
     simulated: bool = False,
+    trace: str | None = None,
     with_database: bool = True,
 ) -> ExportReport:
     """Write an export to `out`, in the place of an earlier one. The daemon may be running.
@@ -90,6 +91,7 @@ def export_leandojo(
     `view` is a connection for questions (`store.queries.connect`), or one to the view as of an earlier time. Of
     `repositories` (keys, or the ends of them) an empty list means all. `every_commit` takes all imported commits of a
     repository into the splits and the corpus, not the newest alone; LeanDojo-v2, and so `Mode.COMPAT`, always does.
+    `trace` is the id of the only one that is taken, whatever came after it.
     Without the dynamic_database.json if so asked: LeanDojo's own merged folders have none.
 
     Raises:
@@ -101,7 +103,7 @@ def export_leandojo(
     check_replaceable(out)
     with one_moment(view):
         every = every_commit or mode is not Mode.FOR_LIFE
-        chosen = choose(view, repositories, every_commit=every, simulated=simulated)
+        chosen = choose(view, repositories, every_commit=every, simulated=simulated, trace=trace)
         return export_chosen(out, chosen, log=log, view=view, mode=mode, with_database=with_database)
 
 

@@ -21,7 +21,7 @@ import shutil
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -48,8 +48,19 @@ class TracerMissingError(LogError):
 class DynamicDatabase:
     """A collection of traced repositories; see the module."""
 
-    def __init__(self, json_path: str | Path = "dynamic_database.json", tracer: Tracer | None = None) -> None:
+    def __init__(
+        self,
+        json_path: str | Path = "dynamic_database.json",
+        tracer: Tracer | None = None,
+        *,
+        also: Collection[str] = (),
+    ) -> None:
         """Open a database file, or a daemon's state folder; a file that is not there is made.
+
+        Args:
+            json_path: of either.
+            tracer: traces commits for `trace_repository`.
+            also: of a state folder, ids of traces that are wanted although there are newer ones of their repositories.
 
         Raises:
             store.leandojo.jsonstream.ImportFormatError: the file is no such database; it was not touched.
@@ -62,7 +73,7 @@ class DynamicDatabase:
         if path.is_dir():
             if not (path / "events.db").is_file():
                 raise LogError(f"{path}: is a folder without events.db; name a state folder, or a .json file")
-            self._backing = Backing(path)
+            self._backing = Backing(path, also)
             return
         self.json_path = str(json_path)
         with translated(path):

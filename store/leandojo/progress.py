@@ -53,6 +53,7 @@ def export_progress(
     view: sqlite3.Connection,
     repositories: Collection[str] = (),
     simulated: bool = False,
+    trace: str | None = None,
     sides: Sequence[Side] = SIDES,
 ) -> ProgressReport:
     """Write the dataset to a file, in the place of an earlier one. The daemon may be running.
@@ -62,6 +63,7 @@ def export_progress(
         view: a connection for questions (`store.queries.connect`), or one to the view as of an earlier time.
         repositories: keys, or the ends of them; none means all. Of each its newest trace is taken.
         simulated: also what the simulator made.
+        trace: the id of the only one that is taken.
         sides: in this order; the test side is for measuring alone.
 
     Raises:
@@ -78,7 +80,7 @@ def export_progress(
     with one_moment(view), translated(out):
         chosen = [
             item.row
-            for item in choose(view, repositories, every_commit=False, simulated=simulated)
+            for item in choose(view, repositories, every_commit=False, simulated=simulated, trace=trace)
             if item.in_dataset
         ]
         traces = [row.trace for row in chosen]

@@ -16,10 +16,12 @@ from store.build_events import ProjectBuilt
 from store.envelope import StoredEvent
 from store.errors import MalformedEventError
 from store.model_events import CheckpointPromoted, CheckpointRefused, CheckpointSaved, EvaluationFinished
+from store.notify_events import NotificationFailed, NotificationSent, NotificationsSwitched
 from store.projections import (
     builds,
     jobs,
     models,
+    notifications,
     proofs,
     repositories,
     scans,
@@ -28,6 +30,7 @@ from store.projections import (
     splits,
     theorems,
     traces,
+    work,
 )
 from store.projections.rows import payload
 from store.reader import LogReader
@@ -41,6 +44,7 @@ from store.trace_events import (
     TraceMeasured,
     TraceWithdrawn,
 )
+from store.work_events import JobCancelled, WorkPaused, WorkResumed, WorkTriggered
 
 Handler = Callable[[sqlite3.Connection, StoredEvent, Any], None]
 PayloadHandler = Callable[[sqlite3.Connection, StoredEvent, Any, LogReader], None]
@@ -72,8 +76,10 @@ HANDLERS: Mapping[type[ev.EventBody], Handler] = MappingProxyType(
         ev.RepositoryWatched: repositories.repository_watched,
         ev.RepositoryUnwatched: repositories.repository_unwatched,
         ev.RepositoryFailed: repositories.repository_failed,
+        ev.RepositoryFailing: repositories.repository_failing,
         ev.RepositoryRecovered: repositories.repository_recovered,
         ev.RepositoryRenamed: repositories.repository_renamed,
+        ev.RepositoryArchived: repositories.repository_archived,
         ev.BranchCreated: repositories.branch_created,
         ev.BranchRewritten: repositories.branch_rewritten,
         ev.BranchDeleted: repositories.branch_deleted,
@@ -91,6 +97,10 @@ HANDLERS: Mapping[type[ev.EventBody], Handler] = MappingProxyType(
         ev.JobFailed: jobs.job_failed,
         ev.JobInterrupted: jobs.job_interrupted,
         ev.JobReleased: jobs.job_released,
+        JobCancelled: jobs.job_cancelled,
+        WorkPaused: work.work_paused,
+        WorkResumed: work.work_resumed,
+        WorkTriggered: work.work_triggered,
         ProjectBuilt: builds.project_built,
         ev.AttemptFinished: proofs.attempt_finished,
         ev.ProofFound: proofs.proof_found,
@@ -107,6 +117,9 @@ HANDLERS: Mapping[type[ev.EventBody], Handler] = MappingProxyType(
         CheckpointPromoted: models.checkpoint_promoted,
         CheckpointRefused: models.checkpoint_refused,
         EvaluationFinished: models.evaluation_finished,
+        NotificationsSwitched: notifications.notifications_switched,
+        NotificationSent: notifications.notification_sent,
+        NotificationFailed: notifications.notification_failed,
     }
 )
 """The events that say all themselves."""

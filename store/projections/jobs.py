@@ -7,6 +7,9 @@ import sqlite3
 from store import events as ev
 from store.envelope import StoredEvent, utc_text
 from store.projections.rows import as_json, upsert
+from store.projections.tallies import job_ended
+from store.projections.work import attempt_began, attempt_ended
+from store.work_events import JobCancelled
 
 
 def job_started(db: sqlite3.Connection, event: StoredEvent, body: ev.JobStarted) -> None:
@@ -37,11 +40,12 @@ def job_started(db: sqlite3.Connection, event: StoredEvent, body: ev.JobStarted)
         },
         once={},
     )
+    attempt_began(db, event, job=body.job, attempt=body.attempt, kind=body.kind, repository=body.repository)
 
 
 def job_succeeded(db: sqlite3.Connection, event: StoredEvent, body: ev.JobSucceeded) -> None:
     """Close an attempt with its summary; what used the simulator stays marked."""
-    db.execute(
+    ended = db.execute(
         "UPDATE jobs SET state = 'succeeded', ended_at = ?, seconds = ?, peak_rss_bytes = ?, summary_json = ?, "
         "simulated = max(simulated, ?) WHERE job = ? AND attempt = ?",
         (
@@ -54,11 +58,14 @@ def job_succeeded(db: sqlite3.Connection, event: StoredEvent, body: ev.JobSuccee
             body.attempt,
         ),
     )
+    if ended.rowcount:
+        job_ended(db, job=body.job, outcome="succeeded", seconds=body.seconds)
+    attempt_ended(db, event, job=body.job, attempt=body.attempt)
 
 
 def job_failed(db: sqlite3.Connection, event: StoredEvent, body: ev.JobFailed) -> None:
     """Close an attempt with what went wrong, what to do, and when it is tried again."""
-    db.execute(
+    ended = db.execute(
         "UPDATE jobs SET state = 'failed', ended_at = ?, seconds = ?, peak_rss_bytes = ?, reason = ?, message = ?, "
         "remedy = ?, deterministic = ?, retry_at = ? WHERE job = ? AND attempt = ?",
         (
@@ -74,20 +81,56 @@ def job_failed(db: sqlite3.Connection, event: StoredEvent, body: ev.JobFailed) -
             body.attempt,
         ),
     )
+    if ended.rowcount:
+        job_ended(db, job=body.job, outcome="failed", seconds=body.seconds)
+    attempt_ended(db, event, job=body.job, attempt=body.attempt)
 
 
 def job_interrupted(db: sqlite3.Connection, event: StoredEvent, body: ev.JobInterrupted) -> None:
-    """Close an attempt that the daemon did not see the end of."""
-    db.execute(
+    """Close an attempt that the daemon did not see the end of, or that made way."""
+    ended = db.execute(
         "UPDATE jobs SET state = 'interrupted', ended_at = ?, reason = ? WHERE job = ? AND attempt = ?",
         (event.recorded_at, body.reason, body.job, body.attempt),
     )
+    if ended.rowcount:
+        job_ended(db, job=body.job, outcome="interrupted", seconds=None)
+    attempt_ended(db, event, job=body.job, attempt=body.attempt)
+
+
+def job_cancelled(db: sqlite3.Connection, event: StoredEvent, body: JobCancelled) -> None:
+    """Close an attempt, or put down a job that never began, so that nobody tries it again unasked."""
+    values = {
+        "state": "cancelled",
+        "attempt": body.attempt,
+        "ended_at": event.recorded_at,
+        "seconds": body.seconds,
+        "peak_rss_bytes": body.peak_rss_bytes,
+        "reason": "cancelled",
+        "message": f"cancelled by {body.by}",
+        "remedy": "",
+        "deterministic": 0,
+        "retry_at": None,
+    }
+    about = {
+        "kind": body.kind,
+        "repository": body.repository,
+        "branch": body.branch,
+        "sha": body.sha,
+        "describes": body.describes,
+        "simulated": int(body.simulated),
+        "started_at": event.recorded_at,
+        "summary_json": "{}",
+    }
+    upsert(db, "jobs", key={"job": body.job}, values=values, once=about)
+    # An attempt that had ended when the job was taken off the queue is counted as what it ended as.
+    if attempt_ended(db, event, job=body.job, attempt=body.attempt):
+        job_ended(db, job=body.job, outcome="cancelled", seconds=body.seconds)
 
 
 def job_released(db: sqlite3.Connection, _event: StoredEvent, body: ev.JobReleased) -> None:
     """Let the plan decide anew; a job that runs or ended well is not touched."""
     db.execute(
         "UPDATE jobs SET state = 'released', deterministic = 0, retry_at = NULL "
-        "WHERE job = ? AND state IN ('failed', 'interrupted')",
+        "WHERE job = ? AND state IN ('failed', 'interrupted', 'cancelled')",
         (body.job,),
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import NamedTuple
 
 from store import events as ev
 from store.envelope import StoredEvent
 from store.projections.rows import as_json, upsert
 from store.projections.sorries import proof_falls, proof_stands
+from store.projections.tallies import proof_judged
 
 REQUIRED = frozenset(("text", "shape", "compile", "axioms", "statement"))
 """The steps of the gate without which nothing is verified (DESIGN section 6)."""
@@ -56,6 +58,8 @@ def attempt_finished(db: sqlite3.Connection, event: StoredEvent, body: ev.Attemp
 
 def proof_found(db: sqlite3.Connection, event: StoredEvent, body: ev.ProofFound) -> None:
     """Add a candidate. The same text found again for the same version of the file is the same proof."""
+    if _known(db, body.proof) is None:
+        proof_judged(db, verdict="found", simulated=body.simulated)
     upsert(
         db,
         "proofs",
@@ -82,6 +86,9 @@ def proof_found(db: sqlite3.Connection, event: StoredEvent, body: ev.ProofFound)
 
 def proof_checked(db: sqlite3.Connection, event: StoredEvent, body: ev.ProofChecked) -> None:
     """Keep it a candidate, with what was judged and what could not be; a verdict that was given stands."""
+    known = _known(db, body.proof)
+    if known is not None and known.state == "candidate" and known.checked_at is None:
+        proof_judged(db, verdict="checked", simulated=known.simulated)
     db.execute(
         f"UPDATE proofs SET {_JUDGED}, not_checked_json = ?, patch_sha256 = ? WHERE proof = ? "
         "AND state = 'candidate'",
@@ -109,6 +116,7 @@ def proof_verified(db: sqlite3.Connection, event: StoredEvent, body: ev.ProofVer
     """
     if why_not_verified(body) is not None:
         return
+    known = _known(db, body.proof)
     changed = db.execute(
         f"UPDATE proofs SET {_JUDGED}, state = 'verified', reason = '', not_checked_json = ?, axioms_json = ?, "
         "conditional_on_json = '[]', patch_sha256 = ? "
@@ -123,6 +131,8 @@ def proof_verified(db: sqlite3.Connection, event: StoredEvent, body: ev.ProofVer
         ),
     ).rowcount
     if changed:
+        if known is not None and known.state != "verified":
+            proof_judged(db, verdict="verified", simulated=False)
         axioms = ", ".join(body.axioms) or "no axioms"
         proof_stands(db, event, proof=body.proof, detail=f"proof {body.proof} ({axioms})")
 
@@ -133,6 +143,9 @@ def proof_rejected(db: sqlite3.Connection, event: StoredEvent, body: ev.ProofRej
     Its patch, if it had one, is none to offer any more.
     """
     reason = f"{body.step}: {body.reason}"
+    known = _known(db, body.proof)
+    if known is not None and known.state not in ("rejected", "conditional"):
+        proof_judged(db, verdict="rejected", simulated=known.simulated)
     proof_falls(db, event, proof=body.proof, detail=f"proof {body.proof} was rejected: {reason}")
     db.execute(
         f"UPDATE proofs SET {_JUDGED}, state = ?, reason = ?, conditional_on_json = ?, patch_sha256 = NULL "
@@ -153,6 +166,17 @@ def pull_request_opened(db: sqlite3.Connection, event: StoredEvent, body: ev.Pul
         "UPDATE proofs SET pull_request_url = ?, pull_request_at = ? WHERE proof = ? AND repository = ?",
         (body.url, event.recorded_at, body.proof, body.repository),
     )
+
+
+class _Known(NamedTuple):
+    state: str
+    simulated: bool
+    checked_at: str | None
+
+
+def _known(db: sqlite3.Connection, proof: str) -> _Known | None:
+    row = db.execute("SELECT state, simulated, checked_at FROM proofs WHERE proof = ?", (proof,)).fetchone()
+    return None if row is None else _Known(row[0], bool(row[1]), row[2])
 
 
 def _judged(

@@ -31,7 +31,14 @@ def repository_watched(db: sqlite3.Connection, event: StoredEvent, body: ev.Repo
             "include_json": as_json(body.include),
             "exclude_json": as_json(body.exclude),
         },
-        once={"state": "new", "reason": "", "remedy": "", "first_seen_at": event.recorded_at},
+        once={
+            "state": "new",
+            "reason": "",
+            "remedy": "",
+            "failing_told": 0,
+            "archived": 0,
+            "first_seen_at": event.recorded_at,
+        },
     )
 
 
@@ -40,18 +47,32 @@ def repository_unwatched(db: sqlite3.Connection, _event: StoredEvent, body: ev.R
     db.execute("UPDATE repositories SET watched = 0 WHERE repository = ?", (body.repository,))
 
 
-def repository_failed(db: sqlite3.Connection, _event: StoredEvent, body: ev.RepositoryFailed) -> None:
-    """Set the problem as its state."""
+def repository_failed(db: sqlite3.Connection, event: StoredEvent, body: ev.RepositoryFailed) -> None:
+    """Set the problem as its state; another problem than before is no new beginning, but an empty one is reachable."""
+    row = db.execute("SELECT state FROM repositories WHERE repository = ?", (body.repository,)).fetchone()
+    if "empty" in (body.problem, row[0] if row else ""):
+        db.execute(
+            "UPDATE repositories SET failing_since = NULL, failing_told = 0 WHERE repository = ?",
+            (body.repository,),
+        )
+    since = None if body.problem == "empty" else event.recorded_at
     db.execute(
-        "UPDATE repositories SET state = ?, reason = ?, remedy = ? WHERE repository = ?",
-        (body.problem, body.reason, body.remedy, body.repository),
+        "UPDATE repositories SET state = ?, reason = ?, remedy = ?, failing_since = coalesce(failing_since, ?) "
+        "WHERE repository = ?",
+        (body.problem, body.reason, body.remedy, since, body.repository),
     )
+
+
+def repository_failing(db: sqlite3.Connection, _event: StoredEvent, body: ev.RepositoryFailing) -> None:
+    """Remember that it was said how long it fails."""
+    db.execute("UPDATE repositories SET failing_told = 1 WHERE repository = ?", (body.repository,))
 
 
 def repository_recovered(db: sqlite3.Connection, _event: StoredEvent, body: ev.RepositoryRecovered) -> None:
     """Clear the problem."""
     db.execute(
-        "UPDATE repositories SET state = 'ok', reason = '', remedy = '' WHERE repository = ?",
+        "UPDATE repositories SET state = 'ok', reason = '', remedy = '', failing_since = NULL, failing_told = 0 "
+        "WHERE repository = ?",
         (body.repository,),
     )
 
@@ -61,6 +82,13 @@ def repository_renamed(db: sqlite3.Connection, _event: StoredEvent, body: ev.Rep
     db.execute(
         "UPDATE repositories SET url = ?, forge_id = coalesce(?, forge_id) WHERE repository = ?",
         (body.new_url, body.forge_id, body.repository),
+    )
+
+
+def repository_archived(db: sqlite3.Connection, _event: StoredEvent, body: ev.RepositoryArchived) -> None:
+    """Mark it as archived, or as open again."""
+    db.execute(
+        "UPDATE repositories SET archived = ? WHERE repository = ?", (int(body.archived), body.repository)
     )
 
 

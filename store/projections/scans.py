@@ -33,6 +33,7 @@ def file_scanned(
             "imports_json": as_json(scan.imports),
             "n_declarations": body.n_declarations,
             "n_sorries": body.n_sorries,
+            "exercise_words": body.exercise_words,
         },
         once={},
     )

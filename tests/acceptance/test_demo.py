@@ -141,8 +141,8 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
     directory = tmp_path_factory.mktemp("killed") / "demo"
     dice = random.Random(20261121)
     demo = subprocess.Popen(
-        # What learns is behind the ten kills; the second demo has it.
-        [*DEMO, str(directory), "--without-models"],
+        # What comes later is behind the ten kills; the second demo has it.
+        [*DEMO, str(directory), "--without-models", "--revisions", "1"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

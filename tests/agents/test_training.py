@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from daemon.agents import AgentError, HFAgent
+from daemon.agents import AgentError, HFAgent, LeanAgent
 from daemon.lock import holder
+from daemon.testing.remote import Remote
 from daemon.testing.study import Study
 from pipeline.tactics import SFTTrainer
 from pipeline.tactics.errors import DivergedError, NothingToLearnError
@@ -22,6 +25,18 @@ def agent(study: Study, says_rfl: str) -> HFAgent:
     made = HFAgent(trainer, say=lambda _line: None)
     made.setup_github_repository(study.url, study.sha)
     return made
+
+
+def test_another_spelling_of_the_address_is_the_same_repository(
+    study: Study, says_rfl: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = SFTTrainer(says_rfl, output_dir=study.folder / "outputs", device="cpu", say=lambda _line: None)
+    made = HFAgent(trainer, say=lambda _line: None)
+    made.setup_local_repository(study.remote.path)
+    assert len(study.events("commit_traced")) == 1
+    monkeypatch.setattr(trainer, "train", ends_with(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        made.train()
 
 
 def ends_with(error: BaseException) -> Any:
@@ -72,6 +87,32 @@ def test_a_repository_without_a_step_to_learn_is_said_and_left_out(
     assert again.train() == ()
     assert "has no step of a proof to learn from" in said[-1]
     assert [event.data["reason"] for event in study.events("job_failed")] == [NothingToLearnError.reason]
+
+
+def test_an_agent_is_measured_on_the_commit_that_it_was_set_up_at_whatever_was_traced_since(
+    study: Study, agent: HFAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = study.folder / "remotes" / "small"
+    shutil.copytree(study.remote.path, own)
+    later = "".join(f"theorem later{n} (p : Prop) (h : p) : p := by\n  exact h\n\n" for n in range(20))
+    Remote.at(own).commit("second", {"Later.lean": later})
+    retrieving = LeanAgent(say=lambda _line: None)
+    retrieving.setup_github_repository(study.url, study.sha)
+    HFAgent(agent.trainer, say=lambda _line: None).setup_local_repository(own)
+    with pytest.raises(AgentError, match=r"was traced since, .* set the repository up again"):
+        retrieving.train()
+    assert len(study.events("commit_traced")) == 2
+    monkeypatch.setattr(agent.trainer, "train", ends_with(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        agent.train()
+    (dataset,) = (study.paths.models / "tactics" / ".datasets").iterdir()
+    theorems = [
+        theorem["full_name"]
+        for split in ("train", "val", "test")
+        for theorem in json.loads((dataset / "random" / f"{split}.json").read_text(encoding="utf-8"))
+    ]
+    assert "use2" in theorems
+    assert not [name for name in theorems if name.startswith("later")]
 
 
 def test_what_was_never_trained_here_cannot_be_measured(agent: HFAgent) -> None:

@@ -15,6 +15,8 @@ import pytest
 
 FILES, THEOREMS_A_FILE = 500, 200
 BUDGET_S = 0.2
+TIMES_TYPER = 3.0
+"""Where the machine is too slow for the budget: so many times what importing the command line's library takes."""
 HEAVY = (
     "torch", "numpy", "pydantic", "pydantic_core", "sqlmodel", "sqlalchemy", "httpx2", "httpx", "structlog",
     "starlette", "uvicorn", "watchdog", "apscheduler", "rich", "asyncio", "psutil",
@@ -42,21 +44,25 @@ def test_status_answers_within_200_ms_over_100_000_theorems(
     env = {"PYTHONPYCACHEPREFIX": str(folder.root / "pycache"), "PYTHONDONTWRITEBYTECODE": ""}
     document = folder.unsorry("status", "--json", env=env).json
     assert document["theorems"] >= FILES * THEOREMS_A_FILE
-    took = []
+    took, typer = [], []
     for _ in range(5):
         started = time.perf_counter()
         folder.unsorry("status", "--json", env=env)
         took.append(time.perf_counter() - started)
+        started = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "import typer"], check=True)
+        typer.append(time.perf_counter() - started)
     # The best of five is what the program needs; the median also measures what else this machine is doing.
-    assert min(took) < BUDGET_S, took
+    budget_s = max(BUDGET_S, TIMES_TYPER * min(typer))
+    assert min(took) < budget_s, (took, typer)
     if os.getloadavg()[0] < (os.cpu_count() or 1):
-        assert statistics.median(took) < BUDGET_S, took
+        assert statistics.median(took) < max(BUDGET_S, TIMES_TYPER * statistics.median(typer)), (took, typer)
 
 
 @pytest.mark.parametrize(
     "verb",
     ["status --json", "status", "repos", "sorries", "sorries show 5a", "theorems", "proofs", "proofs show d0",
-     "proofs patch d0", "jobs", "models", "events", "version", "--help"],
+     "proofs patch d0", "jobs", "models", "events", "version", "completion bash", "--help"],
 )  # fmt: skip
 def test_reading_verbs_load_nothing_heavy(
     verb: str, filled: Folder, environment: Callable[[Path], dict[str, str]]
@@ -74,3 +80,22 @@ def test_reading_verbs_load_nothing_heavy(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-1] == "LOADED"
+
+
+@pytest.mark.parametrize("words", [["jobs", "show", ""], [""], ["proofs", "show", "d"]], ids=" ".join)
+def test_completing_loads_nothing_heavy(
+    words: list[str], filled: Folder, environment: Callable[[Path], dict[str, str]]
+) -> None:
+    program = (
+        "import sys\n"
+        "from daemon.cli import main\n"
+        f"sys.argv = ['unsorry', *{words!r}]\n"
+        "try: main()\n"
+        f"finally: print('LOADED', *sorted(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=filled.root,
+        env={**environment(filled.root), "UNSORRY_CONFIG": str(filled.config), "UNSORRY_COMPLETING": "bash"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "LOADED\n")
+    assert done.stdout

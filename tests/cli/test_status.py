@@ -16,6 +16,7 @@ from daemon.cli.jobs import KINDS
 from daemon.kinds import MODULES
 from daemon.lock import DaemonLock
 from store import events as ev
+from store.notify_events import NotificationFailed, NotificationSent, NotificationsSwitched
 from store.testing_events import attempt, declaration, place, scanned
 
 
@@ -382,3 +383,28 @@ def test_nothing_of_a_branch_that_is_watched_no_more_is_open_or_a_problem(filled
     for verb, key in (("sorries", "sorries"), ("theorems", "theorems")):
         assert filled.unsorry(verb, "--json").json[key] == []
         assert len(filled.unsorry(verb, "--all", "--json").json[key]) == 2
+
+
+def test_a_channel_that_takes_no_message_is_a_warning_with_its_remedy_until_it_takes_one(
+    filled: Folder,
+) -> None:
+    switched = NotificationsSwitched(channel="webhook", kinds=("proof_verified",), position=1)
+    failed = NotificationFailed(
+        channel="webhook", problem="refused", reason="it answered 500", remedy="look at it"
+    )
+    filled.add("notify:webhook", switched)
+    filled.add("notify:webhook", failed)
+    filled.write()
+    document = filled.unsorry("status", "--json").json
+    problem = next(item for item in document["problems"] if item["code"] == "notify_failing")
+    assert (problem["severity"], problem["subject"]) == ("warning", "webhook")
+    assert "it answered 500" in problem["message"]
+    assert problem["remedy"].startswith("look at it")
+    (channel,) = document["notifications"]
+    assert (channel["kinds"], channel["told"], channel["problem"]) == (["proof_verified"], 0, "refused")
+    sent = NotificationSent(channel="webhook", message="m", events=("a", "b"), position=2, attempts=3)
+    filled.add("notify:webhook", sent)
+    filled.write()
+    text = filled.unsorry("status").out
+    assert "nobody was told" not in text
+    assert line(text, "told").startswith("webhook 2 events, the last ")

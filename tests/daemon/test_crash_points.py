@@ -181,11 +181,11 @@ def facts(events: list[StoredEvent]) -> list[str]:
 def test_c10_killed_between_fetch_and_record_the_next_poll_sees_the_same_range_under_the_same_ids(
     tmp_path: Path, house: House, remote: Remote
 ) -> None:
-    settings = house.write(repos=[remote.path])
+    settings = house.write(repos=[remote.path], every="1s")
     start_again(house, settings)
     twin = House(tmp_path / "twin")
     twin.folder.mkdir()
-    twin_settings = twin.write(repos=[remote.path])
+    twin_settings = twin.write(repos=[remote.path], every="1s")
     start_again(twin, twin_settings)
     for number in range(3):
         remote.commit(f"c{number}", {"A.lean": f"-- {number}\n{LEAN}"})

@@ -1,4 +1,8 @@
-"""Disks that fill up, fail, or vanish under the whole daemon: it ends with the reason and has lost nothing."""
+"""Disks that fill up, fail, or vanish under the whole daemon. Nothing recorded is lost.
+
+A full disk it outlasts: it waits, says so, and goes on. Of what does not mend while files are open, it ends with the
+reason.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,10 @@ import contextlib
 import functools
 import json
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,7 +62,7 @@ class Watched:
         self.house = House(folder)
         self.remote: Remote = self.house.remote("demo")
         self.remote.commit("first", {"A.lean": LEAN})
-        self.house.write(repos=[self.remote.path])
+        self.house.write(repos=[self.remote.path], every="1s")
         text = self.house.config.read_text(encoding="utf-8")
         elsewhere = 'state_dir = "state"\ncache_dir = "cache"\nruntime_dir = "run"'
         self.house.config.write_text(text.replace('state_dir = "state"', elsewhere), encoding="utf-8")
@@ -92,6 +98,19 @@ class Watched:
         self.house.wait_for(ended, what="the daemon to end", seconds=60.0)
         return acknowledged
 
+    def commit_until_it_waits(self) -> set[str]:
+        """Commit and poll until the daemon says that it finds no room; return the commits."""
+        tips: set[str] = set()
+
+        def waits() -> bool:
+            number = len(tips)
+            tips.add(self.remote.commit(f"c{number}", {f"F{number}.lean": LEAN * 50}))
+            request(self.settings.paths, "POST", "/poll", {})
+            return any("until there is room" in text for text in request_health(self.settings)["problems"])
+
+        self.house.wait_for(waits, what="the daemon to find no room", seconds=40.0)
+        return tips
+
     def last_words(self) -> dict[str, Any]:
         """The last line of the daemon's log."""
         line = self.house.log().strip().splitlines()[-1]
@@ -126,6 +145,11 @@ class Watched:
         assert verify(paths.events_db, paths.database_db).differences == ()
 
 
+def request_health(settings: Settings) -> dict[str, Any]:
+    """What the daemon says of itself."""
+    return request(settings.paths, "GET", "/health")[1]
+
+
 def refuses(watched: Watched, disk: Disk, *, code: str) -> None:
     """The whole course, for a disk that takes nothing more while the daemon works."""
     with watched.daemon() as process:
@@ -154,13 +178,74 @@ def refuses(watched: Watched, disk: Disk, *, code: str) -> None:
 
 
 @with_mounts
-def test_a_disk_that_fills_up_ends_the_daemon_and_loses_nothing(
+def test_a_disk_that_fills_up_is_waited_for_and_nothing_is_lost_or_begun_meanwhile(
     request: pytest.FixtureRequest,
     tmp_path: Path,
 ) -> None:
     watched = Watched(tmp_path)
+    house, paths = watched.house, watched.settings.paths
+    with small_disk(paths.state, size_bytes=4 * 2**20) as disk:
+        if not disk.real:
+            pytest.skip("a disk that can be full and empty again needs a mount")
+        with watched.daemon() as process:
+            house.wait_for(lambda: house.events("job_succeeded"), what="the first scan")
+            disk.refuse(process.pid)
+            acknowledged = house.events()
+            tips = watched.commit_until_it_waits()
+            # It turns, answers and stays; what it met is told with the remedy, and nothing new was begun.
+            status = json.loads(watched.unsorry("status", "--json").stdout)
+            (full,) = [problem for problem in status["problems"] if problem["code"] == "disk_full"]
+            assert "free some space" in full["remedy"]
+            assert any("until there is room" in problem["message"] for problem in status["problems"])
+            begun = len(house.events("job_started"))
+            with house.config.open("a", encoding="utf-8") as config:
+                config.write("# a change that has to wait for room\n")
+            process.send_signal(signal.SIGHUP)
+            time.sleep(2.5)
+            assert process.poll() is None
+            assert len(house.events("job_started")) == begun
+            assert house.events()[: len(acknowledged)] == acknowledged
+            disk.mend()
+            house.wait_for(
+                lambda: tips <= {event.data["sha"] for event in house.events("commit_scanned")},
+                what="what was pushed meanwhile",
+            )
+            house.wait_for(lambda: len(house.events("config_loaded")) == 2, what="the changed configuration")
+            house.wait_for(
+                lambda: request_health(watched.settings) == {"healthy": True, "problems": []}, what="health"
+            )
+            process.terminate()
+            assert process.wait(timeout=30) == 0
+        observed = [event.data["sha"] for event in house.events("commit_observed")]
+        assert len(observed) == len(set(observed))
+        assert "Traceback" not in house.log()
+        watched.goes_on(acknowledged)
+
+
+@with_mounts
+def test_a_daemon_is_stopped_while_its_disk_is_full_and_the_next_one_goes_on(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+) -> None:
+    watched = Watched(tmp_path)
+    house = watched.house
     with small_disk(watched.settings.paths.state, size_bytes=4 * 2**20) as disk:
-        refuses(watched, disk, code="disk_full")
+        if not disk.real:
+            pytest.skip("a disk that can be full and empty again needs a mount")
+        with watched.daemon() as process:
+            house.wait_for(lambda: house.events("job_succeeded"), what="the first scan")
+            disk.refuse(process.pid)
+            acknowledged = house.events()
+            tips = watched.commit_until_it_waits()
+            process.terminate()
+            process.wait(timeout=10)
+        assert house.log().count('"daemon_stopped"') == 1
+        again = watched.unsorry("run")
+        assert again.returncode == 1
+        assert "Traceback" not in again.stderr
+        disk.mend()
+        watched.goes_on(acknowledged)
+        assert tips <= {event.data["sha"] for event in house.events("commit_observed")}
 
 
 @with_mounts
@@ -214,26 +299,30 @@ def test_a_state_folder_that_is_removed_ends_the_daemon_which_saves_the_log(tmp_
 
 
 @with_mounts
-def test_a_job_whose_folder_finds_no_room_is_interrupted_not_failed_and_done_later(
+def test_a_job_whose_folder_finds_no_room_is_interrupted_not_failed_and_done_when_there_is(
     request: pytest.FixtureRequest,
     tmp_path: Path,
 ) -> None:
     watched = Watched(tmp_path)
-    with small_disk(watched.settings.paths.jobs, size_bytes=2**16) as disk:
+    house = watched.house
+    with small_disk(watched.settings.paths.jobs, size_bytes=2**22) as disk:
         if not disk.real:
             pytest.skip("a folder of its own needs a mount")
-        with watched.house.daemon() as process:
-            disk.refuse(process.pid)
-            assert process.wait(timeout=30) == 1
-        assert "No space left on device" in watched.last_words()["failure"]
-        (interrupted,) = watched.house.events("job_interrupted")
-        assert "No space left" in interrupted.data["reason"]
-        assert watched.house.events("job_failed") == []
-        acknowledged = watched.house.events()
-        disk.mend()
-        watched.goes_on(acknowledged)
-        started = watched.house.events("job_started")
-        assert [event.data["attempt"] for event in started if event.stream == interrupted.stream][:2] == [
-            1,
-            2,
-        ]
+        disk.refuse(0)
+        with house.daemon() as process:
+            house.wait_for(lambda: house.events("job_interrupted"), what="the job that finds no room")
+            house.wait_for(
+                lambda: any("room" in text for text in request_health(watched.settings)["problems"]),
+                what="the problem to be told",
+            )
+            time.sleep(2.5)
+            assert len(house.events("job_started")) == 1
+            disk.mend()
+            house.wait_for(lambda: house.events("job_succeeded"), what="the job, now that there is room")
+            process.terminate()
+            assert process.wait(timeout=30) == 0
+    (interrupted,) = house.events("job_interrupted")
+    assert "No space left" in interrupted.data["reason"]
+    assert house.events("job_failed") == []
+    started = house.events("job_started")
+    assert [event.data["attempt"] for event in started] == [1, 2]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from daemon import git as git_module
+from daemon import git_process
 from daemon.git import Git
 from daemon.git_errors import GitError
 
@@ -41,7 +42,7 @@ def test_an_endless_list_of_branches_is_refused_by_its_size_and_not_by_the_clock
 
 def test_endless_complaints_are_cut_and_do_not_block(endless: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script(endless, "yes 'fatal: no' | head -c 8000000 >&2; exit 128")
-    monkeypatch.setattr(git_module, "_MOST_ERROR_BYTES", 4096)
+    monkeypatch.setattr(git_process, "_MOST_ERROR_BYTES", 4096)
     with pytest.raises(GitError, match="fatal: no") as caught:
         asyncio.run(Git(timeout_s=60).ls_remote("somewhere"))
     assert len(str(caught.value)) < 1000

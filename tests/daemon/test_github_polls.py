@@ -6,11 +6,13 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from daemon.forge import Forge
+from daemon.git_errors import RemoteError
 from daemon.github import GitHub
 from daemon.poll import Polled
 from daemon.testing.github import GitHubServer
@@ -41,10 +43,21 @@ def remote(house: House, github: GitHubServer) -> Remote:
     return remote
 
 
-def poll(house: House, github: GitHubServer, *, token: str | None = TOKEN, times: int = 1) -> list[Polled]:
+def poll(
+    house: House,
+    github: GitHubServer,
+    *,
+    token: str | None = TOKEN,
+    times: int = 1,
+    by_hand: bool = False,
+) -> list[Polled]:
+    """Poll as a daemon does that has just started; `by_hand` as `unsorry poll` has it do."""
+
     async def go() -> list[Polled]:
         client = GitHub(api_url=github.url, token=token, timeout_s=5)
         async with house.opened(github=client) as parts:
+            if by_hand:
+                parts.poller.forget(parts.repo.key)
             return [await parts.poller.poll(parts.repo) for _ in range(times)]
 
     return asyncio.run(go())
@@ -54,13 +67,13 @@ def statuses(github: GitHubServer) -> list[int]:
     return [request.status for request in github.requests]
 
 
-def test_an_unchanged_repository_costs_two_requests_that_answer_304(
+def test_an_unchanged_repository_costs_one_request_that_answers_304(
     house: House, github: GitHubServer, remote: Remote
 ) -> None:
     first, second = poll(house, github, times=2)
     assert (first.outcome, first.requests) == ("changed", 2)
-    assert (second.outcome, second.requests) == ("unchanged", 2)
-    assert statuses(github) == [200, 200, 304, 304]
+    assert (second.outcome, second.requests) == ("unchanged", 1)
+    assert statuses(github) == [200, 200, 304]
 
 
 def test_the_etags_survive_a_restart_of_the_daemon(
@@ -68,7 +81,23 @@ def test_the_etags_survive_a_restart_of_the_daemon(
 ) -> None:
     poll(house, github)
     poll(house, github)
-    assert statuses(github)[2:] == [304, 304]
+    assert statuses(github)[2:] == [304]
+
+
+def test_the_repository_itself_is_asked_once_an_hour_and_when_a_person_asks(
+    house: House, github: GitHubServer, remote: Remote
+) -> None:
+    poll(house, github, times=2)
+    poll(house, github, by_hand=True)
+    assert statuses(github)[2:] == [304, 304, 304]
+
+    async def an_hour_later() -> int:
+        client = GitHub(api_url=github.url, token=TOKEN, timeout_s=5)
+        async with house.opened(github=client) as parts:
+            parts.poller._now = lambda: datetime.now(UTC) + timedelta(hours=1, seconds=1)
+            return (await parts.poller.poll(parts.repo)).requests
+
+    assert asyncio.run(an_hour_later()) == 2
 
 
 def test_a_new_commit_is_seen_through_the_api_and_fetched_by_git(
@@ -126,6 +155,19 @@ def test_retry_after_is_honoured(house: House, github: GitHubServer, remote: Rem
     assert 60 < (polled.next_due_at - datetime.now(UTC)).total_seconds() < 95
 
 
+def test_a_secondary_limit_without_a_word_of_how_long_is_no_matter_of_access(
+    house: House, github: GitHubServer, remote: Remote
+) -> None:
+    github.secondary = True
+    first, second = poll(house, github, times=2)
+    assert first.outcome == second.outcome == "rate_limited"
+    assert 50 < first.wait_s <= 60
+    assert statuses(github) == [403]
+    github.secondary = False
+    assert poll(house, github)[0].outcome == "changed"
+    assert [event.type for event in house.events()][-4:-2] == ["repository_failed", "repository_recovered"]
+
+
 def test_a_304_costs_no_quota(house: House, github: GitHubServer, remote: Remote) -> None:
     github.remaining = 5
     poll(house, github, times=4)
@@ -133,14 +175,25 @@ def test_a_304_costs_no_quota(house: House, github: GitHubServer, remote: Remote
 
 
 @pytest.mark.parametrize(
-    ("status", "problem"), [(404, "gone"), (451, "gone"), (502, "unreachable"), (409, "empty")]
+    ("status", "problem", "remedy"),
+    [
+        (403, "auth_failed", "lacks read access"),
+        (404, "gone", "a private repository looks the same"),
+        (409, "empty", "push a first commit"),
+        (410, "gone", "check the url"),
+        (451, "gone", "for legal reasons"),
+        (502, "unreachable", "tried again by itself"),
+    ],
 )
-def test_each_status_has_its_problem(
-    house: House, github: GitHubServer, remote: Remote, status: int, problem: str
+def test_each_status_has_its_problem_and_its_remedy(
+    house: House, github: GitHubServer, remote: Remote, status: int, problem: str, remedy: str
 ) -> None:
     github.add("remotes/demo", remote.path).status = status
     (polled,) = poll(house, github)
     assert polled.outcome == problem
+    (failed,) = house.events("repository_failed")
+    assert failed.data["problem"] == problem
+    assert remedy in failed.data["remedy"]
 
 
 def test_a_private_repository_without_a_token_looks_gone(
@@ -152,8 +205,110 @@ def test_a_private_repository_without_a_token_looks_gone(
     assert poll(house, github)[0].outcome == "changed"
 
 
-def test_a_bad_token_is_an_authentication_failure(house: House, github: GitHubServer, remote: Remote) -> None:
-    assert poll(house, github, token="ghp_wrong")[0].outcome == "auth_failed"
+def test_a_refused_token_is_not_shown_again_before_there_is_another(
+    house: House, github: GitHubServer, remote: Remote
+) -> None:
+    tokens = ["ghp_revoked"]
+
+    async def go() -> list[Polled]:
+        client = GitHub(api_url=github.url, token=tokens[-1], timeout_s=5, renew=lambda: tokens[-1])
+        async with house.opened(github=client) as parts:
+            polled = [await parts.poller.poll(parts.repo) for _ in range(3)]
+            refused.append(client.token_refused)
+            tokens.append(TOKEN)
+            polled.append(await parts.poller.poll(parts.repo))
+            refused.append(client.token_refused)
+            return polled
+
+    refused: list[bool] = []
+    polled = asyncio.run(go())
+    assert refused == [True, False]
+    assert [one.outcome for one in polled] == ["auth_failed", "auth_failed", "auth_failed", "changed"]
+    assert statuses(github) == [401, 200, 200]
+    assert 200 < polled[1].wait_s <= 300
+    assert "make a new one" in house.events("repository_failed")[0].data["remedy"]
+    assert len(house.events("repository_failed")) == len(house.events("repository_recovered")) == 1
+
+
+def test_a_token_that_was_changed_meanwhile_is_taken_up_by_the_request_that_needs_it(
+    house: House, github: GitHubServer, remote: Remote
+) -> None:
+    async def go() -> str:
+        client = GitHub(api_url=github.url, token="ghp_old", timeout_s=5, renew=lambda: TOKEN)
+        async with house.opened(github=client) as parts:
+            return (await parts.poller.poll(parts.repo)).outcome
+
+    assert asyncio.run(go()) == "changed"
+    assert statuses(github) == [401, 200, 200]
+
+
+def test_a_new_token_in_the_file_lets_everything_in_again_without_a_reload(
+    house: House, github: GitHubServer, remote: Remote
+) -> None:
+    file = house.folder / "token"
+    file.write_text("ghp_revoked", encoding="ascii")
+    file.chmod(0o600)
+    settings = house.write(
+        repos=[remote.path], extra=f'[github]\napi_url = "{github.url}"\ntoken_file = "{file}"\n'
+    )
+    renewed: list[str] = []
+    problems: list[str] = []
+
+    async def go() -> list[str]:
+        forge = Forge(renewed=lambda: renewed.append("told"))
+        forge.connect(settings)
+        async with house.opened(github=forge.github) as parts:
+            outcomes = [(await parts.poller.poll(parts.repo)).outcome]
+            problems.append(forge.problem)
+            assert forge.connect(settings) is None  # a reload that changes nothing keeps the client
+            file.write_text(TOKEN, encoding="ascii")
+            outcomes.append((await parts.poller.poll(parts.repo)).outcome)
+            problems.append(forge.problem)
+            assert forge.secrets() == (TOKEN,)
+            return outcomes
+
+    assert asyncio.run(go()) == ["auth_failed", "changed"]
+    assert "make a new one" in problems[0]
+    assert problems[1] == ""
+    assert renewed == ["told"]
+
+
+def test_an_archived_repository_is_marked_once_and_asked_seldom_until_it_is_opened(
+    house: House, github: GitHubServer, remote: Remote
+) -> None:
+    house.write(repos=[remote.path], every="60s", extra=f'[github]\napi_url = "{github.url}"\n')
+    repository = github.add("remotes/demo", remote.path)
+    poll(house, github)
+    repository.archived = True
+    assert [one.wait_s >= 3600 for one in poll(house, github, by_hand=True, times=2)] == [True, True]
+    assert [event.data["archived"] for event in house.events("repository_archived")] == [True]
+    repository.archived = False
+    assert poll(house, github, by_hand=True)[0].wait_s < 200
+    assert [event.data["archived"] for event in house.events("repository_archived")] == [True, False]
+
+
+def test_who_stood_in_line_for_an_api_that_is_out_of_reach_does_not_wait_for_it_again(house: House) -> None:
+    """Five hundred repositories and a minute's timeout would be a day's work."""
+
+    async def go() -> tuple[int, list[str]]:
+        asked = 0
+
+        async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal asked
+            asked += 1
+            await reader.read()
+            writer.close()
+
+        silent = await asyncio.start_server(swallow, "127.0.0.1", 0)
+        port = silent.sockets[0].getsockname()[1]
+        client = GitHub(api_url=f"http://127.0.0.1:{port}", token=TOKEN, timeout_s=0.3)
+        looks = [client.look(f"o/n{number}") for number in range(20)]
+        found = await asyncio.gather(*looks, return_exceptions=True)
+        await client.close()
+        silent.close()
+        return asked, [one.problem for one in found if isinstance(one, RemoteError)]
+
+    assert asyncio.run(go()) == (1, ["unreachable"] * 20)
 
 
 def test_branches_on_several_pages_are_all_seen(house: House, github: GitHubServer, remote: Remote) -> None:
@@ -177,7 +332,7 @@ def test_a_default_branch_that_changes_is_followed_even_to_a_branch_that_is_know
     repository.default_branch = "trunk"
     poll(house, github)
     repository.default_branch = "main"
-    poll(house, github)
+    poll(house, github, by_hand=True)
     poll(house, github)  # a restart, and every ETag still holds
     remote.git("checkout", "--quiet", "trunk")
     remote.commit("on trunk")

@@ -7,23 +7,20 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from daemon.due import DueJob
-from daemon.jobs import JobRunner
+from daemon.due import Kind
 from daemon.recovery import recover
-from daemon.testing.house import House, Parts
+from daemon.testing.bench import bench, until
+from daemon.testing.house import House
 from store import queries
 from store.log import StoredEvent
 from store.rows import JobRow
-
-MODULES = {"scan": "daemon.testing.job", "prove": "daemon.testing.job", "check": "daemon.testing.job"}
 
 
 @pytest.fixture
@@ -35,76 +32,7 @@ def house(tmp_path: Path) -> House:
     return house
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - what is waited for happens in another process
-            await asyncio.sleep(0.02)
-
-
-@dataclass
-class Bench:
-    """An opened house with one observed commit, and a runner."""
-
-    parts: Parts
-    runner: JobRunner
-    sha: str
-
-    def due(self, behave: str, *, attempt: int = 1, kind: str = "scan", simulated: bool = False) -> DueJob:
-        repository = self.parts.repo.key
-        return DueJob(
-            job=f"{kind}-{behave}",
-            kind="prove" if kind == "prove" else "scan",
-            attempt=attempt,
-            lane=f"{kind}:{behave}",
-            repository=repository,
-            branch="main",
-            sha=self.sha,
-            describes=f"{kind} that shall {behave}",
-            simulated=simulated,
-            timeout_s=self.runner.limits.timeout_s,
-            memory_bytes=self.runner.limits.memory_bytes,
-            parameters={
-                "behave": behave,
-                "repository": repository,
-                "branch": "main",
-                "sha": self.sha,
-                "include": ["**/*.lean"],
-                "exclude": [],
-                "by_files": False,
-            },
-        )
-
-    async def run(self, due: DueJob) -> JobRow:
-        self.runner.start(due)
-        await until(lambda: not self.runner.running())
-        return await self.row(due.job)
-
-    async def row(self, job: str) -> JobRow:
-        (row,) = await self.parts.ledger.ask(lambda view: queries.jobs_by_prefix(view, job))
-        return row
-
-
-@contextlib.asynccontextmanager
-async def bench(house: House, **limits: Any) -> AsyncIterator[Bench]:
-    async with house.opened() as parts:
-        await parts.poller.poll(parts.repo)
-        (branch,) = await parts.ledger.ask(queries.branches)
-        settings = parts.settings.jobs.model_copy(update={"retry_base_s": 30.0, **limits})
-        runner = JobRunner(
-            ledger=parts.ledger,
-            git=parts.git,
-            paths=parts.settings.paths,
-            limits=settings,
-            finished=lambda: None,
-            modules=MODULES,  # type: ignore[arg-type] # dict keys are plain str here
-        )
-        try:
-            yield Bench(parts, runner, branch.tip)
-        finally:
-            await runner.stop(deadline_s=10)
-
-
-def run(house: House, behave: str, *, kind: str = "scan", **limits: Any) -> JobRow:
+def run(house: House, behave: str, *, kind: Kind = "scan", **limits: Any) -> JobRow:
     async def go() -> JobRow:
         async with bench(house, **limits) as b:
             return await b.run(b.due(behave, kind=kind))
@@ -224,7 +152,7 @@ def test_a_deadline_kills_the_whole_family(
     house: House, behave: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daemon.jobs._GRACE_S", 0.5)
-    row = run(house, behave, timeout_s=2.0)
+    row = run(house, behave, timeout_s=3.0)
     assert (row.state, row.reason) == ("failed", "deadline")
     family = children(house, behave)
     assert len(family) == 2
@@ -278,8 +206,10 @@ def test_no_secret_and_no_input_reaches_a_job(house: House, monkeypatch: pytest.
 
 def test_a_job_that_wants_more_memory_than_its_limit_fails_alone(house: House) -> None:
     row = run(house, "memory", memory_bytes=2**29)
-    assert (row.state, row.reason) == ("failed", "crashed")
+    assert (row.state, row.reason) == ("failed", "out_of_memory")
     assert "MemoryError" in row.message
+    assert "a process of it reached its 0.5G" in row.message
+    assert "raise [jobs] memory" in row.remedy
 
 
 def test_a_prove_job_gets_a_worktree_and_leaves_none(house: House) -> None:

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from daemon.ledger import Ledger, StoreFailedError
+from daemon.ledger import Ledger, NoRoomError, StoreFailedError
 from daemon.testing.house import House
+from store.errors import DatabaseFullError
 from store.events import DaemonStopped
-from store.log import NewEvent
+from store.log import EventLog, NewEvent
+from store.projector import verify
+from store.view import View
 
 
 def event(number: int) -> NewEvent:
@@ -42,3 +45,82 @@ def test_after_a_failure_nothing_is_recorded_any_more_even_if_the_store_is_well_
 
     asyncio.run(scenario())
     assert [item.data["pid"] for item in house.events()] == [1]
+
+
+@pytest.mark.parametrize("full", [(EventLog, "append"), (View, "catch_up")], ids=["log", "view"])
+def test_who_waits_outlasts_a_full_disk_and_who_does_not_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: tuple[type, str]
+) -> None:
+    house = House(tmp_path)
+    settings = house.write(repos=[])
+    settings.paths.state.mkdir(parents=True)
+    owner, name = full
+    real = getattr(owner, name)
+
+    def refuses(*_arguments: object, **_options: object) -> None:
+        raise DatabaseFullError("events.db: full; free some space")
+
+    async def scenario() -> None:
+        ledger = await Ledger.open(settings.paths, patient=True)
+        ledger.room._has_room = lambda _: getattr(owner, name) is real
+        try:
+            monkeypatch.setattr(owner, name, refuses)
+            if owner is EventLog:
+                with pytest.raises(NoRoomError, match="free some space"):
+                    await ledger.append([event(1)])
+            else:
+                await ledger.append([event(1)])  # it is in the log, and the view follows later
+            assert "free some space" in ledger.room.problem
+            waiting = asyncio.ensure_future(ledger.append([event(2)], wait=True))
+            await asyncio.sleep(1.2)
+            await ledger.check()
+            await asyncio.sleep(0)
+            assert waiting.done() == (owner is View)
+            assert ledger.failure is None
+            monkeypatch.setattr(owner, name, real)
+            for _ in range(40):
+                await ledger.check()
+                if waiting.done() and not ledger.room.problem:
+                    break
+                await asyncio.sleep(0.1)
+            await asyncio.wait_for(waiting, timeout=5)
+            assert ledger.room.problem == ""
+            await ledger.append([event(3)])
+            # Whoever ends does not wait.
+            monkeypatch.setattr(owner, name, refuses)
+            if owner is EventLog:
+                late = asyncio.ensure_future(ledger.append([event(4)], wait=True))
+                await asyncio.sleep(0.1)
+                ledger.hurry()
+                with pytest.raises(NoRoomError):
+                    await asyncio.wait_for(late, timeout=5)
+            monkeypatch.setattr(owner, name, real)
+        finally:
+            await ledger.close()
+
+    asyncio.run(scenario())
+    assert sorted(item.data["pid"] for item in house.events()) == [1, 2, 3][owner is EventLog :]
+    assert verify(settings.paths.events_db, settings.paths.database_db).differences == ()
+
+
+def test_to_a_ledger_that_is_not_patient_a_full_disk_is_a_failure_as_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = House(tmp_path).write(repos=[])
+    settings.paths.state.mkdir(parents=True)
+
+    def refuses(*_arguments: object, **_options: object) -> None:
+        raise DatabaseFullError("events.db: full")
+
+    async def scenario() -> None:
+        ledger = await Ledger.open(settings.paths)
+        monkeypatch.setattr(EventLog, "append", refuses)
+        try:
+            with pytest.raises(StoreFailedError) as caught:
+                await ledger.append([event(1)], wait=True)
+            assert not isinstance(caught.value, NoRoomError)
+            assert ledger.failure is not None
+        finally:
+            await ledger.close()
+
+    asyncio.run(scenario())

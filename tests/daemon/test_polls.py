@@ -229,18 +229,12 @@ def test_a_vanished_remote_is_one_event_and_its_recovery_another(house: House) -
     assert facts(house)[-2:] == [("repository_recovered", ""), ("commit_observed", "second")]
 
 
-def test_repeated_failures_are_asked_less_and_less_often(house: House) -> None:
-    settings = house.write(repos=[house.folder / "remotes" / "nowhere"], every="60s")
-
-    async def go() -> list[float]:
-        async with house.opened() as parts:
-            return [parts.poller.interval_s(settings.repos[0], failures=n) for n in (0, 1, 3, 9)]
-
-    none, one, three, nine = asyncio.run(go())
-    assert none == 60
-    assert 90 < one < 150
-    assert 380 < three < 580
-    assert 2800 < nine < 4400
+def test_repeated_failures_are_asked_less_and_less_often_also_across_restarts(house: House) -> None:
+    house.write(repos=[house.folder / "remotes" / "nowhere"], every="60s")
+    waits = [poll(house).wait_s for _ in range(9)]
+    assert 90 < waits[0] < 150
+    assert 380 < waits[2] < 580
+    assert 2800 < waits[8] < 4400
 
 
 def test_an_empty_repository_is_a_state_that_ends_with_its_first_commit(house: House) -> None:
@@ -435,22 +429,6 @@ def test_a_head_that_leads_nowhere_says_nothing_of_the_branch_that_was_watched(h
     remote.git("symbolic-ref", "HEAD", "refs/heads/nowhere")
     assert poll(house).outcome == "invalid"
     assert branch_states(house, settings) == {"main": "live"}
-
-
-def test_a_poll_by_hand_asks_for_the_default_branch_again(house: House) -> None:
-    remote = house.remote("demo")
-    remote.commit("first")
-    house.write(repos=[remote.path])
-
-    async def go() -> tuple[str, str]:
-        async with house.opened() as parts:
-            await parts.poller.poll(parts.repo)
-            remote.git("checkout", "--quiet", "-b", "trunk")
-            remembered = (await parts.poller.poll(parts.repo)).outcome
-            parts.poller.forget(parts.repo.key)
-            return remembered, (await parts.poller.poll(parts.repo)).outcome
-
-    assert asyncio.run(go()) == ("unchanged", "changed")
 
 
 def test_a_lost_mirror_is_there_again_after_a_poll_that_finds_nothing_new(house: House) -> None:

@@ -77,7 +77,7 @@ def test_a_commit_is_observed_and_scanned_and_its_sorry_is_in_the_database(
 
 
 def test_a_kill_at_any_moment_loses_nothing_and_repeats_nothing(house: House, remote: Remote) -> None:
-    settings = house.write(repos=[remote.path])
+    settings = house.write(repos=[remote.path], every="1s")
     for number in range(4):
         with house.daemon() as process:
             house.wait_for(lambda n=number: len(house.events("job_started")) > n, what="a job")  # type: ignore[misc] # a loop's value bound early
@@ -174,7 +174,7 @@ def test_a_lost_view_is_made_again_from_the_log(house: House, remote: Remote) ->
 
 def test_when_the_log_cannot_be_written_the_daemon_ends_with_the_reason(house: House, remote: Remote) -> None:
     """RLIMIT_FSIZE plays the full disk: the kernel refuses the write."""
-    settings = house.write(repos=[remote.path])
+    settings = house.write(repos=[remote.path], every="1s")
     with house.daemon() as process:
         ready(house, settings)
         house.wait_for(lambda: house.events("job_succeeded"), what="the first scan")

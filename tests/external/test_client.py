@@ -213,7 +213,7 @@ def test_what_stays_overloaded_is_given_up_after_the_retries(time: PassingTime) 
         (Fails(400, "context too long"), "bad_request"),
         (Fails(401), "auth_failed"),
         (Fails(402, "You have exceeded your monthly included credits"), "no_credit"),
-        (Fails(403), "auth_failed"),
+        (Fails(403), "forbidden"),
         (Fails(404, "model not found"), "no_such_model"),
         (Fails(418), "bad_request"),
         (

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 import pytest
 
 from pipeline.lean.backend import LeanBackend, simulator
-from pipeline.lean.pool.pool import PoolLimits, ReplKey, ReplPool, Setup
+from pipeline.lean.pool.pool import ReplPool
+from pipeline.lean.pool.pooled import PoolLimits, ReplKey, Setup
 from pipeline.lean.pool.session import Session
 from pipeline.lean.pool.states import StateLost
 from pipeline.progress.text import Step as ProgressStep
@@ -485,7 +486,7 @@ def test_a_journal_of_another_search_is_set_aside(lean: Lean, tmp_path: Path) ->
     before = path.read_bytes()
     journal = Journal(path, prover="listing")
     result = lean.search(SWAPS, logic(), journal=journal, seed=2)
-    assert journal.refused == "it is of another search, with another seed"
+    assert journal.refused == "it is of other work, with another seed"
     assert path.with_name("one.jsonl.aside").read_bytes() == before
     assert result.outcome == "found"
 

@@ -11,7 +11,8 @@ import pytest
 
 from pipeline.lean.backend import LeanBackend, simulator
 from pipeline.lean.client.repl import ReplStartError
-from pipeline.lean.pool.pool import PoolLimits, PoolStats, ReplPool
+from pipeline.lean.pool.pool import PoolStats, ReplPool
+from pipeline.lean.pool.pooled import PoolLimits
 from pipeline.lean.source.scanner import scan_source
 from pipeline.prove.attempt import Attempt, Wanted
 from pipeline.prove.file import FileProver, git_blob
@@ -143,7 +144,7 @@ def test_a_tactic_that_kills_lean_counts_as_failed_and_is_told(tmp_path: Path) -
     deadly = "'goal.tactic' in line and '\"simp\"' in line"
     attempts = run(tmp_path, source, backend=fragile(tmp_path, deadly=deadly), pools=pools)
     assert attempts["open_question"].outcome == "exhausted"
-    assert "ended the Lean process each time" in attempts["open_question"].detail
+    assert "tactics that ended the process each time" in attempts["open_question"].detail
     assert pools[0].died >= 2
 
 

@@ -17,7 +17,8 @@ from pipeline.lean.client.dialect import NEWEST
 from pipeline.lean.client.errors import ReplDied, ReplStartError, ReplTimeout
 from pipeline.lean.client.messages import TacticFailed, TacticParseError
 from pipeline.lean.client.repl import Repl
-from pipeline.lean.pool.pool import PoolClosed, PooledRepl, PoolLimits, ReplKey, ReplPool, Setup
+from pipeline.lean.pool.pool import PoolClosed, ReplPool
+from pipeline.lean.pool.pooled import PooledRepl, PoolLimits, ReplKey, Setup
 from pipeline.lean.pool.session import Session, SetupFailed, Stepped, TacticKilled
 from pipeline.lean.pool.states import ReplayDied, ReplayDiverged, State
 from pipeline.lean.testing import faulty_repl
@@ -677,19 +678,100 @@ def test_a_parked_search_finds_its_states_again(tmp_path: Path) -> None:
     on_pool(tmp_path, use)
 
 
-def test_a_parked_search_whose_process_was_lent_replays(tmp_path: Path) -> None:
+def test_searches_of_one_setup_share_a_process_and_replay_nothing(tmp_path: Path) -> None:
     async def use(place: Place) -> None:
         async with place.session() as session:
             state = await stepped(session, await session.start("p"), "a")
             session.park()
             async with place.session() as other:
-                assert targets(await other.start("q")) == [goal_text([], "q")]
-                assert await other.stat() == 1
-            assert targets(await stepped(session, state, "b")) == [goal_text([], "p", ["a", "b"])]
-            assert session.replayed == 1
+                beside = await other.start("q")
+                assert targets(beside) == [goal_text([], "q")]
+                assert await other.stat() == 3
+                other.park()
+                assert targets(await stepped(session, state, "b")) == [goal_text([], "p", ["a", "b"])]
+                session.park()
+                assert targets(await stepped(other, beside, "c")) == [goal_text([], "q", ["c"])]
+            # What the other one leaves is freed, and only that.
+            assert await session.stat() == 3
+            assert (session.lives, session.replayed, other.replayed) == (1, 0, 0)
+        process = await place.pool.take(place.key())
+        assert await process.repl.stat() == 0
+        place.pool.give_back(process)
         assert place.pool.stats.started == 1
 
     on_pool(tmp_path, use, processes=1)
+
+
+def test_a_search_that_ends_while_parked_leaves_no_states_behind(tmp_path: Path) -> None:
+    async def use(place: Place) -> None:
+        async with place.session() as session:
+            await session.start("p")
+            session.park()
+            async with place.session() as other:
+                await stepped(other, await other.start("q"), "a", "b")
+                other.park()
+            assert await session.stat() == 1
+
+    on_pool(tmp_path, use, processes=1)
+
+
+def test_a_process_that_is_brought_to_another_setup_has_nobody_s_states(tmp_path: Path) -> None:
+    async def use(place: Place) -> None:
+        async with place.session() as session:
+            state = await stepped(session, await session.start("p"), "a")
+            session.park()
+            async with place.session(setup=Setup(prefix=("def a",))) as other:
+                await other.start("q")
+                assert await other.stat() == 1
+            # The process cannot go back: another one is made.
+            assert targets(await stepped(session, state, "b")) == [goal_text([], "p", ["a", "b"])]
+            assert session.replayed == 1
+        assert place.pool.stats.started == 2
+
+    on_pool(tmp_path, use, processes=1)
+
+
+def test_when_a_shared_process_dies_each_search_goes_on_by_itself(tmp_path: Path) -> None:
+    async def use(place: Place) -> None:
+        async with place.session() as calm, place.session() as wild:
+            state = await stepped(calm, await calm.start("p"), "a")
+            calm.park()
+            other = await wild.start("q")
+            assert wild.process_id is not None
+            assert isinstance(await wild.tactic(other, "fault crash"), TacticKilled)
+            wild.park()
+            assert targets(await stepped(calm, state, "b")) == [goal_text([], "p", ["a", "b"])]
+            assert calm.replayed == 1
+            calm.park()
+            assert isinstance(await wild.tactic(other, "c"), Stepped)
+
+    on_pool(tmp_path, use, processes=1)
+
+
+def test_many_searches_take_turns_on_few_processes_and_stay_where_their_states_are(tmp_path: Path) -> None:
+    async def use(place: Place) -> None:
+        sessions = [place.session() for _ in range(9)]
+
+        async def search(number: int) -> None:
+            async with sessions[number] as session:
+                state = await session.start(f"p{number}")
+                for step in range(10):
+                    session.park()
+                    await asyncio.sleep(0.001 * (number % 3))
+                    state = await stepped(session, state, f"s{step}")
+                    session.release([] if state.parent is None else [state.parent])
+                assert targets(state) == [goal_text([], f"p{number}", [f"s{step}" for step in range(10)])]
+
+        await asyncio.gather(*map(search, range(9)))
+        assert place.pool.stats.started == 3
+        # Moving to a process that is free costs a replay; most turns are taken at home.
+        assert sum(session.lives for session in sessions) < 60
+        for process in [await place.pool.take(place.key()) for _ in range(3)]:
+            await process.free()
+            assert await process.repl.stat() == 0
+            place.pool.give_back(process)
+
+    on_pool(tmp_path, use, processes=3)
 
 
 def test_a_call_that_is_cancelled_costs_the_process_and_not_the_search(tmp_path: Path) -> None:

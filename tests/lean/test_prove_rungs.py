@@ -4,102 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipeline.external.testing import ChatServer, Fails, Says
 from pipeline.lean.backend import LeanBackend, simulator
-from pipeline.lean.pool.pool import PoolLimits, ReplPool
-from pipeline.lean.source.scanner import scan_source
-from pipeline.protocol import JobError, JobSpec, Reporter
-from pipeline.prove.__main__ import work
-from pipeline.prove.attempt import Attempt, Wanted
-from pipeline.prove.file import FileProver, git_blob
+from pipeline.lean.pool.pool import ReplPool
+from pipeline.lean.pool.pooled import PoolLimits
+from pipeline.protocol import JobError, JobSpec
+from pipeline.prove.attempt import Attempt
+from pipeline.prove.file import FileProver
 from pipeline.prove.generating import GeneratorProposer
 from pipeline.prove.lemmas import Known
 from pipeline.prove.proposing import Asked, Candidate
 from pipeline.prove.rungs import Engine
 from pipeline.prove.search import Budget
+from pipeline.prove.testing import BUDGET, attempts, parameters, recorded, run, wanted
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole import AuthorError, WholeAsk, Written
 from pipeline.prove.wholly import Wholly, tactics_of
 from pipeline.tactics.generate import Request, Suggestion, Suggestions
 from pipeline.tactics.tiny import make_tiny_causal
-from store.events import EVENT_TYPES, AttemptFinished, ProofFound
+from store.events import AttemptFinished, ProofFound
 
 SOURCE = """theorem first (p : Prop) : p → p := sorry
 theorem second (p q : Prop) (h : p ∧ q) : q ∧ p := by
   sorry
 theorem third (p q : Prop) : p → q := sorry
 """
-BUDGET = {"seconds_per_sorry": 20, "nodes_per_sorry": 20, "tactic_timeout_s": 5}
-
-
-def wanted(source: str) -> list[Wanted]:
-    data = source.encode()
-    scanned = scan_source(data, path="A.lean")
-    return [
-        Wanted(
-            sorry=sorry.declaration,
-            path="A.lean",
-            blob=git_blob(data, like="0" * 40),
-            byte_start=sorry.byte_start,
-            byte_end=sorry.byte_end,
-            declaration=sorry.declaration,
-            kind=scanned.declarations[sorry.index].kind,
-            ordinal=sorry.ordinal,
-        )
-        for sorry in scanned.sorries
-    ]
-
-
-def parameters(folder: Path, source: str = SOURCE, **changes: Any) -> dict[str, Any]:
-    (folder / "A.lean").write_text(source, encoding="utf-8")
-    given = {
-        "repository": "local/x/demo",
-        "branch": "main",
-        "sha": "a" * 40,
-        "worktree": str(folder),
-        "lean": simulator().as_json(),
-        "prover": "tactics",
-        "rung": 0,
-        "budget": BUDGET,
-        "budget_key": "small",
-        "parallel": 2,
-        "sorries": [dataclasses.asdict(one) for one in wanted(source)],
-    }
-    return given | changes
-
-
-def run(
-    given: dict[str, Any], folder: Path, *, job: str = "prove-1"
-) -> tuple[list[Any], list[dict[str, Any]]]:
-    """Run the job in this process; return what it recorded, and the lines' events."""
-    out = io.StringIO()
-    folder.mkdir(parents=True, exist_ok=True)
-    spec = JobSpec(job, "prove", 1, folder, given)
-    work(spec, Reporter(spec, out))
-    return recorded(out.getvalue())
-
-
-def recorded(text: str) -> tuple[list[Any], list[dict[str, Any]]]:
-    lines = [json.loads(line) for line in text.splitlines()]
-    events = [event for line in lines if line["line"] == "events" for event in line["events"]]
-    return [EVENT_TYPES[event["type"]].model_validate(event["data"]) for event in events], events
-
-
-def attempts(bodies: Iterable[Any]) -> dict[str, AttemptFinished]:
-    return {body.sorry: body for body in bodies if isinstance(body, AttemptFinished)}
 
 
 def tree_of(body: AttemptFinished, folder: Path) -> Tree:
@@ -111,7 +50,7 @@ def tree_of(body: AttemptFinished, folder: Path) -> Tree:
 
 
 def test_each_attempt_cites_the_tree_of_its_search(tmp_path: Path) -> None:
-    bodies, _ = run(parameters(tmp_path), tmp_path / "job")
+    bodies, _ = run(parameters(tmp_path, SOURCE), tmp_path / "job")
     tried = attempts(bodies)
     assert {name: body.outcome for name, body in tried.items()} == {
         "first": "found",
@@ -173,7 +112,9 @@ def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_model_that_knows_nothing_leaves_attempts_in_its_name(tmp_path: Path, causal: Path) -> None:
     generator = {"path": str(causal), "device": "cpu", "candidates": 2, "decoding": "sample"}
-    given = parameters(tmp_path, prover="generator", rung=2, model="tactics-1", seed=7, generator=generator)
+    given = parameters(
+        tmp_path, SOURCE, prover="generator", rung=2, model="tactics-1", seed=7, generator=generator
+    )
     given["budget"] = BUDGET | {"nodes_per_sorry": 2}
     bodies, _ = run(given, tmp_path / "job")
     tried = attempts(bodies)
@@ -204,7 +145,7 @@ def test_a_job_whose_model_cannot_be_used_fails_before_any_sorry(
     empty.mkdir()
     text = json.dumps({"prover": "generator", "rung": 2} | changes).replace("EMPTY", str(empty))
     with pytest.raises(JobError) as caught:
-        run(parameters(tmp_path, **json.loads(text)), tmp_path / "job")
+        run(parameters(tmp_path, SOURCE, **json.loads(text)), tmp_path / "job")
     assert (caught.value.reason, caught.value.deterministic) == (reason, deterministic)
 
 
@@ -349,68 +290,6 @@ def test_a_proof_text_is_told_as_its_tactics() -> None:
         "done",
     )
     assert tactics_of("fun h => h") == ("exact fun h => h",)
-
-
-def external(server: ChatServer, **more: Any) -> dict[str, Any]:
-    prices = {"usd_per_million_prompt": 2.0, "usd_per_million_completion": 8.0}
-    endpoint = {"base_url": server.url, "model": "m-1", "retries": 0, "timeout_s": 10, **prices}
-    return {
-        "prover": "external",
-        "rung": 4,
-        "model": "m-1",
-        "external": endpoint | more,
-        "whole": {"proofs": 1, "repairs": 0, "max_tokens": 100},
-    }
-
-
-def test_an_endpoint_s_proofs_are_recorded_with_what_they_cost(tmp_path: Path) -> None:
-    with ChatServer([Says("by\n  simp_all", usage=(1000, 50))]) as server:
-        bodies, _ = run(parameters(tmp_path, **external(server)), tmp_path / "job")
-    tried = attempts(bodies)
-    assert {name: body.outcome for name, body in tried.items()} == {
-        "first": "found",
-        "second": "found",
-        "third": "exhausted",
-    }
-    for body in tried.values():
-        assert (body.model, body.prompt_tokens, body.completion_tokens) == ("m-1", 1000, 50)
-        assert body.usd == pytest.approx(0.0024)
-        assert body.tree is None
-
-
-def job_error(group: ExceptionGroup[Exception]) -> JobError:
-    """Return the one reason that a job failed for."""
-    error: Exception = group
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, JobError)
-    return error
-
-
-def test_a_spent_day_fails_the_job_until_tomorrow_and_no_sorry(tmp_path: Path) -> None:
-    capped = {"cap_usd": 0.0001, "ledger": str(tmp_path / "spending.jsonl")}
-    with ChatServer([]) as server, pytest.raises(ExceptionGroup) as caught:
-        run(parameters(tmp_path, **external(server, **capped)), tmp_path / "job")
-    error = job_error(caught.value)
-    assert (error.reason, error.deterministic) == ("spending_cap", True)
-    assert "usd_per_day" in error.remedy
-
-
-def test_a_journal_that_cannot_be_kept_fails_the_job_and_no_sorry(tmp_path: Path) -> None:
-    no_folder = tmp_path / "journal"
-    no_folder.write_text("a file")
-    with pytest.raises(ExceptionGroup) as caught:
-        run(parameters(tmp_path, journal=str(no_folder)), tmp_path / "job")
-    error = job_error(caught.value)
-    assert (error.reason, error.deterministic) == ("journal", False)
-    assert not (tmp_path / "job" / "staging").exists()
-
-
-def test_an_endpoint_that_refuses_everybody_fails_the_job_and_no_sorry(tmp_path: Path) -> None:
-    with ChatServer([Fails(401)]) as server, pytest.raises(ExceptionGroup) as caught:
-        run(parameters(tmp_path, **external(server)), tmp_path / "job")
-    assert caught.value.subgroup(lambda error: isinstance(error, JobError) and error.reason == "auth_failed")
-    assert not (tmp_path / "job" / "staging").exists()
 
 
 class Citing:

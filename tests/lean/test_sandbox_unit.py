@@ -67,9 +67,24 @@ os.execvp(argv[0], argv)
 """
 
 
+def settings(name: str) -> list[str]:
+    """The values of a directive, one for each line that has it."""
+    lines = UNIT.read_text("utf-8").splitlines()
+    return [line.partition("=")[2] for line in lines if line.startswith(f"{name}=")]
+
+
 def setting(name: str) -> str:
-    (line,) = [line for line in UNIT.read_text("utf-8").splitlines() if line.startswith(f"{name}=")]
-    return line.partition("=")[2]
+    (value,) = settings(name)
+    return value
+
+
+def allowed_calls() -> set[str]:
+    """The calls that the unit's filter lets pass: systemd takes the lines in their order, `~` takes away."""
+    calls: set[str] = set()
+    for line in settings("SystemCallFilter"):
+        named = set().union(*(calls_of(word) for word in line.removeprefix("~").split()))
+        calls = calls - named if line.startswith("~") else calls | named
+    return calls
 
 
 def calls_of(group: str) -> set[str]:
@@ -84,7 +99,7 @@ def calls_of(group: str) -> set[str]:
 def confined(argv: tuple[str, ...], **changes: object) -> subprocess.CompletedProcess[str]:
     """Run it under the unit's filters, or others."""
     given = {
-        "names": sorted(set().union(*(calls_of(word) for word in setting("SystemCallFilter").split()))),
+        "names": sorted(allowed_calls()),
         "namespaces": setting("RestrictNamespaces").split(),
         "families": [getattr(socket, name) for name in setting("RestrictAddressFamilies").split()],
         "hostname": setting("ProtectHostname") == "yes",

@@ -6,14 +6,14 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipeline.learning.testing import JobProcesses
 from store.events import EVENT_TYPES, EventBody
 from store.identity import event_id
 from store.scanned import ScannedFile
@@ -104,6 +104,7 @@ class Outcome:
 class Scans:
     """Runs the job commit by commit, and keeps the sorrys as the database would."""
 
+    jobs: JobProcesses
     upstream: Upstream
     folder: Path
     include: list[str] = field(default_factory=lambda: ["**/*.lean"])
@@ -116,8 +117,8 @@ class Scans:
     def run(self, commit: str, **changed: Any) -> Outcome:
         """One attempt; changes nothing here."""
         self.runs += 1
-        directory = self.folder / str(self.runs)
-        directory.mkdir(parents=True)
+        root = self.folder / str(self.runs)
+        root.mkdir(parents=True)
         parameters = {
             "mirror": str(self.upstream.mirror),
             "repository": KEY,
@@ -131,24 +132,9 @@ class Scans:
             "proofs": [],
             **changed,
         }
-        spec = {
-            "schema": 1,
-            "job": "scan-1",
-            "kind": "scan",
-            "attempt": 1,
-            "directory": str(directory),
-            "parameters": parameters,
-        }
-        (directory / "spec.json").write_text(json.dumps(spec), "utf-8")
-        done = subprocess.run(
-            [sys.executable, "-m", "pipeline.scan", "--spec", str(directory / "spec.json")],
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-        )
-        staging = directory / "staging"
-        staged = {file.name: file.read_bytes() for file in staging.iterdir()} if staging.exists() else {}
-        lines = [json.loads(line) for line in done.stdout.decode("utf-8").splitlines()]
-        return Outcome(done.returncode, lines, staged)
+        done = self.jobs.run("scan", parameters, root, name="scan-1")
+        staged = {file.name: file.read_bytes() for file in root.glob("*/staging/*")}
+        return Outcome(done.returncode, done.lines, staged)
 
     def step(self, files: Mapping[str, str | bytes | None], **changed: Any) -> Outcome:
         """Commit, scan, and take the events in."""
@@ -169,9 +155,15 @@ class Scans:
         return outcome
 
 
+@pytest.fixture(scope="module")
+def jobs() -> Iterator[JobProcesses]:
+    with JobProcesses(("scan",)) as jobs:
+        yield jobs
+
+
 @pytest.fixture
-def scans(upstream: Upstream, tmp_path: Path) -> Scans:
-    return Scans(upstream, tmp_path / "jobs")
+def scans(jobs: JobProcesses, upstream: Upstream, tmp_path: Path) -> Scans:
+    return Scans(jobs, upstream, tmp_path / "jobs")
 
 
 def test_a_first_scan_reads_every_lean_file_of_the_commit(scans: Scans) -> None:

@@ -10,14 +10,15 @@ from typing import TypeVar
 import pytest
 
 from pipeline.lean.backend import simulator
-from pipeline.lean.pool.pool import ReplKey, ReplPool
+from pipeline.lean.pool.pool import ReplPool
+from pipeline.lean.pool.pooled import ReplKey
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.scanner import parse
-from pipeline.prove.declaration import CannotAttempt, Declaration, Way, prove_declaration
+from pipeline.prove.declaration import CannotAttempt, Declaration, Way, _complaint, prove_declaration
 from pipeline.prove.effort import Worked
 from pipeline.prove.search import Budget, Search, SearchResult
 from pipeline.prove.source import tokens_of
-from pipeline.prove.splice import splice
+from pipeline.prove.splice import Replacement, splice
 from pipeline.prove.tactics import Ladder
 
 T = TypeVar("T")
@@ -115,11 +116,21 @@ def test_the_same_statement_gives_the_same_script(tmp_path: Path) -> None:
 
 
 def prove(project: Path, text: str, *, closers: tuple[str, ...] = BARE) -> tuple[Worked, Declaration]:
+    declaration = declared(text)
+
+    async def use(session: Session) -> Worked:
+        ladder = Ladder(core_only=True, closers=closers)
+        return await prove_declaration(session, declaration, way=Way(ladder), budget=BUDGET)
+
+    return with_session(project, use), declaration
+
+
+def declared(text: str) -> Declaration:
     data = text.encode()
     source = parse(data)
     first = source.scanned.sorries[0].byte_start
     command = next(one for one in source.commands if one.byte_start <= first < one.byte_end)
-    declaration = Declaration(
+    return Declaration(
         data=data,
         byte_start=command.byte_start,
         byte_end=command.byte_end,
@@ -127,12 +138,6 @@ def prove(project: Path, text: str, *, closers: tuple[str, ...] = BARE) -> tuple
         tokens=tokens_of(data, command.byte_start, command.byte_end),
         sorries=source.scanned.sorries,
     )
-
-    async def use(session: Session) -> Worked:
-        ladder = Ladder(core_only=True, closers=closers)
-        return await prove_declaration(session, declaration, way=Way(ladder), budget=BUDGET)
-
-    return with_session(project, use), declaration
 
 
 PLACES = [
@@ -173,6 +178,15 @@ def test_a_proof_fits_wherever_the_sorry_stands(tmp_path: Path, text: str) -> No
     assert with_session(tmp_path, use) == (False, False), patched.decode()
     assert (b"\r\n" in patched) == ("\r\n" in text)
     assert patched.count(b"\n") == patched.count(b"\r\n") or "\r\n" not in text
+
+
+def test_a_text_that_compiles_with_a_sorry_in_it_is_no_proof(tmp_path: Path) -> None:
+    """Whatever tactic left it there: the search's own look at the states is not the last."""
+    declaration = declared("theorem t (p q : Prop) : p → q := sorry\n")
+    (sorry,) = declaration.sorries
+    text = Replacement(sorry.byte_start, sorry.byte_end, "by\n  intro h\n  sorry")
+    complaint = with_session(tmp_path, lambda session: _complaint(session, declaration, text))
+    assert complaint == "the simulator says that the proof uses sorry"
 
 
 def test_one_of_two_sorrys_is_filled_alone_where_the_other_cannot_be(tmp_path: Path) -> None:

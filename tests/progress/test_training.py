@@ -93,10 +93,10 @@ def test_a_run_that_was_cut_off_goes_on_from_its_last_whole_epoch_to_the_very_we
         trainer(data, model, out).train(cut_off)
     assert not (out / "checkpoint.json").exists()
     (run,) = out.glob(".run-*")
-    # What a kill in the middle of a save leaves: weights, and no state yet.
+    # What a kill in the middle of a save leaves: files, and no word yet that they are whole.
     partial = run / "checkpoint-25"
     shutil.copytree(run / "checkpoint-20", partial)
-    (partial / "trainer_state.json").unlink()
+    (partial / "whole").unlink()
     made = trainer(data, model, out).train(lambda done, _: told.append(done))
     assert told == [*range(1, 26), *range(21, 31)]
     assert made.digest == undisturbed.digest

@@ -26,22 +26,30 @@ SMALL = {
 }
 
 
+TARGETS = {
+    "throughput": ["at least 10", "at least the other's"],
+    "scaling": [],
+    "learning": ["above 0", "above 0"],
+    "gpu": [],
+}
+
+
+@pytest.mark.parametrize("only", [["throughput", "gpu"], pytest.param([*TARGETS], marks=pytest.mark.slow)])
 def test_every_measurement_prints_its_figures_and_those_of_a_gpu_say_that_there_is_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], only: list[str]
 ) -> None:
     threads, target = torch.get_num_threads(), tmp_path / "prove.json"
     try:
-        assert main(["--quick", "--folder", str(tmp_path), "--json", str(target)]) == 0
+        arguments = ["--quick", "--folder", str(tmp_path), "--json", str(target), "--only", *only]
+        assert main(arguments) == 0
     finally:
         torch.set_num_threads(threads)
     assert [path.name for path in tmp_path.iterdir()] == ["prove.json"]
     document: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
     assert document["quick"] is True
+    assert {row["of"] for row in document["rows"]} == set(only)
     assert [(row["of"], row["target"]) for row in document["rows"] if row["target"]] == [
-        ("throughput", "at least 10"),
-        ("throughput", "at least the other's"),
-        ("learning", "above 0"),
-        ("learning", "above 0"),
+        (of, target) for of, targets in TARGETS.items() if of in only for target in targets
     ]
     printed = capsys.readouterr().out
     for row in document["rows"]:

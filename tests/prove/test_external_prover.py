@@ -15,10 +15,13 @@ from pipeline.external.endpoint import Endpoint
 from pipeline.external.errors import ExternalError, SpendingError
 from pipeline.external.testing import ChatServer, Fails, Reply, Says, Sends
 from pipeline.lean.client.messages import Goal
-from pipeline.prove.external import ExternalProposer, ExternalProver
+from pipeline.prove.endpoint_tactics import EndpointSuggests
+from pipeline.prove.external import ExternalProver
+from pipeline.prove.generating import GeneratorProposer
 from pipeline.prove.proposing import Asked, Proposer
 from pipeline.prove.search import Budget
 from pipeline.prove.server import Server
+from pipeline.tactics.decoding import Decoding
 
 SMALL = Budget(nodes=6, seconds=20.0, tactic_timeout_s=5.0)
 PROVABLE = "∀ (p : Prop), p → p"
@@ -134,7 +137,7 @@ def test_a_rung_proposes_with_the_share_of_the_answers_as_probability() -> None:
 
     async def propose(url: str) -> tuple[list[tuple[str, float]], str]:
         async with ChatClient(Endpoint(url, "m")) as client:
-            rung = ExternalProposer(client)
+            rung = GeneratorProposer(EndpointSuggests(client), decoding=Decoding(4, "sampling", 0.6))
             checked: Proposer = rung
             found = [(one.text, one.log_probability) for one in await checked.propose(asked)]
             return found, rung.reason

@@ -10,7 +10,8 @@ import pytest
 
 from pipeline.lean.backend import simulator
 from pipeline.lean.client.messages import Expression, Goal, Variable
-from pipeline.lean.pool.pool import ReplKey, ReplPool
+from pipeline.lean.pool.pool import ReplPool
+from pipeline.lean.pool.pooled import ReplKey
 from pipeline.lean.pool.session import Session
 from pipeline.progress.text import Step
 from pipeline.prove.generating import GeneratorProposer, ProgressRemaining
@@ -205,12 +206,12 @@ def test_a_bad_model_s_searches_end_by_themselves_and_the_others_go_on(
     assert "unclosed 1, characters 1" in found[3][1].reason
 
 
-def test_tactics_that_lean_cannot_parse_are_told_of(model: TacticModel, tmp_path: Path) -> None:
+def test_tactics_that_cannot_be_parsed_are_told_of(model: TacticModel, tmp_path: Path) -> None:
     ((result, proposer),) = search_all(
         tmp_path, Says(model, {"": ["fly away", "swim"]}), ["∀ (p : Prop), p → p"]
     )
     assert result.outcome == "exhausted"
-    assert proposer.reason == "Lean could parse none of its 2 tactics"
+    assert proposer.reason == "none of its 2 tactics could be parsed"
 
 
 class Rates:

@@ -105,7 +105,7 @@ def test_what_cannot_be_searched_says_why_and_the_next_search_goes_on(
     for goal, why in (
         ("  ", "the goal is empty"),
         ("x✝ : Nat\nh : P x✝\n⊢ P x✝", "hypotheses without a name"),
-        ("∀ (p : Prop, p", "Lean makes no goal of the declaration"),
+        ("∀ (p : Prop, p", "the simulator makes no goal of the declaration"),
     ):
         result, tactics = prover.search(server, goal)
         assert (result.success, result.outcome, tactics) == (False, "error", None)

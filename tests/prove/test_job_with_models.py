@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,13 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.lean.backend import simulator
-from pipeline.lean.source.scanner import scan_source
-from pipeline.protocol import JobSpec, Reporter
-from pipeline.prove import retrieving
-from pipeline.prove.__main__ import work
-from pipeline.prove.file import git_blob
+from pipeline.prove import corpora, retrieving
 from pipeline.prove.retrieving import PremiseFinder
+from pipeline.prove.testing import parameters
+from pipeline.prove.testing import run as run_job
 from pipeline.retrieval.corpus import Corpus
 from pipeline.retrieval.testing import write_dataset
 from pipeline.retrieval.tiny import make_tiny_retriever
@@ -29,31 +25,9 @@ SOURCE = "theorem known : ∀ (p : Prop), p → p := sorry\ntheorem again : ∀ 
 
 def run(folder: Path, **changes: Any) -> list[dict[str, Any]]:
     """Run the job on SOURCE in this process; return the events that it asks for."""
-    data = SOURCE.encode()
-    (folder / "A.lean").write_bytes(data)
-    sorries = [
-        {
-            "sorry": one.declaration, "path": "A.lean", "blob": git_blob(data, like="0" * 40), "ordinal": one.ordinal,
-            "byte_start": one.byte_start, "byte_end": one.byte_end, "declaration": one.declaration, "kind": "theorem",
-        }
-        for one in scan_source(data, path="A.lean").sorries
-    ]  # fmt: skip
-    given = {
-        "repository": "local/x/demo",
-        "branch": "main",
-        "sha": "a" * 40,
-        "worktree": str(folder),
-        "lean": simulator().as_json(),
-        "budget": {"seconds_per_sorry": 20, "nodes_per_sorry": 4, "tactic_timeout_s": 5},
-        "budget_key": "small",
-        "parallel": 2,
-        "sorries": sorries,
-    }
-    out = io.StringIO()
-    spec = JobSpec("prove-1", "prove", 1, folder / "job", given | changes)
-    work(spec, Reporter(spec, out))
-    lines = [json.loads(line) for line in out.getvalue().splitlines()]
-    return [event["data"] for line in lines if line["line"] == "events" for event in line["events"]]
+    budget = {"seconds_per_sorry": 20, "nodes_per_sorry": 4, "tactic_timeout_s": 5}
+    _, events = run_job(parameters(folder, SOURCE, budget=budget, **changes), folder / "job")
+    return [event["data"] for event in events]
 
 
 @pytest.fixture
@@ -100,7 +74,10 @@ def test_the_retriever_s_premises_reach_the_generator(
     corpus = Corpus(write_dataset(tmp_path / "data", files=2) / "corpus.jsonl")
     retriever = make_tiny_retriever(tmp_path / "chain" / "retriever-1", d_model=32, layers=1)
 
-    def corpus_of_log(events_db: Path, database_db: Path, *, repository: str, simulated: bool) -> Corpus:
+    def corpus_of_log(
+        events_db: Path, database_db: Path, *, repository: str, simulated: bool, kept: Path
+    ) -> Corpus:
+        assert kept == tmp_path / "corpora"
         assert (events_db.name, database_db.name, repository, simulated) == (
             "e.db",
             "d.db",
@@ -115,7 +92,7 @@ def test_the_retriever_s_premises_reach_the_generator(
         assert chain / checkpoint == retriever
         return PremiseFinder.load(retriever, corpus, premises=premises, device=device)
 
-    monkeypatch.setattr(retrieving, "corpus_of_log", corpus_of_log)
+    monkeypatch.setattr(corpora, "corpus_of_log", corpus_of_log)
     monkeypatch.setattr(PremiseFinder, "of_checkpoint", of_checkpoint)
     monkeypatch.setattr(retrieving, "accessible", lambda corpus, place: np.ones(len(corpus), dtype=bool))
     events = run(

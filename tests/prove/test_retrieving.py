@@ -3,21 +3,21 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pipeline.prove import retrieving
+from pipeline.prove import corpora, retrieving
+from pipeline.prove.corpora import corpus_of_log, read_corpus
 from pipeline.prove.provers import RetrievalProver
 from pipeline.prove.retrieving import (
     Place,
     PremiseFinder,
     Retrieval,
     accessible,
-    corpus_of_log,
-    read_corpus,
 )
 from pipeline.prove.search import Budget
 from pipeline.prove.server import Server
@@ -29,8 +29,13 @@ from pipeline.retrieval.testing import write_dataset
 from pipeline.retrieval.tiny import make_tiny_retriever
 from pipeline.tactics.decoding import Completion, Decoding
 from pipeline.tactics.tiny import make_tiny_seq2seq
+from store import queries
 from store.leandojo.importing import import_leandojo
 from store.leandojo.models import Pos, Theorem
+from store.log import EventLog
+from store.recording import record_trace
+from store.testing_traces import REPOSITORY, grown, head, make_traced_repository
+from store.view import View
 
 STATES = ["h : p\n⊢ q r", "⊢ abcd", "2 goals\ncase inl\nn : ℕ\n⊢ n = n\n\n⊢ <a>q</a>"]
 
@@ -166,11 +171,45 @@ def test_the_corpus_is_the_repository_s_newest_trace(dataset: Path, corpus: Corp
     )
     where: Any = {"events_db": tmp_path / "events.db", "database_db": tmp_path / "database.db"}
     import_leandojo(dataset, stage=tmp_path / "stage", **where)
+    where["kept"] = tmp_path / "kept"
     found = corpus_of_log(**where, repository="example.org/Demo", simulated=False)
     assert {premise.serialize() for premise in found} == {premise.serialize() for premise in corpus}
     assert found.get_dependencies("Demo/F1.lean") == ["Demo/F0.lean"]
     with pytest.raises(DatasetError):
         corpus_of_log(**where, repository="example.org/Other", simulated=False)
+
+
+def test_a_trace_s_corpus_is_written_once_and_until_there_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where: Any = {"repository": REPOSITORY, "simulated": False, "kept": tmp_path / "kept"}
+    files = list(make_traced_repository(0, 3, 4))
+    with (
+        EventLog.open(tmp_path / "events.db") as log,
+        log.reader() as reader,
+        View.open(tmp_path / "database.db", reader) as view,
+        closing(queries.connect(tmp_path / "database.db")) as questions,
+    ):
+
+        def trace(commit: str) -> None:
+            record_trace(log, trace=head(commit), files=files, stage=tmp_path / "stage", view=questions)
+            view.catch_up()
+
+        def corpus() -> int:
+            return len(corpus_of_log(tmp_path / "events.db", tmp_path / "database.db", **where))
+
+        trace("1" * 40)
+        first = corpus()
+        (kept,) = (tmp_path / "kept").iterdir()
+        with monkeypatch.context() as frozen:
+            frozen.setattr(corpora, "export_leandojo", None)
+            assert corpus() == first, "nothing is exported again"
+        kept.write_text("{half a line")
+        assert corpus() == first, "a damaged one is made anew"
+        files[1] = grown(files[1], name="one_more")
+        trace("2" * 40)
+        assert corpus() == first + 1
+        assert len(list((tmp_path / "kept").iterdir())) == 1, "and the earlier one goes"
 
 
 def test_a_pickled_index_is_refused_and_a_folder_is_its_corpus(

@@ -12,7 +12,8 @@ import pytest
 
 from pipeline.lean.backend import simulator
 from pipeline.lean.client.errors import ReplDied
-from pipeline.lean.pool.pool import ReplKey, ReplPool
+from pipeline.lean.pool.pool import ReplPool
+from pipeline.lean.pool.pooled import ReplKey
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.scanner import parse
 from pipeline.prove.declaration import Declaration

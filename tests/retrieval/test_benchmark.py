@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import T5Config, T5EncoderModel
 
 from benchmarks.retrieval import Sizes, import_neighbours, main, sorted_whole
-from benchmarks.retrieval_forgetting import ForgettingSizes, configurations, interval, rows_of
+from benchmarks.retrieval_forgetting import LOSSES, ForgettingSizes, configurations, interval, rows_of
 from benchmarks.retrieval_gpu import BYT5_SMALL, GpuSizes, measure_gpu, operations
 from benchmarks.store_bench import Row
 from pipeline.retrieval.config import TrainingConfig
@@ -34,12 +34,15 @@ def gain(rows: list[Row], start: str) -> Row:
     return row
 
 
+# What a loss changes is in `configurations`, which has its own test; each way to forget less is learned with one loss.
+@pytest.mark.parametrize("losses", [["contrastive"], pytest.param([*LOSSES], marks=pytest.mark.slow)])
 def test_every_measurement_prints_its_figures_and_those_without_a_peer_say_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], losses: list[str]
 ) -> None:
     threads, target = torch.get_num_threads(), tmp_path / "retrieval.json"
     try:
-        assert main(["--quick", "--no-peer", "--folder", str(tmp_path), "--json", str(target)]) == 0
+        arguments = ["--quick", "--no-peer", "--folder", str(tmp_path), "--json", str(target)]
+        assert main([*arguments, "--losses", *losses]) == 0
     finally:
         torch.set_num_threads(threads)
     assert [path.name for path in tmp_path.iterdir()] == ["retrieval.json"]
@@ -49,8 +52,7 @@ def test_every_measurement_prints_its_figures_and_those_without_a_peer_say_so(
         ("search", "above 1"),
         ("embedding", "above 1"),
         ("batches", "at least 20"),
-        ("forgetting", "above 0 beyond the interval"),
-        ("forgetting", "above 0 beyond the interval"),
+        *[("forgetting", "above 0 beyond the interval")] * len(losses),
     ]
     printed = capsys.readouterr().out
     for row in document["rows"]:

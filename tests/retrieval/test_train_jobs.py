@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from daemon.testing.disk import SmallDisk, small_disk
+from pipeline import yielding
 from pipeline.learning.datasets import dataset_of
 from pipeline.learning.jobs import stream_of
 from pipeline.learning.testing import JobProcesses, Outcome, record
@@ -56,7 +58,15 @@ class Bench:
             stage=self.root / "stage",
         )
 
-    def train(self, repository: str, *, job: str = "", kill: Any = None, **changes: Any) -> Outcome:
+    def train(
+        self,
+        repository: str,
+        *,
+        job: str = "",
+        kill: Any = None,
+        number: signal.Signals = signal.SIGKILL,
+        **changes: Any,
+    ) -> Outcome:
         parameters = {
             "events_db": str(self.root / "events.db"),
             "database_db": str(self.root / "database.db"),
@@ -68,11 +78,20 @@ class Bench:
             "tasks": [],
             **changes,
         }
-        return self.job("train", parameters, name=job or f"train-{repository.rpartition('/')[2]}", kill=kill)
+        name = job or f"train-{repository.rpartition('/')[2]}"
+        return self.job("train", parameters, name=name, kill=kill, number=number)
 
-    def job(self, kind: str, parameters: dict[str, Any], *, name: str, kill: Any = None) -> Outcome:
+    def job(
+        self,
+        kind: str,
+        parameters: dict[str, Any],
+        *,
+        name: str,
+        kill: Any = None,
+        number: signal.Signals = signal.SIGKILL,
+    ) -> Outcome:
         """Run one attempt of a job."""
-        return self.forks.run(kind, parameters, self.root, name=name, kill=kill)
+        return self.forks.run(kind, parameters, self.root, name=name, kill=kill, number=number)
 
     def record(self, outcome: Outcome) -> bool:
         """Append an outcome's batches to the log; whether it had all of them."""
@@ -205,6 +224,21 @@ def test_a_killed_job_goes_on_from_its_last_step_on_the_data_that_it_began_with(
     # The newer commit is for another job.
     other = bench.train(FIRST, job="train-later", parent=made["checkpoint"], config=settings)
     assert other.of("checkpoint_saved")[0]["data_seq"] > made["data_seq"]
+
+
+def test_a_job_that_is_asked_to_make_way_saves_where_it_is_and_goes_on_exactly_from_there(
+    learned: Learned, bench: Bench
+) -> None:
+    bench.trace("First")
+    # So rarely that nothing but the wish to make way saves a step.
+    settings = small_config(bench.model, checkpoint_every_n_steps=1000).to_dict()
+    cut = bench.train(FIRST, config=settings, kill=("training", 3), number=signal.SIGTERM)
+    assert (cut.returncode, cut.events, cut.steps()) == (yielding.STATUS, [], [1, 2, 3])
+    assert "made way: step 3 is saved" in cut.stderr
+    ended = bench.train(FIRST, config=settings)
+    assert ended.steps()[0] == 4
+    (whole,), (made,) = learned.first.of("checkpoint_saved"), ended.of("checkpoint_saved")
+    assert (made["checkpoint"], made["weights"]) == (whole["checkpoint"], whole["weights"])
 
 
 def test_what_learned_from_the_simulator_says_so_and_so_does_what_learns_on_top_of_it(bench: Bench) -> None:

@@ -12,14 +12,13 @@ import random
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from daemon.testing import warm
 from store.backup import backup, check
 from store.envelope import Appended
 from store.errors import LogError
@@ -60,12 +59,10 @@ def event(number):
 """
 
 
-def run_until_killed(folder: Path, code: str) -> str:
-    process = subprocess.run(
-        [sys.executable, "-c", PRELUDE + code, str(folder)], capture_output=True, text=True, timeout=100
-    )
-    assert process.returncode == -signal.SIGKILL, process.stderr
-    return process.stdout
+def run_until_killed(folder: Path, code: str) -> None:
+    said = folder.with_name(f"{folder.name}.said")
+    status = warm.start(PRELUDE + code, str(folder), output=said).wait(timeout=100)
+    assert status == -signal.SIGKILL, said.read_text()
 
 
 def append(folder: Path, number: int) -> Appended:
@@ -284,13 +281,11 @@ def test_c02_c11_killed_at_random_moments_of_appends_and_checkpoints_nothing_ack
 ) -> None:
     rng = random.Random(seed)
     acknowledged = 0
-    for _ in range(3):
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                PRELUDE
-                + """
+    for run in range(3):
+        said = tmp_path.with_name(f"{tmp_path.name}.said-{run}")
+        process = warm.start(
+            PRELUDE
+            + """
 log = EventLog.open(folder / "events.db")
 log._connection.execute("PRAGMA wal_autocheckpoint = 5")
 with log.reader() as reader:
@@ -300,19 +295,17 @@ while True:
     number += 1
     print(number, flush=True)
 """,
-                str(tmp_path),
-            ],
-            stdout=subprocess.PIPE,
-            text=True,
+            str(tmp_path),
+            output=said,
         )
-        assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(rng.randrange(2, 30))]
+        wanted = rng.randrange(2, 30)
+        while said.read_bytes().count(b"\n") < wanted:
+            assert process.poll() is None, said.read_text()
+            time.sleep(0.0005)
         time.sleep(rng.random() * 0.01)
         process.kill()
-        lines += process.stdout.read().splitlines()
         process.wait()
-        process.stdout.close()
-        acknowledged = max([acknowledged, *map(int, lines)])
+        acknowledged = max([acknowledged, *map(int, said.read_text().splitlines())])
         recorded = pids(tmp_path)
         assert recorded == list(range(len(recorded)))
         assert acknowledged <= len(recorded) <= acknowledged + 1

@@ -6,14 +6,15 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from daemon.testing import warm
 from store import queries
 from store.backup import backup
 from store.errors import DatabaseIOError, DatabaseReadOnlyError
@@ -22,7 +23,7 @@ from store.log import EventLog, Expect, LogReader, NewEvent
 from store.view import View
 
 WRITER = """
-import sys
+import signal, sys
 from pathlib import Path
 from store.view import View
 from store.events import DaemonStopped
@@ -34,8 +35,9 @@ view = View.open(folder / "database.db", reader)
 for number in range(20):
     log.append([NewEvent("daemon", DaemonStopped(reason="r", pid=number))], expect={"daemon": Expect.ANY})
 view.catch_up()
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 print("ready", flush=True)
-sys.stdin.read()
+signal.sigwait({signal.SIGTERM})
 view.close()
 reader.close()
 log.close()
@@ -53,18 +55,23 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def writer(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdin is not None
-    assert process.stdout.readline() == "ready\n"
-    yield process
-    process.kill()
-    process.wait()
-    process.stdin.close()
-    process.stdout.close()
+def writer(folder: Path, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Has both files open; SIGTERM is a clean stop."""
+    said = tmp_path / "said"
+    process = warm.start(WRITER, str(folder), output=said)
+    try:
+        while said.read_text() != "ready\n":
+            assert process.poll() is None, said.read_text()
+            time.sleep(0.001)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def stop(writer: subprocess.Popen[bytes]) -> None:
+    writer.terminate()
+    assert writer.wait(timeout=60) == 0
 
 
 def read_both(folder: Path) -> tuple[int, int]:
@@ -100,27 +107,27 @@ def without_write_access(folder: Path, work: Callable[[], None]) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-def test_readers_work_while_the_writer_is_up(folder: Path, writer: subprocess.Popen[str]) -> None:
+def test_readers_work_while_the_writer_is_up(folder: Path, writer: subprocess.Popen[bytes]) -> None:
     assert read_both(folder) == (20, 20)
 
 
-def test_readers_work_after_the_writer_was_killed(folder: Path, writer: subprocess.Popen[str]) -> None:
+def test_readers_work_after_the_writer_was_killed(folder: Path, writer: subprocess.Popen[bytes]) -> None:
     writer.send_signal(signal.SIGKILL)
     writer.wait()
     assert (folder / "events.db-wal").stat().st_size > 0
     assert read_both(folder) == (20, 20)
 
 
-def test_readers_work_after_a_clean_stop(folder: Path, writer: subprocess.Popen[str]) -> None:
-    writer.communicate("")
+def test_readers_work_after_a_clean_stop(folder: Path, writer: subprocess.Popen[bytes]) -> None:
+    stop(writer)
     assert not (folder / "events.db-wal").exists()
     assert read_both(folder) == (20, 20)
 
 
 def test_readers_work_after_a_clean_stop_in_a_folder_that_they_cannot_write(
-    folder: Path, writer: subprocess.Popen[str]
+    folder: Path, writer: subprocess.Popen[bytes]
 ) -> None:
-    writer.communicate("")
+    stop(writer)
 
     def work() -> None:
         assert read_both(folder) == (20, 20)
@@ -129,9 +136,9 @@ def test_readers_work_after_a_clean_stop_in_a_folder_that_they_cannot_write(
 
 
 def test_who_may_only_read_can_take_a_backup_elsewhere_after_a_clean_stop(
-    folder: Path, writer: subprocess.Popen[str]
+    folder: Path, writer: subprocess.Popen[bytes]
 ) -> None:
-    writer.communicate("")
+    stop(writer)
 
     def work() -> None:
         with tempfile.TemporaryDirectory() as elsewhere:
@@ -172,7 +179,7 @@ def test_readers_work_after_a_stop_beside_another_reader_in_a_folder_that_they_c
 
 
 def test_readers_work_beside_the_writer_in_a_folder_that_they_cannot_write(
-    folder: Path, writer: subprocess.Popen[str]
+    folder: Path, writer: subprocess.Popen[bytes]
 ) -> None:
     def work() -> None:
         assert read_both(folder) == (20, 20)
@@ -181,7 +188,7 @@ def test_readers_work_beside_the_writer_in_a_folder_that_they_cannot_write(
 
 
 def test_a_wal_that_cannot_be_read_along_is_an_error_and_never_an_old_state(
-    folder: Path, writer: subprocess.Popen[str]
+    folder: Path, writer: subprocess.Popen[bytes]
 ) -> None:
     writer.send_signal(signal.SIGKILL)
     writer.wait()

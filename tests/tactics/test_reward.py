@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline.lean.backend import LeanBackend, simulator
-from pipeline.lean.pool.pool import PoolLimits
+from pipeline.lean.pool.pooled import PoolLimits
 from pipeline.lean.pool.session import Answer, Session
 from pipeline.lean.pool.states import State
 from pipeline.tactics.errors import RewardError, SettingsError

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipeline.learning.testing import JobProcesses, Outcome, record
+from pipeline.learning.testing import JobProcesses, Kill, Outcome, record
 from pipeline.tactics.tiny import make_tiny_causal, make_tiny_classifier
 from store.leandojo.importing import import_leandojo
 from store.model_events import ModelKind
@@ -72,7 +73,14 @@ class Bench:
         )
 
     def train(
-        self, model: ModelKind, repository: str, *, job: str = "", kill: Any = None, **changes: Any
+        self,
+        model: ModelKind,
+        repository: str,
+        *,
+        job: str = "",
+        kill: Kill | None = None,
+        number: signal.Signals = signal.SIGKILL,
+        **changes: Any,
     ) -> Outcome:
         config = {"model_name": str(self.models[model]), "device": "cpu", "lr": 5e-3, "max_seq_len": 400}
         parameters = {
@@ -86,7 +94,7 @@ class Bench:
             "config": {**config, **changes.get("config", {})},
         }
         name = job or f"{model}-{repository}"
-        return self.jobs.run(MODULES[model], parameters, self.root, name=name, kill=kill)
+        return self.jobs.run(MODULES[model], parameters, self.root, name=name, kill=kill, number=number)
 
     def record(self, outcome: Outcome, model: ModelKind) -> bool:
         return record(

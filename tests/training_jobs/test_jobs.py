@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pipeline import yielding
 from pipeline.learning.datasets import dataset_of
 from pipeline.learning.testing import Outcome
 from pipeline.progress import ProgressModel
@@ -119,21 +121,29 @@ def test_a_job_that_ended_and_is_run_again_says_the_same_and_makes_nothing(learn
     assert bench.checkpoints(model) == known
 
 
-def test_what_is_cut_off_is_not_taken_for_a_checkpoint_and_comes_out_the_same(learned: Learned) -> None:
+def test_what_is_cut_off_is_not_taken_for_a_checkpoint_goes_on_and_comes_out_the_same(
+    learned: Learned,
+) -> None:
     bench, model = learned.bench, learned.model
-    # Another order of the same job: nothing of what was made before is of use.
-    given = {"job": f"{model}-cut", "chain": str(bench.root / f"{model}-cut"), "config": EPOCHS}
+    # Another order of the same job: nothing of what was made before is of use. Only how often it saves is another.
+    config = {**EPOCHS, "save_minutes": 0}
+    given = {"job": f"{model}-cut", "chain": str(bench.root / f"{model}-cut"), "config": config}
     (whole,) = learned.first.of("checkpoint_saved")
     steps = whole["steps"]
     cut = bench.train(model, "First", kill=("training", steps - 2), **given)
     assert (cut.returncode, cut.events) == (-9, [])
     chain = Chain(bench.root / f"{model}-cut")
     assert not chain.has(whole["checkpoint"])
+    # Asked to make way, it saves the step that it is at.
+    asked = bench.train(
+        model, "First", kill=("training", steps - 1), number=signal.SIGTERM, **{**given, "config": EPOCHS}
+    )
+    assert (asked.returncode, asked.events) == (yielding.STATUS, [])
+    assert asked.steps() == [steps - 2, steps - 1], "the step that was killed was not saved"
     unmeasured = bench.train(model, "First", kill=(f"measuring {FIRST}, val", 1), **given)
     assert unmeasured.returncode == -9
     assert [event["type"] for event in unmeasured.events] == ["checkpoint_saved", "evaluation_finished"]
-    # The progress model goes on from its last whole epoch.
-    assert unmeasured.steps()[0] == (1 if model == "tactics" else steps // 2 + 1)
+    assert unmeasured.steps() == [steps]
     ended = bench.train(model, "First", **given)
     assert ended.events[:2] == unmeasured.events
     (made,) = ended.of("checkpoint_saved")

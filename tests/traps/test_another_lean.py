@@ -41,6 +41,14 @@ def test_a_project_of_another_toolchain_is_not_judged(court: Court, named: str) 
     assert "compile" in court.candidate(HONEST).not_checked
 
 
+def test_a_toolchain_that_is_a_link_is_not_taken_for_none(court: Court) -> None:
+    (court.project / "named").write_text(OTHER, "utf-8")
+    (court.project / "lean-toolchain").unlink(missing_ok=True)
+    (court.project / "lean-toolchain").symlink_to("named")
+    verdict = court.candidate(HONEST)
+    assert "lean-toolchain was not read" in reason(verdict, "compile")
+
+
 @pytest.mark.parametrize("named", [TOOLCHAIN, "v4.28.0\n"])
 def test_the_project_s_own_toolchain_judges(court: Court, named: str) -> None:
     (court.project / "lean-toolchain").write_text(named, "utf-8")

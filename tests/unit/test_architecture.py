@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,17 @@ MAY_IMPORT = {
 HEAVY = {"torch", "numpy", "transformers", "trl", "peft", "pytorch_lightning", "lightning", "datasets"}
 
 
+def statements(block: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Every statement, however deep; expressions, of which there are many more, hold no import."""
+    for node in block:
+        yield node
+        for inner in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from statements(getattr(node, inner, ()))
+
+
 def imported_roots(path: Path) -> set[str]:
     roots: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(ast.parse(path.read_text(encoding="utf-8")).body):
         if isinstance(node, ast.Import):
             roots |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

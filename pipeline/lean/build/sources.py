@@ -15,7 +15,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from pipeline.worktree import FileTooLargeError, StrangeFileError, read_inside
+
+_MOST_BYTES = 256 * 2**20
 _IMPORT = re.compile(rb"\bimport\s+(?:all\s+|runtime\s+)?([^\s/]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """What is kept of a file: its SHA-256 and the modules that it may import."""
+
+    digest: bytes
+    imports: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,39 +62,50 @@ class Sources:
 
 def read_sources(project: Path) -> Sources:
     """Read every `.lean` file of the project outside of hidden folders; links are not followed."""
-    contents: dict[str, bytes] = {}
+    read: dict[str, _Text] = {}
     for folder, folders, files in os.walk(project):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in files:
-            path = Path(folder, name)
-            if name.endswith(".lean") and path.is_file() and not path.is_symlink():
-                contents[path.relative_to(project).as_posix()] = path.read_bytes()
+            relative = Path(folder, name).relative_to(project).as_posix()
+            if name.endswith(".lean") and (text := _read(project, relative)) is not None:
+                read[relative] = text
     by_end: dict[str, set[str]] = defaultdict(set)
-    for relative in contents:
+    for relative in read:
         parts = PurePosixPath(relative).parts
         for start in range(len(parts)):
             by_end["/".join(parts[start:])].add(relative)
     ends = {end: frozenset(paths) for end, paths in by_end.items()}
     imports = {
         relative: frozenset(
-            target
-            for name in _IMPORT.findall(data)
-            for target in ends.get(_as_path(name.decode("utf-8", errors="replace")), ())
-            if target != relative
+            target for name in text.imports for target in ends.get(_as_path(name), ()) if target != relative
         )
-        for relative, data in contents.items()
+        for relative, text in read.items()
     }
-    return Sources(_hashes(contents, imports), imports, ends)
+    digests = {relative: text.digest for relative, text in read.items()}
+    return Sources(_hashes(digests, imports), imports, ends)
 
 
 def _as_path(module: str) -> str:
     return module.replace("«", "").replace("»", "").replace(".", "/") + ".lean"
 
 
-def _hashes(contents: Mapping[str, bytes], imports: Mapping[str, frozenset[str]]) -> dict[str, str]:
+def _read(project: Path, relative: str) -> _Text | None:
+    """Read one file and keep no text of it: all of a project's together may be more than fits into memory."""
+    try:
+        data = read_inside(project, relative, most_bytes=_MOST_BYTES)
+    except FileTooLargeError:
+        # Lean would read it, so it counts as a file; as one that is like no other.
+        return _Text(os.urandom(32), frozenset())
+    except StrangeFileError:
+        return None
+    names = frozenset(name.decode("utf-8", errors="replace") for name in _IMPORT.findall(data))
+    return _Text(hashlib.sha256(data).digest(), names)
+
+
+def _hashes(texts: Mapping[str, bytes], imports: Mapping[str, frozenset[str]]) -> dict[str, str]:
     """Hash each file after those that it imports; not by recursion, because chains of imports are long."""
     done: dict[str, str] = {}
-    for start in contents:
+    for start in texts:
         stack = [(start, iter(sorted(imports[start])))]
         entered = {start}
         while stack:
@@ -99,7 +121,7 @@ def _hashes(contents: Mapping[str, bytes], imports: Mapping[str, frozenset[str]]
             parts = [(one, done.get(one, "")) for one in sorted(imports[path])]
             # What is not done yet here imports this file too.
             circular = any(not value for _, value in parts)
-            digest = hashlib.sha256(hashlib.sha256(contents[path]).digest())
+            digest = hashlib.sha256(texts[path])
             for one, value in parts:
                 digest.update(f"\0{one}\0{value}".encode())
             done[path] = "" if circular else digest.hexdigest()

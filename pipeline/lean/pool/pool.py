@@ -1,11 +1,12 @@
 """A bounded pool of warm REPL processes, shared by the searches of one event loop.
 
-A process belongs to a `ReplKey` (backend, project, imports) and has been brought to a `Setup` (options, texts that
-its environment has taken in). Neither can be undone, so a process serves a search only if the search's own setup
-begins with what the process has; that is also why a theorem's own text, once taken in, can never be seen by a
-search for its proof. `ReplPool.take` gives one process to one taker at a time, first come, first served; an idle
-process is kept for the next taker that it fits; the one that was idle longest is closed when room is needed, and so
-is one that has died, answered too many calls or grown too large. What is done with a process is `session.py`'s.
+What a process has been brought to cannot be undone (`pooled.py`), so it serves a search only if the search's own setup
+begins with that; this is also why a theorem's own text, once taken in, can never be seen by a search for its proof.
+`ReplPool.take` gives one process to one taker at a time; an idle process is kept for the next taker that it fits; the
+one that was idle longest is closed when room is needed, and so is one that has died, answered too many calls or grown
+too large. Searches that want the very same setup share a process: the goal states of all of them lie in it, and whoever
+waits for a model meanwhile leaves it to the others at no cost. What is done with a process is `session.py`'s, whose
+turn it is `waiting.py`'s.
 """
 
 from __future__ import annotations
@@ -13,95 +14,24 @@ from __future__ import annotations
 import asyncio
 import collections
 import time
-from collections.abc import Coroutine
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
 
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client.dialect import Dialect
 from pipeline.lean.client.errors import ReplError
-from pipeline.lean.client.repl import CALL_TIMEOUT_S, GRACE_S, READY_TIMEOUT_S, Repl
+from pipeline.lean.client.messages import StateRef
+from pipeline.lean.client.repl import Repl
+from pipeline.lean.pool.pooled import PooledRepl, PoolLimits, ReplKey, Setup
+from pipeline.lean.pool.waiting import PATIENCE_S, Home, Line
 
-PROCESSES = 2
-MEMORY_BYTES = 8 * 1024**3
-CALLS = 20_000
-SETUP_TIMEOUT_S = 300.0
-_RSS_EVERY_CALLS = 16
-_WORN_AFTER_CALLS = 64
 _CLOSED = "the pool of REPLs was closed"
 T = TypeVar("T")
 
 
 class PoolClosed(ReplError):  # noqa: N818 - named by what happened
     """The pool was closed; nothing more can be asked of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplKey:
-    """What a process is started with and cannot change. Equal keys may share processes."""
-
-    backend: LeanBackend
-    project: Path
-    imports: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What a process is brought to before a search: REPL options, and texts elaborated into its environment."""
-
-    options: tuple[tuple[str, bool | int], ...] = ()
-    prefix: tuple[str, ...] = ()
-
-    def begins_with(self, other: Setup) -> bool:
-        """Say whether a process in the state `other` can still be brought to this one."""
-        options = dict(self.options)
-        same = all(name in options and options[name] == value for name, value in other.options)
-        return same and self.prefix[: len(other.prefix)] == other.prefix
-
-
-@dataclass(frozen=True, slots=True)
-class PoolLimits:
-    """Bounds of a pool.
-
-    Attributes:
-        processes: how many may exist at once.
-        memory_bytes: of one process; its hard limit on private memory.
-        recycle_bytes: the resident size of a process above which it is replaced between two calls. None: three
-            quarters of `memory_bytes`.
-        total_memory_bytes: of all together; lowers `processes` so that their hard limits fit. None: no such bound.
-        calls: after so many requests a process is replaced.
-        ready_timeout_s, call_timeout_s, grace_s: see `Repl.start`; a call's own limit is interrupted in band, and
-            `grace_s` later the process is killed.
-        setup_timeout_s: for each text of a setup, which may be most of a file.
-    """
-
-    processes: int = PROCESSES
-    memory_bytes: int = MEMORY_BYTES
-    recycle_bytes: int | None = None
-    total_memory_bytes: int | None = None
-    calls: int = CALLS
-    ready_timeout_s: float = READY_TIMEOUT_S
-    call_timeout_s: float = CALL_TIMEOUT_S
-    grace_s: float = GRACE_S
-    setup_timeout_s: float = SETUP_TIMEOUT_S
-
-    def __post_init__(self) -> None:
-        for name in ("processes", "memory_bytes", "calls"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"pool limits: {name} is {getattr(self, name)}; it must be at least 1")
-        if self.total_memory_bytes is not None and self.total_memory_bytes < self.memory_bytes:
-            raise ValueError(
-                f"pool limits: total_memory_bytes {self.total_memory_bytes} has no room for one process of"
-                f" {self.memory_bytes}; raise it or lower memory_bytes"
-            )
-
-    @property
-    def capacity(self) -> int:
-        """The number of processes that may exist at once, memory considered."""
-        if self.total_memory_bytes is None:
-            return self.processes
-        return min(self.processes, self.total_memory_bytes // self.memory_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,39 +48,6 @@ class PoolStats:
     waiting: int
 
 
-@dataclass(slots=True, eq=False)
-class PooledRepl:
-    """One process of the pool. `setup` is what it has been brought to; whoever holds it keeps that true."""
-
-    repl: Repl
-    key: ReplKey
-    setup: Setup = field(default_factory=Setup)
-    owner: object | None = None
-    """Whose goal states it holds while it is idle; None when it holds none that anybody wants."""
-    paid_at_calls: int = 0
-    """Its number of calls when it was last set up or had states replayed into it: what came since was of use."""
-    made_in_s: float = 0.0
-    """Seconds that its start and its setup took: what another one like it would take."""
-    _rss_at_calls: int = 0
-    _rss_bytes: int = 0
-
-    def worn(self, limits: PoolLimits) -> bool:
-        """Say whether it has answered so many calls or grown so large that it should be replaced."""
-        if self.repl.calls >= limits.calls:
-            return True
-        if self.repl.calls != self._rss_at_calls:
-            self._rss_at_calls = self.repl.calls
-            self._rss_bytes = self.repl.rss_bytes()
-        return self._rss_bytes > (limits.recycle_bytes or limits.memory_bytes * 3 // 4)
-
-    def worn_in_use(self, limits: PoolLimits) -> bool:
-        """Say the same in the middle of a search, where replacing costs a replay: some calls must have paid for it."""
-        calls = self.repl.calls
-        if calls - self.paid_at_calls < _WORN_AFTER_CALLS:
-            return False
-        return (calls >= limits.calls or calls - self._rss_at_calls >= _RSS_EVERY_CALLS) and self.worn(limits)
-
-
 class ReplPool:
     """The processes. Also an async context manager that closes it."""
 
@@ -160,7 +57,8 @@ class ReplPool:
         self._busy: set[PooledRepl] = set()
         # Takers that have their turn, and processes that are being closed: each may stand for a process.
         self._tickets = 0
-        self._waiters: dict[asyncio.Future[None], tuple[ReplKey, Setup]] = {}
+        self._line: Line[tuple[ReplKey, Setup]] = Line()
+        self._again: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._starting: set[asyncio.Task[Repl]] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -175,20 +73,19 @@ class ReplPool:
         since_made = (self._started, self._reused, self._evicted, self._recycled, self._died)
         # A process that is being closed keeps its place, and serves nobody.
         busy = self._tickets - len(self._ending)
-        return PoolStats(*since_made, busy=busy, idle=len(self._idle), waiting=len(self._waiters))
+        return PoolStats(*since_made, busy=busy, idle=len(self._idle), waiting=len(self._line))
 
-    @property
-    def wanted_next(self) -> tuple[ReplKey, Setup] | None:
-        """What the taker wants whose turn is next; None when nobody waits."""
-        return next((wanted for waiter, wanted in self._waiters.items() if not waiter.done()), None)
+    def wanted(self, key: ReplKey, setup: Setup) -> Literal["", "same", "other"]:
+        """Say whether somebody waits for a process: all for just this one, or some for another."""
+        return "same" if self._line.wants_only((key, setup)) else "other" if self._line else ""
 
     async def take(
         self, key: ReplKey, setup: Setup | None = None, *, owner: object | None = None
     ) -> PooledRepl:
         """Wait for a turn and return a process for `key` that can be brought to `setup`; give it back afterwards.
 
-        An `owner` that left its goal states in an idle process gets that one if it is still there. From any other
-        process the states of former users are gone.
+        An `owner` that left its goal states in an idle process gets that one if it is still there. Another process
+        may hold the states of others who want the same setup; who wants another one finds none.
 
         Raises:
             PoolClosed: the pool is closed, or was while this waited.
@@ -196,12 +93,11 @@ class ReplPool:
             RuntimeError: the pool is another event loop's.
         """
         wanted = setup or Setup()
-        await self._turn(key, wanted)
+        await self._turn(key, wanted, owner)
         try:
             while (found := self._choose(key, wanted, owner)) is not None:
-                if found.owner is not None and found.owner is not owner and not await self._forget(found):
+                if found.guests and found.setup != wanted and not await self._forget(found):
                     continue
-                found.owner = None
                 self._reused += 1
                 return found
             return await self._start(key)
@@ -212,7 +108,8 @@ class ReplPool:
     def give_back(self, process: PooledRepl, *, owner: object | None = None) -> None:
         """Return a process that was taken. It stays warm unless it is dead or worn; never blocks.
 
-        With `owner` its goal states stay for as long as nobody else needs the process; without, they must be gone.
+        With `owner` its goal states stay for as long as nobody needs the process for another setup; without, they
+        must be gone, or among the `unwanted`.
         """
         if process not in self._busy:
             return
@@ -224,9 +121,17 @@ class ReplPool:
             self.retire(process)
             return
         self._busy.discard(process)
-        process.owner = owner
+        process.guests.discard(owner)
+        if owner is not None:
+            process.guests.add(owner)
         self._idle[process] = None
         self._end_turn()
+
+    def leave(self, owner: object, states: Mapping[int, Sequence[StateRef]]) -> None:
+        """Forget a guest. `states`: what it leaves behind, by the generation of the process that it lies in."""
+        for process in (*self._idle, *self._busy):
+            process.guests.discard(owner)
+            process.unwanted += states.get(process.repl.generation, ())
 
     def retire(self, process: PooledRepl) -> None:
         """Return a process that was taken and have it closed; its place is free once it is gone. Never blocks."""
@@ -243,10 +148,9 @@ class ReplPool:
     async def close(self) -> None:
         """End every process, also those in use, and refuse those who wait. Returns when all are gone."""
         self._closed = True
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_exception(PoolClosed(_CLOSED))
-        self._waiters.clear()
+        self._line.refuse(lambda: PoolClosed(_CLOSED))
+        if self._again is not None:
+            self._again.cancel()
         for starting in self._starting:
             starting.cancel()
         for process in list(self._busy):
@@ -268,34 +172,42 @@ class ReplPool:
         if self._closed:
             raise PoolClosed(_CLOSED)
 
-    async def _turn(self, key: ReplKey, wanted: Setup) -> None:
+    async def _turn(self, key: ReplKey, wanted: Setup, owner: object | None) -> None:
         self._hold_open()
         loop = asyncio.get_running_loop()
         if self._loop not in (None, loop):
             raise RuntimeError("this pool of REPLs belongs to another event loop; make one for each")
         self._loop = loop
-        if self._tickets < self.limits.capacity and not self._waiters:
-            self._tickets += 1
-            return
-        waiter = loop.create_future()
-        self._waiters[waiter] = (key, wanted)
+        waiter = self._line.join((key, wanted), owner)
+        self._give_turns()
         try:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 # The turn came in the same moment: it goes to the next in line.
                 self._end_turn()
-            self._waiters.pop(waiter, None)
+            self._line.leave(waiter)
             raise
 
     def _end_turn(self) -> None:
         self._tickets -= 1
-        while self._waiters and self._tickets < self.limits.capacity:
-            waiter = next(iter(self._waiters))
-            del self._waiters[waiter]
-            if not waiter.done():
-                self._tickets += 1
-                waiter.set_result(None)
+        self._give_turns()
+
+    def _give_turns(self) -> None:
+        while self._tickets < self.limits.capacity and self._line.call(self._home):
+            self._tickets += 1
+        if self._tickets < self.limits.capacity and self._line and self._again is None:
+            # Whoever waits has states in a busy process, and does not wait for ever.
+            self._again = asyncio.get_running_loop().call_later(PATIENCE_S, self._ask_again)
+
+    def _ask_again(self) -> None:
+        self._again = None
+        self._give_turns()
+
+    def _home(self, owner: object) -> Home:
+        if any(owner in process.guests for process in self._idle):
+            return Home.FREE
+        return Home.BUSY if any(owner in process.guests for process in self._busy) else Home.NOWHERE
 
     # ---- processes
 
@@ -310,11 +222,12 @@ class ReplPool:
                 self._end(process)
             elif process.key == key and wanted.begins_with(process.setup):
                 fitting.append(process)
-        own = [process for process in fitting if owner is not None and process.owner is owner]
-        free = [process for process in fitting if process.owner is None]
-        # Another's states are thrown away only where a process would have to be closed anyway.
+        own = [process for process in fitting if owner in process.guests]
+        free = [process for process in fitting if not process.guests]
+        # What others use is shared, or their states thrown away, only where a process would have to be closed anyway.
         others = fitting if self._tickets + len(self._idle) > self.limits.capacity else []
-        for candidates in (own, free, others):
+        shared = [process for process in others if process.setup == wanted]
+        for candidates in (own, free, shared, others):
             if candidates:
                 # Of those with most of the setup done, the one used last, but others' states by age.
                 newest_first = candidates if candidates is others else candidates[::-1]
@@ -325,9 +238,9 @@ class ReplPool:
         return None
 
     async def _forget(self, process: PooledRepl) -> bool:
-        """Drop the states of a former user; False when the process died of it."""
+        """Drop the states of former users; False when the process died of it."""
         try:
-            await process.repl.reset()
+            await process.clear()
         except BaseException as error:
             if process in self._busy:
                 self._died += 1

@@ -2,7 +2,8 @@
 
 A state is brought back by making its root again and running the tactics that led to it, in whatever process is at
 hand; each must lead to the goals that it led to before. States on the way are kept in the process for as long as
-something below them is wanted. Which process that is, and what happens when it dies of it, is `session.py`'s.
+something below them is wanted. A process that other sessions use as well is left as they found it: what lies there is
+freed state by state. Which process that is, and what happens when it dies of it, is `session.py`'s.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class Replayer:
         self.lives = 0
         self.replayed = 0
         self._generation = 0
-        self._garbage: list[StateRef] = []
+        self._there: dict[StateRef, State] = {}
+        self._garbage: dict[int, list[StateRef]] = {}
 
     def enter(self, repl: Repl) -> None:
         """Take note of the process that is at hand from now on."""
@@ -46,13 +48,14 @@ class Replayer:
             State(self._named(goals, None), ref=ref, names=names_of(goals), origin=origin)
             for ref, goals in made
         )
+        self._there.update(zip((ref for ref, _ in made), origin.states, strict=True))
         return origin.states
 
     def child(
         self, parent: State, result: TacticOk, tactic: str, *, site: int | None, timeout_s: float | None
     ) -> State:
         """Return the state that a tactic has just led to."""
-        return State(
+        child = State(
             self._named(result.goals, parent),
             ref=result.state,
             names=names_of(result.goals),
@@ -61,6 +64,8 @@ class Replayer:
             site=site,
             timeout_s=timeout_s,
         )
+        self._there[result.state] = child
+        return child
 
     async def bring(self, state: State, repl: Repl) -> StateRef:
         """Return the state's id in this process, replaying what leads to it where it is not there.
@@ -94,9 +99,18 @@ class Replayer:
 
     async def free(self, repl: Repl, *, all_of_them: bool = False) -> None:
         """Delete in the process what was let go of, once it is worth a request."""
-        if len(self._garbage) >= _FREE_AT or (all_of_them and self._garbage):
-            garbage, self._garbage = self._garbage, []
-            await repl.goal_delete(garbage)
+        garbage = self._garbage.get(repl.generation, ())
+        if len(garbage) >= _FREE_AT or (all_of_them and garbage):
+            await repl.goal_delete(self._garbage.pop(repl.generation))
+
+    def leave(self) -> dict[int, list[StateRef]]:
+        """Let go of everything; return what lies where, by the generation of its process."""
+        left, self._garbage = self._garbage, {}
+        for ref, state in self._there.items():
+            state.ref = None
+            left.setdefault(ref.generation, []).append(ref)
+        self._there = {}
+        return left
 
     async def _remake(self, origin: Origin, repl: Repl) -> None:
         try:
@@ -107,14 +121,15 @@ class Replayer:
             _lose(origin.states, origin.step, str(error))
             return
         if len(made) != len(origin.states):
-            self._garbage += [ref for ref, _ in made]
+            for ref, _ in made:
+                self._throw(ref)
             _lose(origin.states, origin.step, f"{len(origin.states)} goal states before, {len(made)} now")
             return
         for state, (ref, goals) in zip(origin.states, made, strict=True):
             if state.holds and (state.ref is None or state.ref.generation != repl.generation):
                 self._rebind(state, ref, goals, origin.step)
             else:
-                self._garbage.append(ref)
+                self._throw(ref)
 
     async def _step_again(self, state: State, repl: Repl) -> None:
         parent = state.parent
@@ -139,9 +154,12 @@ class Replayer:
     def _rebind(self, state: State, ref: StateRef, goals: tuple[Goal, ...], step: str) -> None:
         before, now = canonical(state.goals), canonical(goals)
         if before == now:
+            # Where it lay before, it is of no more use: it is looked for in one process only.
+            self._discard(state)
             state.ref, state.names = ref, names_of(goals)
+            self._there[ref] = state
         else:
-            self._garbage.append(ref)
+            self._throw(ref)
             _lose((state,), step, f"the goals are not what they were: {difference(before, now)}")
 
     def _named(self, goals: tuple[Goal, ...], parent: State | None) -> tuple[Goal, ...]:
@@ -165,8 +183,12 @@ class Replayer:
 
     def _discard(self, state: State) -> None:
         if state.ref is not None:
-            self._garbage.append(state.ref)
+            self._there.pop(state.ref, None)
+            self._throw(state.ref)
             state.ref = None
+
+    def _throw(self, ref: StateRef) -> None:
+        self._garbage.setdefault(ref.generation, []).append(ref)
 
 
 def _lose(states: Iterable[State], step: str, detail: str) -> None:

@@ -20,7 +20,8 @@ from typing import TypeVar
 from pipeline.lean.client.errors import ReplDied, ReplError, ReplRefused, ReplStartError, ReplSuspect
 from pipeline.lean.client.messages import Message, StateRef, TacticFailed, TacticOk, TacticParseError, Unit
 from pipeline.lean.client.repl import Repl
-from pipeline.lean.pool.pool import PoolClosed, PooledRepl, ReplKey, ReplPool, Setup
+from pipeline.lean.pool.pool import PoolClosed, ReplPool
+from pipeline.lean.pool.pooled import PooledRepl, ReplKey, Setup
 from pipeline.lean.pool.replay import Replayer
 from pipeline.lean.pool.states import Origin, ReplayDied, State, canonical
 
@@ -91,6 +92,11 @@ class Session:
     def calls(self) -> int:
         """The number of requests sent for this session so far, those of replays and setups included."""
         return self._calls + (0 if self._process is None else self._process.repl.calls - self._calls_before)
+
+    @property
+    def judge(self) -> str:
+        """Who answers, in words."""
+        return self._key.backend.judge
 
     @property
     def process_id(self) -> int | None:
@@ -191,26 +197,28 @@ class Session:
         if not self._lock.locked():
             self._detach(owner=self)
 
-    def detour_s(self) -> float | None:
-        """Return what it would cost to lend the process now, in seconds and beside the replay of the state at hand.
+    def lending_s(self, replay_s: float) -> float | None:
+        """Return what it would cost to lend the process now, in seconds; `replay_s` to get the state at hand again.
 
-        Who waits for the very same setup gives the process back as it was; any other has it brought elsewhere, or
-        closed, and coming back takes as long as getting there took. None: nobody waits, or there is no process.
+        Who waits for the very same setup leaves process and states as they are. Any other has the process brought
+        elsewhere, or closed, and coming back takes as long as getting there took. None: nobody waits, or there is no
+        process.
         """
-        wanted = self._pool.wanted_next
-        if self._process is None or wanted is None:
+        wanted = "" if self._process is None else self._pool.wanted(self._key, self._setup)
+        if self._process is None or not wanted:
             return None
-        return 0.0 if wanted == (self._key, self._setup) else self._process.made_in_s
+        return 0.0 if wanted == "same" else self._process.made_in_s + replay_s
 
     async def close(self) -> None:
         """Free the states and give the process back, warm. The states are of no more use."""
         self._closed = True
         async with self._lock:
+            self._pool.leave(self, self._states.leave())
             process = self._process
             if process is not None and process.repl.alive:
                 try:
                     # One request, whatever was released and whatever not.
-                    await process.repl.reset()
+                    await (process.free() if process.guests else process.clear())
                 except ReplError:
                     self._retire()
                 except BaseException:
@@ -259,12 +267,7 @@ class Session:
                         raise
                     continue
                 try:
-                    calls = repl.calls
-                    ref = None if state is None else await self._states.bring(state, repl)
-                    if repl.calls != calls and self._process is not None:
-                        # A replay is no use of the process: or one that is long would wear it out by itself.
-                        self._process.paid_at_calls = repl.calls
-                    await self._states.free(repl)
+                    ref = await self._brought(state, repl)
                 except (ReplDied, ReplSuspect) as death:
                     self._retire()
                     if last:
@@ -280,6 +283,18 @@ class Session:
                     if had_its_last or last:
                         raise
         raise AssertionError("unreachable: the last life returns or raises")
+
+    async def _brought(self, state: State | None, repl: Repl) -> StateRef | None:
+        """Return the state's id in the process at hand; raises what `Replayer.bring` raises."""
+        calls = repl.calls
+        ref = None if state is None else await self._states.bring(state, repl)
+        if repl.calls != calls and self._process is not None:
+            # A replay is no use of the process: or one that is long would wear it out by itself.
+            self._process.paid_at_calls = repl.calls
+        await self._states.free(repl)
+        if self._process is not None:
+            await self._process.free()
+        return ref
 
     def _strike(self, strike: Callable[[], Strike] | None, error: ReplError) -> bool:
         """Count a death against what was asked; say whether it has had its last."""

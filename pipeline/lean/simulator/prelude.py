@@ -226,16 +226,55 @@ PROPEXT = frozenset({"propext"})
 CLASSICAL = frozenset({"propext", "Classical.choice", "Quot.sound"})
 
 
+class _Fact(Constant):
+    """A fact whose statement is elaborated when its type is first asked for: a process asks for few of them."""
+
+    __slots__ = ("_statement",)
+    _statement: str
+
+    @classmethod
+    def stated(cls, name: str, statement: str, axioms: frozenset[str]) -> _Fact:
+        fact = object.__new__(cls)
+        # Every slot but `type`, which `__getattr__` fills. The class is frozen, so its own way to set them is barred.
+        given = {
+            "name": name,
+            "value": None,
+            "unfolds": False,
+            "is_theorem": True,
+            "axioms": axioms,
+            "module": "Init.Core",
+            "protected": False,
+            "_statement": statement,
+        }
+        for slot, value in given.items():
+            object.__setattr__(fact, slot, value)
+        return fact
+
+    def __getattr__(self, name: str) -> Term:
+        # Called for a slot that is empty.
+        if name != "type":
+            raise AttributeError(name)
+        elaborator = Elaborator(Meta(_before_facts()), sorts=True)
+        kind = elaborator.finished(elaborator.type(parse_term(self._statement)))
+        object.__setattr__(self, "type", kind)
+        return kind
+
+
 @cache
-def initial_environment() -> Environment:
-    """Return the environment that the import of `Init` gives."""
+def _before_facts() -> Environment:
+    """Return the constants that the facts speak of. No fact's statement names another fact."""
     table = {name: Constant(name, kind, module="Init.Prelude") for name, kind in _PRIMITIVE.items()}
     for name, (kind, value) in _DEFINED.items():
         table[name] = Constant(name, kind, value, unfolds=True, module="Init.Prelude")
+    return Environment(table)
+
+
+@cache
+def initial_environment() -> Environment:
+    """Return the environment that the import of `Init` gives."""
+    table = dict(_before_facts().table)
     for facts, axioms in ((FACTS, frozenset[str]()), (PROPEXT_FACTS, PROPEXT), (CLASSICAL_FACTS, CLASSICAL)):
         for line in facts.strip().splitlines():
             name, _, statement = line.partition(" : ")
-            elaborator = Elaborator(Meta(Environment(table)), sorts=True)
-            kind = elaborator.finished(elaborator.type(parse_term(statement)))
-            table[name] = Constant(name, kind, is_theorem=True, axioms=axioms, module="Init.Core")
+            table[name] = _Fact.stated(name, statement, axioms)
     return Environment(table)

@@ -174,7 +174,8 @@ class _Reader:
         found = self._declarations()
         code = self.lexed.code
         hashes = (short_hash("proof", printable(normalise(code[item.stated : item.end]))) for item in found)
-        return ReadFile(self._scanned(path, found), tuple(hashes))
+        words = self.lexed.text.lower().count("exercise")
+        return ReadFile(self._scanned(path, found), tuple(hashes), words)
 
     def _scanned(self, path: str, found: list[_Found]) -> ScannedFile:
         problems = [self.problem] if self.problem else []

@@ -1,19 +1,100 @@
-"""What a job knows of the daemon's environment: no secret, but for the one job that needs it."""
+"""What a job knows of the daemon's environment: no secret; and the one key that one job is handed."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from daemon.handover import handed_over
 from daemon.process import job_environment
+from pipeline.external import credentials
+from pipeline.external.credentials import KEY_PIPE, KeyPlace, read_key
+from pipeline.external.errors import CredentialError
+
+KEY = "s3cret"
+PLACE = KeyPlace("unsorry-model-key", "UNSORRY_MODEL_KEY")
 
 
-def test_a_job_is_given_no_secret_but_those_that_it_is_started_with(
+@pytest.fixture(autouse=True)
+def nothing_read_before() -> Iterator[None]:
+    credentials._handed_over.cache_clear()
+    yield
+    credentials._handed_over.cache_clear()
+
+
+def test_a_job_is_given_no_secret_of_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("UNSORRY_MODEL_KEY", "UNSORRY_GITHUB_TOKEN", "CREDENTIALS_DIRECTORY", "HF_TOKEN"):
+        monkeypatch.setenv(name, KEY)
+    assert KEY not in job_environment(tmp_path).values()
+
+
+def test_a_key_is_handed_over_by_a_pipe_that_is_empty_once_it_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("UNSORRY_MODEL_KEY", KEY)
+    with handed_over(PLACE) as handed:
+        assert KEY not in repr(handed)
+        (descriptor,) = handed.descriptors
+        # The job's end of it is another descriptor of the same number, as here.
+        variables = {KEY_PIPE: str(os.dup(descriptor))}
+        assert read_key(environment=variables) == KEY
+        assert os.read(descriptor, 100) == b""
+        assert read_key(environment=variables) == KEY, "who asks twice is answered twice"
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+def test_the_child_of_a_job_inherits_neither_the_pipe_nor_a_variable_with_the_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("UNSORRY_MODEL_KEY", KEY)
+    grandchild = (
+        "import os; print(sorted(os.listdir('/proc/self/fd'), key=int)[3:-1], 's3cret' in str(os.environ))"
+    )
+    child = (
+        f"import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', {grandchild!r}], check=True)"
+    )
+    with handed_over(PLACE) as handed:
+        done = subprocess.run(
+            [sys.executable, "-S", "-c", child],
+            env={"PATH": "/usr/bin", **handed.variables},
+            pass_fds=handed.descriptors,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert done.stdout == "[] False\n"
+
+
+def test_without_a_key_nothing_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UNSORRY_MODEL_KEY", raising=False)
+    for place in (None, PLACE):
+        with handed_over(place) as handed:
+            assert (handed.descriptors, dict(handed.variables)) == ((), {})
+
+
+def test_of_the_folder_of_credentials_only_the_one_is_handed_over(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for name in ("UNSORRY_MODEL_KEY", "UNSORRY_GITHUB_TOKEN", "CREDENTIALS_DIRECTORY"):
-        monkeypatch.setenv(name, "s3cret")
-    assert "s3cret" not in job_environment(tmp_path).values()
-    given = job_environment(tmp_path, secrets=("UNSORRY_MODEL_KEY", "NOT_THERE"))
-    assert [name for name, value in given.items() if value == "s3cret"] == ["UNSORRY_MODEL_KEY"]
+    for name, text in (("unsorry-model-key", KEY), ("github-token", "ghp_other")):
+        (tmp_path / name).write_text(text + "\n", "ascii")
+        (tmp_path / name).chmod(0o600)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    with handed_over(PLACE) as handed:
+        assert os.read(handed.descriptors[0], 100) == KEY.encode()
+        assert str(tmp_path) not in handed.variables.values()
+
+
+def test_a_key_that_cannot_be_used_is_the_job_s_to_report(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "unsorry-model-key").write_text("two words", "ascii")
+    (tmp_path / "unsorry-model-key").chmod(0o600)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    with handed_over(PLACE) as handed, pytest.raises(CredentialError, match="holds no key"):
+        read_key(environment=handed.variables)

@@ -6,15 +6,17 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from daemon.admission import admit
 from daemon.due import DueJob
 from daemon.ladder import budget_key
-from daemon.plan import Plan, admissible, make_plan, scan_parameters
-from daemon.settings import Settings
+from daemon.plan import Plan, make_plan, scan_parameters
+from daemon.settings import Settings, load
 from daemon.testing.house import House
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
 from store import queries
@@ -40,6 +42,7 @@ from store.events import (
 from store.log import NewEvent
 from store.scanned import ScannedFile
 from store.trace_events import TraceMeasured
+from store.work_events import JobCancelled, WorkPaused, WorkResumed, WorkTriggered
 
 KEY = "local/remotes/demo"
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -283,6 +286,8 @@ class World:
 
 def _stream(body: EventBody) -> str:
     job = getattr(body, "job", "")
+    if body.type.startswith("work_"):
+        return "work"
     return f"job:{job}" if body.type.startswith("job_") else f"repository:{KEY}"
 
 
@@ -296,7 +301,7 @@ def kinds(plan: Plan) -> list[str]:
 
 
 def test_nothing_is_due_where_nothing_was_seen(world: World) -> None:
-    assert world.plan() == Plan((), None)
+    assert replace(world.plan(), timetable=None) == Plan((), None)
 
 
 def test_the_oldest_unscanned_commit_of_each_branch_is_due_and_only_that_one(world: World) -> None:
@@ -398,7 +403,7 @@ def test_many_sorrys_are_split_into_jobs_that_share_one_lane(world: World) -> No
     plan = world.plan(created(), *[sorry(name) for name in "abcde"], scanned(1))
     assert [len(job.parameters["sorries"]) for job in plan.due] == [2, 2, 1]
     assert len({job.lane for job in plan.due}) == 1
-    assert len(list(admissible(plan, running=(), max_running=4))) == 1
+    assert len(admit(plan, running=(), max_running=4).start) == 1
 
 
 def test_a_job_that_keeps_crashing_is_halved_until_the_culprit_stands_alone(world: World) -> None:
@@ -438,10 +443,10 @@ def test_a_simulated_proof_is_no_matter_for_lean(world: World) -> None:
 def test_scans_come_first_and_proofs_never_take_the_last_slot(world: World) -> None:
     plan = world.plan(created(), sorry("a"), scanned(1), created(branch="side", tip=7))
     assert kinds(plan) == ["scan", "prove"]
-    assert [job.kind for job in admissible(plan, running=("prove",), max_running=2)] == ["scan"]
-    assert [job.kind for job in admissible(plan, running=(), max_running=2)] == ["scan", "prove"]
-    assert [job.kind for job in admissible(plan, running=(), max_running=1)] == ["scan"]
-    assert list(admissible(plan, running=("scan", "prove"), max_running=2)) == []
+    assert [one.due.kind for one in admit(plan, running=("prove",), max_running=2).start] == ["scan"]
+    assert [one.due.kind for one in admit(plan, running=(), max_running=2).start] == ["scan", "prove"]
+    assert [one.due.kind for one in admit(plan, running=(), max_running=1).start] == ["scan"]
+    assert admit(plan, running=("scan", "prove"), max_running=2).start == ()
 
 
 def test_the_repository_that_was_served_last_waits(tmp_path: Path) -> None:
@@ -693,6 +698,161 @@ def test_long_jobs_together_leave_a_slot_for_what_is_quick(world: World) -> None
     world.configure(trace=True)
     plan = world.plan(created(), sorry("a"), scanned(1))
     assert kinds(plan) == ["trace", "prove"]
-    assert [job.kind for job in admissible(plan, running=(), max_running=2)] == ["trace"]
-    assert [job.kind for job in admissible(plan, running=(), max_running=3)] == ["trace", "prove"]
-    assert list(admissible(plan, running=("build",), max_running=2)) == []
+    assert [one.due.kind for one in admit(plan, running=(), max_running=2).start] == ["trace"]
+    assert [one.due.kind for one in admit(plan, running=(), max_running=3).start] == ["trace", "prove"]
+    assert admit(plan, running=("build",), max_running=2).start == ()
+
+
+def triggered(work: str) -> list[EventBody]:
+    return [WorkTriggered.model_validate({"work": work, "repository": KEY, "by": "ada"})]
+
+
+def cancelled(job: DueJob) -> list[EventBody]:
+    return [
+        JobCancelled(
+            job=job.job,
+            kind=job.kind,
+            attempt=job.attempt,
+            repository=job.repository,
+            branch=job.branch,
+            sha=job.sha,
+            describes=job.describes,
+            simulated=job.simulated,
+            by="ada",
+            seconds=1.0,
+            peak_rss_bytes=None,
+        )
+    ]
+
+
+def ended_well(job: DueJob) -> list[EventBody]:
+    return [
+        *started(job),
+        JobSucceeded(
+            job=job.job,
+            attempt=job.attempt,
+            seconds=1,
+            peak_rss_bytes=None,
+            summary={},
+            simulated=job.simulated,
+        ),
+    ]
+
+
+def waiting(plan: Plan) -> list[tuple[str, str]]:
+    return [(held.due.kind, held.waits) for held in plan.held]
+
+
+def test_a_pause_holds_what_is_due_until_it_is_resumed_and_says_so(world: World) -> None:
+    pause = WorkPaused(work="prove", by="ada", reason="the machine is needed")
+    plan = world.plan(created(), sorry("a"), scanned(1), [pause])
+    assert kinds(plan) == []
+    assert waiting(plan) == [
+        ("prove", "paused by ada (the machine is needed); `unsorry resume prove`"),
+    ]
+    assert kinds(world.plan([WorkResumed(work="prove", by="ada")])) == ["prove"]
+    everything = world.plan([WorkPaused(work="all", by="ada", reason="")], created(branch="side", tip=7))
+    assert kinds(everything) == []
+    assert [kind for kind, _ in waiting(everything)] == ["scan", "prove"]
+    assert kinds(world.plan([WorkResumed(work="all", by="bob")])) == ["scan", "prove"]
+
+
+def test_quiet_hours_hold_what_is_due_and_the_plan_is_made_again_at_their_end(world: World) -> None:
+    here = NOW.astimezone()
+    ends = here + timedelta(hours=2)
+    window = f"{here - timedelta(hours=1):%H:%M}-{ends:%H:%M}"
+    world.configure(extra=f'[schedule.quiet]\nprove = ["{window}"]\n')
+    plan = world.plan(created(), sorry("a"), scanned(1))
+    assert (kinds(plan), waiting(plan)) == ([], [("prove", f"quiet hours until {ends:%H:%M}")])
+    assert plan.next_retry_at == ends
+    assert kinds(world.plan(now=ends)) == ["prove"]
+
+
+def test_a_night_s_budget_counts_what_every_attempt_of_the_night_ran(world: World) -> None:
+    world.configure(extra='[schedule.per_night]\nprove = "1h"\n')
+    (job,) = world.plan(created(), sorry("a"), scanned(1)).due
+    world.plan(started(job))
+    begun = datetime.now(UTC)
+    assert world.plan(now=begun + timedelta(minutes=59)).held == ()
+    # It still runs: what it has run so far counts.
+    world.plan(created(branch="side", tip=7), now=begun)
+    spent = world.plan(now=begun + timedelta(minutes=61))
+    assert spent.timetable is not None
+    assert 3600 < spent.timetable.spent_s["prove"] < 3700
+    interrupted = JobInterrupted(job=job.job, attempt=1, reason="made way")
+    again = world.plan([interrupted], now=begun + timedelta(minutes=61))
+    assert kinds(again) == ["scan", "prove"], "it ended now, a moment after it had begun"
+
+
+def test_what_is_urgent_is_the_settings_to_say_by_kind_and_by_repository(world: World) -> None:
+    tell = (created(), sorry("a"), scanned(1), created(branch="side", tip=7))
+    assert kinds(world.plan(*tell)) == ["scan", "prove"]
+    world.configure(extra='[schedule]\npriority = ["prove"]\n')
+    assert kinds(world.plan()) == ["prove", "scan"]
+
+
+def test_a_repository_with_a_priority_goes_first_whoever_was_served_last(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.write(repos=[tmp_path / "remotes" / "one", tmp_path / "remotes" / "two"])
+    text = house.config.read_text().replace('two"\n', 'two"\npriority = 1\n')
+    house.config.write_text(text)
+    settings = load(house.config)
+
+    async def go() -> list[str]:
+        async with house.opened() as parts:
+            for repo in settings.repos:
+                bodies = [body.model_copy(update={"repository": repo.key}) for body in created()]
+                await parts.ledger.append([NewEvent(f"repository:{repo.key}", body) for body in bodies])
+            served = {"local/remotes/one": 1.0, "local/remotes/two": 5.0}
+            plan = await parts.ledger.ask(
+                lambda view: make_plan(view, settings=settings, leans=NOTHING, now=NOW, last_started=served)
+            )
+            return [job.repository for job in plan.due]
+
+    assert asyncio.run(go()) == ["local/remotes/two", "local/remotes/one"]
+
+
+def test_a_kind_has_the_limits_that_it_has_for_itself_and_lean_s_beside_them(world: World) -> None:
+    world.configure(
+        extra='[lean]\nbackend = "none"\nrepls = 3\nrepl_memory = "1G"\n'
+        '[jobs]\nmemory = "2G"\ntimeout = "10m"\n[jobs.limits]\nprove = { memory = "3G", timeout = "1h" }\n'
+    )
+    plan = world.plan(created(), sorry("a"), scanned(1), created(branch="side", tip=7))
+    scan, prove = plan.due
+    assert (scan.memory_bytes, scan.timeout_s, scan.whole_bytes) == (2 * 2**30, 600.0, 2 * 2**30)
+    assert (prove.memory_bytes, prove.timeout_s, prove.whole_bytes) == (3 * 2**30, 3600.0, 6 * 2**30)
+
+
+def test_a_cancelled_job_is_not_tried_again_nor_in_halves_until_somebody_releases_it(world: World) -> None:
+    (job,) = world.plan(created(), sorry("a"), sorry("b"), scanned(1)).due
+    assert world.plan(started(job), cancelled(job)).due == ()
+    (again,) = world.plan([JobReleased(job=job.job)]).due
+    assert (again.job, again.attempt) == (job.job, 2)
+
+
+def test_a_job_that_was_cancelled_before_it_began_does_not_begin(world: World) -> None:
+    (job,) = world.plan(created()).due
+    never = [body.model_copy(update={"attempt": 0, "seconds": None}) for body in cancelled(job)]
+    assert world.plan(never).due == ()
+    (again,) = world.plan([JobReleased(job=job.job)]).due
+    assert (again.job, again.attempt) == (job.job, 1)
+
+
+def test_a_trigger_has_every_open_sorry_searched_once_more(world: World) -> None:
+    tried = attempted("a", settings=world.settings)
+    assert world.plan(created(), sorry("a"), scanned(1), tried).due == ()
+    (job,) = world.plan(triggered("prove")).due
+    assert [one["sorry"] for one in job.parameters["sorries"]] == ["a"]
+    again = [body.model_copy(update={"budget": job.parameters["budget_key"]}) for body in tried]
+    assert world.plan(started(job), again).due == ()
+    assert len(world.plan(triggered("prove")).due) == 1, "and once more for another trigger"
+
+
+def test_a_trigger_has_a_traced_tip_traced_once_more(world: World) -> None:
+    world.configure(trace=True, extra="[prove]\nenabled = false\n")
+    (first,) = world.plan(created(), scanned(1)).due
+    assert world.plan(ended_well(first)).due == ()
+    (job,) = world.plan(triggered("trace")).due
+    assert (job.kind, job.attempt) == ("trace", 1)
+    assert job.job != first.job
+    assert world.plan(ended_well(job)).due == ()

@@ -17,6 +17,7 @@ from daemon.plan import Plan, make_plan
 from daemon.settings import Settings
 from daemon.testing.house import House
 from daemon.training_needs import why_no_models
+from pipeline.external.credentials import KeyPlace
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
 from pipeline.prove.order import PROVERS, Order
 from store import model_queries
@@ -71,12 +72,13 @@ class World:
         )
         return self.settings
 
-    def open(self, *names: str, path: str = "A.lean") -> list[EventBody]:
+    def open(self, *names: str, path: str = "A.lean", exercise_words: int = 0) -> list[EventBody]:
         """Return what a scan of the first commit says of a file with these sorrys."""
         scan = scanned(
             path, [declaration(name, line=3 * at) for at, name in enumerate(names)], with_sorry=names
         )
-        body, payload = file_scanned(scan, commit=sha(1), blob=sha("blob", path))
+        blob = sha("blob", path)
+        body, payload = file_scanned(scan, commit=sha(1), blob=blob, exercise_words=exercise_words)
         staged = self.house.folder / body.scan.sha256
         staged.write_bytes(payload)
         self._cited[body.scan.sha256] = staged
@@ -338,8 +340,8 @@ def test_a_job_with_a_model_has_the_gpu_the_memory_and_the_secrets_that_it_needs
     (four,) = world.plan(world.tried("a", two)).due
     assert [job.memory_bytes for job in (zero, two, four)] == [2**32, 9 * 2**30, 2**32]
     assert [job.gpu for job in (zero, two, four)] == [False, True, False]
-    assert [job.secrets for job in (zero, two)] == [(), ()]
-    assert four.secrets == ("CREDENTIALS_DIRECTORY", "UNSORRY_MODEL_KEY")
+    assert [job.key for job in (zero, two)] == [None, None]
+    assert four.key == KeyPlace("unsorry-model-key", "UNSORRY_MODEL_KEY")
     assert four.parameters["external"]["ledger"] == str(settings.paths.state / "spending.jsonl")
     assert (four.parameters["model"], four.parameters["external"]["cap_usd"]) == ("m", 5)
     world.configure("rungs = [2]", more=f'{NAMED}[prove.generator]\ndevice = "cpu"\n')
@@ -357,7 +359,7 @@ def test_what_the_day_s_cap_kept_a_job_from_is_due_again_the_next_day(world: Wor
 
 
 @pytest.mark.parametrize(
-    ("reason", "deterministic"), [("bad_model", True), ("bad_model", False), ("unreachable", False)]
+    ("reason", "deterministic"), [("bad_model", True), ("unreachable", False), ("worktree", False)]
 )
 def test_a_rung_whose_model_cannot_be_asked_is_not_tried_in_halves_and_holds_nothing_up(
     world: World, reason: str, deterministic: bool
@@ -365,6 +367,34 @@ def test_a_rung_whose_model_cannot_be_asked_is_not_tried_in_halves_and_holds_not
     world.configure("rungs = [2, 0]", more=NAMED)
     (two,) = world.plan(world.open("a", "b")).due
     assert shown(world.plan(failed(two, reason=reason, deterministic=deterministic))) == [(0, ["a", "b"])]
+
+
+def test_what_may_be_over_in_hours_is_tried_again_after_a_while_that_doubles(world: World) -> None:
+    world.configure("rungs = [2, 0]", more=NAMED)
+    (two,) = world.plan(world.open("a", "b")).due
+    job = replace(two, attempt=world.settings.jobs.max_attempts)
+    failed_for_now = world.plan(failed(job, reason="unanswered"))
+    now = datetime.now(UTC)
+    assert shown(failed_for_now) == [(0, ["a", "b"])], "it holds nothing up"
+    waits_for = failed_for_now.next_retry_at
+    assert waits_for is not None
+    assert abs(waits_for - now - timedelta(hours=1)) < timedelta(minutes=1), "the daemon wakes up for it"
+    (again,) = world.plan(now=now + timedelta(hours=1, minutes=1)).due
+    assert (again.job, again.attempt) == (two.job, job.attempt + 1)
+    world.plan(failed(again, reason="unanswered"))
+    assert shown(world.plan(now=now + timedelta(hours=1, minutes=1))) == [(0, ["a", "b"])]
+    assert shown(world.plan(now=now + timedelta(hours=2, minutes=2))) == [(2, ["a", "b"])]
+    late = replace(again, attempt=100)
+    world.plan(failed(late, reason="unanswered"))
+    assert shown(world.plan(now=now + timedelta(hours=25))) == [(2, ["a", "b"])], "a day at most"
+
+
+@pytest.mark.parametrize(("reason", "deterministic"), [("bad_model", True), ("crashed", False)])
+def test_what_no_while_mends_is_not_tried_again(world: World, reason: str, deterministic: bool) -> None:
+    world.configure("rungs = [2, 0]", more=NAMED)
+    (two,) = world.plan(world.open("a")).due
+    world.plan(failed(two, reason=reason, deterministic=deterministic))
+    assert shown(world.plan(now=datetime.now(UTC) + timedelta(days=30))) == [(0, ["a"])]
 
 
 def test_a_sorry_that_kills_its_jobs_at_one_rung_climbs_on_alone(world: World) -> None:
@@ -433,6 +463,29 @@ def test_a_file_of_many_exercises_is_one_whatever_its_name(world: World) -> None
     assert shown(world.plan(world.open(*names, "Exercise3"))) == []
     world.configure(entry="exercises = []")
     assert len(shown(world.plan())[0][1]) == 4
+
+
+def test_a_file_of_many_sorrys_whose_text_says_exercise_is_one_whatever_they_are_called(world: World) -> None:
+    assert len(world.plan(world.open("a", "b", exercise_words=1)).due) == 1, "two are not many"
+    world.plan(world.open("c", "d", "e", path="B.lean", exercise_words=1))
+    world.plan(world.open("f", "g", "h", path="C.lean"))
+    assert shown(world.plan()) == [(0, ["a", "b", "f", "g", "h"])]
+    world.configure(entry="exercises = []")
+    assert len(shown(world.plan())[0][1]) == 8
+
+
+def test_the_sorrys_of_a_declaration_go_into_one_job_where_there_is_room(world: World) -> None:
+    world.configure("sorries_per_job = 3")
+    names = [f"{at}{of}" for at in "12" for of in ("a", "b", "c")]
+
+    def of_a_declaration(event: EventBody) -> EventBody:
+        if not isinstance(event, SorryOpened):
+            return event
+        place = event.place.model_copy(update={"declaration": event.sorry[1:]})
+        return event.model_copy(update={"place": place})
+
+    plan = world.plan([of_a_declaration(event) for event in world.open(*names)])
+    assert shown(plan) == [(0, ["1a", "2a"]), (0, ["1b", "2b"]), (0, ["1c", "2c"])]
 
 
 def test_a_job_takes_what_ends_within_its_time(world: World) -> None:

@@ -7,11 +7,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from daemon.admission import admit
+from daemon.desk import Desk, WorkStateError
 from daemon.due import DueJob, Kind
-from daemon.plan import Plan, admissible, make_plan
+from daemon.gpus import Gpu
+from daemon.plan import Plan, make_plan
 from daemon.settings import Settings
 from daemon.testing.house import House
 from daemon.training import trained_by
@@ -27,6 +32,7 @@ from store.events import (
     EventBody,
     JobFailed,
     JobInterrupted,
+    JobReleased,
     JobStarted,
     JobSucceeded,
 )
@@ -38,6 +44,7 @@ from store.testing_models import (
     evaluation_finished,
 )
 from store.testing_traces import record_made_up
+from store.work_events import WorkTriggered
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 NOWHERE = Path("/nonexistent")
@@ -156,6 +163,8 @@ class World:
 
 
 def _stream(body: EventBody) -> str:
+    if body.type.startswith("work_"):
+        return "work"
     if body.type.startswith("job_"):
         return f"job:{body.job}"  # type: ignore[attr-defined]
     model = getattr(body, "model", "")
@@ -342,7 +351,7 @@ def test_the_other_models_learn_where_they_are_asked_to_one_at_a_time_and_after_
     assert progress.parameters["chain"] == str(models / "progress")
     assert progress.parameters["config"]["epochs"] == 2
     assert "enabled" not in progress.parameters["config"]
-    assert len(list(admissible(plan, running=(), max_running=8))) == 1
+    assert len(admit(plan, running=(), max_running=8).start) == 1
     world.configure(train=f"new_theorems = 10\nenabled = false\n{TACTICS}")
     assert world.plan().due == ()
 
@@ -399,7 +408,7 @@ def test_one_model_is_trained_at_a_time(world: World) -> None:
     world.trace(TWO, seed=1)
     plan = world.plan()
     assert {job.repository for job in plan.due} == {ONE, TWO}
-    assert len(list(admissible(plan, running=(), max_running=8))) == 1
+    assert len(admit(plan, running=(), max_running=8).start) == 1
     assert world.plan(running=[plan.due[0].lane]).due == ()
 
 
@@ -419,26 +428,34 @@ def due(kind: Kind, *, gpu: bool) -> DueJob:
     )
 
 
-def test_training_never_starts_while_another_job_holds_the_gpu() -> None:
+FREE = Gpu("GPU-a", 0, "Test GPU")
+LENT = replace(FREE, state="lent", detail="prove Demo.alpha")
+
+
+def kinds_begun(plan: Plan, gpus: Sequence[Gpu], running: Sequence[Kind] = (), slots: int = 4) -> list[str]:
+    return [one.due.kind for one in admit(plan, running=running, max_running=slots, gpus=gpus).start]
+
+
+def test_training_never_starts_while_another_job_has_the_gpu() -> None:
     plan = Plan((due("train", gpu=True),), None)
-    assert list(admissible(plan, running=("prove",), max_running=4, gpu_taken=True)) == []
-    assert list(admissible(plan, running=("prove",), max_running=4, gpu_taken=False)) == [plan.due[0]]
+    waits = admit(plan, running=("prove",), max_running=4, gpus=[LENT])
+    assert waits.start == ()
+    assert waits.waits == {"train-1": "a GPU; GPU 0 (Test GPU) is lent to: prove Demo.alpha"}
+    assert kinds_begun(plan, [FREE], ["prove"]) == ["train"]
     on_the_processor = Plan((due("train", gpu=False),), None)
-    assert list(admissible(on_the_processor, running=("prove",), max_running=4, gpu_taken=True))
+    assert kinds_begun(on_the_processor, [LENT], ["prove"]) == ["train"]
 
 
 def test_training_takes_no_slot_from_the_others_and_waits_for_none_of_theirs() -> None:
     plan = Plan((due("scan", gpu=False), due("prove", gpu=False), due("train", gpu=True)), None)
-    started = [job.kind for job in admissible(plan, running=(), max_running=2)]
-    assert started == ["scan", "prove", "train"]
-    assert [job.kind for job in admissible(plan, running=("scan", "trace"), max_running=2)] == ["train"]
-    beside = [job.kind for job in admissible(plan, running=("train",), max_running=2, gpu_taken=True)]
-    assert beside == ["scan", "prove"]
+    assert kinds_begun(plan, [FREE], slots=2) == ["scan", "prove", "train"]
+    assert kinds_begun(plan, [FREE], ["scan", "trace"], slots=2) == ["train"]
+    assert kinds_begun(plan, [LENT], ["train"], slots=2) == ["scan", "prove"]
 
 
 def test_what_is_more_urgent_gets_the_gpu_first() -> None:
     plan = Plan((due("prove", gpu=True), due("train", gpu=True)), None)
-    assert [job.kind for job in admissible(plan, running=(), max_running=8)] == ["prove"]
+    assert kinds_begun(plan, [FREE], slots=8) == ["prove"]
 
 
 def test_what_training_lacks_is_named_with_its_remedy(world: World, tmp_path: Path) -> None:
@@ -447,3 +464,76 @@ def test_what_training_lacks_is_named_with_its_remedy(world: World, tmp_path: Pa
     (tmp_path / "nvidiactl").touch()
     assert why_not_trainable(on_a_gpu, devices=tmp_path) == ""
     assert why_not_trainable(world.settings.train, devices=tmp_path / "none") == ""
+
+
+def test_a_trigger_has_a_repository_learned_once_whatever_its_size_and_whatever_was_learned(
+    world: World,
+) -> None:
+    at = world.trace(ONE)
+    world.learn(world.one(), "a", at=at)
+    world.configure(train="new_theorems = 100000")
+    assert world.plan().due == ()
+    wish = WorkTriggered(work="train", repository=ONE, by="ada")
+    world.tell(wish)
+    job = world.one()
+    assert (job.kind, job.repository, job.parameters["parent"]) == ("train", ONE, "a")
+    world.tell(started(job), interrupted(job))
+    again = world.one()
+    assert (again.job, again.attempt) == (job.job, 2), "it is one job, and stays so"
+    world.learn(again, "b", at=at)
+    assert world.plan().due == (), "though the checkpoint in use is another one now"
+    world.tell(wish)
+    assert world.one().parameters["parent"] == "b"
+
+
+def test_a_job_that_somebody_has_tried_again_keeps_its_dataset(world: World) -> None:
+    world.trace(ONE)
+    world.trace(TWO, seed=1)
+    first, second = world.plan().due
+    failed = JobFailed(
+        job=first.job,
+        attempt=1,
+        reason="crashed",
+        message="m",
+        remedy="r",
+        deterministic=False,
+        retry_at=None,
+        seconds=1.0,
+        peak_rss_bytes=None,
+    )
+    world.tell(started(first), failed, JobReleased(job=first.job))
+    jobs = {job.job: job for job in world.plan().due}
+    assert jobs[second.job].parameters["keep"] == [first.job]
+
+
+@pytest.mark.parametrize(
+    ("device", "gpu", "cpu_too"), [("cuda", True, False), ("auto", True, True), ("cpu", False, False)]
+)
+def test_where_a_model_is_trained_is_the_settings_to_say(
+    world: World, device: str, gpu: bool, cpu_too: bool
+) -> None:
+    world.trace(ONE)
+    world.settings = world.settings.model_copy(
+        update={"train": world.settings.train.model_copy(update={"device": device})}
+    )
+    job = world.one()
+    assert (job.gpu, job.cpu_too, job.parameters["config"]["device"]) == (gpu, cpu_too, device)
+
+
+@pytest.mark.parametrize(("leans", "refused"), [(SIMULATOR, False), (NO_LEAN, True)])
+def test_a_trigger_is_refused_where_the_newest_trace_is_not_by_the_lean_that_works_there(
+    world: World, leans: Leans, refused: bool
+) -> None:
+    world.trace(ONE)
+    stub: Any = SimpleNamespace(plan=Plan((), None), leans=leans, untrainable="")
+    runner: Any = None
+
+    async def go() -> None:
+        async with world.house.opened() as parts:
+            await Desk(parts.ledger, runner, stub, lambda: world.settings).trigger("train", ONE, by="ada")
+
+    if refused:
+        with pytest.raises(WorkStateError, match="is not by the Lean that works there now"):
+            asyncio.run(go())
+    else:
+        asyncio.run(go())

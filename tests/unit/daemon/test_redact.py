@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import logging
@@ -9,7 +10,7 @@ import logging
 import pytest
 import structlog
 
-from daemon.git import environment
+from daemon.git_process import environment
 from daemon.logs import configure
 from daemon.redact import redact
 
@@ -39,6 +40,22 @@ def test_tokens_are_known_by_their_shape(token: str) -> None:
 def test_ordinary_text_stays_as_it_is() -> None:
     text = "https://github.com/owner/name: 2 commits by ada@example.org at sha 1234"
     assert redact(text) == text
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        SECRET,
+        "pass%2Fword%3D1",
+        base64.b64encode(SECRET.encode()).decode(),
+        base64.b64encode(f"x-access-token:{SECRET}".encode()).decode(),
+        base64.urlsafe_b64encode(SECRET.encode()).decode(),
+    ],
+)
+def test_a_known_secret_is_hidden_in_each_form_in_which_it_travels(form: str) -> None:
+    secrets = (SECRET, "pass/word=1")
+    assert form not in redact(f"before {form} after", secrets=secrets)
+    assert redact(f"before {form}", secrets=()) == f"before {form}"
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ import pytest
 from pipeline.lean.client.messages import Expression, Goal, StateRef
 from pipeline.lean.pool.states import State
 from pipeline.prove.graph import Graph
-from pipeline.prove.journal import Identity, Journal, JournalError, Spent, replay
+from pipeline.prove.journal import Identity, Journal, Spent, replay
+from pipeline.prove.journal_file import JournalError
 from pipeline.prove.proposing import Candidate
 from pipeline.prove.scoring import ModelScoring
 from pipeline.prove.trying import Ran
@@ -117,7 +118,7 @@ def test_a_journal_under_another_sign_is_set_aside(tmp_path: Path, field: str) -
     journal, lines = begun(path, dataclasses.replace(IDENTITY, **change))
     journal.close()
     assert lines == []
-    assert journal.refused == f"it is of another search, with another {field}"
+    assert journal.refused == f"it is of other work, with another {field}"
     assert (tmp_path / "one.jsonl.aside").read_bytes() == before
 
 

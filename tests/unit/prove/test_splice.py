@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.prove.script import Script, Step
@@ -161,6 +161,7 @@ def test_overlapping_replacements_are_refused() -> None:
         join(b"sorry", [Replacement(0, 5, "a"), Replacement(3, 5, "b")])
 
 
+@settings(max_examples=30, deadline=None)
 @given(
     before=st.text(st.characters(codec="utf-8"), max_size=60),
     after=st.text(st.characters(codec="utf-8"), max_size=60),

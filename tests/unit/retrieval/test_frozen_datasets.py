@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.learning.datasets import dataset_of, forget
+from pipeline.learning.training import Order
 from pipeline.retrieval.errors import DatasetError
 from pipeline.retrieval.frozen import frozen
 
@@ -12,7 +13,7 @@ from pipeline.retrieval.frozen import frozen
 def asked(chain: Path) -> tuple[Path, int]:
     # What is there is not exported again, so there need be no log.
     nowhere = Path("/nonexistent/db")
-    return frozen(chain, "job", events_db=nowhere, database_db=nowhere, repository="r", simulated=False)
+    return frozen(Order(nowhere, nowhere, "r", False, chain, None, (), None, False), "job")
 
 
 def kept(chain: Path, metadata: str) -> Path:

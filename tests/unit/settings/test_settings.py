@@ -323,3 +323,41 @@ def test_the_digest_is_that_of_the_file_also_when_it_is_wrong(tmp_path: Path) ->
 def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path) -> None:
     data = '\ufeff[poll]\r\nevery = "2m"\r\n'.encode()
     assert parse(data, path=tmp_path / "config.toml").poll.every_s == 120.0
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (
+            "[schedule]\nrunning = { foo = 1 }",
+            'config.toml:2: schedule.running: names the kind "foo", which no job is of; the kinds are ',
+        ),
+        (
+            "[schedule.running]\nprove = 0",
+            "schedule.running: prove must be a whole number from 1 to 256 (got 0)",
+        ),
+        ('[schedule]\npreempt = ["scan"]', 'schedule.preempt: names "scan", for which no training makes way'),
+        ('[schedule]\npriority = ["scan", "scan"]', "schedule.priority: names a kind twice"),
+        (
+            '[schedule.quiet]\ntrain = ["8-18"]',
+            'config.toml:2: schedule.quiet.train[0]: is no part of a day (got "8-18"); write for instance',
+        ),
+        ("[schedule.per_night]\nprove = 8", "schedule.per_night.prove: must be a string with a unit (got 8)"),
+        (
+            '[jobs.limits]\nbuild = { memory = "8G" }',
+            "jobs.limits: build has its limits in a table of its own",
+        ),
+        ('[jobs.limits]\nprove = { memory = "1K" }', 'jobs.limits: prove: must be at least 256M (got "1K")'),
+        ("[jobs.limits]\nprove = { cpus = 2 }", "jobs.limits: prove must have memory, timeout or both"),
+    ],
+)
+def test_mistakes_of_the_schedule_and_the_limits_name_the_reason_and_the_remedy(
+    text: str, error: str, tmp_path: Path
+) -> None:
+    (found,) = errors(text, tmp_path)
+    assert error in found
+
+
+def test_the_schedule_says_which_kind_is_more_urgent(tmp_path: Path) -> None:
+    found = settings('[schedule]\npriority = ["prove"]', tmp_path).schedule
+    assert [found.urgency(kind) for kind in ("prove", "scan", "check")] == [0, 1, 2]

@@ -1,0 +1,92 @@
+"""The poller of `benchmarks/poll.py`, as a process of its own: `python -m benchmarks.poll_poller config.toml`.
+
+It is the daemon's polling and nothing else of the daemon. Reads a word a line: `round` asks every repository once and
+answers with what that took of this process and of the git processes that it ran.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import sys
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from daemon.forge import Forge
+from daemon.git import Git
+from daemon.ledger import Ledger
+from daemon.logs import configure
+from daemon.poll import Poller
+from daemon.polls import Polls
+from daemon.settings import load
+from daemon.watchlist import watchlist_events
+from store import queries
+
+
+async def serve(config: Path) -> None:
+    """Answer until standard input ends."""
+    settings = load(config)
+    configure(level="warning", log_format="json", secrets=tuple)
+    settings.paths.state.mkdir(parents=True, exist_ok=True)
+    ledger = await Ledger.open(settings.paths)
+    forge = Forge()
+    forge.connect(settings)
+    git = Git(timeout_s=settings.poll.timeout_s, token=forge.token_for)
+    poller = Poller(ledger=ledger, git=git, github=forge.github, paths=settings.paths)
+    problems: dict[str, str] = {}
+    begun: list[asyncio.Task[None]] = []
+
+    def begin(_name: str, work: Coroutine[Any, Any, None]) -> None:
+        begun.append(asyncio.create_task(work))
+
+    elapsed_s = 0.0
+    polls = Polls(
+        poller,
+        settings=lambda: settings,
+        problems=problems,
+        begin=begin,
+        ending=lambda: False,
+        elapsed=lambda: elapsed_s,
+    )
+    await ledger.append(watchlist_events(settings.repos, await ledger.ask(queries.repositories)))
+    process = psutil.Process()
+    while await asyncio.to_thread(sys.stdin.readline):
+        began, own, gits = (
+            time.perf_counter(),
+            process.cpu_times(),
+            resource.getrusage(resource.RUSAGE_CHILDREN),
+        )
+        # The time when all are due again, and that for which they wait for one another.
+        elapsed_s += settings.poll.slowest_s * 2
+        while not begun:
+            await polls.tick()
+            elapsed_s += 60.0
+        await asyncio.gather(*begun)
+        begun.clear()
+        seconds = time.perf_counter() - began
+        if problems:
+            raise SystemExit(f"polls failed: {problems}")
+        now, gits_now = process.cpu_times(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        outcomes = [row.poll_outcome for row in await ledger.ask(queries.repositories)]
+        answer = {
+            "seconds": seconds,
+            "cpu_s": now.user + now.system - own.user - own.system,
+            "git_cpu_s": round(gits_now.ru_utime + gits_now.ru_stime - gits.ru_utime - gits.ru_stime, 3)
+            + 0.0,
+            "rss_mib": process.memory_info().rss / 2**20,
+            "changed": outcomes.count("changed"),
+            "unchanged": outcomes.count("unchanged"),
+        }
+        print(json.dumps(answer), flush=True)
+    if forge.github is not None:
+        await forge.github.close()
+    await ledger.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(Path(sys.argv[1])))

@@ -1,0 +1,262 @@
+"""How git is run: no prompt, no hooks, no configuration but ours, bounded output, a deadline, nobody left behind.
+
+Owns the environment of the process, the token in it, and its end. What is asked of git is `daemon.git`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from daemon.git_errors import GitError, classify
+from daemon.redact import redact
+
+_MOST_OUTPUT_BYTES = 256 * 2**20
+_MOST_ERROR_BYTES = 2**20
+_CHUNK_BYTES = 2**16
+_LAST_READ_S = 5.0
+_PASSED_ON = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "TMPDIR",
+    "SSH_AUTH_SOCK",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "all_proxy",
+    "ALL_PROXY",
+)
+_CONFIG = (
+    ("core.hooksPath", "/dev/null"),
+    ("core.fsmonitor", "false"),
+    # A symlink of a hostile repository must not lead a job that reads a worktree out of it.
+    ("core.symlinks", "false"),
+    ("core.protectNTFS", "true"),
+    ("core.protectHFS", "true"),
+    ("protocol.ext.allow", "never"),
+    ("credential.helper", ""),
+    ("submodule.recurse", "false"),
+    ("filter.lfs.smudge", ""),
+    ("filter.lfs.process", ""),
+    ("filter.lfs.required", "false"),
+    # Commits that events cite must stay readable: nothing is collected behind our back.
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+    ("http.lowSpeedLimit", "1000"),
+    ("http.lowSpeedTime", "30"),
+    ("advice.detachedHead", "false"),
+)
+_ENVIRONMENT = {
+    "LC_ALL": "C",  # messages are matched
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_ASKPASS": "",  # set and empty: asks nobody
+    "SSH_ASKPASS": "",
+    "GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oConnectTimeout=20",
+    "GIT_LFS_SKIP_SMUDGE": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_ALLOW_PROTOCOL": "file:https:http:ssh:git",
+}
+
+
+class GitProcess:
+    """Runs git. At most `parallel` processes at a time; `token` gives the secret for a URL's host, or None."""
+
+    def __init__(
+        self,
+        *,
+        timeout_s: float = 60.0,
+        parallel: int = 4,
+        token: Callable[[str], str | None] = lambda _url: None,
+    ) -> None:
+        self.timeout_s = timeout_s
+        self._token = token
+        self._slots = asyncio.Semaphore(parallel)
+
+    async def _run(
+        self,
+        *arguments: str,
+        mirror: Path | None = None,
+        url: str | None = None,
+        lazily_from: str | None = None,
+        timeout_s: float | None = None,
+        text: str = "",
+        most_bytes: int = _MOST_OUTPUT_BYTES,
+    ) -> bytes:
+        """Run git and return what it printed; `url` is the remote that it talks to, None for work on a mirror alone.
+
+        `lazily_from` is the remote that may be asked for contents which the mirror lacks. Without one git is not let
+        out: what is missing is missing at once.
+
+        Raises:
+            GitError: it failed, took too long, or printed too much.
+        """
+        done = await self._try(
+            *arguments,
+            mirror=mirror,
+            url=url or lazily_from,
+            timeout_s=timeout_s,
+            text=text,
+            most_bytes=most_bytes,
+        )
+        if done.status != 0:
+            remote = url is not None or "promisor remote" in done.err
+            raise done.error(url or str(mirror or arguments[-1]), remote=remote)
+        return done.out
+
+    async def _try(
+        self,
+        *arguments: str,
+        mirror: Path | None = None,
+        url: str | None = None,
+        timeout_s: float | None = None,
+        text: str = "",
+        most_bytes: int = _MOST_OUTPUT_BYTES,
+    ) -> Done:
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        token = self._token(url) if url else None
+        argv = ["git", *(["--git-dir", str(mirror)] if mirror else []), *arguments]
+        async with self._slots:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *argv,
+                    stdin=asyncio.subprocess.PIPE if text else asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.PIPE,
+                    env=environment(url=url, token=token),
+                    start_new_session=True,
+                )
+            except FileNotFoundError as error:
+                raise GitError(
+                    "invalid", "git: not found on PATH", remedy="install git (Debian: apt install git)"
+                ) from error
+            try:
+                async with asyncio.timeout(timeout_s):
+                    out, err = await _communicate(process, text.encode(), most_bytes=most_bytes)
+            except _TooMuchError:
+                raise GitError(
+                    "invalid",
+                    f"git {arguments[0]} of {url or mirror}: more than {most_bytes // 2**20} MiB of output",
+                    remedy="check that the url is that of a repository of ordinary size",
+                ) from None
+            except TimeoutError:
+                raise GitError(
+                    "unreachable",
+                    f"git {arguments[0]} of {url or mirror}: no end after {timeout_s:g} s",
+                    remedy="check the network, or raise [poll] timeout",
+                ) from None
+            finally:
+                await _end(process)
+        secrets = (token, _basic(token)) if token else ()
+        return Done(process.returncode or 0, out, redact(err.decode(errors="replace"), secrets=secrets))
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How git ended, and what it said (standard error without secrets)."""
+
+    status: int
+    out: bytes
+    err: str
+
+    def error(self, what: str, *, remote: bool = False) -> GitError:
+        return classify(self.err, status=self.status, what=redact(what), remote=remote)
+
+
+def environment(*, url: str | None = None, token: str | None = None) -> dict[str, str]:
+    """Return the whole environment of a git process: an allow-list, our switches, and our configuration.
+
+    The token goes to the host of `url` only, in a header that git reads from here: not from its arguments, which
+    every user of the machine can see, and not from a file, which would outlive it.
+    """
+    variables = {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | _ENVIRONMENT
+    if url is None:
+        # A partial mirror would ask its remote for whatever it lacks, even when asked whether it has it.
+        variables["GIT_ALLOW_PROTOCOL"] = "none"
+    config = list(_CONFIG)
+    if token and url:
+        parts = urlsplit(url)
+        if parts.scheme == "https" and parts.netloc:
+            config.append(
+                (f"http.https://{parts.netloc}/.extraHeader", f"Authorization: Basic {_basic(token)}")
+            )
+    variables["GIT_CONFIG_COUNT"] = str(len(config))
+    for index, (key, value) in enumerate(config):
+        variables[f"GIT_CONFIG_KEY_{index}"] = key
+        variables[f"GIT_CONFIG_VALUE_{index}"] = value
+    return variables
+
+
+def _basic(token: str) -> str:
+    return base64.b64encode(f"x-access-token:{token}".encode()).decode()
+
+
+class _TooMuchError(Exception):
+    """git prints without end."""
+
+
+async def _communicate(
+    process: asyncio.subprocess.Process, text: bytes, *, most_bytes: int
+) -> tuple[bytes, bytes]:
+    """Like `Process.communicate`, with bounds: a remote can make git print for as long as it likes.
+
+    Raises:
+        _TooMuchError: standard output is longer; standard error is cut, and drained.
+    """
+
+    async def read(stream: asyncio.StreamReader | None, *, most: int, cut: bool) -> bytes:
+        kept = bytearray()
+        while stream is not None and (chunk := await stream.read(_CHUNK_BYTES)):
+            if len(kept) + len(chunk) > most and not cut:
+                raise _TooMuchError
+            kept += chunk[: max(0, most - len(kept))]
+        return bytes(kept)
+
+    async def write() -> None:
+        if process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                process.stdin.write(text)
+                await process.stdin.drain()
+            process.stdin.close()
+
+    out = asyncio.create_task(read(process.stdout, most=most_bytes, cut=False))
+    err = asyncio.create_task(read(process.stderr, most=_MOST_ERROR_BYTES, cut=True))
+    into = asyncio.create_task(write())
+    try:
+        await asyncio.gather(out, err, into)
+    finally:
+        for task in (out, err, into):
+            task.cancel()
+        await asyncio.gather(out, err, into, return_exceptions=True)
+    await process.wait()
+    return out.result(), err.result()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Leave nobody behind: git's helpers (ssh, git-remote-https) live in its process group."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    # asyncio's wait ends only after its pipes do, and a pipe that is not read to its end stays open for good.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_LAST_READ_S):
+            for stream in (process.stdout, process.stderr):
+                while stream is not None and await stream.read(_CHUNK_BYTES):  # noqa: ASYNC110 - reads, and does not poll
+                    await asyncio.sleep(0)  # a full pipe never yields, and the timeout needs a turn
+            await process.wait()

@@ -1,0 +1,117 @@
+"""Hours of the day and days of the week, as people write them: "22:00-06:00", "mon-fri 08:00-18:00".
+
+They are the clock's on the wall of this machine. A window that ends before it begins crosses midnight, and the day
+that it names is the one on which it begins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_WINDOW = re.compile(r"(?:([a-z,-]+)\s+)?(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})")
+_REMEDY = 'write for instance "22:00-06:00" or "mon-fri 08:00-18:00"'
+_MINUTES = 24 * 60
+_NIGHT_BEGINS = time(12)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A part of each of some days. `begin` and `end` are minutes since midnight; `end` 1440 is the day's end."""
+
+    days: frozenset[int]
+    begin: int
+    end: int
+
+    @classmethod
+    def parse(cls, text: str) -> Window:
+        """Read a window.
+
+        Raises:
+            ValueError: it is none; the message says what is wrong and what to write.
+        """
+        match = _WINDOW.fullmatch(text.strip().lower())
+        if match is None:
+            raise ValueError(f'is no part of a day (got "{text[:60]}"); {_REMEDY}')
+        days, *numbers = match.groups()
+        hour, minute, end_hour, end_minute = map(int, numbers)
+        begin, end = 60 * hour + minute, 60 * end_hour + end_minute
+        if minute > 59 or end_minute > 59 or begin >= _MINUTES or end > _MINUTES:
+            raise ValueError(f'has an hour that no day has (got "{text[:60]}"); {_REMEDY}')
+        if begin == end:
+            raise ValueError(
+                f'ends when it begins (got "{text[:60]}"); write "00:00-24:00" for the whole day'
+            )
+        return cls(_days(days, text), begin, end)
+
+    def end_after(self, moment: datetime) -> datetime | None:
+        """Return when the window that has the moment in it ends; None where it is in none. Wall clock, no zone."""
+        for begins in (moment.date() - timedelta(days=1), moment.date()):
+            if begins.weekday() not in self.days:
+                continue
+            end = self.end if self.end > self.begin else self.end + _MINUTES
+            if _at(begins, self.begin) <= moment < _at(begins, end):
+                return _at(begins, end)
+        return None
+
+
+def _days(text: str | None, window: str) -> frozenset[int]:
+    if text is None:
+        return frozenset(range(7))
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if first not in DAYS or (dash and last not in DAYS):
+            raise ValueError(
+                f'names a day that no week has (got "{window[:60]}"); the days are {", ".join(DAYS)}'
+            )
+        begin, end = DAYS.index(first), DAYS.index(last if dash else first)
+        found |= {day % 7 for day in range(begin, end + 1 if end >= begin else end + 8)}
+    return frozenset(found)
+
+
+def _at(day: date, minutes: int) -> datetime:
+    return datetime.combine(day, time()) + timedelta(minutes=minutes)
+
+
+def ends_at(windows: Iterable[Window], now: datetime) -> datetime | None:
+    """Return when the hours end that a moment lies in; None where it lies in none of them.
+
+    Windows that meet are one. Where they never end, a week from now is given.
+
+    Args:
+        windows: the hours.
+        now: with its zone. The answer has the zone of this machine.
+    """
+    windows = tuple(windows)
+    begun = now.astimezone().replace(tzinfo=None)
+    moment = begun
+    while moment < begun + timedelta(days=7):
+        ends = [end for window in windows if (end := window.end_after(moment)) is not None]
+        if not ends:
+            break
+        moment = max(ends)
+    # A time without a zone is the machine's own: the hour is right on the days on which its offset changes too.
+    if moment == begun:
+        return None
+    # An hour that comes twice ends at its second time where the first is past.
+    end = moment.astimezone()
+    return end if end > now else moment.replace(fold=1).astimezone()
+
+
+def night_of(now: datetime) -> tuple[datetime, datetime]:
+    """Return the noons between which the night of a moment lies, so that midnight divides no night."""
+    local = now.astimezone().replace(tzinfo=None)
+    noon = datetime.combine(local.date(), _NIGHT_BEGINS)
+    if local < noon:
+        noon -= timedelta(days=1)
+    return noon.astimezone(), (noon + timedelta(days=1)).astimezone()
+
+
+def clock(moment: datetime, now: datetime) -> str:
+    """Return a time for people: "06:00", or with its day where that is not within a day from now."""
+    local = moment.astimezone()
+    return f"{local:%H:%M}" if moment - now < timedelta(days=1) else f"{local:%a %H:%M}"

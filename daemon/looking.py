@@ -1,0 +1,104 @@
+"""One look at a remote, through the forge's API or through git: which branches, which of them is the default.
+
+Owns the choice of the way, and what has to be asked how often. What the answer means is `daemon.poll_changes`'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from daemon.git import Git
+from daemon.git_errors import RemoteError
+from daemon.github import ForgeAnswer, GitHub, Remembered
+from daemon.poll_memo import Memo, seconds_since
+from daemon.redact import redact
+from daemon.settings import Repo
+from store.events import RepositoryRenamed
+
+_ASK_ABOUT_EVERY_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a remote says. `heads` is None where nothing changed; `archived` None where it was not asked.
+
+    `etags_are_old`: they are those of an earlier look, and good for nothing once something has changed.
+    """
+
+    heads: Mapping[str, str] | None
+    default_branch: str | None
+    asked_about: bool = False
+    archived: bool | None = None
+    renamed: RepositoryRenamed | None = None
+    moved: bool = False
+    etags: Mapping[str, str] = field(default_factory=dict)
+    etags_are_old: bool = False
+
+
+async def look(
+    repo: Repo,
+    *,
+    git: Git,
+    github: GitHub | None,
+    memo: Memo,
+    usable: bool,
+    ask_all: bool,
+    seen: ForgeAnswer | None,
+    now: datetime,
+) -> Look:
+    """Look at the repository's remote.
+
+    Args:
+        memo: what the last poll left.
+        usable: whether its ETags belong to the history that we have.
+        ask_all: ask for everything, also what is asked for once an hour.
+        seen: what a look at many repositories at once found out already.
+
+    Raises:
+        RemoteError: it cannot be read.
+    """
+    name = github.name_of(repo.key) if github else None
+    if github is None or name is None:
+        return await _through_git(repo, git)
+    if seen is not None:
+        # GraphQL has no ETags; those of an earlier look stay good while nothing changes.
+        told = _told(repo, name, seen, etags=memo.etags if usable else {})
+        return replace(told, etags_are_old=True)
+    since = seconds_since(memo.about_at, now)
+    ask_about = ask_all or since is None or since > _ASK_ABOUT_EVERY_S
+    remembered = Remembered(memo.etags, memo.default, memo.moved) if usable else Remembered()
+    answer = await github.look(name, remembered=remembered, ask_about=ask_about)
+    return _told(repo, name, answer, etags=answer.etags)
+
+
+def _told(repo: Repo, name: str, answer: ForgeAnswer, *, etags: Mapping[str, str]) -> Look:
+    renamed = None
+    if answer.full_name is not None and answer.full_name.lower() != name.lower():
+        renamed = RepositoryRenamed(
+            repository=repo.key,
+            new_url=redact(answer.clone_url or answer.full_name),
+            forge_id=answer.forge_id,
+        )
+    return Look(
+        answer.heads,
+        answer.default_branch,
+        asked_about=answer.asked,
+        archived=answer.archived if answer.about else None,
+        renamed=renamed,
+        moved=answer.moved,
+        etags=etags,
+    )
+
+
+async def _through_git(repo: Repo, git: Git) -> Look:
+    refs = await git.ls_remote(repo.url)
+    return Look(refs.heads, refs.default_branch)
+
+
+def unwelcome(seen: ForgeAnswer | RemoteError | None) -> ForgeAnswer | None:
+    """Return what was seen; raise the error if that is what it was."""
+    if isinstance(seen, RemoteError):
+        raise seen
+    return seen

@@ -1,0 +1,109 @@
+"""A runner on an opened house with one observed commit, whose jobs behave as the test says (`daemon.testing.job`).
+
+async with bench(house, memory_bytes=2**29) as b:
+    row = await b.run(b.due("succeed"))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from daemon.cgroups import Cgroups
+from daemon.due import DueJob, Kind
+from daemon.gpus import Gpu, Gpus
+from daemon.jobs import JobRunner
+from daemon.testing.house import House, Parts
+from store import queries
+from store.rows import JobRow
+
+_MODULES: dict[Kind, str] = dict.fromkeys(get_args(Kind), "daemon.testing.job")
+
+
+async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    """Wait for what happens in another process."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - nobody tells us
+            await asyncio.sleep(0.02)
+
+
+@dataclass
+class Bench:
+    """The parts, the runner, and the commit."""
+
+    parts: Parts
+    runner: JobRunner
+    sha: str
+
+    def due(
+        self,
+        behave: str,
+        *,
+        attempt: int = 1,
+        kind: Kind = "scan",
+        simulated: bool = False,
+        gpu: bool = False,
+    ) -> DueJob:
+        """Return a job that will do so."""
+        repository = self.parts.repo.key
+        return DueJob(
+            job=f"{kind}-{behave}",
+            kind=kind,
+            attempt=attempt,
+            lane=f"{kind}:{behave}",
+            repository=repository,
+            branch="main",
+            sha=self.sha,
+            describes=f"{kind} that shall {behave}",
+            simulated=simulated,
+            timeout_s=self.runner.limits.timeout_s,
+            memory_bytes=self.runner.limits.memory_bytes,
+            gpu=gpu,
+            parameters={
+                "behave": behave,
+                "repository": repository,
+                "branch": "main",
+                "sha": self.sha,
+                "include": ["**/*.lean"],
+                "exclude": [],
+                "by_files": False,
+            },
+        )
+
+    async def run(self, due: DueJob, gpu: Gpu | None = None) -> JobRow:
+        """Run a job to its end, and return its row."""
+        self.runner.start(due, gpu)
+        await until(lambda: not self.runner.running())
+        return await self.row(due.job)
+
+    async def row(self, job: str) -> JobRow:
+        """Return the row of a job."""
+        (row,) = await self.parts.ledger.ask(lambda view: queries.jobs_by_prefix(view, job))
+        return row
+
+
+@contextlib.asynccontextmanager
+async def bench(
+    house: House, *, gpus: Gpus | None = None, cgroups: Cgroups | None = None, **limits: Any
+) -> AsyncIterator[Bench]:
+    """Open one; `limits` are fields of [jobs]."""
+    async with house.opened() as parts:
+        await parts.poller.poll(parts.repo)
+        (branch,) = await parts.ledger.ask(queries.branches)
+        runner = JobRunner(
+            ledger=parts.ledger,
+            git=parts.git,
+            paths=parts.settings.paths,
+            limits=parts.settings.jobs.model_copy(update={"retry_base_s": 30.0, **limits}),
+            finished=lambda: None,
+            modules=_MODULES,
+            gpus=gpus,
+            cgroups=cgroups,
+        )
+        try:
+            yield Bench(parts, runner, branch.tip)
+        finally:
+            await runner.stop(deadline_s=10)

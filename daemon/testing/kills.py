@@ -1,0 +1,99 @@
+"""Kills a daemon at random moments of its work, starts it again, and says what is amiss with what it left.
+
+Used by the tests of a whole life. `faults` looks at the files alone, so that it may be asked while nothing runs.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+
+from daemon.paths import Paths
+from daemon.process import MARK
+from store.envelope import StoredEvent
+from store.errors import LogError
+from store.log import LogReader
+from store.projector import verify
+
+ENDS = ("job_succeeded", "job_failed", "job_interrupted", "job_cancelled")
+
+
+def read(paths: Paths) -> list[StoredEvent]:
+    """The whole log; empty where there is none."""
+    try:
+        with LogReader.open(paths.events_db) as log:
+            return list(log.read())
+    except LogError:
+        return []
+
+
+def faults(events: Sequence[StoredEvent], *, before: Sequence[StoredEvent]) -> list[str]:
+    """Say what is wrong with a log of which `before` was read earlier: gaps, changed or lost events, doubles."""
+    found = []
+    if list(events[: len(before)]) != list(before):
+        found.append("what was read before is not a prefix of the log any more")
+    if [event.seq for event in events] != list(range(1, len(events) + 1)):
+        found.append("the sequence has gaps")
+    versions: Counter[str] = Counter()
+    for event in events:
+        versions[event.stream] += 1
+        if event.version != versions[event.stream]:
+            found.append(
+                f"{event.stream} has version {event.version} as its event number {versions[event.stream]}"
+            )
+    found += [
+        f"{event_id} twice" for event_id, times in Counter(e.event_id for e in events).items() if times > 1
+    ]
+    for kind in ("job_started", "job_succeeded"):
+        # An attempt begins once, and a job succeeds once.
+        keys = [
+            (event.stream, event.data["attempt"] if kind == "job_started" else 0)
+            for event in events
+            if event.type == kind
+        ]
+        found += [f"{kind} {key} {times} times" for key, times in Counter(keys).items() if times > 1]
+    return found
+
+
+def open_attempts(events: Sequence[StoredEvent]) -> set[tuple[str, int]]:
+    """The attempts that began and have no end."""
+    began = {(event.stream, event.data["attempt"]) for event in events if event.type == "job_started"}
+    return began - {(event.stream, event.data["attempt"]) for event in events if event.type in ENDS}
+
+
+def differences(paths: Paths) -> list[str]:
+    """What a rebuild of the view has otherwise than the view; nothing where they agree, or where no view was made yet.
+
+    Whoever is killed while he makes the view leaves a file without tables, and the next start makes it.
+    """
+    if not (paths.events_db.exists() and paths.database_db.exists()):
+        return []
+    with closing(sqlite3.connect(f"file:{paths.database_db}?mode=ro", uri=True)) as view:
+        if view.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0:
+            return []
+    return [str(difference) for difference in verify(paths.events_db, paths.database_db).differences]
+
+
+def orphans(paths: Paths) -> list[int]:
+    """The processes, wherever they went, that were started for any attempt of a job."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            mark = process.environ().get(MARK, "")
+        except (psutil.Error, OSError):
+            continue
+        if mark and Path(mark).is_relative_to(paths.jobs):
+            found.append(process.pid)
+    return found
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL, and reap."""
+    process.kill()
+    process.wait()

@@ -1,0 +1,184 @@
+"""GitHub's webhooks, as hints only: a signed request has the repository that it names polled soon, and nothing else.
+
+Off unless `[github] webhook_port` says where to listen on 127.0.0.1; something else has to bring the requests there.
+Nothing that a webhook says is believed but that its repository may have changed, so a forged or repeated one could at
+the most cost a poll, and without the secret not even that: the signature over the whole body is checked first, in
+constant time. One that is lost costs nothing but time.
+
+    POST /   202: {"polling": [...]}; 200 for GitHub's ping; 400 no JSON, or no signature where one belongs;
+             401 another secret; 413 too long; 415 another content type; 429 too many
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import structlog
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from daemon.clock import elapsed_s
+from daemon.loopback import ADDRESS, LoopbackServer, PortError
+from daemon.settings import Settings
+
+PROBLEM = "webhooks"
+MOST_BODY_BYTES = 2 * 2**20
+MOST_A_MINUTE = 120
+_PATIENCE_S = 10.0
+_SETTING = "[github] webhook_port"
+_NO_SECRET = (
+    f"{_SETTING} is set and there is no secret, so nothing listens; name a file with it in webhook_secret_file,"
+    " or give the service the credential webhook-secret"
+)
+
+log = structlog.get_logger("daemon.webhooks")
+
+Hint = Callable[[str, int | None], Awaitable[Sequence[str]]]
+"""Takes owner/name and the forge's number of a repository; returns the keys of those that are polled for it."""
+
+
+class Allowance:
+    """So many in a minute, and no more at once than that."""
+
+    def __init__(self, most: int, *, elapsed: Callable[[], float] = elapsed_s) -> None:
+        self._most = float(most)
+        self._left = self._most
+        self._elapsed = elapsed
+        self._at = elapsed()
+
+    def take(self) -> bool:
+        """Take one if there is one left."""
+        now = self._elapsed()
+        self._left = min(self._most, self._left + (now - self._at) * self._most / 60.0)
+        self._at = now
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
+
+
+class Webhooks:
+    """The listener, as the settings in force want it.
+
+    Args:
+        problems: what is wrong, by a name of its own, for `status`.
+    """
+
+    def __init__(self, *, hint: Hint, problems: dict[str, str]) -> None:
+        self._hint = hint
+        self._problems = problems
+        self._server: LoopbackServer | None = None
+        self._secret = ""
+
+    @property
+    def port(self) -> int | None:
+        """Where it listens; None where it does not."""
+        return self._server.port if self._server is not None else None
+
+    async def take_up(self, settings: Settings) -> None:
+        """Listen as these settings want it; what does not work is a problem and stops nothing."""
+        port = settings.github.webhook_port
+        try:
+            self._secret = settings.github.read_webhook_secret() or "" if port else ""
+            problem = _NO_SECRET if port and not self._secret else ""
+        except (OSError, ValueError) as error:
+            self._secret, problem = "", f"{_SETTING}: the secret cannot be read, so nothing listens: {error}"
+        try:
+            if self._server is not None and (not self._secret or self._server.port != port):
+                await self.stop()
+            if self._secret and self._server is None:
+                application = application_of(
+                    secret=lambda: self._secret, hint=self._hint, allowance=Allowance(MOST_A_MINUTE)
+                )
+                self._server = await LoopbackServer.start(application, port=port, setting=_SETTING)
+                log.info("webhooks_listen", address=f"{ADDRESS}:{port}")
+        except PortError as error:
+            problem = str(error)
+        if not problem:
+            self._problems.pop(PROBLEM, None)
+        elif self._problems.get(PROBLEM) != problem:
+            self._problems[PROBLEM] = problem
+            log.warning("webhooks_off", reason=problem)
+
+    async def stop(self) -> None:
+        """Listen no more."""
+        if self._server is not None:
+            server, self._server = self._server, None
+            await server.stop()
+
+
+def application_of(*, secret: Callable[[], str], hint: Hint, allowance: Allowance) -> Starlette:
+    """Return the application that answers GitHub; `secret` gives the one that is in force."""
+
+    async def delivered(request: Request) -> JSONResponse:
+        if not allowance.take():
+            return _refused(
+                429, "too many requests; this is a hint, and the repository is polled in any case"
+            )
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            return _refused(415, "choose the content type application/json in the webhook's settings")
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                body = await _body(request)
+        except (TimeoutError, ClientDisconnect):
+            return _refused(408, "the body did not come")
+        if body is None:
+            return _refused(413, f"more than {MOST_BODY_BYTES} bytes; the repository is polled in any case")
+        signature = request.headers.get("x-hub-signature-256")
+        if signature is None:
+            return _refused(400, "no X-Hub-Signature-256; give the webhook the secret of webhook_secret_file")
+        if not signed(body, signature, secret=secret()):
+            log.warning("webhook_refused", reason="signature")
+            return _refused(401, "signed with another secret than that of webhook_secret_file")
+        try:
+            content = json.loads(body)
+        except (ValueError, RecursionError):
+            return _refused(400, "the body is no JSON")
+        if request.headers.get("x-github-event") == "ping":
+            return JSONResponse({"pong": True})
+        name, number = named(content)
+        polling = list(await hint(name, number)) if name else []
+        log.info("webhook_heeded", repository=name or "", polling=polling)
+        return JSONResponse({"polling": polling}, status_code=202)
+
+    return Starlette(routes=[Route("/", delivered, methods=["POST"])])
+
+
+def signed(body: bytes, signature: str, *, secret: str) -> bool:
+    """Whether this is the signature of these bytes; takes as long whatever is wrong with it."""
+    mine = "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+    return bool(secret) and hmac.compare_digest(mine.encode(), signature.encode(errors="replace"))
+
+
+def named(content: Any) -> tuple[str | None, int | None]:
+    """Return owner/name and number of the repository that a webhook is about, as far as it is about one."""
+    repository = content.get("repository") if isinstance(content, dict) else None
+    if not isinstance(repository, dict):
+        return None, None
+    name, number = repository.get("full_name"), repository.get("id")
+    fit = isinstance(name, str) and name.count("/") == 1 and len(name) <= 200 and name.isprintable()
+    return (name if fit else None), (number if isinstance(number, int) else None)
+
+
+async def _body(request: Request) -> bytes | None:
+    """Return the body, None where it is longer than any that is read."""
+    told = request.headers.get("content-length", "0")
+    if not told.isdecimal() or len(told) > 10 or int(told) > MOST_BODY_BYTES:
+        return None
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MOST_BODY_BYTES:
+            return None
+    return bytes(body)
+
+
+def _refused(status: int, why: str) -> JSONResponse:
+    return JSONResponse({"error": why}, status_code=status)

@@ -1,0 +1,177 @@
+"""What an author wrote for a sorry, on disk as it comes, so that after a kill nothing that was paid for is asked again.
+
+    with AnswerJournal(path) as journal:
+        author = KeptAuthor(author, journal)  # a `whole.Author`: what the journal has is not asked for
+
+One sorry's file (`journal_file.py`). A turn is known by its seed, whatever Lean said of the turn before it: a message
+that is worded otherwise after a restart is no reason to pay twice. Proofs are judged anew, which costs nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pipeline.prove.journal_file import JournalError, JournalFile
+from pipeline.prove.whole import Author, AuthorError, Cost, WholeAsk, Written
+from store.identity import short_hash
+
+VERSION = 1
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What came in one turn so far: texts, how many answers that were, what it took; `ended`: no more will come."""
+
+    texts: tuple[str, ...] = ()
+    answers: int = 0
+    cost: Cost = Cost()  # noqa: RUF009 - frozen
+    missing: str = ""
+    seconds: float = 0.0
+    ended: bool = False
+
+    def take(self, line: Mapping[str, Any]) -> None:
+        self.texts += tuple(str(text) for text in line["texts"])
+        self.answers += int(line["answers"])
+        usd = line["usd"]
+        self.cost += Cost(
+            int(line["prompt_tokens"]), int(line["completion_tokens"]), None if usd is None else float(usd)
+        )
+        self.seconds += float(line["seconds"])
+        self.ended = self.ended or bool(line["ended"])
+        self.missing = "; ".join(dict.fromkeys(filter(None, (self.missing, str(line["missing"])))))
+
+    def written(self) -> Written:
+        return Written(
+            self.texts, self.cost.prompt_tokens, self.cost.completion_tokens, self.cost.usd, self.missing
+        )
+
+
+class AnswerJournal(JournalFile):
+    """The journal of one sorry's whole proofs. Lines are on the disk before the next request."""
+
+    def __init__(self, path: Path) -> None:
+        """Args:
+        path: of the file; its folder is made where it is missing.
+        """
+        super().__init__(path, durable=True)
+        self.turns: dict[int, _Turn] = {}
+
+    def begin(self, author: Author, ask: WholeAsk) -> None:
+        """Open the journal and read what it has, if that is of this author and sorry.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        header = {
+            "whole": VERSION,
+            "author": author.name,
+            "model": author.model,
+            "text": short_hash("whole", ask.context, ask.declaration, ask.goal),
+            "ordinal": ask.ordinal,
+            "count": ask.count,
+            "seed": ask.seed,
+        }
+        self._begin(header, self._replay)
+
+    def turn(self, seed: int) -> _Turn:
+        return self.turns.setdefault(seed, _Turn())
+
+    def heard(self, seed: int, written: Written, answers: int, *, seconds: float, ended: bool) -> None:
+        """Keep answers of a turn; `ended` says that these are the last."""
+        line: dict[str, Any] = {
+            "turn": seed,
+            "answers": answers,
+            "seconds": round(seconds, 3),
+            "ended": ended,
+            **asdict(written),
+        }
+        self._write(line)
+        self.turn(seed).take(line)
+
+    def _replay(self, lines: list[Mapping[str, Any]]) -> None:
+        turns: dict[int, _Turn] = {}
+        for number, line in enumerate(lines, start=2):
+            try:
+                turns.setdefault(int(line["turn"]), _Turn()).take(line)
+            except (KeyError, TypeError, ValueError) as error:
+                raise JournalError(f"line {number} does not fit: {type(error).__name__}: {error}") from error
+        self.turns = turns
+
+
+class KeptAuthor:
+    """An author with a journal (`whole.Author`). For one sorry; whoever made the journal closes it.
+
+    Attributes:
+        earlier_s: seconds that the answers took which were not asked for again.
+    """
+
+    def __init__(self, author: Author, journal: AnswerJournal) -> None:
+        self.earlier_s = 0.0
+        self._author = author
+        self._journal = journal
+        self._begun = False
+
+    @property
+    def name(self) -> str:
+        return self._author.name
+
+    @property
+    def model(self) -> str:
+        return self._author.model
+
+    async def write(self, ask: WholeAsk) -> Written:
+        """Return a turn's answers, those that the journal has first. See `whole.Author`.
+
+        Raises:
+            OSError: the journal cannot be written.
+        """
+        if not self._begun:
+            self._journal.begin(self._author, ask)
+            self._begun = True
+        turn = self._journal.turn(ask.seed)
+        self.earlier_s += turn.seconds
+        if turn.ended or turn.answers >= ask.count:
+            return turn.written()
+        began, had, texts, paid = time.monotonic(), turn.answers, turn.texts, turn.cost
+        failed = False
+
+        def heard(written: Written, answers: int) -> None:
+            # What was missing is told once, of the whole turn.
+            self._journal.heard(ask.seed, replace(written, missing=""), answers, seconds=0.0, ended=False)
+
+        # The same seed would draw what is there already.
+        rest = replace(ask, count=ask.count - had, seed=ask.seed + had, heard=heard)
+        try:
+            new = await self._author.write(rest)
+        except AuthorError as error:
+            if not turn.answers:
+                raise
+            # What came before is judged all the same.
+            new = Written(turn.texts[len(texts) :], *_parts(error.cost), str(error))
+            failed = True
+        came = turn.answers - had
+        # Of what was heard as it came, only what failed on the way is not paid for in the journal yet.
+        left = _at_least_nothing((paid + new.cost).since(turn.cost))
+        last = Written(() if came else new.texts, *_parts(left), new.missing)
+        # What did not come is asked for again where the search is gone on with.
+        self._journal.heard(
+            ask.seed,
+            last,
+            0 if came or failed else rest.count,
+            seconds=time.monotonic() - began,
+            ended=not failed,
+        )
+        return replace(turn.written(), texts=(*texts, *new.texts))
+
+
+def _at_least_nothing(cost: Cost) -> Cost:
+    usd = None if cost.usd is None else max(cost.usd, 0.0)
+    return Cost(max(cost.prompt_tokens, 0), max(cost.completion_tokens, 0), usd)
+
+
+def _parts(cost: Cost) -> tuple[int, int, float | None]:
+    return cost.prompt_tokens, cost.completion_tokens, cost.usd

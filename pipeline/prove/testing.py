@@ -1,0 +1,92 @@
+"""The prove job in this process, on one file with sorrys and the simulator in Lean's place: for tests.
+
+bodies, _ = run(parameters(folder, source, prover="tactics", rung=0), folder / "job")
+attempts(bodies)["t"].outcome
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pipeline.lean.backend import simulator
+from pipeline.lean.source.scanner import scan_source
+from pipeline.protocol import JobSpec, Reporter
+from pipeline.prove.__main__ import work
+from pipeline.prove.attempt import Wanted
+from pipeline.prove.file import git_blob
+from store.events import EVENT_TYPES, AttemptFinished
+
+FILE = "A.lean"
+LINES = "lines"
+BUDGET = {"seconds_per_sorry": 20, "nodes_per_sorry": 20, "tactic_timeout_s": 5}
+
+
+def wanted(source: str) -> list[Wanted]:
+    """Return the sorrys of a file; each goes by its declaration's name."""
+    data = source.encode()
+    scanned = scan_source(data, path=FILE)
+    return [
+        Wanted(
+            sorry=sorry.declaration,
+            path=FILE,
+            blob=git_blob(data, like="0" * 40),
+            byte_start=sorry.byte_start,
+            byte_end=sorry.byte_end,
+            declaration=sorry.declaration,
+            kind=scanned.declarations[sorry.index].kind,
+            ordinal=sorry.ordinal,
+        )
+        for sorry in scanned.sorries
+    ]
+
+
+def parameters(folder: Path, source: str, **changes: Any) -> dict[str, Any]:
+    """Write the file, and return the parameters of a job of rung 0 on all its sorrys, with changes."""
+    (folder / FILE).write_text(source, encoding="utf-8")
+    given = {
+        "repository": "local/x/demo",
+        "branch": "main",
+        "sha": "a" * 40,
+        "worktree": str(folder),
+        "lean": simulator().as_json(),
+        "prover": "tactics",
+        "rung": 0,
+        "budget": BUDGET,
+        "budget_key": "small",
+        "parallel": 2,
+        "sorries": [dataclasses.asdict(one) for one in wanted(source)],
+    }
+    return given | changes
+
+
+def run(
+    given: dict[str, Any], folder: Path, *, job: str = "prove-1"
+) -> tuple[list[Any], list[dict[str, Any]]]:
+    """Run the job; return what it recorded, and the lines' events. What it says stands in `folder`/lines, too.
+
+    Raises:
+        JobError: the job failed, for this reason.
+        ExceptionGroup: the same, out of its tasks.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    spec = JobSpec(job, "prove", 1, folder, given)
+    with (folder / LINES).open("w+", encoding="utf-8") as out:
+        work(spec, Reporter(spec, out))
+        out.seek(0)
+        return recorded(out.read())
+
+
+def recorded(text: str) -> tuple[list[Any], list[dict[str, Any]]]:
+    """Return the events of a job's lines, as bodies and as they were written."""
+    lines = [json.loads(line) for line in text.splitlines()]
+    events = [event for line in lines if line["line"] == "events" for event in line["events"]]
+    return [EVENT_TYPES[event["type"]].model_validate(event["data"]) for event in events], events
+
+
+def attempts(bodies: Iterable[Any]) -> dict[str, AttemptFinished]:
+    """Return the attempts among what a job recorded, by sorry."""
+    return {body.sorry: body for body in bodies if isinstance(body, AttemptFinished)}

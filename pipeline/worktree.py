@@ -1,0 +1,132 @@
+"""Read files of a folder that strangers filled: a worktree, a fetched package, what a build has left.
+
+A name from a repository may be absolute, climb by `..`, be longer than any file's, or lead through a link; and what
+lies there may be a pipe that never ends, a device or a file of any size. Whoever reads such a file outside of a sandbox
+reads it here.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+MOST_SOURCE_BYTES = 16 * 1024 * 1024
+"""A larger file is not read: no source that people write is so long."""
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# A pipe that nobody writes to would keep us waiting while it is opened.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_CHUNK_BYTES = 2**20
+
+
+class StrangeFileError(OSError):
+    """It is not read; `strerror` says why, and no more than that of the file."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(None, reason, name)
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
+class FileTooLargeError(StrangeFileError):
+    """It is longer than what was allowed."""
+
+
+def safe_path(name: str) -> bool:
+    """Say whether a path that a repository chose stays below the folder that it is read in: no `..`, not absolute."""
+    parts = PurePosixPath(name).parts
+    return bool(parts) and not name.startswith("/") and ".." not in parts and "\0" not in name
+
+
+def read_inside(root: Path, name: str, *, most_bytes: int = MOST_SOURCE_BYTES) -> bytes:
+    """Return the whole of a regular file below `root`, reached without any link.
+
+    Args:
+        root: a folder of ours; only what lies below it is a stranger's.
+        name: relative to it, with `/` between its parts.
+        most_bytes: a longer file is refused, and never held.
+
+    Raises:
+        StrangeFileError: the name leads out, a part of it is a link, it is no regular file, or (`FileTooLargeError`)
+            it is too large.
+        OSError: it is not there, or the system refused.
+    """
+    with _opened(root, name) as (descriptor, size):
+        if size > most_bytes:
+            raise FileTooLargeError(name, f"{size} bytes, more than {most_bytes}")
+        # One byte more than is allowed: the file may grow while it is read.
+        data = bytearray()
+        while len(data) <= most_bytes:
+            chunk = os.read(descriptor, min(_CHUNK_BYTES, most_bytes + 1 - len(data)))
+            if not chunk:
+                return bytes(data)
+            data += chunk
+    raise FileTooLargeError(name, f"more than {most_bytes} bytes")
+
+
+def read_beginning(root: Path, name: str, *, most_bytes: int) -> bytes:
+    """Return up to `most_bytes` of a file, like `read_inside`; nothing where there is none that may be read."""
+    try:
+        with _opened(root, name) as (descriptor, _):
+            data = bytearray()
+            while len(data) < most_bytes and (chunk := os.read(descriptor, most_bytes - len(data))):
+                data += chunk
+            return bytes(data)
+    except OSError:
+        return b""
+
+
+@contextmanager
+def _opened(root: Path, name: str) -> Iterator[tuple[int, int]]:
+    """Open the file, part by part: a link anywhere on the way is an error and not a way."""
+    if not safe_path(name):
+        raise StrangeFileError(name, "no path that stays inside the folder")
+    *folders, last = PurePosixPath(name).parts
+    at = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for folder in folders:
+            at = _step(at, folder, _FOLDER, name)
+        at = _step(at, last, _FILE, name)
+        found = os.fstat(at)
+        if not stat.S_ISREG(found.st_mode):
+            raise StrangeFileError(name, f"no regular file but {_kind(found.st_mode)}")
+        yield at, found.st_size
+    finally:
+        os.close(at)
+
+
+def _step(at: int, part: str, flags: int, name: str) -> int:
+    """Open `part` in the folder `at`, which is closed where that succeeds."""
+    try:
+        below = os.open(part, flags, dir_fd=at)
+    except OSError as error:
+        # ELOOP: the last part is a link; ENOTDIR: an earlier one is, or it is a file.
+        mode = _mode(at, part)
+        if stat.S_ISLNK(mode):
+            raise StrangeFileError(name, "a link, or behind one") from None
+        if stat.S_ISSOCK(mode):
+            raise StrangeFileError(name, f"no regular file but {_kind(mode)}") from None
+        raise OSError(error.errno, error.strerror, name) from None
+    os.close(at)
+    return below
+
+
+def _mode(at: int, part: str) -> int:
+    try:
+        return os.lstat(part, dir_fd=at).st_mode
+    except OSError:
+        return 0
+
+
+def _kind(mode: int) -> str:
+    kinds = {
+        stat.S_IFDIR: "a folder",
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+    }
+    return kinds.get(stat.S_IFMT(mode), "something else")

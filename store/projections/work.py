@@ -1,0 +1,61 @@
+"""Pauses and triggers, as they stand now; and when each attempt of a job began and ended."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from store.envelope import StoredEvent
+from store.projections.rows import upsert
+from store.work_events import WorkPaused, WorkResumed, WorkTriggered
+
+_TRIGGERED = {
+    "trace": "trace",
+    "prove": "prove",
+    "train": "train",
+    "train_tactics": "train",
+    "train_progress": "train",
+}
+"""What a job of this kind answers to."""
+
+
+def work_paused(db: sqlite3.Connection, event: StoredEvent, body: WorkPaused) -> None:
+    """Note the pause; who paused last what was paused already is who is asked."""
+    values = {"by": body.by, "reason": body.reason, "since": event.recorded_at}
+    upsert(db, "pauses", key={"work": body.work}, values=values, once={})
+
+
+def work_resumed(db: sqlite3.Connection, _event: StoredEvent, body: WorkResumed) -> None:
+    """Forget the pause; all of them where everything is resumed."""
+    if body.work == "all":
+        db.execute("DELETE FROM pauses")
+    else:
+        db.execute("DELETE FROM pauses WHERE work = ?", (body.work,))
+
+
+def work_triggered(db: sqlite3.Connection, event: StoredEvent, body: WorkTriggered) -> None:
+    """Note the wish; it takes the place of an earlier one for the same work."""
+    values = {"seq": event.seq, "by": body.by, "triggered_at": event.recorded_at, "job": None}
+    key = {"work": body.work, "repository": body.repository}
+    upsert(db, "triggers", key=key, values=values, once={})
+
+
+def attempt_began(
+    db: sqlite3.Connection, event: StoredEvent, *, job: str, attempt: int, kind: str, repository: str | None
+) -> None:
+    """Open an attempt, and note it as the answer to a trigger that waited for one."""
+    values = {"kind": kind, "started_at": event.recorded_at, "ended_at": None}
+    upsert(db, "job_attempts", key={"job": job, "attempt": attempt}, values=values, once={})
+    if kind in _TRIGGERED:
+        db.execute(
+            "UPDATE triggers SET job = ? WHERE work = ? AND repository = ? AND job IS NULL",
+            (job, _TRIGGERED[kind], repository),
+        )
+
+
+def attempt_ended(db: sqlite3.Connection, event: StoredEvent, *, job: str, attempt: int) -> bool:
+    """Close an attempt, when it ended as far as that is known; one that is closed keeps its end. Was it open?"""
+    closed = db.execute(
+        "UPDATE job_attempts SET ended_at = ? WHERE job = ? AND attempt = ? AND ended_at IS NULL",
+        (event.occurred_at or event.recorded_at, job, attempt),
+    )
+    return closed.rowcount > 0

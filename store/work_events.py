@@ -1,0 +1,119 @@
+"""Event types of the work itself: jobs, and what people ask of them. Streams: `job:<id>`, and `work` for the rest.
+
+`by` is who asked: the user who used the control socket.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import AwareDatetime
+
+from store.event_body import EventBody, Sha
+
+PausedWork = Literal["poll", "train", "prove", "all"]
+TriggeredWork = Literal["trace", "train", "prove"]
+
+
+class JobStarted(EventBody):
+    """An attempt begins; written before the process is spawned, so that no attempt goes unrecorded."""
+
+    type: ClassVar[str] = "job_started"
+    job: str
+    kind: str
+    attempt: int
+    repository: str | None
+    branch: str | None
+    sha: Sha | None
+    describes: str
+    simulated: bool
+
+
+class JobSucceeded(EventBody):
+    type: ClassVar[str] = "job_succeeded"
+    job: str
+    attempt: int
+    seconds: float
+    peak_rss_bytes: int | None
+    summary: dict[str, Any]
+    simulated: bool
+
+
+class JobFailed(EventBody):
+    """An attempt failed. `deterministic` means that the same inputs would fail again: no retry."""
+
+    type: ClassVar[str] = "job_failed"
+    job: str
+    attempt: int
+    reason: str
+    message: str
+    remedy: str
+    deterministic: bool
+    retry_at: AwareDatetime | None
+    seconds: float
+    peak_rss_bytes: int | None
+
+
+class JobInterrupted(EventBody):
+    """The daemon stopped or died while the attempt ran, or the attempt made way for other work.
+
+    The plan decides anew whether the work is due.
+    """
+
+    type: ClassVar[str] = "job_interrupted"
+    job: str
+    attempt: int
+    reason: str
+
+
+class JobReleased(EventBody):
+    """Somebody asked that a job which failed for good, was cancelled, or waits for its next attempt, is tried again."""
+
+    type: ClassVar[str] = "job_released"
+    job: str
+
+
+class JobCancelled(EventBody):
+    """Somebody ended a job, or took one off the queue; it is not tried again before somebody releases it.
+
+    `attempt` is the one that was ended, 0 where none had begun; then `seconds` and `peak_rss_bytes` are None.
+    """
+
+    type: ClassVar[str] = "job_cancelled"
+    job: str
+    kind: str
+    attempt: int
+    repository: str | None
+    branch: str | None
+    sha: Sha | None
+    describes: str
+    simulated: bool
+    by: str
+    seconds: float | None
+    peak_rss_bytes: int | None
+
+
+class WorkPaused(EventBody):
+    """From here on no work of this sort begins, until somebody resumes it. `all` is every job and every poll."""
+
+    type: ClassVar[str] = "work_paused"
+    work: PausedWork
+    by: str
+    reason: str
+
+
+class WorkResumed(EventBody):
+    """Work of this sort begins again. `all` ends every pause."""
+
+    type: ClassVar[str] = "work_resumed"
+    work: PausedWork
+    by: str
+
+
+class WorkTriggered(EventBody):
+    """Somebody wants this work done once in a repository, though nothing there is new enough to make it due."""
+
+    type: ClassVar[str] = "work_triggered"
+    work: TriggeredWork
+    repository: str
+    by: str

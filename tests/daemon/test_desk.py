@@ -1,0 +1,210 @@
+"""What people ask of the work is recorded, outlives the daemon, and is refused with a reason where it cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from daemon.cli.app import build
+from daemon.desk import Desk, WorkStateError
+from daemon.plan import Held, Plan
+from daemon.settings_schedule import Schedule
+from daemon.testing.bench import Bench, bench, until
+from daemon.testing.house import House
+from daemon.timetable import Timetable
+from pipeline.lean.backend import find_leans
+from store import work_queries
+
+NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
+SIMULATOR = find_leans(backend="simulator", repl="", sandbox="none", toolchains=Path("/nonexistent"))
+KEY = "local/remotes/demo"
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    house = House(tmp_path)
+    remote = house.remote("demo")
+    remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
+    house.write(repos=[remote.path])
+    return house
+
+
+@asynccontextmanager
+async def desk(house: House, *, plan: Plan | None = None, **about: Any) -> AsyncIterator[tuple[Desk, Bench]]:
+    async with bench(house) as b:
+        work = SimpleNamespace(
+            **{"plan": plan or Plan((), None), "untrainable": "", "leans": SIMULATOR, **about}
+        )
+        yield Desk(b.parts.ledger, b.runner, work, lambda: b.parts.settings), b  # type: ignore[arg-type] # what it needs of it
+
+
+def test_a_pause_is_recorded_once_with_who_and_why_and_ended_by_resume(house: House) -> None:
+    async def go() -> list[Any]:
+        async with desk(house) as (it, b):
+            said: list[Any] = [
+                await it.pause("train", by="ada", reason="hot"),
+                await it.pause("train", by="bob", reason=""),
+                [(row.work, row.by, row.reason) for row in await b.parts.ledger.ask(work_queries.pauses)],
+                await it.resume("train", by="bob"),
+                await it.resume("train", by="bob"),
+                await b.parts.ledger.ask(work_queries.pauses),
+            ]
+            await it.pause("all", by="ada", reason="")
+            with pytest.raises(WorkStateError, match="everything is paused; `unsorry resume all`"):
+                await it.resume("prove", by="ada")
+            return said
+
+    assert asyncio.run(go()) == [True, False, [("train", "ada", "hot")], True, False, []]
+    assert [(event.type, event.actor) for event in house.events("work_paused", "work_resumed")] == [
+        ("work_paused", "user:ada"),
+        ("work_resumed", "user:bob"),
+        ("work_paused", "user:ada"),
+    ]
+
+
+def test_a_trigger_that_waits_is_not_recorded_twice_and_says_what_it_waits_for(house: House) -> None:
+    table = Timetable(Schedule.model_validate({"quiet": {"train": ["00:00-24:00"]}}), datetime.now(UTC))
+    paused = Plan((), None, timetable=table)
+
+    async def go() -> list[dict[str, Any]]:
+        async with desk(house, plan=paused) as (it, b):
+            await b.run(b.due("succeed"))
+            with pytest.raises(WorkStateError, match=f"{KEY}: has no trace to learn from"):
+                await it.trigger("train", KEY, by="ada")
+            return [await it.trigger("trace", KEY, by="ada"), await it.trigger("trace", KEY, by="bob")]
+
+    first, second = asyncio.run(go())
+    assert (first, second) == (
+        {"triggered": True, "waits": None},
+        {"triggered": False, "waits": None},
+    )
+    assert len(house.events("work_triggered")) == 1
+
+
+@pytest.mark.parametrize(
+    ("work", "extra", "entry", "about", "why"),
+    [
+        ("trace", "", "", {}, "no tip of it is scanned yet"),
+        ("trace", "[trace]\nenabled = false\n", "", {}, "write enabled = true under \\[trace\\]"),
+        ("prove", "", "opt_out = true", {}, "has opt_out"),
+        ("prove", "", "enabled = false", {}, "is not enabled"),
+        ("train", "", "", {"untrainable": "torch not installed"}, "nothing can be trained here: torch not"),
+    ],
+)
+def test_what_cannot_be_done_in_a_repository_is_refused_with_the_reason(
+    house: House, work: Any, extra: str, entry: str, about: dict[str, Any], why: str
+) -> None:
+    house.write(repos=[house.folder / "remotes" / "demo"], extra=extra, entry=entry)
+
+    async def go() -> None:
+        async with house.opened() as parts:
+            stub: Any = SimpleNamespace(plan=Plan((), None), leans=SIMULATOR, **{"untrainable": "", **about})
+            runner: Any = None
+            it = Desk(parts.ledger, runner, stub, lambda: parts.settings)
+            with pytest.raises(WorkStateError, match=why):
+                await it.trigger(work, KEY, by="ada")
+            with pytest.raises(KeyError):
+                await it.trigger(work, "local/remotes/other", by="ada")
+
+    asyncio.run(go())
+    assert not house.events("work_triggered")
+
+
+def test_a_repository_without_lean_or_open_sorry_is_refused_with_that(house: House) -> None:
+    async def go() -> None:
+        async with desk(house, leans=NO_LEAN) as (it, b):
+            await b.run(b.due("succeed"))
+            with pytest.raises(WorkStateError, match="no Lean for it"):
+                await it.trigger("trace", KEY, by="ada")
+        async with desk(house) as (it, _):
+            with pytest.raises(WorkStateError, match="has no open sorry"):
+                await it.trigger("prove", KEY, by="ada")
+
+    asyncio.run(go())
+
+
+def test_a_job_can_be_cancelled_while_it_runs_while_it_waits_and_before_it_ever_began(house: House) -> None:
+    async def go() -> list[str]:
+        async with bench(house) as b:
+            never = b.due("succeed")
+            plan = Plan((), None, held=(Held(never, "quiet hours until 06:00"),))
+            stub: Any = SimpleNamespace(plan=plan, leans=SIMULATOR, untrainable="")
+            it = Desk(b.parts.ledger, b.runner, stub, lambda: b.parts.settings)
+            b.runner.start(b.due("hang"))
+            await until(lambda: b.runner.running()[0].pid)
+            said = [await it.cancel("scan-hang", by="ada")]
+            await until(lambda: not b.runner.running())
+            await b.run(b.due("fail_for_now"))
+            said += [await it.cancel("scan-fail_for_now", by="ada"), await it.cancel(never.job, by="ada")]
+            with pytest.raises(WorkStateError, match="is cancelled; only a job that runs or waits"):
+                await it.cancel("scan-hang", by="ada")
+            with pytest.raises(KeyError):
+                await it.cancel("nobody", by="ada")
+            return said
+
+    assert asyncio.run(go()) == ["running", "waiting", "waiting"]
+    ends = {event.data["job"]: event.data["attempt"] for event in house.events("job_cancelled")}
+    assert ends == {"scan-hang": 1, "scan-fail_for_now": 1, "scan-succeed": 0}
+
+
+def test_a_job_that_was_cancelled_since_the_plan_was_made_does_not_begin(house: House) -> None:
+    async def go() -> None:
+        async with bench(house) as b:
+            due = b.due("succeed")
+            stub: Any = SimpleNamespace(plan=Plan((due,), None), leans=SIMULATOR, untrainable="")
+            it = Desk(b.parts.ledger, b.runner, stub, lambda: b.parts.settings)
+            assert await it.cancel(due.job, by="ada") == "waiting"
+            await b.run(due)
+
+    asyncio.run(go())
+    assert [event.type for event in house.events("job_started", "job_cancelled", "job_succeeded")] == [
+        "job_cancelled"
+    ]
+
+
+def test_a_pause_survives_a_restart_and_the_command_line_says_so_and_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = House(tmp_path)
+    remote = house.remote("demo")
+    remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
+    house.write(repos=[remote.path])
+    monkeypatch.setenv("UNSORRY_CONFIG", str(house.config))
+
+    def unsorry(*arguments: str) -> Any:
+        done = CliRunner().invoke(build(), [*arguments, "--json"])
+        assert done.exception is None, (done.output, done.exception)
+        return json.loads(done.output)
+
+    with house.daemon():
+        house.wait_for(lambda: house.events("commit_scanned"), what="the first scan")
+        assert unsorry("pause", "all", "--reason", "the room is hot")["paused"]
+    with house.daemon():
+        house.wait_for(lambda: "daemon_ready" in house.log(), what="the second start")
+        status = unsorry("status")
+        (pause,) = status["work"]["paused"]
+        assert (pause["work"], pause["reason"]) == ("all", "the room is hot")
+        assert [
+            (item["code"], item["remedy"]) for item in status["problems"] if item["code"] == "work_paused"
+        ] == [("work_paused", "unsorry resume all")]
+        remote.commit("second", {"B.lean": "theorem b : True := trivial\n"})
+        unsorry("poll")
+        house.wait_for(lambda: len(house.events("commit_observed")) == 2, what="the second commit")
+        house.wait_for(lambda: unsorry("jobs")["queued"], what="the scan that waits")
+        (queued,) = unsorry("jobs")["queued"]
+        assert queued["waits"].endswith("(the room is hot); `unsorry resume all`")
+        assert unsorry("resume", "all")["resumed"]
+        house.wait_for(lambda: len(house.events("commit_scanned")) == 2, what="the second scan")
+        refused = CliRunner().invoke(build(), ["trigger", "train", "demo"])
+        assert "has no trace to learn from" in str(refused.exception) or "nothing can be trained" in str(
+            refused.exception
+        )

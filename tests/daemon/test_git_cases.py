@@ -1,0 +1,479 @@
+"""What real repositories do: each case with real git, polled as the daemon does it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import http.server
+import shutil
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+import pytest
+
+from daemon.poll import Polled
+from daemon.testing.house import House, Parts
+from daemon.testing.remote import Remote
+from pipeline.gitread import Mirror
+from store.log import StoredEvent
+
+Answer = TypeVar("Answer")
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+@pytest.fixture
+def remote(house: House) -> Remote:
+    remote = house.remote("demo")
+    remote.serve_partially()
+    house.write(repos=[remote.path])
+    return remote
+
+
+def with_parts(house: House, work: Callable[[Parts], Awaitable[Answer]]) -> Answer:
+    async def go() -> Answer:
+        async with house.opened() as parts:
+            return await work(parts)
+
+    return asyncio.run(go())
+
+
+def poll(house: House) -> Polled:
+    return with_parts(house, lambda parts: parts.poller.poll(parts.repo))
+
+
+def mirror_of(house: House) -> Path:
+    async def where(parts: Parts) -> Path:
+        return parts.poller.mirror(parts.repo.key)
+
+    return with_parts(house, where)
+
+
+def facts(house: House) -> list[tuple[str, str]]:
+    return [(event.type, about(event)) for event in house.events() if event.type != "repository_watched"]
+
+
+def about(event: StoredEvent) -> str:
+    return str(event.data.get("subject") or event.data.get("branch") or event.data.get("problem") or "")
+
+
+def check_out(house: House, sha: str) -> Path:
+    """Check a commit out of the mirror, as a job's worktree."""
+    target = house.folder / "worktree"
+
+    async def add(parts: Parts) -> None:
+        await parts.git.worktree_add(parts.poller.mirror(parts.repo.key), target, sha)
+
+    with_parts(house, add)
+    return target
+
+
+# --- histories --------------------------------------------------------------------------------------------------
+
+
+def test_commits_that_are_years_old_and_pushed_today_are_seen(house: House, remote: Remote) -> None:
+    """A filter by date, as others have, would skip them."""
+    remote.commit("newest by its date", date="2026-03-01T00:00:00Z")
+    poll(house)
+    remote.commit("written on a plane", date="2019-01-01T00:00:00Z")
+    remote.commit("before there was git", date="1970-01-02T00:00:00Z")
+    assert poll(house).commits == 2
+    assert facts(house)[-2:] == [
+        ("commit_observed", "written on a plane"),
+        ("commit_observed", "before there was git"),
+    ]
+    assert house.events("commit_observed")[1].data["committed_at"] == "2019-01-01T00:00:00Z"
+
+
+def test_a_branch_of_old_commits_that_is_pushed_late_is_a_new_branch(house: House, remote: Remote) -> None:
+    remote.commit("base", date="2018-01-01T00:00:00Z")
+    remote.git("branch", "old-work")
+    remote.commit("later", date="2026-01-01T00:00:00Z")
+    house.write(repos=[remote.path], entry='branches = ["*"]')
+    poll(house)
+    remote.git("branch", "pushed-late", "old-work")
+    remote.git("checkout", "--quiet", "pushed-late")
+    remote.commit("years ago", date="2018-01-02T00:00:00Z")
+    poll(house)
+    assert facts(house)[-2:] == [("branch_created", "pushed-late"), ("commit_observed", "years ago")]
+
+
+def test_an_old_side_branch_that_the_default_branch_is_set_on_to_is_seen_commit_by_commit(
+    house: House, remote: Remote
+) -> None:
+    remote.commit("base")
+    poll(house)
+    remote.git("checkout", "--quiet", "-b", "side")
+    remote.commit("side one", date="2017-01-01T00:00:00Z")
+    remote.commit("side two", date="2016-01-01T00:00:00Z")
+    remote.git("checkout", "--quiet", "main")
+    remote.git("merge", "--quiet", "--ff-only", "side")
+    poll(house)
+    assert facts(house)[-2:] == [("commit_observed", "side one"), ("commit_observed", "side two")]
+
+
+def test_a_rebase_names_what_it_replaced_and_observes_what_it_wrote(house: House, remote: Remote) -> None:
+    remote.commit("base")
+    remote.git("checkout", "--quiet", "-b", "topic")
+    base = remote.git("rev-parse", "main")
+    old = [remote.commit("topic one"), remote.commit("topic two")]
+    house.write(repos=[remote.path], entry='branches = ["topic"]')
+    poll(house)
+    remote.git("checkout", "--quiet", "main")
+    onto = remote.commit("main went on")
+    remote.git("checkout", "--quiet", "topic")
+    remote.git("rebase", "--quiet", "main")
+    poll(house)
+    (rewritten,) = house.events("branch_rewritten")
+    assert rewritten.data["base"] == base
+    assert rewritten.data["dropped"] == old[::-1]
+    assert [event.data["subject"] for event in house.events("commit_observed")[1:]] == [
+        "main went on",
+        "topic one",
+        "topic two",
+    ]
+    assert house.events("commit_observed")[1].data["sha"] == onto
+    # What was dropped is readable still: its facts stay in the log.
+    readable = with_parts(
+        house, lambda parts: parts.git.has_commit(parts.poller.mirror(parts.repo.key), old[1])
+    )
+    assert readable
+
+
+def test_a_force_push_of_an_unrelated_history_has_no_base(house: House, remote: Remote) -> None:
+    remote.commit("first life")
+    poll(house)
+    remote.git("checkout", "--quiet", "--orphan", "second")
+    remote.commit("second life")
+    remote.git("branch", "-M", "second", "main")
+    poll(house)
+    (rewritten,) = house.events("branch_rewritten")
+    assert rewritten.data["base"] is None
+    assert facts(house)[-1] == ("commit_observed", "second life")
+
+
+def test_a_branch_that_was_deleted_and_comes_back_rewritten_is_seen_as_what_it_is(
+    house: House, remote: Remote
+) -> None:
+    remote.commit("base")
+    remote.git("branch", "topic")
+    house.write(repos=[remote.path], entry='branches = ["main", "topic"]')
+    poll(house)
+    remote.git("branch", "-D", "topic")
+    poll(house)
+    remote.git("checkout", "--quiet", "-b", "topic")
+    tip = remote.commit("another life")
+    poll(house)
+    assert [type_ for type_, what in facts(house) if what == "topic"] == [
+        "branch_created",
+        "branch_deleted",
+        "branch_created",
+    ]
+    assert house.events("commit_observed")[-1].data["sha"] == tip
+
+
+# --- refs -------------------------------------------------------------------------------------------------------
+
+
+def test_tags_are_no_branches_whatever_they_are_called(house: House, remote: Remote) -> None:
+    remote.commit("first")
+    house.write(repos=[remote.path], entry='branches = ["*"]')
+    poll(house)
+    before = facts(house)
+    remote.git("tag", "v1")
+    remote.git("tag", "-a", "-m", "annotated", "v2")
+    remote.git("tag", "main")  # a tag with the name of the branch
+    elsewhere = remote.git("commit-tree", "-m", "only tagged", "HEAD^{tree}")
+    remote.git("tag", "v3", elsewhere)
+    remote.git("tag", "--force", "v1", elsewhere)
+    assert poll(house).outcome == "unchanged"
+    remote.commit("second")
+    poll(house)
+    assert facts(house) == [*before, ("commit_observed", "second")]
+    refs = remote_refs(mirror_of(house))
+    assert not [ref for ref in refs if ref.startswith("refs/tags/")]
+    there = with_parts(
+        house, lambda parts: parts.git.has_commit(parts.poller.mirror(parts.repo.key), elsewhere)
+    )
+    assert not there
+
+
+def remote_refs(mirror: Path) -> list[str]:
+    return Remote.at(mirror).git("for-each-ref", "--format=%(refname)").splitlines()
+
+
+def test_a_default_branch_that_is_renamed_is_followed_and_its_history_is_not_told_twice(
+    house: House, remote: Remote
+) -> None:
+    tip = remote.commit("first")
+    poll(house)
+    remote.git("branch", "-M", "main", "trunk")
+    poll(house)
+    remote.commit("second")
+    poll(house)
+    assert facts(house)[2:] == [
+        ("branch_deleted", "main"),
+        ("branch_created", "trunk"),
+        ("commit_observed", "first"),
+        ("commit_observed", "second"),
+    ]
+    assert [event.data["sha"] for event in house.events("commit_observed")[:2]] == [tip, tip]
+
+
+def test_an_empty_repository_is_said_to_be_and_begins_with_its_first_commit(
+    house: House, remote: Remote
+) -> None:
+    assert poll(house).outcome == "empty"
+    assert "push a first commit" in house.events("repository_failed")[0].data["remedy"]
+    remote.commit("first")
+    assert poll(house).outcome == "changed"
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve a folder over HTTP as it is: git reads such a remote's list of refs as it stands there."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    handler.log_message = lambda *_: None  # type: ignore[attr-defined]
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(timeout=5)
+
+
+def test_malicious_names_in_a_remotes_list_of_refs_lead_nowhere(house: House, remote: Remote) -> None:
+    sha = remote.commit("first")
+    remote.git("update-server-info")
+    listed = remote.path / ".git" / "info" / "refs"
+    hostile = (
+        "refs/heads/../../hooks/post-checkout",
+        "refs/heads/--upload-pack=touch pwned",
+        "refs/heads/a..b",
+        "refs/heads/x.lock",
+        "refs/heads/a b",
+        "refs/heads/@{-1}",
+        "refs/heads/" + "n" * 5000,
+        "refs/unsorry/keep/" + "0" * 40,
+    )
+    listed.write_text(
+        "".join(f"{sha}\t{name}\n" for name in (*hostile, "refs/heads/main"))
+        + "not-a-sha\trefs/heads/evil\n",
+        encoding="utf-8",
+    )
+    house.write(repos=[remote.path], entry='branches = ["*"]')
+    with served(remote.path / ".git") as url:
+
+        async def polled(parts: Parts) -> Polled:
+            return await parts.poller.poll(parts.repo.model_copy(update={"url": url}))
+
+        outcome = with_parts(house, polled).outcome
+    assert outcome in ("changed", "unreachable")  # some versions of git refuse such a list as a whole
+    assert {event.data["branch"] for event in house.events("branch_created")} <= {"main"}
+    assert not list(house.folder.rglob("pwned"))
+    assert not list(house.folder.rglob("hooks/post-checkout"))
+
+
+# --- contents ---------------------------------------------------------------------------------------------------
+
+
+def test_a_submodule_is_neither_fetched_nor_an_obstacle(house: House, remote: Remote) -> None:
+    library = house.remote("library")
+    pinned = library.commit("secret of the library", {"Lib.lean": "theorem lib : True := trivial\n"})
+    remote.commit("first", {"A.lean": "theorem a : True := trivial\n"})
+    (remote.path / ".gitmodules").write_text(
+        f'[submodule "lib"]\n\tpath = lib\n\turl = {library.path}\n', encoding="utf-8"
+    )
+    remote.git("update-index", "--add", "--cacheinfo", f"160000,{pinned},lib")
+    (remote.path / "lib").mkdir()
+    tip = remote.commit("with a submodule", {"B.lean": "theorem b : True := trivial\n"})
+    assert poll(house).outcome == "changed"
+    tree = check_out(house, tip)
+    assert sorted(path.name for path in tree.glob("*.lean")) == ["A.lean", "B.lean"]
+    assert not list((tree / "lib").iterdir())
+    there = with_parts(house, lambda parts: parts.git.has_commit(parts.poller.mirror(parts.repo.key), pinned))
+    assert not there
+    with Mirror(mirror_of(house)) as mirror:
+        assert [file.path for file in mirror.files(tip)] == [".gitmodules", "A.lean", "B.lean"]
+
+
+def test_a_pointer_of_lfs_stays_a_pointer_and_no_filter_runs(house: House, remote: Remote) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "a" * 64 + "\nsize 123456789\n"
+    tip = remote.commit(
+        "with lfs",
+        {
+            ".gitattributes": "*.bin filter=lfs diff=lfs merge=lfs -text\n*.lean filter=evil\n",
+            ".lfsconfig": "[lfs]\n\turl = http://127.0.0.1:1/\n",
+            "weights.bin": pointer,
+            "A.lean": "theorem a : True := trivial\n",
+        },
+    )
+    assert poll(house).outcome == "changed"
+    tree = check_out(house, tip)
+    assert (tree / "weights.bin").read_text(encoding="utf-8") == pointer
+    assert (tree / "A.lean").is_file()
+
+
+# --- partial mirrors --------------------------------------------------------------------------------------------
+
+
+def missing_objects(mirror: Path) -> int:
+    """How many objects the mirror's history cites and does not have."""
+    listed = Remote.at(mirror).git("rev-list", "--all", "--objects", "--missing=print", "--no-object-names")
+    return sum(line.startswith("?") for line in listed.splitlines())
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_first_fetch_brings_the_contents_of_the_tip_and_not_those_of_its_history(
+    house: House, remote: Remote
+) -> None:
+    for number in range(5):
+        tip = remote.commit(f"c{number}", {"A.lean": f"-- {number}\n", f"B{number}.lean": f"-- b{number}\n"})
+    poll(house)
+    mirror = mirror_of(house)
+    assert missing_objects(mirror) == 4  # A.lean as it was in the four commits before
+    remote.path.rename(remote.path.with_name("gone"))  # what is there needs no remote
+    with Mirror(mirror) as reading:
+        texts = {file.path: reading.read(file.blob, most_bytes=1000) for file in reading.files(tip)}
+    assert texts["A.lean"] == b"-- 4\n"
+    assert len(texts) == 6
+    assert (check_out(house, tip) / "B0.lean").read_text(encoding="utf-8") == "-- b0\n"
+
+
+def test_every_commit_that_is_observed_is_complete_before_it_is_recorded(
+    house: House, remote: Remote
+) -> None:
+    remote.commit("first", {"A.lean": "-- 0\n"})
+    poll(house)
+    shas = [remote.commit(f"c{number}", {"A.lean": f"-- {number}\n"}) for number in (1, 2, 3)]
+    remote.git("checkout", "--quiet", "-b", "other", "HEAD~2")
+    house.write(repos=[remote.path], entry='branches = ["*"]')
+    poll(house)
+    remote.path.rename(remote.path.with_name("gone"))
+    with Mirror(mirror_of(house)) as reading:
+        for number, sha in enumerate(shas, start=1):
+            assert [reading.read(file.blob, most_bytes=1000) for file in reading.files(sha)] == [
+                f"-- {number}\n".encode()
+            ]
+
+
+def test_after_the_cache_was_deleted_what_waits_for_a_scan_is_complete_again(
+    house: House, remote: Remote
+) -> None:
+    remote.commit("first", {"A.lean": "-- 0\n"})
+    poll(house)
+    waiting = remote.commit("waits", {"A.lean": "-- 1\n"})
+    remote.commit("tip", {"A.lean": "-- 2\n"})
+    poll(house)
+    shutil.rmtree(mirror_of(house))
+    assert poll(house).outcome == "unchanged"
+    remote.path.rename(remote.path.with_name("gone"))
+    with Mirror(mirror_of(house)) as reading:
+        assert [reading.read(file.blob, most_bytes=1000) for file in reading.files(waiting)] == [b"-- 1\n"]
+
+
+def test_a_mirror_that_was_never_finished_is_finished_by_the_next_poll(house: House, remote: Remote) -> None:
+    remote.commit("first", {"A.lean": "-- 0\n"})
+    poll(house)
+    waiting = remote.commit("waits", {"A.lean": "-- 1\n"})
+    remote.commit("tip", {"A.lean": "-- 2\n"})
+    poll(house)
+    shutil.rmtree(mirror_of(house))
+
+    async def cut_off(parts: Parts) -> None:
+        # As when the daemon is killed between the fetch and the contents.
+        mirror = parts.poller.mirror(parts.repo.key)
+        await parts.git.ensure_mirror(mirror)
+        tips = {"main": remote.git("rev-parse", "HEAD").strip()}
+        await parts.git.fetch(mirror, str(remote.path), branches=tips)
+
+    with_parts(house, cut_off)
+    assert missing_objects(mirror_of(house)) > 0
+    assert poll(house).outcome == "unchanged"
+    remote.path.rename(remote.path.with_name("gone"))
+    with Mirror(mirror_of(house)) as reading:
+        assert [reading.read(file.blob, most_bytes=1000) for file in reading.files(waiting)] == [b"-- 1\n"]
+
+
+def test_who_wrote_a_line_long_ago_is_found_though_the_mirror_lacks_the_old_contents(
+    house: House, remote: Remote
+) -> None:
+    remote.commit("first", {"A.lean": "-- one\n-- two\n"})
+    for number in range(4):
+        tip = remote.commit(f"c{number}", {"A.lean": f"-- one\n-- two\n-- {number}\n"})
+    poll(house)
+    assert missing_objects(mirror_of(house)) == 4
+
+    async def authors(parts: Parts) -> frozenset[tuple[str, str]]:
+        mirror = parts.poller.mirror(parts.repo.key)
+        return await parts.git.last_authors(mirror, tip, "A.lean", first=1, last=2)
+
+    assert with_parts(house, authors) == {("Ada", "ada@example.org")}
+
+
+def test_whether_a_commit_is_there_is_answered_without_asking_the_remote(
+    house: House, remote: Remote
+) -> None:
+    """Git would fetch what a partial mirror lacks, with all its history, even when asked whether it is there."""
+    remote.commit("first")
+    poll(house)
+    other = remote.commit("not fetched")
+    there = with_parts(house, lambda parts: parts.git.has_commit(parts.poller.mirror(parts.repo.key), other))
+    assert not there
+
+
+def sight_of_a_long_history(house: House, remote: Remote, commits: int) -> tuple[float, float, int, int]:
+    """Poll a repository of so many commits; return seconds, the poller's growth in MiB, the mirror's and all bytes."""
+    remote.import_history(commits, bytes_each=2000)
+
+    async def first(parts: Parts) -> tuple[float, float]:
+        process = psutil.Process()
+        before, began = process.memory_info().rss, time.monotonic()
+        polled = await parts.poller.poll(parts.repo)
+        assert (polled.outcome, polled.commits) == ("changed", 1)
+        return time.monotonic() - began, (process.memory_info().rss - before) / 2**20
+
+    seconds, grown_mib = with_parts(house, first)
+    return seconds, grown_mib, size_of(mirror_of(house)), size_of(remote.path / ".git")
+
+
+def test_the_first_sight_of_a_long_history_does_not_bring_it(house: House, remote: Remote) -> None:
+    commits = 3000
+    seconds, grown_mib, mirror_bytes, _ = sight_of_a_long_history(house, remote, commits)
+    assert len(house.events("commit_observed")) == 1
+    assert missing_objects(mirror_of(house)) == commits - 7
+    assert grown_mib < 20
+    assert seconds < 60
+    assert mirror_bytes < commits * 500
+    tip = remote.git("rev-parse", "main")
+    assert len(list(check_out(house, tip).glob("*.lean"))) == 7
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_first_sight_of_half_a_million_commits_is_bounded(house: House, remote: Remote) -> None:
+    commits = 500_000
+    seconds, grown_mib, mirror_bytes, whole_bytes = sight_of_a_long_history(house, remote, commits)
+    assert len(house.events("commit_observed")) == 1
+    assert grown_mib < 50
+    assert seconds < 600
+    assert mirror_bytes < whole_bytes
+    remote.git("update-ref", "refs/heads/main", remote.git("rev-parse", "main~3"))
+    began = time.monotonic()
+    assert poll(house).outcome == "changed"
+    assert len(house.events("branch_rewritten")) == 1
+    assert time.monotonic() - began < 60

@@ -1,0 +1,217 @@
+"""How jobs end that do not end by themselves: cancelled, making way, out of memory, without their GPU."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from daemon.cgroups import Cgroups, NoCgroupsError
+from daemon.gpus import Gpus, State
+from daemon.lock import holder
+from daemon.testing.bench import Bench, bench, until
+from daemon.testing.cgroup import FakeTree
+from daemon.testing.house import House
+from daemon.testing.nvml import FakeGpu, FakeNvml
+from pipeline import yielding
+from store.rows import JobRow
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    house = House(tmp_path)
+    remote = house.remote("demo")
+    remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
+    house.write(repos=[remote.path])
+    return house
+
+
+def run(house: House, behave: str, **limits: Any) -> JobRow:
+    async def go() -> JobRow:
+        async with bench(house, **limits) as b:
+            return await b.run(b.due(behave))
+
+    return asyncio.run(go())
+
+
+def said(b: Bench) -> str:
+    return b.runner.running()[0].note if b.runner.running() else ""
+
+
+def family(house: House, job: str) -> list[int]:
+    stderr = house.folder / "state" / "jobs" / job / "1" / "stderr.log"
+    lines = stderr.read_text(encoding="utf-8").splitlines() if stderr.exists() else []
+    return [int(word) for line in lines if line.startswith("children") for word in line.split()[1:]]
+
+
+def test_a_cancelled_job_is_ended_with_its_family_and_recorded_as_cancelled(house: House) -> None:
+    async def go() -> JobRow:
+        async with bench(house) as b:
+            b.runner.start(b.due("hang"))
+            await until(lambda: family(house, "scan-hang"))
+            assert b.runner.cancel("scan-hang", by="ada")
+            await until(lambda: not b.runner.running())
+            assert not b.runner.cancel("scan-hang", by="ada")
+            return await b.row("scan-hang")
+
+    row = asyncio.run(go())
+    assert (row.state, row.message, row.retry_at) == ("cancelled", "cancelled by ada", None)
+    assert row.seconds is not None
+    assert not any(psutil.pid_exists(pid) for pid in family(house, "scan-hang"))
+    assert not house.events("job_failed", "job_interrupted")
+
+
+def test_a_training_that_makes_way_keeps_its_helpers_to_save_with_and_is_due_again(house: House) -> None:
+    async def go() -> JobRow:
+        async with bench(house) as b:
+            b.runner.start(b.due("yield", kind="train"))
+            await until(lambda: said(b) == "in the region")
+            b.runner.make_way("train-yield", "quiet hours until 06:00")
+            await until(lambda: not b.runner.running())
+            return await b.row("train-yield")
+
+    row = asyncio.run(go())
+    assert row.state == "interrupted"
+    assert row.reason == "made way: quiet hours until 06:00; where it was is saved"
+    stderr = (house.folder / "state" / "jobs" / "train-yield" / "1" / "stderr.log").read_text()
+    assert "made way: with its helper" in stderr
+
+
+def test_a_daemon_that_stops_lets_a_training_save_too(house: House) -> None:
+    async def go() -> JobRow:
+        async with bench(house) as b:
+            b.runner.start(b.due("yield", kind="train"))
+            await until(lambda: said(b) == "in the region")
+            await b.runner.stop(deadline_s=10)
+            return await b.row("train-yield")
+
+    assert asyncio.run(go()).reason == "the daemon stopped; where it was is saved"
+
+
+def test_a_training_that_does_not_make_way_within_its_grace_is_killed_and_is_due_again(house: House) -> None:
+    async def go() -> JobRow:
+        async with bench(house) as b:
+            b.runner.grace_s = 0.3
+            b.runner.start(b.due("stubborn", kind="train"))
+            await until(lambda: family(house, "train-stubborn"))
+            b.runner.make_way("train-stubborn", "paused by ada")
+            await until(lambda: not b.runner.running())
+            return await b.row("train-stubborn")
+
+    row = asyncio.run(go())
+    assert (row.state, row.reason) == ("interrupted", "made way: paused by ada")
+
+
+def test_a_family_that_holds_more_than_the_job_may_is_ended_and_says_how_much(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daemon.job_memory.LOOK_EVERY_S", 0.1)
+    row = run(house, "share_memory", memory_bytes=2**28)
+    assert (row.state, row.reason) == ("failed", "out_of_memory")
+    assert "with all that it started it held 0." in row.message
+    assert "more than its 0.2G" in row.message
+    assert row.remedy == "raise [jobs] memory"
+
+
+def test_the_kernels_own_word_says_that_it_killed_a_job_for_its_memory(house: House, tmp_path: Path) -> None:
+    tree = FakeTree(tmp_path, kills=1, at_limit=3, peak_bytes=2**29)
+    row = run(house, "killed", memory_bytes=2**29, cgroups=tree.cgroups())
+    assert (row.state, row.reason) == ("failed", "out_of_memory")
+    assert "the kernel killed it for its memory" in row.message
+    assert "it reached its 0.5G" in row.message
+    assert [path.name for path in tree.top.iterdir() if path.is_dir()] == ["daemon"], "its group is gone"
+
+
+def test_a_job_is_in_a_group_of_its_own_with_its_limit(house: House, tmp_path: Path) -> None:
+    tree = FakeTree(tmp_path)
+
+    async def go() -> tuple[str, str, str]:
+        async with bench(house, cgroups=tree.cgroups()) as b:
+            b.runner.start(b.due("hang"))
+            await until(lambda: family(house, "scan-hang"))
+            group = tree.top / "job-scan-hang-1"
+            names = ("memory.max", "memory.oom.group", "cgroup.procs")
+            limit, together, pid = ((group / name).read_text() for name in names)
+            assert pid == str(b.runner.running()[0].pid)
+            return limit, together, (tree.top / "cgroup.subtree_control").read_text()
+
+    assert asyncio.run(go()) == (str(2**32), "1", "+memory")
+
+
+def test_groups_are_not_ours_to_make_where_somebody_else_is_in_ours(tmp_path: Path) -> None:
+    tree = FakeTree(tmp_path / "others")
+    (tree.top / "cgroup.procs").write_text(f"{os.getpid()}\n1\n")
+    with pytest.raises(NoCgroupsError, match="other processes than ours"):
+        tree.cgroups()
+    assert not (tree.top / "daemon").exists()
+    with pytest.raises(NoCgroupsError, match="no memory controller; write Delegate=yes"):
+        FakeTree(tmp_path / "bare", memory=False).cgroups()
+    (tmp_path / "v1").write_text("4:memory:/x\n")
+    with pytest.raises(NoCgroupsError, match="no cgroup v2"):
+        Cgroups.take(root=tmp_path, own=tmp_path / "v1")
+
+
+def test_the_real_kernel_kills_a_job_at_the_limit_of_its_group_and_says_so(house: House) -> None:
+    try:
+        cgroups = Cgroups.take()
+    except NoCgroupsError as error:
+        pytest.skip(str(error))
+    row = run(house, "share_memory", memory_bytes=2**28, cgroups=cgroups)
+    assert (row.state, row.reason) == ("failed", "out_of_memory")
+
+
+def test_a_lent_gpu_is_the_only_one_that_the_job_sees_and_the_kernel_takes_it_back(house: House) -> None:
+    nvml = FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
+    gpus = Gpus(house.folder / "gpus", library=lambda: nvml, is_there=lambda: True)
+
+    async def go() -> tuple[str, int | None, list[State], JobRow]:
+        async with bench(house, gpus=gpus) as b:
+            first, second = await gpus.look({})
+            b.runner.start(b.due("hang", gpu=True), second)
+            await until(lambda: family(house, "scan-hang"))
+            held = holder(gpus.lock("GPU-b"))
+            states = [gpu.state for gpu in await gpus.look(b.runner.lent)]
+            pid = b.runner.running()[0].pid
+            assert pid is not None
+            assert held == pid
+            os.kill(pid, signal.SIGKILL)
+            await until(lambda: not b.runner.running())
+            with_gpu = await b.run(b.due("environment", gpu=True), first)
+            seen = with_gpu.summary["environment"]["CUDA_VISIBLE_DEVICES"]
+            return seen, holder(gpus.lock("GPU-b")), states, await b.row("scan-environment")
+
+    seen, held, states, row = asyncio.run(go())
+    assert (seen, held, states) == ("GPU-a", None, ["free", "lent"])
+    assert row.state == "succeeded"
+
+
+def test_a_job_without_a_gpu_sees_none(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    assert run(house, "environment").summary["environment"]["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_a_job_whose_gpu_fell_off_the_bus_is_no_failure_and_says_why_it_ended(house: House) -> None:
+    nvml = FakeNvml(FakeGpu("GPU-a"))
+    gpus = Gpus(house.folder / "gpus", library=lambda: nvml, is_there=lambda: True)
+
+    async def go() -> JobRow:
+        async with bench(house, gpus=gpus) as b:
+            (gpu,) = await gpus.look({})
+            nvml.gpus[0].lost = True
+            return await b.run(b.due("defect", gpu=True), gpu)
+
+    row = asyncio.run(go())
+    assert (row.state, row.reason) == ("interrupted", "GPU 0 (Test GPU) was lost: GPU is lost")
+
+
+def test_a_region_is_nothing_to_a_program_that_is_no_job() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with yielding.region():
+        yielding.listen()
+        assert signal.getsignal(signal.SIGTERM) is before
+        assert not yielding.wanted()

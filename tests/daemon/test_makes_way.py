@@ -1,0 +1,74 @@
+"""A training that runs makes way in the turn of the loop that follows, for a pause and for a GPU that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from daemon.desk import Desk
+from daemon.gpus import Gpus
+from daemon.testing.bench import bench, until
+from daemon.testing.house import House
+from daemon.testing.nvml import FakeGpu, FakeNvml
+from daemon.work import Work
+from pipeline.lean.backend import find_leans
+from store.rows import JobRow
+
+NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
+
+
+def test_a_training_makes_way_for_a_pause_and_when_its_gpu_falls_off_the_bus(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    remote = house.remote("demo")
+    remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
+    house.write(repos=[remote.path], extra="[trace]\nenabled = false\n")
+    nvml = FakeNvml(FakeGpu("GPU-a"))
+    gpus = Gpus(tmp_path / "gpus", library=lambda: nvml, is_there=lambda: True)
+
+    async def go() -> tuple[JobRow, str, JobRow, list[str]]:
+        async with bench(house, gpus=gpus) as b:
+            upkeep: Any = SimpleNamespace(cache_bytes=0, sweep_cache=lambda _: asyncio.sleep(0))
+            work = Work(
+                ledger=b.parts.ledger,
+                runner=b.runner,
+                upkeep=upkeep,
+                gpus=gpus,
+                settings=lambda: b.parts.settings,
+                leans=NO_LEAN,
+                problems={},
+                begin=lambda coroutine, _: coroutine.close(),
+            )
+            desk = Desk(b.parts.ledger, b.runner, work, lambda: b.parts.settings)
+            await b.run(b.due("succeed"))
+
+            async def trains(attempt: int) -> None:
+                (gpu,) = await gpus.look({})
+                b.runner.start(b.due("yield", kind="train", gpu=True, attempt=attempt), gpu)
+                await until(lambda: b.runner.running()[0].note == "in the region")
+                await work.start_due()
+                assert [job.job for job in b.runner.running()] == ["train-yield"], "nothing asks for room yet"
+
+            await trains(1)
+            await desk.pause("train", by="ada", reason="")
+            await work.start_due()
+            await until(lambda: not b.runner.running())
+            paused = await b.row("train-yield")
+            await desk.resume("train", by="ada")
+            await trains(2)
+            nvml.gpus[0].lost = True
+            await work.start_due()
+            await until(lambda: not b.runner.running())
+            return paused, work.gpus.now[0].state, await b.row("train-yield"), list(b.runner.lent)
+
+    paused, state, lost, lent = asyncio.run(go())
+    assert (paused.state, paused.reason) == (
+        "interrupted",
+        "made way: paused by ada; `unsorry resume train`; where it was is saved",
+    )
+    assert (state, lent) == ("lost", [])
+    assert (lost.attempt, lost.reason) == (
+        2,
+        "made way: GPU 0 (Test GPU) was lost: GPU is lost; where it was is saved",
+    )

@@ -1,0 +1,669 @@
+"""People are told what happened, through a real HTTP server and a real program, once each, and never held up."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon import notifications
+from daemon.ledger import Ledger
+from daemon.lock import make_folder
+from daemon.notifications import Notifications
+from daemon.notify_channels import KEY_VARIABLE, URL_VARIABLE
+from daemon.settings import Settings, parse
+from store import notify_queries
+from store.events import RepositoryFailed, RepositoryRecovered
+from store.log import NewEvent
+from store.notify_queries import NotifierRow
+from store.reader import LogReader
+from store.testing_events import (
+    REPOSITORY,
+    declaration,
+    place,
+    proof_checked,
+    proof_found,
+    proof_rejected,
+    proof_verified,
+    scanned,
+    sha,
+    stage,
+    watched,
+)
+from store.testing_models import checkpoint_promoted
+
+PATIENCE_S = 20.0
+
+
+@dataclass
+class Receiver:
+    """A web server that keeps what it is sent. `answers` are the statuses of the next requests; then 204."""
+
+    url: str = ""
+    answers: list[int] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+    begun: list[str] = field(default_factory=list)
+    """The ids of all requests, also of those that were not answered yet."""
+    hold: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        return [json.loads(body) for body in self.bodies]
+
+    def has(self, number: int) -> bool:
+        return len(self.bodies) == number
+
+    def told(self) -> list[str]:
+        return [item["kind"] for message in self.messages for item in message["events"]]
+
+
+@contextmanager
+def receiver(*answers: int) -> Iterator[Receiver]:
+    made = Receiver(answers=list(answers))
+    made.hold.set()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            made.begun.append(str(self.headers["webhook-id"]))
+            made.hold.wait(PATIENCE_S)
+            status = made.answers.pop(0) if made.answers else 204
+            if status < 300:
+                made.headers.append({name.lower(): value for name, value in self.headers.items()})
+                made.bodies.append(body)
+            self.send_response(status)
+            self.send_header("Location", "http://127.0.0.1:1/elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_arguments: object) -> None:
+            """Nothing: a test's output is its own."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made.url = f"http://127.0.0.1:{server.server_port}/hook"
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield made
+    finally:
+        made.hold.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def settings(root: Path, text: str) -> Settings:
+    return parse(f'[daemon]\nstate_dir = "state"\n{text}'.encode(), path=root / "config.toml")
+
+
+def webhook(url: str, *, more: str = "") -> str:
+    return f'[notify]\nevery = "0s"\n{more}\n[notify.webhook]\nurl = "{url}"\n'
+
+
+@dataclass
+class House:
+    """A store and its notifications, without the rest of a daemon."""
+
+    root: Path
+    settings: Settings
+    ledger: Ledger
+    notifications: Notifications
+    problems: dict[str, str]
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    proofs: int = 0
+
+    async def prove(self, *, simulated: bool = False, verdict: bool = True) -> str:
+        """Record a proof that was found, and what the gate said of it."""
+        self.proofs += 1
+        scan = scanned("A.lean", [declaration("a")], with_sorry=["a"])
+        spot = place(scan, scan.sorries[0], blob=sha("blob", self.proofs))
+        found = proof_found(f"{self.proofs:016x}", spot, commit=sha(1), simulated=simulated)
+        judged = proof_checked(found) if simulated else proof_verified(found)
+        ref, files = stage(self.root / "staging", b"a patch")
+        events = [NewEvent(f"proof:{found.proof}", found)]
+        if verdict:
+            events.append(NewEvent(f"proof:{found.proof}", judged.model_copy(update={"patch": ref})))
+        await self.ledger.append(events, blobs=files)
+        return found.proof
+
+    async def row(self, channel: str = "webhook") -> NotifierRow | None:
+        rows = await self.ledger.ask(notify_queries.notifiers)
+        return next((row for row in rows if row.channel == channel), None)
+
+    async def until(self, what: Callable[[], object]) -> None:
+        """Wait until something is so; a turn that was begun is over then."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not what():
+            assert time.monotonic() < deadline, (self.problems, await self.row())
+            await asyncio.sleep(0.01)
+
+    async def until_row(self, what: Callable[[NotifierRow], object], channel: str = "webhook") -> NotifierRow:
+        deadline = time.monotonic() + PATIENCE_S
+        while (row := await self.row(channel)) is None or not what(row):
+            assert time.monotonic() < deadline, (self.problems, row)
+            await asyncio.sleep(0.01)
+        return row
+
+
+@asynccontextmanager
+async def house(root: Path, text: str, *, waits: bool = True) -> AsyncIterator[House]:
+    """Open the store, begin to notify, wait until the channels are switched on; end it all as the daemon does."""
+    of = settings(root, text)
+    make_folder(of.paths.state)
+    ledger = await Ledger.open(of.paths)
+    problems: dict[str, str] = {}
+    tasks: list[asyncio.Task[None]] = []
+    made = House(root, of, ledger, None, problems, tasks)  # type: ignore[arg-type] # set two lines below
+
+    def begin(work: Coroutine[Any, Any, None], name: str) -> None:
+        tasks.append(asyncio.create_task(work, name=name))
+
+    made.notifications = Notifications(ledger, settings=lambda: made.settings, problems=problems, begin=begin)
+    await made.notifications.start()
+    try:
+        if waits:
+            channel = "webhook" if made.settings.notify.webhook.url else "command"
+            await made.until_row(lambda row: row.kinds, channel)
+        yield made
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await ledger.close()
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notifications, "_FIRST_RETRY_S", 0.05)
+    monkeypatch.setattr(notifications, "LOOK_S", 0.2)
+    for variable in (URL_VARIABLE, KEY_VARIABLE, "CREDENTIALS_DIRECTORY"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+def test_a_verified_proof_is_told_once_with_its_place_and_its_id(tmp_path: Path) -> None:
+    async def run(at: Receiver) -> None:
+        async with house(tmp_path, webhook(at.url)) as here:
+            proof = await here.prove()
+            row = await here.until_row(lambda row: row.messages == 1)
+            await asyncio.sleep(0.3)
+            (message,) = at.messages
+            (item,) = message["events"]
+            assert (item["kind"], item["about"]["proof"], item["simulated"]) == (
+                "proof_verified",
+                proof,
+                False,
+            )
+            assert (item["about"]["repository"], item["about"]["path"]) == (REPOSITORY, "A.lean")
+            assert message["id"] == item["id"] == at.headers[0]["webhook-id"]
+            assert message["text"].startswith("proof verified: a in ")
+            event = (await here.ledger.look_up(lambda log: log.last(1, types=("proof_verified",))))[0]
+            assert (item["id"], item["seq"], row.position) == (event.event_id, event.seq, event.seq)
+            assert "webhook-signature" not in at.headers[0]
+
+    with receiver() as at:
+        asyncio.run(run(at))
+
+
+def test_a_restart_tells_nothing_again_and_what_came_meanwhile_is_told(tmp_path: Path) -> None:
+    async def run(at: Receiver) -> None:
+        async with house(tmp_path, webhook(at.url)) as here:
+            await here.prove()
+            await here.until_row(lambda row: row.messages == 1)
+        # While nobody told anything, something was recorded: a daemon that was killed in between.
+        ledger = await Ledger.open(settings(tmp_path, "").paths)
+        await ledger.append([NewEvent("model:retriever", checkpoint_promoted("c" * 16))])
+        await ledger.close()
+        async with house(tmp_path, webhook(at.url)) as here:
+            await here.until_row(lambda row: row.messages == 2)
+            assert at.told() == ["proof_verified", "model_promoted"]
+
+    with receiver() as at:
+        asyncio.run(run(at))
+
+
+def test_a_message_whose_delivery_was_not_recorded_any_more_is_sent_again_under_the_same_id(
+    tmp_path: Path,
+) -> None:
+    async def run(at: Receiver) -> None:
+        at.hold.clear()
+        async with house(tmp_path, webhook(at.url)) as here:
+            await here.prove()
+            await here.until(lambda: at.begun)
+        # The daemon is gone, and the receiver has the message.
+        at.hold.set()
+        async with house(tmp_path, webhook(at.url)) as here:
+            await here.until_row(lambda row: row.messages == 1)
+        assert len(at.begun) == 2
+        assert len(set(at.begun)) == 1
+
+    with receiver() as at:
+        asyncio.run(run(at))
+
+
+def test_a_channel_that_is_switched_on_hears_nothing_of_the_past_and_neither_does_one_that_was_off(
+    tmp_path: Path,
+) -> None:
+    async def run(at: Receiver) -> None:
+        async with house(tmp_path, "", waits=False) as here:
+            await here.prove()
+            assert await here.row() is None
+            for _ in range(2):
+                here.settings = settings(tmp_path, webhook(at.url))
+                here.notifications.reload()
+                before = len(at.messages)
+                await here.until_row(lambda row: row.kinds)
+                await here.prove()
+                await here.until(partial(at.has, before + 1))
+                here.settings = settings(tmp_path, "")
+                here.notifications.reload()
+                await here.until_row(lambda row: not row.kinds)
+                await here.prove()
+        assert at.told() == ["proof_verified"] * 2
+
+    with receiver() as at:
+        asyncio.run(run(at))
+
+
+def test_a_receiver_that_fails_is_asked_again_under_the_same_id_and_the_failure_is_on_record(
+    tmp_path: Path,
+) -> None:
+    async def run(at: Receiver) -> None:
+        async with house(tmp_path, webhook(at.url)) as here:
+            at.hold.clear()
+            await here.prove()
+            at.hold.set()
+            row = await here.until_row(lambda row: row.messages == 1)
+            events = await here.ledger.look_up(lambda log: list(log.read_stream("notify:webhook")))
+            assert [event.type for event in events] == [
+                "notifications_switched", "notification_failed", "notification_sent",
+            ]  # fmt: skip
+            assert events[1].data["reason"].endswith("answered 500")
+            assert events[1].data["remedy"]
+            assert events[2].data["attempts"] == 3
+            assert (row.problem, row.failing_since) == ("", None)
+            assert here.notifications.failures["webhook"] == 2
+            assert len(at.messages) == 1
+
+    with receiver(500, 502) as at:
+        asyncio.run(run(at))
+
+
+def test_what_comes_while_a_message_is_under_way_or_too_soon_is_told_together(tmp_path: Path) -> None:
+    async def run(at: Receiver) -> None:
+        text = webhook(at.url).replace('"0s"', '"500ms"')
+        async with house(tmp_path, text) as here:
+            await here.prove()
+            await here.until_row(lambda row: row.messages == 1)
+            first = time.monotonic()
+            for _ in range(5):
+                await here.prove()
+            row = await here.until_row(lambda row: row.messages == 2)
+            assert time.monotonic() - first > 0.3
+            assert row.told == 6
+            together = at.messages[1]
+            assert together["counts"] == {"proof_verified": 5}
+            assert together["text"].startswith("5 x proof verified. The first: proof verified: a in")
+            assert len({item["id"] for item in together["events"]}) == 5
+            assert together["id"] not in {item["id"] for item in together["events"]}
+
+    with receiver() as at:
+        asyncio.run(run(at))
+
+
+def test_a_simulated_proof_is_not_told_unless_it_is_wanted_and_never_as_a_verified_one(
+    tmp_path: Path,
+) -> None:
+    async def run(at: Receiver) -> None:
+        async with house(tmp_path, webhook(at.url)) as here:
+            await here.prove(simulated=True)
+            await here.ledger.append(
+                [NewEvent("model:retriever", checkpoint_promoted("c" * 16, simulated=True))]
+            )
+            await here.prove()
+            await here.until_row(lambda row: row.messages == 1)
+            assert at.told() == ["proof_verified"]
+            here.settings = settings(tmp_path, webhook(at.url, more="simulated = true"))
+            here.notifications.reload()
+            await here.until_row(lambda row: "simulated" in row.kinds)
+            await here.prove(simulated=True)
+            await here.until_row(lambda row: row.messages == 2)
+        message = at.messages[1]
+        assert (message["simulated"], message["counts"]) == (True, {"proof_checked": 1})
+        assert (message["events"][0]["simulated"], message["events"][0]["kind"]) == (True, "proof_checked")
+        assert "SIMULATED, no proof at all" in message["text"]
+
+    with receiver() as at:
+        asyncio.run(run(at))
+
+
+def test_a_proof_that_was_rejected_before_it_could_be_told_is_not_told_as_verified(tmp_path: Path) -> None:
+    async def run(at: Receiver) -> None:
+        text = webhook(at.url).replace('"0s"', '"400ms"')
+        async with house(tmp_path, text) as here:
+            await here.prove()
+            await here.until_row(lambda row: row.messages == 1)
+            proof = await here.prove()
+            scan = scanned("A.lean", [declaration("a")], with_sorry=["a"])
+            found = proof_found("s", place(scan, scan.sorries[0], blob=sha(1)), commit=sha(1))
+            rejected = proof_rejected(found).model_copy(update={"proof": proof})
+            await here.ledger.append([NewEvent(f"proof:{proof}", rejected)])
+            kept = await here.prove()
+            await here.until_row(lambda row: row.messages == 2)
+        assert [item["about"]["proof"] for item in at.messages[1]["events"]] == [kept]
+
+    with receiver() as at:
+        asyncio.run(run(at))
+
+
+def test_only_the_kinds_that_were_asked_for_are_told(tmp_path: Path) -> None:
+    async def run(at: Receiver) -> None:
+        text = webhook(at.url) + 'kinds = ["model_promoted"]\n'
+        async with house(tmp_path, text) as here:
+            await here.prove()
+            await here.ledger.append([NewEvent("model:retriever", checkpoint_promoted("c" * 16))])
+            await here.until_row(lambda row: row.messages == 1)
+        assert at.told() == ["model_promoted"]
+
+    with receiver() as at:
+        asyncio.run(run(at))
+
+
+def test_a_kind_that_is_asked_for_later_begins_then_and_what_waits_of_the_others_is_kept(
+    tmp_path: Path,
+) -> None:
+    async def run(at: Receiver) -> None:
+        only = 'kinds = ["proof_verified"]\n'
+        promoted = NewEvent("model:retriever", checkpoint_promoted("c" * 16))
+        async with house(tmp_path, webhook(at.url) + only) as here:
+            await here.ledger.append([promoted])
+            await here.prove()
+            await here.until_row(lambda row: row.problem)
+        # Stopped while the receiver refuses, and started with other settings.
+        async with house(tmp_path, webhook(at.url)) as here:
+            await here.until_row(lambda row: len(row.kinds) == 3)
+            at.answers.clear()
+            await here.until_row(lambda row: row.messages == 1)
+            assert at.told() == ["proof_verified"]
+            await here.ledger.append([promoted])
+            await here.until_row(lambda row: row.messages == 2)
+        assert at.told() == ["proof_verified", "model_promoted"]
+
+    with receiver(*[503] * 500) as at:
+        asyncio.run(run(at))
+
+
+def test_a_repository_that_has_failed_long_enough_is_told_once_and_again_after_it_recovered(
+    tmp_path: Path,
+) -> None:
+    failed = RepositoryFailed(
+        repository=REPOSITORY, problem="gone", reason="it answers 404", remedy="look at its URL"
+    )
+    other = failed.model_copy(update={"problem": "unreachable", "reason": "no route"})
+
+    async def run(at: Receiver) -> None:
+        async with house(tmp_path, webhook(at.url, more='failing_for = "1s"')) as here:
+            stream = f"repository:{REPOSITORY}"
+            await here.ledger.append([NewEvent(stream, watched()), NewEvent(stream, failed)])
+            await asyncio.sleep(0.4)
+            await here.ledger.append([NewEvent(stream, other)])  # another reason is no new beginning
+            assert at.messages == []
+            await here.until_row(lambda row: row.messages == 1)
+            (item,) = at.messages[0]["events"]
+            assert (item["kind"], item["about"]["problem"]) == ("repository_failing", "unreachable")
+            events = await here.ledger.look_up(lambda log: log.last(1, types=("repository_failed",)))
+            assert item["about"]["since"] < events[0].recorded_at
+            await here.ledger.append([NewEvent(stream, RepositoryRecovered(repository=REPOSITORY))])
+            await here.ledger.append([NewEvent(stream, failed)])
+            await here.until_row(lambda row: row.messages == 2)
+            await asyncio.sleep(0.3)
+        assert at.told() == ["repository_failing"] * 2
+
+    with receiver() as at:
+        asyncio.run(run(at))
+
+
+@pytest.mark.parametrize("key", ["any-text-is-a-key", "whsec_" + base64.b64encode(b"k" * 24).decode()])
+def test_a_message_is_signed_as_standard_webhooks_has_it_and_the_key_is_nowhere(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, key)
+
+    async def run(at: Receiver) -> None:
+        monkeypatch.setenv(URL_VARIABLE, at.url + "?token=hush-hush")
+        async with house(tmp_path, '[notify]\nevery = "0s"\n', waits=False) as here:
+            await here.until_row(lambda row: row.kinds)
+            await here.prove()
+            await here.until_row(lambda row: row.messages == 1)
+            log = await here.ledger.look_up(lambda log: "".join(event.data_json for event in log.read()))
+            assert key not in log
+            assert "hush-hush" not in log
+
+    with receiver(500) as at:
+        asyncio.run(run(at))
+    raw = base64.b64decode(key[6:]) if key.startswith("whsec_") else key.encode()
+    headers = at.headers[0]
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + at.bodies[0]
+    expected = base64.b64encode(hmac.new(raw, signed, hashlib.sha256).digest()).decode()
+    assert headers["webhook-signature"] == f"v1,{expected}"
+    assert abs(int(headers["webhook-timestamp"]) - time.time()) < 60
+    said = capfd.readouterr()
+    assert key not in said.out + said.err
+    assert "hush-hush" not in said.out + said.err
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "remedy"),
+    [
+        (302, "answered 302", "points elsewhere"),
+        (401, "answered 401", "same key"),
+        (404, "answered 404", "the URL"),
+    ],
+)
+def test_a_refusal_names_its_status_and_what_to_do(
+    status: int, reason: str, remedy: str, tmp_path: Path
+) -> None:
+    async def run(at: Receiver) -> None:
+        async with house(tmp_path, webhook(at.url)) as here:
+            await here.prove()
+            row = await here.until_row(lambda row: row.problem)
+            assert (row.problem, reason in row.reason, remedy in row.remedy) == ("refused", True, True)
+
+    with receiver(*[status] * 200) as at:
+        asyncio.run(run(at))
+
+
+def test_nobody_at_the_other_end_holds_nothing_up(tmp_path: Path) -> None:
+    async def run(url: str) -> None:
+        async with house(tmp_path, webhook(url)) as here:
+            for _ in range(3):
+                await here.prove()
+            row = await here.until_row(lambda row: row.problem)
+            assert (row.problem, row.messages) == ("unreachable", 0)
+            assert row.failing_since is not None
+
+    with receiver() as at:
+        pass
+    asyncio.run(run(at.url))
+
+
+def test_a_receiver_that_does_not_answer_is_given_up_in_time_and_holds_up_no_append(tmp_path: Path) -> None:
+    async def run(at: Receiver) -> None:
+        text = webhook(at.url) + 'timeout = "1s"\n'
+        async with house(tmp_path, text) as here:
+            at.hold.clear()
+            await here.prove()
+            started = time.monotonic()
+            for _ in range(5):
+                await here.prove()
+            assert time.monotonic() - started < PATIENCE_S / 2
+            row = await here.until_row(lambda row: row.problem)
+            assert row.problem == "timeout"
+            at.hold.set()
+            row = await here.until_row(lambda row: row.told >= 6)
+            assert row.problem == ""
+
+    with receiver() as at:
+        asyncio.run(run(at))
+
+
+def test_a_name_from_a_repository_cannot_call_people_in_a_chat(tmp_path: Path) -> None:
+    async def run(at: Receiver) -> None:
+        async with house(tmp_path, webhook(at.url)) as here:
+            reason = "<!channel> @all\x1b[31m\nred"
+            promoted = checkpoint_promoted("c" * 16).model_copy(update={"reason": reason})
+            await here.ledger.append([NewEvent("model:retriever", promoted)])
+            await here.until_row(lambda row: row.messages == 1)
+        (item,) = at.messages[0]["events"]
+        assert not set("<>@\x1b\n") & set(item["text"] + at.messages[0]["text"])
+        assert item["about"]["reason"] == reason
+
+    with receiver() as at:
+        asyncio.run(run(at))
+
+
+# --- the command ---------------------------------------------------------------------------------------------
+
+
+def command(root: Path, program: str, *, more: str = "") -> str:
+    script = root / "tell.py"
+    script.write_text(program, encoding="utf-8")
+    run = json.dumps([sys.executable, str(script), "--here"])
+    return f'[notify]\nevery = "0s"\n[notify.command]\nrun = {run}\n{more}'
+
+
+def test_a_command_gets_the_message_on_standard_input_and_no_secret_in_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNSORRY_GITHUB_TOKEN", "ghp_notforyou0123456789")
+    monkeypatch.setenv(KEY_VARIABLE, "nor-this")
+    program = (
+        "import json, os, sys\n"
+        "said = {'argv': sys.argv[1:], 'env': dict(os.environ), 'message': json.load(sys.stdin)}\n"
+        "open('told.json', 'w').write(json.dumps(said))\n"
+    )
+
+    async def run() -> None:
+        async with house(tmp_path, command(tmp_path, program)) as here:
+            await here.prove()
+            await here.until_row(lambda row: row.messages == 1, "command")
+
+    asyncio.run(run())
+    said = json.loads((tmp_path / "state" / "told.json").read_text(encoding="utf-8"))
+    assert said["argv"] == ["--here"]
+    assert said["message"]["events"][0]["kind"] == "proof_verified"
+    assert said["env"]["PATH"] == os.environ["PATH"]
+    assert not [name for name in said["env"] if "UNSORRY" in name]
+    assert "ghp_notforyou" not in json.dumps(said)
+    assert "nor-this" not in json.dumps(said)
+
+
+def test_a_command_that_fails_is_run_again_and_its_last_words_are_kept(tmp_path: Path) -> None:
+    program = (
+        "import os, sys\n"
+        "if not os.path.exists('tried'):\n"
+        "    open('tried', 'w').close()\n"
+        "    print('x' * 200000, file=sys.stderr)\n"
+        "    sys.exit('the pager is out of paper')\n"
+    )
+
+    async def run() -> None:
+        async with house(tmp_path, command(tmp_path, program)) as here:
+            await here.prove()
+            await here.until_row(lambda row: row.messages == 1, "command")
+            events = await here.ledger.look_up(lambda log: list(log.read_stream("notify:command")))
+            assert events[1].data["problem"] == "failed"
+            assert events[1].data["reason"].endswith("ended with status 1: the pager is out of paper")
+
+    asyncio.run(run())
+
+
+def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+    program = (
+        "import subprocess, time\n"
+        "child = subprocess.Popen(['sleep', '1000'])\n"
+        "open('child', 'w').write(str(child.pid))\n"
+        "time.sleep(1000)\n"
+    )
+
+    async def run() -> None:
+        async with house(tmp_path, command(tmp_path, program, more='timeout = "1s"\n')) as here:
+            await here.prove()
+            row = await here.until_row(lambda row: row.problem, "command")
+            assert row.problem == "timeout"
+            pid = int((tmp_path / "state" / "child").read_text())
+            await here.until(lambda: not alive(pid))
+
+    asyncio.run(run())
+
+
+def test_a_command_that_leaves_something_running_has_taken_its_message(tmp_path: Path) -> None:
+    program = "import subprocess\nopen('child', 'w').write(str(subprocess.Popen(['sleep', '30']).pid))\n"
+
+    async def run() -> None:
+        async with house(tmp_path, command(tmp_path, program, more='timeout = "10s"\n')) as here:
+            started = time.monotonic()
+            await here.prove()
+            await here.until_row(lambda row: row.messages == 1, "command")
+            assert time.monotonic() - started < 8
+
+    try:
+        asyncio.run(run())
+    finally:
+        os.kill(int((tmp_path / "state" / "child").read_text()), 9)
+
+
+def test_a_program_that_is_not_there_is_named_with_its_remedy(tmp_path: Path) -> None:
+    async def run() -> None:
+        text = '[notify]\nevery = "0s"\n[notify.command]\nrun = ["./nobody-made-this"]\n'
+        async with house(tmp_path, text) as here:
+            await here.prove()
+            row = await here.until_row(lambda row: row.problem, "command")
+            assert row.problem == "misconfigured"
+            assert "nobody-made-this cannot be run" in row.reason
+            assert "[notify.command] run" in row.remedy
+
+    asyncio.run(run())
+
+
+def test_a_url_that_cannot_be_used_is_a_misconfigured_channel_and_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(URL_VARIABLE, "ftp://hush.example.org/hush")
+
+    async def run() -> None:
+        async with house(tmp_path, "", waits=False) as here:
+            row = await here.until_row(lambda row: row.problem)
+            assert (row.problem, bool(row.kinds)) == ("misconfigured", True)
+            assert "must be an https URL" in row.reason
+            assert "hush" not in row.reason + row.remedy
+            with receiver() as at:
+                position = await here.ledger.look_up(LogReader.position)
+                await here.prove()
+                monkeypatch.setenv(URL_VARIABLE, at.url)
+                row = await here.until_row(lambda row: row.messages == 1)
+                assert row.position > position, "what came while it could not be used is told when it can"
+
+    asyncio.run(run())
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -1,0 +1,405 @@
+"""When each repository's turn is: intervals that adapt, restarts, hints, back-off, clocks that are set."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.github import GitHub
+from daemon.polls import Polls
+from daemon.testing.github import Failure, GitHubServer
+from daemon.testing.house import House, Parts
+from daemon.testing.remote import Remote
+from daemon.ticker import Ticker
+from store import queries
+
+TOKEN = "ghp_thisIsASecretOfTheTest0123456789"
+
+
+class Clocks:
+    """The wall clock and the one that is never set; `pass_` lets both go on."""
+
+    def __init__(self) -> None:
+        self.wall = datetime.now(UTC)
+        self.elapsed = 5000.0
+
+    def pass_(self, seconds: float) -> None:
+        self.wall += timedelta(seconds=seconds)
+        self.elapsed += seconds
+
+
+class Turns:
+    """The polls of a daemon that was just started, as far as whose turn it is."""
+
+    def __init__(self, parts: Parts, clocks: Clocks) -> None:
+        self.problems: dict[str, str] = {}
+        self._parts = parts
+        self._begun: list[asyncio.Task[None]] = []
+        self._asked: list[str] = []
+        parts.poller._now = lambda: clocks.wall
+        self.polls = Polls(
+            parts.poller,
+            settings=lambda: parts.settings,
+            problems=self.problems,
+            begin=self._begin,
+            ending=lambda: False,
+            elapsed=lambda: clocks.elapsed,
+            now=lambda: clocks.wall,
+        )
+
+    def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        self._asked.append(name.rpartition("/")[2])
+        self._begun.append(asyncio.create_task(work))
+
+    async def tick(self) -> list[str]:
+        """Tick once; return whom that asked, when they have answered."""
+        self._asked.clear()
+        await self.polls.tick()
+        await asyncio.gather(*self._begun)
+        assert self.problems == {}
+        return sorted(self._asked)
+
+
+@asynccontextmanager
+async def started(house: House, clocks: Clocks, *, github: GitHub | None = None) -> AsyncIterator[Turns]:
+    """Start, as after a restart: everything that is known is in the view."""
+    async with house.opened(github=github) as parts:
+        turns = Turns(parts, clocks)
+        turns.polls.remember(await parts.ledger.ask(queries.repositories))
+        yield turns
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+@pytest.fixture
+def remotes(house: House) -> list[Remote]:
+    made = [house.remote(name) for name in ("a", "b")]
+    for remote in made:
+        remote.commit("first")
+    return made
+
+
+def write(house: House, remotes: Sequence[Remote], **other: str) -> None:
+    house.write(repos=[remote.path for remote in remotes], **{"every": "60s", **other})
+
+
+def test_a_restart_asks_nobody_before_the_time_and_everybody_at_it(
+    house: House, remotes: list[Remote]
+) -> None:
+    write(house, remotes)
+    clocks = Clocks()
+
+    async def daemon(*, after_s: float) -> list[str]:
+        clocks.pass_(after_s)
+        clocks.elapsed += 1e6  # another boot
+        async with started(house, clocks) as turns:
+            return await turns.tick() + await turns.tick()
+
+    assert asyncio.run(daemon(after_s=0)) == ["a", "b"]
+    assert asyncio.run(daemon(after_s=30)) == []
+    assert asyncio.run(daemon(after_s=31)) == ["a", "b"]
+
+
+def test_a_restart_makes_no_request_and_the_next_poll_costs_no_quota(
+    house: House, remotes: list[Remote]
+) -> None:
+    with GitHubServer(token=TOKEN) as server:
+        for remote in remotes:
+            server.add(f"remotes/{remote.path.name}", remote.path)
+        server.remaining = 100
+        write(house, remotes, extra=f'[github]\napi_url = "{server.url}"\n')
+        clocks = Clocks()
+
+        async def daemon(*, after_s: float) -> None:
+            clocks.pass_(after_s)
+            client = GitHub(api_url=server.url, token=TOKEN, timeout_s=5)
+            async with started(house, clocks, github=client) as turns:
+                await turns.tick()
+
+        asyncio.run(daemon(after_s=0))
+        spent, asked = 100 - server.remaining, len(server.requests)
+        assert (spent, asked) == (4, 4)
+        asyncio.run(daemon(after_s=10))
+        assert len(server.requests) == asked
+        asyncio.run(daemon(after_s=61))
+        assert [request.status for request in server.requests[asked:]] == [304, 304]
+        assert server.remaining == 96
+
+
+def test_the_quiet_are_asked_less_often_and_who_changes_often_again(
+    house: House, remotes: list[Remote]
+) -> None:
+    write(house, remotes)
+    clocks = Clocks()
+    day = 86400.0
+
+    async def go() -> list[list[str]]:
+        async with started(house, clocks) as turns:
+            found = [await turns.tick()]
+            clocks.pass_(day)
+            found.append(await turns.tick())  # both have been quiet for a day: an hour
+            clocks.pass_(1800)
+            found.append(await turns.tick())
+            remotes[1].commit("second")
+            clocks.pass_(1900)
+            found.append(await turns.tick())
+            clocks.pass_(70)
+            found.append(await turns.tick())
+            return found
+
+    assert asyncio.run(go()) == [["a", "b"], ["a", "b"], [], ["a", "b"], ["b"]]
+
+
+def test_a_changed_entry_is_asked_at_once_and_the_others_keep_their_time(
+    house: House, remotes: list[Remote]
+) -> None:
+    write(house, remotes)
+    clocks = Clocks()
+
+    async def daemon() -> list[str]:
+        clocks.pass_(1)
+        async with started(house, clocks) as turns:
+            return await turns.tick()
+
+    asyncio.run(daemon())
+    text = house.config.read_text(encoding="utf-8")
+    house.config.write_text(text.replace('/a"\n', '/a"\nbranches = ["main", "x*"]\n'), encoding="utf-8")
+    assert asyncio.run(daemon()) == ["a"]
+    assert asyncio.run(daemon()) == []
+
+
+def test_a_wall_clock_that_is_set_an_hour_back_or_on_changes_nobodys_turn(
+    house: House, remotes: list[Remote]
+) -> None:
+    write(house, remotes)
+    clocks = Clocks()
+
+    async def go() -> list[list[str]]:
+        async with started(house, clocks) as turns:
+            found = [await turns.tick()]
+            for hours in (-1, 2):
+                clocks.wall += timedelta(hours=hours)
+                clocks.elapsed += 30
+                found.append(await turns.tick())
+                clocks.elapsed += 31
+                found.append(await turns.tick())
+            return found
+
+    assert asyncio.run(go()) == [["a", "b"], [], ["a", "b"], [], ["a", "b"]]
+
+
+def test_a_clock_that_was_set_back_while_nobody_ran_delays_by_one_interval_at_the_most(
+    house: House, remotes: list[Remote]
+) -> None:
+    write(house, remotes)
+    clocks = Clocks()
+
+    async def go() -> list[str]:
+        async with started(house, clocks) as turns:
+            await turns.tick()
+        # The view has times of today, and the clock now says last year.
+        async with house.opened() as parts:
+            row = (await parts.ledger.ask(queries.repositories))[0]
+            for one in ("a", "b"):
+                await parts.ledger.set_poll_state(
+                    f"local/remotes/{one}",
+                    checked_at=(clocks.wall + timedelta(days=365)).isoformat(),
+                    next_due_at=(clocks.wall + timedelta(days=365, seconds=60)).isoformat(),
+                    outcome="unchanged",
+                    etag=row.etag,
+                )
+        async with started(house, clocks) as turns:
+            clocks.elapsed += 61
+            return await turns.tick()
+
+    assert asyncio.run(go()) == ["a", "b"]
+
+
+def test_a_hint_brings_a_poll_forward_once_in_ten_seconds(house: House, remotes: list[Remote]) -> None:
+    write(house, remotes)
+    clocks = Clocks()
+
+    async def go() -> list[list[str]]:
+        async with started(house, clocks) as turns:
+            found = [await turns.tick()]
+            for seconds in (5.0, 6.0, 5.0, 6.0):
+                assert turns.polls.hint({"local/remotes/a", "local/remotes/nobody"}) == ["local/remotes/a"]
+                clocks.pass_(seconds)
+                found.append(await turns.tick())
+            return found
+
+    assert asyncio.run(go()) == [["a", "b"], [], ["a"], [], ["a"]]
+
+
+def test_a_hint_is_found_by_name_whatever_its_case_and_by_number_after_a_rename(
+    house: House, remotes: list[Remote]
+) -> None:
+    with GitHubServer(token=TOKEN) as server:
+        for remote in remotes:
+            server.add(f"remotes/{remote.path.name}", remote.path)
+        write(house, remotes, extra=f'[github]\napi_url = "{server.url}"\n')
+        server.rename("remotes/b", "elsewhere/better")
+
+        async def go() -> list[Sequence[str]]:
+            client = GitHub(api_url=server.url, token=TOKEN, timeout_s=5)
+            async with started(house, Clocks(), github=client) as turns:
+                await turns.tick()
+                named = turns.polls.hint_named
+                return [
+                    await named("Remotes/A", 7),
+                    await named("elsewhere/better", 1001),
+                    await named("who/else", None),
+                ]
+
+        assert asyncio.run(go()) == [["local/remotes/a"], ["local/remotes/b"], []]
+
+
+def test_a_hint_does_not_break_a_promise_of_patience(house: House, remotes: list[Remote]) -> None:
+    with GitHubServer(token=TOKEN) as server:
+        server.retry_after_s = 600
+        write(house, remotes[:1], extra=f'[github]\napi_url = "{server.url}"\n')
+        clocks = Clocks()
+
+        async def daemon(*, after_s: float) -> list[str]:
+            clocks.pass_(after_s)
+            client = GitHub(api_url=server.url, token=TOKEN, timeout_s=5)
+            async with started(house, clocks, github=client) as turns:
+                turns.polls.hint({"local/remotes/a"})
+                return await turns.tick()
+
+        assert asyncio.run(daemon(after_s=0)) == ["a"]
+        assert asyncio.run(daemon(after_s=300)) == []
+        assert asyncio.run(daemon(after_s=310)) == ["a"]
+
+
+def test_a_new_token_lets_those_in_at_once_that_the_old_one_did_not(
+    house: House, remotes: list[Remote]
+) -> None:
+    with GitHubServer(token=TOKEN) as server:
+        for remote in remotes:
+            server.add(f"remotes/{remote.path.name}", remote.path)
+        write(house, remotes, extra=f'[github]\napi_url = "{server.url}"\n')
+        clocks = Clocks()
+
+        async def go() -> list[list[str]]:
+            token = ["ghp_old"]
+            client = GitHub(api_url=server.url, token=token[0], timeout_s=5, renew=lambda: token[0])
+            async with started(house, clocks, github=client) as turns:
+                found = [await turns.tick()]
+                clocks.pass_(1)
+                found.append(await turns.tick())
+                token[0] = TOKEN
+                turns.polls.let_in_again()
+                found.append(await turns.tick())
+                clocks.pass_(1)
+                found.append(await turns.tick())
+                return found
+
+        assert asyncio.run(go()) == [["a", "b"], [], ["a", "b"], []]
+    assert len(house.events("repository_recovered")) == 2
+
+
+def test_a_changed_entry_is_not_forgotten_while_it_waits_for_others(
+    house: House, remotes: list[Remote]
+) -> None:
+    with GitHubServer(token=TOKEN) as server:
+        for remote in remotes:
+            server.add(f"remotes/{remote.path.name}", remote.path)
+        extra = f'[github]\napi_url = "{server.url}"\ngraphql_above = 1\n'
+        clocks = Clocks()
+
+        async def daemon(*, ticks: int) -> list[str]:
+            client = GitHub(api_url=server.url, token=TOKEN, timeout_s=5)
+            asked = []
+            async with started(house, clocks, github=client) as turns:
+                for _ in range(ticks):
+                    asked += await turns.tick()
+                    clocks.pass_(2)
+            return asked
+
+        write(house, remotes, extra=extra)
+        assert len(asyncio.run(daemon(ticks=6))) == 1
+        write(house, remotes, every="2m", extra=extra)
+        assert len(asyncio.run(daemon(ticks=8))) == 1
+        assert [request.path for request in server.requests] == ["/graphql"] * 2
+
+
+def test_after_an_outage_the_first_that_is_reached_brings_the_others_of_its_host_along(
+    house: House, remotes: list[Remote]
+) -> None:
+    write(house, remotes)
+    clocks = Clocks()
+
+    async def go() -> list[list[str]]:
+        with GitHubServer(token=TOKEN) as server:
+            for remote in remotes:
+                server.add(f"remotes/{remote.path.name}", remote.path)
+            write(house, remotes, extra=f'[github]\napi_url = "{server.url}"\n')
+            client = GitHub(api_url=server.url, token=TOKEN, timeout_s=5)
+            async with started(house, clocks, github=client) as turns:
+                server.failures = [Failure("GET", "/heads/", 503) for _ in range(8)]
+                for _ in range(4):
+                    clocks.pass_(1300)
+                    await turns.tick()
+                clocks.pass_(100)
+                found = [await turns.tick()]
+                turns.polls.hint({"local/remotes/a"})
+                return [*found, await turns.tick(), await turns.tick(), await turns.tick()]
+
+    assert asyncio.run(go()) == [[], ["a"], ["b"], []]
+
+
+def test_those_that_are_due_within_a_little_while_go_into_one_query(
+    house: House, remotes: list[Remote]
+) -> None:
+    with GitHubServer(token=TOKEN) as server:
+        for remote in remotes:
+            server.add(f"remotes/{remote.path.name}", remote.path)
+        write(house, remotes, jitter="5s", extra=f'[github]\napi_url = "{server.url}"\ngraphql_above = 1\n')
+        clocks = Clocks()
+
+        async def go() -> int:
+            client = GitHub(api_url=server.url, token=TOKEN, timeout_s=5)
+            async with started(house, clocks, github=client) as turns:
+                for _ in range(3 * 68):
+                    await turns.tick()
+                    clocks.pass_(1)
+            return len(server.requests)
+
+        assert asyncio.run(go()) == 3
+        assert {request.path for request in server.requests} == {"/graphql"}
+
+
+def test_the_ticker_does_not_fall_silent_when_the_wall_clock_is_set_back(
+    house: House, remotes: list[Remote]
+) -> None:
+    write(house, remotes, every="1s")
+
+    async def go() -> None:
+        ticked = asyncio.Event()
+
+        async def tick() -> None:
+            ticked.set()
+
+        ticker = Ticker(poll=tick, plan=tick, plan_every_s=3600.0, guard_s=0.05)
+        async with house.opened() as parts:
+            ticker.start(parts.settings)
+            await asyncio.wait_for(ticked.wait(), 5)
+            ticked.clear()
+            # As the scheduler sees it when the clock is set back an hour.
+            ticker._scheduler.modify_job("poll", next_run_time=datetime.now(UTC) + timedelta(hours=1))
+            try:
+                await asyncio.wait_for(ticked.wait(), 5)
+            finally:
+                ticker.stop()
+
+    asyncio.run(go())

@@ -1,0 +1,201 @@
+"""Rung 4 of the prove job: an endpoint on a real socket, well or badly behaved; the simulator in Lean's place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.external.testing import ChatServer, Fails, Reply, Says, Sends, Silence
+from pipeline.protocol import JobError
+from pipeline.prove.testing import LINES, attempts, parameters, recorded, run
+
+# To load what a search asks with takes long on a busy machine.
+pytestmark = pytest.mark.timeout(180)
+
+SOURCE = """theorem first (p : Prop) : p → p := sorry
+theorem second (p q : Prop) (h : p ∧ q) : q ∧ p := by
+  sorry
+theorem third (p q : Prop) : p → q := sorry
+"""
+
+
+def external(server: ChatServer, **more: Any) -> dict[str, Any]:
+    prices = {"usd_per_million_prompt": 2.0, "usd_per_million_completion": 8.0}
+    endpoint = {"base_url": server.url, "model": "m-1", "retries": 0, "timeout_s": 10, **prices}
+    return {
+        "prover": "external",
+        "rung": 4,
+        "model": "m-1",
+        "external": endpoint | more,
+        "whole": {"proofs": 1, "repairs": 0, "max_tokens": 100},
+    }
+
+
+def failure(given: dict[str, Any], folder: Path) -> JobError:
+    """Run a job that fails; return why."""
+    with pytest.raises((JobError, ExceptionGroup)) as caught:
+        run(given, folder)
+    error: BaseException = caught.value
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, JobError)
+    return error
+
+
+def test_an_endpoint_s_proofs_are_recorded_with_what_they_cost(tmp_path: Path) -> None:
+    with ChatServer([Says("by\n  simp_all", usage=(1000, 50))]) as server:
+        bodies, _ = run(parameters(tmp_path, SOURCE, **external(server)), tmp_path / "job")
+    tried = attempts(bodies)
+    assert {name: body.outcome for name, body in tried.items()} == {
+        "first": "found",
+        "second": "found",
+        "third": "exhausted",
+    }
+    for body in tried.values():
+        assert (body.model, body.prompt_tokens, body.completion_tokens) == ("m-1", 1000, 50)
+        assert body.usd == pytest.approx(0.0024)
+        assert body.tree is None
+
+
+# --- what is everybody's trouble
+
+
+def test_a_spent_day_fails_the_job_until_tomorrow_and_no_sorry(tmp_path: Path) -> None:
+    capped = {"cap_usd": 0.0001, "ledger": str(tmp_path / "spending.jsonl")}
+    with ChatServer([]) as server:
+        error = failure(parameters(tmp_path, SOURCE, **external(server, **capped)), tmp_path / "job")
+    assert (error.reason, error.deterministic) == ("spending_cap", True)
+    assert "usd_per_day" in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("mode", "reply", "reason", "said"),
+    [
+        ("whole", Fails(401), "auth_failed", "401"),
+        ("tactics", Fails(401), "auth_failed", "401"),
+        ("tactics", Fails(500, "down for maintenance"), "unanswered", "down for maintenance"),
+        ("whole", Sends(b"<html><body>Please log in</body></html>"), "unanswered", "Please log in"),
+    ],
+)
+def test_an_endpoint_that_answers_nobody_fails_the_job_and_no_sorry(
+    tmp_path: Path, mode: str, reply: Reply, reason: str, said: str
+) -> None:
+    with ChatServer([reply]) as server:
+        error = failure(parameters(tmp_path, SOURCE, **external(server, mode=mode)), tmp_path / "job")
+    assert (error.reason, error.deterministic) == (reason, False)
+    assert said in str(error)
+    assert error.remedy
+    assert recorded((tmp_path / "job" / LINES).read_text()) == ([], [])
+
+
+# --- what is one sorry's
+
+
+BAD: dict[str, tuple[Reply, str]] = {
+    "too_many": (Fails(429, "slow down"), "slow down"),
+    "broken": (Fails(500, "oh no"), "oh no"),
+    "page": (Sends(b"<html>a proxy's page</html>"), "a proxy's page"),
+    "never": (Silence(), "did not answer within"),
+    "hangs_up": (Silence(hangs_up=True), "the connection broke"),
+    "forbidden": (Fails(403, "this text is blocked"), "this text is blocked"),
+    "nothing": (Says(""), "1 empty"),
+    "blank": (Says(" \n\t \n"), "1 empty"),
+    "cut_off": (Says("by\n  intro", finish="length"), "1 cut off"),
+    "endless": (Says("simp_all " * 10_000), "no proof has more than"),
+    "control": (Says("by\n  simp_all\x00\x1b[2J\u202e"), "could be given to"),
+    "comment": (Says("by\n  simp_all -- done /-\n  /- and this never ends"), "is not closed"),
+    "by_sorry": (Says("by\n  sorry"), "could be given to"),
+}
+
+
+def test_bad_answers_are_each_their_sorry_s_and_the_others_go_on(tmp_path: Path) -> None:
+    """One job: a sorry for each bad answer, one between two."""
+    names = [name for bad in BAD for name in (f"bad_{bad}", f"good_{bad}")]
+    source = "".join(f"theorem {name} (p : Prop) : p → p := sorry\n" for name in names)
+
+    def script(body: Mapping[str, Any]) -> Reply:
+        asked = body["messages"][-1]["content"]
+        mine = max(names, key=lambda name: asked.rfind(f"theorem {name} "))
+        kind, _, which = mine.partition("_")
+        return BAD[which][0] if kind == "bad" else Says("by\n  simp_all")
+
+    with ChatServer(script) as server:
+        given = parameters(tmp_path, source, parallel=4, **external(server, timeout_s=1))
+        bodies, _ = run(given, tmp_path / "job")
+    tried = attempts(bodies)
+    assert {name for name, body in tried.items() if body.outcome == "found"} == {
+        name for name in names if name.startswith("good_")
+    }
+    assert set(tried) == set(names)
+    for which, (_, said) in BAD.items():
+        body = tried[f"bad_{which}"]
+        assert said in f"{body.detail} {body.best}", (which, body.outcome, body.detail, body.best)
+        assert "Lean" not in f"{body.detail} {body.best}", "the simulator judged"
+
+
+# --- what was paid is asked for once
+
+
+def test_a_killed_job_pays_for_no_answer_twice(tmp_path: Path) -> None:
+    """The endpoint is gone for the second turn, and back for the job's next attempt."""
+    source = "theorem t (p q : Prop) (h : p ∧ q) : q ∧ p := sorry\n"
+    down = True
+
+    def script(body: Mapping[str, Any]) -> Reply:
+        if len(server.requests) <= 2:
+            return Says("by\n  rfl", usage=(100, 10))
+        return Fails(401) if down else Says("by\n  simp_all", usage=(100, 10))
+
+    with ChatServer(script, several="refused") as server:
+        asked = external(server) | {"whole": {"proofs": 1, "repairs": 2, "max_tokens": 100}}
+        given = parameters(tmp_path, source, journal=str(tmp_path / "journal"), **asked)
+        assert failure(given, tmp_path / "one").reason == "auth_failed"
+        assert len(server.requests) == 3
+        assert len(list((tmp_path / "journal").glob("*.jsonl"))) == 1
+        down = False
+        bodies, _ = run(given, tmp_path / "two")
+    tried = attempts(bodies)["t"]
+    assert (tried.outcome, len(server.requests)) == ("found", 4), (
+        "the first two turns are not asked for again"
+    )
+    assert tried.prompt_tokens == 300, "all three were paid for, once"
+    assert tried.usd == pytest.approx(0.00084)
+    assert not list((tmp_path / "journal").iterdir())
+
+
+def test_a_journal_that_cannot_be_kept_fails_the_job_and_no_sorry(tmp_path: Path) -> None:
+    no_folder = tmp_path / "journal"
+    no_folder.write_text("a file")
+    with ChatServer([Says("by\n  rfl")]) as server:
+        for rung in ({}, external(server)):
+            error = failure(
+                parameters(tmp_path, SOURCE, journal=str(no_folder), **rung), tmp_path / f"job{len(rung)}"
+            )
+            assert (error.reason, error.deterministic) == ("journal", False)
+            assert not (tmp_path / f"job{len(rung)}" / "staging").exists()
+        assert server.requests == [], "what could not be kept is not paid for"
+
+
+# --- tactics
+
+
+def test_an_endpoint_may_suggest_the_tactics_of_a_search(tmp_path: Path) -> None:
+    def script(body: Mapping[str, Any]) -> Reply:
+        goal = body["messages"][-1]["content"].rpartition("⊢")[2]
+        return Says(["intro h", "```lean\nexact h\n```"] if "→" in goal else ["exact h", ""], usage=(100, 10))
+
+    with ChatServer(script) as server:
+        asked = external(server, mode="tactics", candidates=2, temperature=0.5, max_tokens=64)
+        source = SOURCE.splitlines(keepends=True)[0] + "theorem no (p q : Prop) : p → q := sorry\n"
+        bodies, _ = run(parameters(tmp_path, source, **asked), tmp_path / "job")
+        request = server.requests[0].body
+    tried = attempts(bodies)
+    assert {name: body.outcome for name, body in tried.items()} == {"first": "found", "no": "exhausted"}
+    assert (request["n"], request["temperature"], request["max_tokens"]) == (2, 0.5, 64)
+    assert tried["first"].tree is not None
+    assert tried["first"].prompt_tokens == 200
+    assert tried["first"].usd == pytest.approx(0.00056)
+    assert tried["no"].goals_left == 1, "no negation is paid for"

@@ -1,0 +1,43 @@
+"""What the tests of a daemon's whole life share: a watched repository, and the answers of `unsorry status`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.testing.house import House
+
+UNSORRY = Path(sys.executable).parent / "unsorry"
+
+Ask = Callable[[House], dict[str, Any]]
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+@pytest.fixture
+def status() -> Ask:
+    """Ask `unsorry status --json` of a house."""
+
+    def ask(house: House) -> dict[str, Any]:
+        done = subprocess.run(
+            [str(UNSORRY), "status", "--json", "--config", str(house.config)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        answer = json.loads(done.stdout)
+        assert isinstance(answer, dict)
+        return answer
+
+    return ask

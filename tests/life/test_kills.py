@@ -1,0 +1,182 @@
+"""kill -9 at random moments of a repository's whole life: scanned, traced, proved, checked, rewritten, rejoined.
+
+Numbered points are in tests/daemon/test_crash_points.py and tests/store/test_crash.py; here nobody chooses the moment.
+After each kill the log is what it was and perhaps more, without a gap; the view is what a rebuild makes; at the end
+every commit was observed and scanned once, no job succeeded twice, and no process is left.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from daemon.settings import Settings
+from daemon.testing import kills
+from daemon.testing.house import House
+from daemon.testing.remote import Remote
+from store import queries
+from store.envelope import StoredEvent
+
+SOURCES = (
+    "theorem p{n} : 1 + 1 = 2 := by\n  sorry\n",
+    "theorem q{n} (a b : Prop) (h : a ∧ b) : b := by\n  sorry\n\ntheorem done{n} : 1 = 1 := by\n  rfl\n",
+    "theorem r{n} (a b : Prop) : a → b := by\n  sorry\n",
+    "theorem s{n} : 2 + 2 = 4 := by\n  rfl\n",
+)
+SIMULATED = '[lean]\nbackend = "simulator"\n[prove]\nrungs = [0]\n[jobs]\nretry_base = "1s"\n'
+
+
+pytestmark = pytest.mark.timeout(400)
+
+
+class Life:
+    """A repository that people work on: the commits are of its tips, in order, as first-parent history has them."""
+
+    def __init__(self, remote: Remote, dice: random.Random) -> None:
+        self.remote = remote
+        self.tips: list[str] = []
+        self._dice = dice
+        self._number = 0
+        self.push()
+
+    def push(self) -> None:
+        """One commit: a new file, or another text in an old one."""
+        self._number += 1
+        text = self._dice.choice(SOURCES).format(n=self._number)
+        name = f"F{self._dice.randrange(6)}.lean"
+        self.tips.append(self.remote.commit(f"c{self._number}", {name: text}))
+
+
+def settle(house: House, lives: list[Life]) -> None:
+    """Wait until everything that was pushed is scanned and nothing is under way or due."""
+
+    def quiet() -> bool:
+        events = kills.read(settings.paths)
+        scanned = {event.data["sha"] for event in events if event.type == "commit_scanned"}
+        proofs = [event.data["proof"] for event in events if event.type == "proof_found"]
+        judged = {
+            event.data["proof"] for event in events if event.type in ("proof_checked", "proof_rejected")
+        }
+        return (
+            all(life.tips[-1] in scanned for life in lives)
+            and not kills.open_attempts(events)
+            and set(proofs) <= judged
+        )
+
+    settings = house.settings()
+    house.wait_for(quiet, what="everything to be worked off", seconds=180)
+
+
+@pytest.mark.parametrize(
+    ("times", "seed"),
+    [(15, 1), pytest.param(100, 2, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
+)
+def test_a_daemon_that_is_killed_again_and_again_loses_nothing_and_does_nothing_twice(
+    house: House, times: int, seed: int
+) -> None:
+    dice = random.Random(seed)
+    lives = [Life(house.remote(name), dice) for name in ("one", "two")]
+    settings = house.write(
+        repos=[life.remote.path for life in lives], every="1s", slowest="1s", extra=SIMULATED
+    )
+    before: list[StoredEvent] = []
+    ready = 0
+    for number in range(times):
+        process = house.start()
+        try:
+            if number % 4:
+                # The others die at their work, however long the start takes on a busy machine.
+                house.wait_for(lambda: house.log().count('"daemon_ready"') > ready, what="the start")  # noqa: B023
+            time.sleep(dice.uniform(0.05, 1.4))
+            if dice.random() < 0.6:
+                dice.choice(lives).push()
+                time.sleep(dice.uniform(0.0, 1.0))
+        finally:
+            kills.kill(process)
+        ready = house.log().count('"daemon_ready"')
+        events = kills.read(settings.paths)
+        assert kills.faults(events, before=before) == []
+        assert kills.differences(settings.paths) == []
+        before = events
+    with house.daemon() as process:
+        settle(house, lives)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+    events = kills.read(settings.paths)
+    assert kills.faults(events, before=before) == []
+    assert kills.open_attempts(events) == set()
+    assert kills.differences(settings.paths) == []
+    assert kills.orphans(settings.paths) == []
+    assert [event for event in events if event.type == "job_failed"] == []
+    for life, repo in zip(lives, settings.repos, strict=True):
+        observed = [
+            event.data["sha"]
+            for event in events
+            if event.type == "commit_observed" and event.stream == f"repository:{repo.key}"
+        ]
+        # Of what was there before the first poll the tip is the baseline; from there on each commit, in order, once.
+        assert observed
+        assert observed == life.tips[-len(observed) :]
+        scanned = [event.data["sha"] for event in events if event.type == "commit_scanned"]
+        assert [sha for sha in scanned if sha in observed] == observed
+    assert_open_is_what_stands_there(settings, lives)
+
+
+def assert_open_is_what_stands_there(settings: Settings, lives: list[Life]) -> None:
+    """The view has as open just those sorrys that stand in the files of the tips."""
+    view = queries.connect(settings.paths.database_db)
+    try:
+        for life, repo in zip(lives, settings.repos, strict=True):
+            standing = sum(
+                path.read_text(encoding="utf-8").count("sorry") for path in life.remote.path.glob("*.lean")
+            )
+            rows = queries.sorries(view, repository=repo.key)
+            assert sum(row.state in ("open", "verified") for row in rows) == standing
+    finally:
+        view.close()
+
+
+@pytest.mark.parametrize("keep", [1.0, 0.93, 0.5])
+def test_after_the_power_was_lost_the_daemon_goes_on_from_a_prefix_of_its_log(
+    house: House, tmp_path: Path, keep: float
+) -> None:
+    """The files as they lay on the disk while the daemon wrote; of the -wal, what had reached it."""
+    life = Life(house.remote("one"), random.Random(3))
+    settings = house.write(repos=[life.remote.path], every="1s")
+    after = tmp_path / "after"
+    after.mkdir()
+    process = house.start()
+    try:
+        house.wait_for(lambda: house.events("commit_observed"), what="the first commit")
+        life.push()
+        house.wait_for(lambda: len(house.events("commit_observed")) == 2, what="the second commit")
+        # While it is at work on it; the view first, so that it is not the newer of the two.
+        for name in ("database.db-wal", "database.db", "events.db", "events.db-wal"):
+            (after / name).write_bytes((settings.paths.state / name).read_bytes())
+    finally:
+        kills.kill(process)
+    whole = house.events()
+    wal = (after / "events.db-wal").read_bytes()
+    (after / "events.db-wal").write_bytes(wal[: int(len(wal) * keep)])
+    twin = House(after)
+    lost = twin.write(repos=[life.remote.path], every="1s")
+    for name in ("database.db-wal", "database.db", "events.db", "events.db-wal"):
+        lost.paths.state.mkdir(exist_ok=True)
+        (after / name).rename(lost.paths.state / name)
+    survived = kills.read(lost.paths)
+    assert survived == whole[: len(survived)]
+    with twin.daemon() as process:
+        twin.wait_for(
+            lambda: {event.data["sha"] for event in twin.events("commit_scanned")} >= {life.tips[-1]},
+            what="the tip to be scanned",
+        )
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+    events = kills.read(lost.paths)
+    assert kills.faults(events, before=survived) == []
+    assert kills.differences(lost.paths) == []
+    assert kills.open_attempts(events) == set()

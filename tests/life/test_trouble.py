@@ -1,0 +1,194 @@
+"""Trouble from outside that passes: clocks that jump, a laptop that sleeps, names that do not resolve, a token that is
+revoked. Each is told by `unsorry status` with what to do, and none needs the daemon to be started again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from daemon.testing.clock import Clock
+from daemon.testing.github import GitHubServer
+from daemon.testing.house import House
+from daemon.testing.remote import Remote
+
+LEAN = "theorem one : 1 = 1 := by\n  sorry\n"
+HOUR_S = 3600.0
+NO_NAMES = """
+import socket
+from pathlib import Path
+
+def getaddrinfo(host, *arguments, **options):
+    if Path({down!r}).exists():
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+    return look_up("127.0.0.1", *arguments, **options)
+
+look_up, socket.getaddrinfo = socket.getaddrinfo, getaddrinfo
+"""
+
+Ask = Callable[[House], dict[str, Any]]
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def watched(house: House, *, extra: str = "") -> Remote:
+    remote = house.remote("demo")
+    remote.commit("first", {"A.lean": LEAN})
+    house.write(repos=[remote.path], every="1s", slowest="1s", extra=extra)
+    return remote
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 0
+
+
+def scanned(house: House, tip: str) -> bool:
+    return any(event.data["sha"] == tip for event in house.events("commit_scanned"))
+
+
+def told(answer: dict[str, Any], code: str) -> dict[str, Any] | None:
+    return next((problem for problem in answer["problems"] if problem["code"] == code), None)
+
+
+def test_the_clock_jumps_an_hour_back_and_forward_and_the_daemon_goes_on_in_its_rhythm(
+    house: House, status: Ask
+) -> None:
+    remote = watched(house)
+    clock = Clock(house.folder / "clock")
+    with house.daemon(prelude=clock.prelude) as process:
+        house.wait_for(lambda: house.events("job_succeeded"), what="the first scan")
+        for number, seconds in enumerate([-HOUR_S, HOUR_S, HOUR_S, -HOUR_S]):
+            clock.set_by(seconds)
+            house.wait_for(
+                lambda n=number: house.log().count('"clock_jumped"') == n + 1,  # type: ignore[misc] # bound early
+                what="the jump to be noticed",
+            )
+            tip = remote.commit(f"after jump {number}", {"A.lean": f"-- {number}\n{LEAN}"})
+            house.wait_for(lambda t=tip: scanned(house, t), what="the next commit")  # type: ignore[misc] # bound early
+            if number < 2:
+                problem = told(status(house), "clock_set")
+                assert problem is not None
+                assert ("back" in problem["message"]) == (seconds < 0)
+                assert problem["remedy"]
+        assert process.poll() is None
+        stop(process)
+    assert house.events("job_failed", "repository_failed") == []
+
+
+def test_a_laptop_that_slept_all_night_goes_on_with_its_job_and_polls_at_once(
+    house: House, status: Ask
+) -> None:
+    remote = watched(house, extra='[jobs]\ntimeout = "1h"\n')
+    text = house.config.read_text(encoding="utf-8").replace('slowest = "1s"', "")
+    house.config.write_text(text.replace('every = "1s"', 'every = "10m"'), encoding="utf-8")
+    clock = Clock(house.folder / "clock")
+    with house.daemon(prelude=clock.prelude) as process:
+        house.wait_for(lambda: job_processes(process.pid), what="a job")
+        (job,) = job_processes(process.pid)
+        job.suspend()
+        pushed = remote.commit("in the evening", {"B.lean": "theorem two : 2 = 2 := sorry\n"})
+        clock.sleep(8 * HOUR_S)
+        house.wait_for(
+            lambda: any(event.data["sha"] == pushed for event in house.events("commit_observed")),
+            what="the poll that was due meanwhile",
+        )
+        problem = told(status(house), "machine_slept")
+        assert problem is not None
+        assert "8h" in problem["message"]
+        assert problem["remedy"]
+        # Eight times as long as its limit have passed, and it has all its time left.
+        assert house.events("job_failed", "job_interrupted") == []
+        job.resume()
+        house.wait_for(lambda: len(house.events("job_succeeded")) == 2, what="both scans")
+        stop(process)
+    assert house.events("job_failed", "job_interrupted") == []
+
+
+def job_processes(daemon: int) -> list[psutil.Process]:
+    """The daemon's children that are jobs."""
+    found = []
+    for child in psutil.Process(daemon).children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "--spec" in child.cmdline():
+                found.append(child)
+    return found
+
+
+def test_names_that_do_not_resolve_for_an_hour_are_a_problem_that_heals_by_itself(
+    house: House, status: Ask
+) -> None:
+    down = house.folder / "down"
+    clock = Clock(house.folder / "clock")
+    with GitHubServer() as github:
+        remote = house.remote("demo")
+        remote.commit("first", {"A.lean": LEAN})
+        github.add("remotes/demo", remote.path)
+        url = github.url.replace("127.0.0.1", "localhost")
+        house.write(repos=[remote.path], every="1s", extra=f'[github]\napi_url = "{url}"\n')
+        prelude = f"{clock.prelude}\n{NO_NAMES.format(down=str(down))}"
+        # From the start: a connection that stands needs no name.
+        down.touch()
+        with house.daemon(prelude=prelude) as process:
+            house.wait_for(lambda: house.events("repository_failed"), what="the failure")
+            problem = told(status(house), "repository_unreachable")
+            assert problem is not None
+            assert "tried again by itself" in problem["remedy"]
+            tip = remote.commit("meanwhile", {"A.lean": f"-- more\n{LEAN}"})
+            for _ in range(6):
+                clock.sleep(HOUR_S / 6)
+                time.sleep(0.6)
+            assert len(house.events("repository_failed")) == 1  # one fact, however often it was tried
+            down.unlink()
+            # The wait between two tries has grown to an hour at most.
+            clock.sleep(1.3 * HOUR_S)
+            house.wait_for(lambda: scanned(house, tip), what="the commit, once names resolve")
+            house.wait_for(lambda: house.events("repository_recovered"), what="the recovery")
+            assert told(status(house), "repository_unreachable") is None
+            stop(process)
+    assert len(house.events("repository_failed")) == len(house.events("repository_recovered")) == 1
+    assert len(house.events("daemon_started")) == 1
+
+
+def test_a_revoked_token_is_told_and_a_new_one_in_its_file_is_picked_up(house: House, status: Ask) -> None:
+    old, new = (f"ghp_{letter * 36}" for letter in "ab")
+    token = house.folder / "token"
+    write_secret(token, old)
+    with GitHubServer(token=old) as github:
+        remote = house.remote("demo")
+        remote.commit("first", {"A.lean": LEAN})
+        github.add("remotes/demo", remote.path, private=True)
+        house.write(
+            repos=[remote.path],
+            every="1s",
+            slowest="1s",
+            extra=f'[github]\napi_url = "{github.url}"\ntoken_file = "{token}"\n',
+        )
+        with house.daemon() as process:
+            house.wait_for(lambda: house.events("job_succeeded"), what="the first scan")
+            github.token = new  # the old one is revoked
+            house.wait_for(lambda: house.events("repository_failed"), what="the refusal")
+            problem = told(status(house), "repository_auth_failed")
+            assert problem is not None
+            assert "token" in problem["remedy"]
+            tip = remote.commit("meanwhile", {"A.lean": f"-- more\n{LEAN}"})
+            write_secret(token, new)
+            house.wait_for(lambda: scanned(house, tip), what="the commit, with the new token")
+            assert told(status(house), "repository_auth_failed") is None
+            stop(process)
+    assert len(house.events("daemon_started")) == 1
+    assert old not in house.log()
+    assert new not in house.log()
+
+
+def write_secret(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,41 @@
+"""What is small on its way in and huge when it is unpacked, or has no end at all: each is met with a bound."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from pathlib import Path
+
+import pytest
+
+from store import blobs
+from store.errors import BlobCorruptError, InvalidAppendError
+
+
+def test_a_payload_beyond_any_trace_is_refused_before_it_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blobs, "MOST_BYTES", 1000)
+    file = tmp_path / "staged"
+    file.write_bytes(bytes(1000))
+    assert blobs.pack_file(hashlib.sha256(bytes(1000)).hexdigest(), file).size_bytes == 1000
+    with file.open("wb") as grown:
+        grown.truncate(2**40)
+    with pytest.raises(InvalidAppendError, match="no trace of a file"):
+        blobs.pack_file("0" * 64, file)
+
+
+def test_a_row_that_unpacks_to_more_than_it_says_is_damaged_and_not_unpacked() -> None:
+    bomb = zlib.compress(bytes(50_000_000), 9)
+    assert len(bomb) < 100_000
+    with pytest.raises(BlobCorruptError):
+        blobs.unpack(hashlib.sha256(b"a trace").hexdigest(), 7, bomb, where="row 1")
+
+
+@pytest.mark.parametrize("size", [blobs.MOST_BYTES + 1, 2**62, -1])
+def test_a_row_that_says_it_is_larger_than_any_may_be_is_not_unpacked(size: int) -> None:
+    content = zlib.compress(b"a trace")
+    digest = hashlib.sha256(b"a trace").hexdigest()
+    assert blobs.unpack(digest, 7, content, where="row 1") == b"a trace"
+    with pytest.raises(BlobCorruptError, match=f"says that it has {size} bytes"):
+        blobs.unpack(digest, size, content, where="row 1")

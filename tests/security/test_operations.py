@@ -1,0 +1,127 @@
+"""docs/operations.md: its commands are commands, its table of failures is complete. test_restore.py restores by it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Any, get_args
+
+import typer.main
+
+from daemon.cli import manual
+from daemon.cli.app import build
+from store.events import RepositoryProblem
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")
+INSTALL = (ROOT / "docs" / "install.md").read_text("utf-8")
+CLI = (ROOT / "docs" / "cli.md").read_text("utf-8")
+FAILURES = re.findall(r"^\| `([a-z_]+)` \| (.+?) \| (.+?) \|$", PAGE, flags=re.MULTILINE)
+
+
+def section(page: str, title: str) -> str:
+    return page.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def blocks(text: str) -> list[str]:
+    return re.findall(r"^```\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def codes_of_the_program() -> set[str]:
+    """The first argument of every call of `problem` below daemon/, an f-string's as the states that it stands for."""
+    found: set[str] = set()
+    for path in (ROOT / "daemon").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not (
+                isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "problem"
+            ):
+                continue
+            first = node.args[0]
+            if isinstance(first, ast.Constant):
+                found.add(str(first.value))
+            elif isinstance(first, ast.JoinedStr):
+                prefix = first.values[0]
+                assert isinstance(prefix, ast.Constant)
+                assert prefix.value == "repository_"
+                found |= {f"repository_{state}" for state in get_args(RepositoryProblem)}
+    return found
+
+
+def test_every_problem_of_status_is_in_the_table_with_its_remedy() -> None:
+    told = [code for code, _, _ in FAILURES]
+    documented = set(
+        re.findall(r"`([a-z]+(?:_[a-z]+)+|simulator)`", CLI.split("\nProblem codes:")[1].split("\n\n")[0])
+    )
+    program = codes_of_the_program()
+    assert len(program) > 20
+    assert sorted(told) == sorted(set(told))
+    assert program - set(told) == set(), "a problem that the table does not have"
+    assert set(told) - program - documented == set(), "a code that nothing has"
+    assert all(meaning and remedy for _, meaning, remedy in FAILURES)
+
+
+def commands() -> list[str]:
+    """Each line of each block that calls unsorry, without what stands before it."""
+    lines = [line for block in blocks(PAGE) for line in block.splitlines()]
+    return [
+        line[match.start(1) :]
+        for line in lines
+        if (match := re.match(r"(?:sudo (?:-u unsorry )?)?(unsorry .*)$", line))
+    ]
+
+
+def test_each_command_is_one_that_there_is_and_takes_these_options() -> None:
+    verbs: dict[str, Any] = dict(manual.commands(typer.main.get_command(build())))
+    told = commands()
+    assert len(told) >= 10
+    for line in told:
+        words = shlex.split(line)[1:]
+        verb = next(name for name in (" ".join(words[:2]), words[0]) if name in verbs)
+        options = {option for parameter in verbs[verb].params for option in parameter.opts}
+        assert [word for word in words if word.startswith("--") and word not in options] == [], line
+
+
+def test_both_pages_tell_the_same_backup_and_restore() -> None:
+    """The install guide's is run by tests/daemon/test_restore.py, beside a daemon at work."""
+    there = blocks(section(INSTALL, "Backup, restore"))
+    assert [*blocks(section(PAGE, "Backup")), *blocks(section(PAGE, "Restore"))] == there
+
+
+def test_a_move_takes_along_what_it_says(tmp_path: Path) -> None:
+    pack, unpack = (
+        next(line for line in block.splitlines() if "tar " in line)
+        for block in blocks(section(PAGE, "Move to another machine"))
+    )
+    old, new = tmp_path / "old", tmp_path / "new"
+    for name in (
+        "etc/unsorry/config.toml",
+        "var/lib/unsorry/events.db",
+        "var/lib/unsorry/jobs/j/1/stderr.log",
+        "etc/credstore/x",
+    ):
+        (old / name).parent.mkdir(parents=True, exist_ok=True)
+        (old / name).write_text(name, "ascii")
+    new.mkdir()
+    archive = str(tmp_path / "move.tar")
+    for line, root in ((pack, old), (unpack, new)):
+        words = shlex.split(line.removeprefix("sudo ").replace("/var/backups/unsorry-move.tar", archive))
+        words[words.index("/")] = str(root)
+        subprocess.run(words, check=True, env={"PATH": os.environ["PATH"]})
+    with tarfile.open(archive) as made:
+        assert not any("credstore" in name or "stderr.log" in name for name in made.getnames())
+    assert (new / "var/lib/unsorry/events.db").read_text("ascii") == "var/lib/unsorry/events.db"
+    assert (new / "etc/unsorry/config.toml").exists()
+
+
+def test_what_the_pages_say_of_the_unit_is_so() -> None:
+    security = (ROOT / "docs" / "security.md").read_text("utf-8")
+    named = set(re.findall(r"`(tests/[\w/]+\.py)`", security)) | set(
+        re.findall(r"\]\(\.\./([\w/.]+)\)", security)
+    )
+    assert len(named) >= 5
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []

@@ -1,0 +1,104 @@
+"""What GitHub's answers say of its limits, and what may be asked after them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import httpx2
+import pytest
+
+from daemon.git_errors import RemoteError
+from daemon.github_limits import CORE, GRAPHQL, Limits
+
+NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+
+
+class World:
+    """Limits with clocks that a test sets: `clock` is the one that nobody else sets."""
+
+    def __init__(self) -> None:
+        self.now, self.clock = NOW, 1000.0
+        self.limits = Limits(now=lambda: self.now, elapsed=lambda: self.clock)
+
+    def answer(
+        self, status: int, *, said: str = "", resource: str = CORE, **headers: str
+    ) -> RemoteError | None:
+        answer = httpx2.Response(
+            status, headers={name.replace("_", "-"): text for name, text in headers.items()}
+        )
+        try:
+            self.limits.heed(answer, resource=resource, what="o/n", said=said)
+        except RemoteError as error:
+            return error
+        return None
+
+
+def reset(seconds: float) -> str:
+    return str(int((NOW + timedelta(seconds=seconds)).timestamp()))
+
+
+def test_the_last_request_of_a_quota_is_an_answer_and_the_next_one_waits_for_the_reset() -> None:
+    world = World()
+    assert world.answer(200, x_ratelimit_remaining="0", x_ratelimit_reset=reset(600)) is None
+    assert world.limits.blocked_s(CORE) == 600
+    with pytest.raises(RemoteError, match="12:10:00 UTC") as caught:
+        world.limits.check(CORE, what="o/n")
+    assert caught.value.retry_at == NOW + timedelta(seconds=600)
+    world.clock += 600
+    world.limits.check(CORE, what="o/n")
+
+
+def test_a_quota_is_its_own_resources_and_no_others() -> None:
+    world = World()
+    used_up = {"x_ratelimit_remaining": "0", "x_ratelimit_reset": reset(600)}
+    world.answer(200, resource=CORE, x_ratelimit_resource=GRAPHQL, **used_up)
+    assert world.limits.blocked_s(GRAPHQL) == 600
+    assert world.limits.blocked_s(CORE) == 0
+    assert world.limits.quotas[GRAPHQL].remaining == 0
+
+
+def test_a_secondary_limit_stops_everything_for_as_long_as_it_says() -> None:
+    world = World()
+    error = world.answer(429, said="secondary rate limit", retry_after="90")
+    assert error is not None
+    assert error.problem == "rate_limited"
+    assert world.limits.blocked_s(CORE) == world.limits.blocked_s(GRAPHQL) == 90
+
+
+def test_a_secondary_limit_that_says_nothing_is_waited_out_twice_as_long_each_time() -> None:
+    world = World()
+    waits = []
+    for _ in range(8):
+        assert world.answer(403, said="You have exceeded a secondary rate limit") is not None
+        waits.append(world.limits.blocked_s(CORE))
+        world.clock += waits[-1]
+    assert waits == [60, 120, 240, 480, 960, 1920, 3600, 3600]
+    assert world.answer(200) is None
+    world.answer(403, said="You have triggered an abuse detection mechanism")
+    assert world.limits.blocked_s(CORE) == 60
+
+
+def test_a_403_about_access_is_no_limit() -> None:
+    assert World().answer(403, said="Resource protected by organization SAML enforcement") is None
+
+
+def test_a_reset_in_the_past_or_in_years_is_neither_believed() -> None:
+    world = World()
+    world.answer(403, x_ratelimit_remaining="0", x_ratelimit_reset=reset(-50))
+    assert world.limits.blocked_s(CORE) == 1
+    world.answer(403, x_ratelimit_remaining="0", x_ratelimit_reset=reset(10**8))
+    assert world.limits.blocked_s(CORE) == 7200
+
+
+def test_a_wall_clock_that_is_set_back_makes_no_wait_longer() -> None:
+    world = World()
+    world.answer(429, retry_after="90")
+    world.now -= timedelta(hours=1)
+    assert world.limits.blocked_s(CORE) == 90
+
+
+def test_nonsense_in_the_headers_is_no_quota() -> None:
+    world = World()
+    assert world.answer(200, x_ratelimit_remaining="-1", x_ratelimit_reset="soon") is None
+    assert world.answer(200, x_ratelimit_remaining="5", x_ratelimit_reset="9" * 30) is None
+    assert world.limits.quotas == {}

@@ -1,0 +1,145 @@
+"""Which GPU is free: NVML's word, whoever holds its lock, and what becomes of one that falls off the bus."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from daemon.gpus import Gpus
+from daemon.testing.nvml import FakeGpu, FakeNvml
+from pipeline.leased import take
+from pipeline.protocol import JobError
+
+GIB = 2**30
+
+
+def gpus(folder: Path, nvml: FakeNvml | None, visible: str | None = None) -> Gpus:
+    return Gpus(folder, library=lambda: nvml, is_there=lambda: True, visible=visible)
+
+
+def states(found: Gpus, **lent: str) -> list[tuple[str, str, str]]:
+    return [
+        (gpu.uuid, gpu.state, gpu.detail)
+        for gpu in found.seen({k.replace("_", "-"): v for k, v in lent.items()})
+    ]
+
+
+def test_a_gpu_that_nobody_uses_is_free_and_one_of_ours_is_lent(tmp_path: Path) -> None:
+    found = gpus(tmp_path, FakeNvml(FakeGpu("GPU-a", used_bytes=GIB // 2), FakeGpu("GPU-b")))
+    assert states(found, GPU_b="train it") == [("GPU-a", "free", ""), ("GPU-b", "lent", "train it")]
+
+
+def test_a_foreign_process_makes_it_busy_and_is_named(tmp_path: Path) -> None:
+    users = FakeGpu("GPU-a", users={2**22 + 5: 3 * GIB, 2**22 + 6: None})
+    hidden = FakeGpu("GPU-b", used_bytes=3 * GIB)
+    (_, a, why), (_, b, unseen) = states(gpus(tmp_path, FakeNvml(users, hidden)))
+    assert (a, why) == ("busy", "used by process 4194309 with 3.0G, process 4194310")
+    assert (b, unseen) == ("busy", "3.0G of its memory is held by a process that cannot be seen")
+
+
+def test_a_gpu_whose_lock_somebody_holds_is_not_free(tmp_path: Path) -> None:
+    found = gpus(tmp_path, FakeNvml(FakeGpu("GPU-a")))
+    with take(found.lock("GPU-a")):
+        assert states(found) == [("GPU-a", "lent", f"process {os.getpid()}, a job that is about to end")]
+    assert states(found) == [("GPU-a", "free", "")]
+
+
+def test_a_gpu_that_falls_off_the_bus_is_lost_under_its_name_until_it_answers_again(tmp_path: Path) -> None:
+    nvml = FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
+    found = gpus(tmp_path, nvml)
+    found.seen({})
+    nvml.gpus[0].lost = True
+    lost, other = found.seen({"GPU-a": "train it"})
+    assert (lost.uuid, lost.state, lost.detail) == ("GPU-a", "lost", "GPU is lost")
+    assert "reset the GPU" in lost.remedy
+    assert other.state == "free"
+    nvml.gpus[0].lost = False
+    assert states(found)[0] == ("GPU-a", "free", "")
+
+
+def test_a_gpu_that_is_not_listed_any_more_is_lost_too(tmp_path: Path) -> None:
+    nvml = FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
+    found = gpus(tmp_path, nvml)
+    found.seen({})
+    del nvml.gpus[1]
+    assert states(found) == [("GPU-a", "free", ""), ("GPU-b", "lost", "Invalid Argument")]
+
+
+def test_a_driver_that_goes_away_takes_all_gpus_with_it_and_one_that_comes_back_brings_them(
+    tmp_path: Path,
+) -> None:
+    nvml = FakeNvml(FakeGpu("GPU-a"))
+    found = gpus(tmp_path, nvml)
+    found.seen({})
+    nvml.loaded = False
+    assert states(found) == [("GPU-a", "lost", "Driver Not Loaded")]
+    nvml.loaded = True
+    assert states(found) == [("GPU-a", "free", "")]
+
+
+def test_only_those_that_the_daemon_may_see_are_lent(tmp_path: Path) -> None:
+    nvml = FakeNvml(FakeGpu("GPU-a1"), FakeGpu("GPU-b2"))
+    assert [uuid for uuid, *_ in states(gpus(tmp_path, nvml, visible="1"))] == ["GPU-b2"]
+    assert [uuid for uuid, *_ in states(gpus(tmp_path, nvml, visible="GPU-a"))] == ["GPU-a1"]
+    assert states(gpus(tmp_path, nvml, visible="")) == []
+
+
+def test_without_nvml_there_is_one_nameless_gpu_which_one_job_has_at_a_time(tmp_path: Path) -> None:
+    found = gpus(tmp_path, None)
+    assert states(found) == [("", "free", "")]
+    assert [gpu.state for gpu in found.seen({"": "train it"})] == ["lent"]
+
+
+def test_without_a_device_file_there_is_none(tmp_path: Path) -> None:
+    assert Gpus(tmp_path, library=lambda: None, is_there=lambda: False).seen({}) == ()
+
+
+def test_a_driver_that_hangs_does_not_stop_the_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daemon.gpus._ANSWERS_WITHIN_S", 0.05)
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    class Stuck(FakeNvml):
+        def nvmlDeviceGetCount(self) -> int:  # noqa: N802 - NVML's name
+            if hangs.is_set():
+                goes_on.wait(10)
+            return super().nvmlDeviceGetCount()
+
+    found = gpus(tmp_path, Stuck(FakeGpu("GPU-a")))
+
+    async def go() -> list[str]:
+        first = (await found.look({}))[0].state
+        hangs.set()
+        second, third = (await found.look({}))[0], (await found.look({}))[0]
+        goes_on.set()
+        assert found._looking is not None
+        await found._looking
+        return [first, second.state, second.detail, third.state, (await found.look({}))[0].state]
+
+    assert asyncio.run(go()) == [
+        "free",
+        "busy",
+        "the driver has not answered for 0.05 s",
+        "lost",
+        "free",
+    ]
+
+
+def test_a_job_waits_for_the_lock_of_its_gpu_and_gives_up_with_the_holders_number(tmp_path: Path) -> None:
+    lock = tmp_path / "gpus" / "GPU-a.lock"
+    with take(lock), pytest.raises(JobError, match=f"GPU-a is held by {os.getpid()}") as caught:
+        take(lock, patience_s=0.01)
+    assert (caught.value.reason, caught.value.deterministic) == ("gpu_taken", False)
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_part_of_a_gpu_is_lent_without_a_name(tmp_path: Path) -> None:
+    found = gpus(tmp_path, FakeNvml(FakeGpu("GPU-a")), visible="MIG-4d1c")
+    assert [(gpu.uuid, gpu.state) for gpu in found.seen({})] == [("", "free")]

@@ -1,0 +1,115 @@
+"""When the service manager is told that the daemon is well, and when it is not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from daemon.heartbeat import Heartbeat
+from daemon.ledger import Ledger
+from daemon.systemd import Notifier
+
+
+class Watched(Notifier):
+    def __init__(self) -> None:
+        super().__init__({"NOTIFY_SOCKET": "/nowhere", "WATCHDOG_USEC": "160000"})
+        self.pings = 0
+        self.lines: list[str] = []
+
+    def watchdog(self) -> bool:
+        self.pings += 1
+        return True
+
+    def status(self, status: str) -> bool:
+        self.lines.append(status)
+        return True
+
+
+class Store:
+    """What a heartbeat asks of the ledger."""
+
+    def __init__(self) -> None:
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.cpu_s: Callable[[], float] = lambda: 0.0
+
+    async def check(self) -> None:
+        await self.answers.wait()
+
+    def writer_cpu_s(self) -> float:
+        return self.cpu_s()
+
+
+def run(scenario: Callable[[Heartbeat, Watched, Store, list[bool]], Any]) -> None:
+    async def go() -> None:
+        notifier, store, serves = Watched(), Store(), [True]
+        heart = Heartbeat(notifier, cast(Ledger, store), serves=lambda: serves[0])
+        await scenario(heart, notifier, store, serves)
+
+    asyncio.run(go())
+
+
+def test_a_beat_pings_where_the_writer_answers_and_the_socket_is_served() -> None:
+    async def scenario(heart: Heartbeat, notifier: Watched, store: Store, serves: list[bool]) -> None:
+        await heart.beat()
+        assert notifier.pings == 1
+        serves[0] = False
+        await heart.beat()
+        await heart.beat()
+        assert notifier.pings == 1
+        assert len(notifier.lines) == 1  # told once
+        serves[0] = True
+        await heart.beat()
+        assert notifier.pings == 2
+
+    run(scenario)
+
+
+def test_a_writer_that_hangs_is_not_pinged_for_and_one_that_computes_is() -> None:
+    async def scenario(heart: Heartbeat, notifier: Watched, store: Store, serves: list[bool]) -> None:
+        store.answers.clear()
+        beat = asyncio.ensure_future(heart.beat())
+        await asyncio.sleep(0.15)
+        assert notifier.pings == 0
+        assert "NOT WELL" in notifier.lines[0]
+        loop = asyncio.get_running_loop()
+        store.cpu_s = loop.time  # as much CPU as time passes
+        await asyncio.sleep(0.15)
+        assert notifier.pings >= 2
+        store.answers.set()
+        await beat
+
+    run(scenario)
+
+
+def test_a_step_s_answer_and_its_error_come_through_and_a_cancelled_one_is_not_left_running() -> None:
+    async def scenario(heart: Heartbeat, notifier: Watched, store: Store, serves: list[bool]) -> None:
+        async def answers() -> int:
+            await asyncio.sleep(0.05)
+            return 7
+
+        async def fails() -> int:
+            raise ValueError("no")
+
+        assert await heart.during(answers()) == 7
+        with pytest.raises(ValueError, match="no"):
+            await heart.during(fails())
+        ended = asyncio.Event()
+
+        async def for_ever() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        waiting = asyncio.ensure_future(heart.during(for_ever()))
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await asyncio.wait_for(ended.wait(), timeout=1)
+
+    run(scenario)

@@ -1,0 +1,92 @@
+"""What keeps work from beginning: pauses, quiet hours, a night's budget; and when a training makes way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from daemon.settings_schedule import Schedule
+from daemon.timetable import LEAST_S, Timetable, why_yield
+from store.work_queries import PauseRow
+
+NIGHT = datetime(2026, 6, 1, 23, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def table(*pauses: str, spent: dict[Any, float] | None = None, **schedule: Any) -> Timetable:
+    rows = [PauseRow(work, "ada", "", "2026-06-01T00:00:00Z") for work in pauses]
+    return Timetable(Schedule.model_validate(schedule), NIGHT, rows, spent or {})
+
+
+def said(found: Any) -> str | None:
+    return None if found is None else found.text
+
+
+def test_nothing_waits_where_nothing_is_asked() -> None:
+    assert table().of_kind("train") is None
+    assert table().of_work("poll") is None
+
+
+def test_quiet_hours_are_of_one_sort_of_work_and_say_until_when() -> None:
+    quiet = table(quiet={"train": ["22:00-06:00"]})
+    wait = quiet.of_kind("train_tactics")
+    assert wait is not None
+    assert (wait.because, wait.text) == ("quiet", "quiet hours until 06:00")
+    assert wait.until == datetime(2026, 6, 2, 6, tzinfo=UTC)
+    assert quiet.of_kind("prove") is None
+    assert quiet.of_kind("scan") is None
+
+
+def test_a_pause_names_who_and_the_remedy_and_ends_by_nobodys_clock() -> None:
+    wait = table("prove").of_kind("check")
+    assert wait is not None
+    assert (wait.text, wait.until) == ("paused by ada; `unsorry resume prove`", None)
+    assert table("prove").of_kind("train") is None
+    assert said(table("all").of_kind("scan")) == "paused by ada; `unsorry resume all`"
+    assert said(table("all").of_work("poll")) == "paused by ada; `unsorry resume all`"
+
+
+def test_a_spent_night_is_over_at_noon() -> None:
+    spent = table(spent={"prove": 3600.0}, per_night={"prove": "1h"}).of_kind("prove")
+    assert spent is not None
+    assert (spent.because, spent.text) == ("budget", "this night's 1h of it are over, until 12:00")
+    assert table(spent={"prove": 3599.0}, per_night={"prove": "1h"}).of_kind("prove") is None
+    assert table(spent={"prove": 9e9}, per_night={"train": "1h"}).of_kind("prove") is None
+
+
+def yields(timetable: Timetable, kind: Any = "train", **changes: Any) -> str:
+    about = {"runs_for_s": LEAST_S, "holds_gpu": True, "waiting_for_gpu": ("prove a",), **changes}
+    return why_yield(timetable, kind, **about)
+
+
+def test_a_training_makes_way_for_what_the_settings_name_and_for_nothing_else() -> None:
+    quiet: dict[str, Any] = {"quiet": {"train": ["22:00-06:00"]}}
+    assert yields(table(**quiet)) == "quiet hours until 06:00"
+    assert yields(table(**quiet, preempt=[])) == ""
+    assert yields(table("train")) == "paused by ada; `unsorry resume train`"
+    assert yields(table("train", preempt=["quiet"])) == ""
+    assert yields(table("train"), "prove") == "", "what is short ends by itself"
+    assert yields(table(spent={"train": 3600.0}, per_night={"train": "1h"})).startswith("this night's 1h")
+
+
+def test_a_training_makes_way_for_a_proof_once_it_has_something_to_save() -> None:
+    prove = table(preempt=["prove"])
+    assert yields(prove) == "prove a waits for its GPU"
+    assert yields(prove, runs_for_s=LEAST_S - 1) == ""
+    assert yields(prove, holds_gpu=False) == ""
+    assert yields(prove, waiting_for_gpu=()) == ""
+    assert yields(table()) == "", "by default it goes on"
+    trains_first = table(preempt=["prove"], priority=["train"])
+    assert yields(trains_first) == "", "the training would have the GPU back at once"

@@ -1,0 +1,71 @@
+"""What is one sorry's trouble, and what is everybody's."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pipeline.protocol import JobError
+from pipeline.prove.answering import Answering, AnsweringAuthor
+from pipeline.prove.whole import AuthorError, WholeAsk, Written
+
+
+class Author:
+    """Answers, or fails for a reason, in turn."""
+
+    name, model = "external", "m"
+
+    def __init__(self, *reasons: str) -> None:
+        self.reasons = list(reasons)
+
+    async def write(self, ask: WholeAsk) -> Written:
+        if reason := self.reasons.pop(0):
+            raise AuthorError(f"no: {reason}", reason=reason)
+        return Written(("by simp",))
+
+
+def asked(*reasons: str, alone: bool = True) -> Answering:
+    answering = Answering(alone=alone)
+    watched = AnsweringAuthor(Author(*reasons), answering)
+
+    async def go() -> None:
+        for _ in reasons:
+            try:
+                await watched.write(WholeAsk("", "theorem t : True := sorry"))
+            except AuthorError:
+                continue
+
+    asyncio.run(go())
+    return answering
+
+
+def test_an_endpoint_that_answered_nobody_fails_the_job_with_its_first_word() -> None:
+    given_up = asked("overloaded", "timeout").given_up(1)
+    assert given_up is not None
+    assert (given_up.reason, given_up.deterministic) == ("unanswered", False)
+    assert "at all: no: overloaded" in str(given_up)
+    assert given_up.remedy
+
+
+def test_one_sorry_that_fails_beside_others_that_were_answered_has_failed_itself() -> None:
+    assert asked("", "overloaded").given_up(1) is None
+    assert asked("overloaded", "").given_up(1) is None
+    assert asked("model_failed", alone=False).given_up(1) is None
+    given_up = asked("", "timeout", "timeout").given_up(2)
+    assert given_up is not None
+    assert "since its last answer" in str(given_up)
+
+
+@pytest.mark.parametrize("reason", ["bad_request", "out_of_memory", "too_long"])
+def test_what_is_wrong_with_a_prompt_says_nothing_of_the_others(reason: str) -> None:
+    assert asked(reason, reason).given_up(2) is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "deterministic"), [("auth_failed", False), ("spending_cap", True), ("unreachable", False)]
+)
+def test_what_concerns_everybody_ends_the_job_at_once(reason: str, deterministic: bool) -> None:
+    with pytest.raises(JobError) as caught:
+        asked(reason)
+    assert (caught.value.reason, caught.value.deterministic) == (reason, deterministic)
