@@ -145,6 +145,16 @@ class Poll(Section):
     )
 
 
+def _read_secret(credential: str, file: str, variable: str) -> str | None:
+    if folder := os.environ.get("CREDENTIALS_DIRECTORY"):
+        path = Path(folder) / credential
+        if path.is_file():
+            return _read_token_file(path)
+    if file:
+        return _read_token_file(Path(file))
+    return os.environ.get(variable, "").strip() or None
+
+
 class GitHub(Section):
     """[github]: the API, used when a token or `api_url` is configured, and its webhooks."""
 
@@ -165,13 +175,7 @@ class GitHub(Section):
             ValueError: the file is open to everybody or holds no token.
             OSError: the file has gone or cannot be read.
         """
-        if folder := os.environ.get("CREDENTIALS_DIRECTORY"):
-            credential = Path(folder) / TOKEN_CREDENTIAL
-            if credential.is_file():
-                return _read_token_file(credential)
-        if self.token_file:
-            return _read_token_file(Path(self.token_file))
-        return os.environ.get(TOKEN_VARIABLE, "").strip() or None
+        return _read_secret(TOKEN_CREDENTIAL, self.token_file, TOKEN_VARIABLE)
 
     def read_webhook_secret(self) -> str | None:
         """Return the secret that webhooks are signed with, read now: from the places of the token, by other names.
@@ -180,13 +184,7 @@ class GitHub(Section):
             ValueError: the file is open to everybody or holds no secret.
             OSError: the file has gone or cannot be read.
         """
-        if folder := os.environ.get("CREDENTIALS_DIRECTORY"):
-            credential = Path(folder) / WEBHOOK_CREDENTIAL
-            if credential.is_file():
-                return _read_token_file(credential)
-        if self.webhook_secret_file:
-            return _read_token_file(Path(self.webhook_secret_file))
-        return os.environ.get(WEBHOOK_VARIABLE, "").strip() or None
+        return _read_secret(WEBHOOK_CREDENTIAL, self.webhook_secret_file, WEBHOOK_VARIABLE)
 
 
 class Lean(Section):
