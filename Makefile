@@ -32,13 +32,13 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q daemon store pipeline
 	@touch $@
 
-# What training needs. torch is large, and on Linux larger still with CUDA: see docs/install.md for the CPU build.
+# What training and the server need. torch is large, and on Linux larger still with CUDA: see docs/install.md for the CPU build.
 $(VENV)/.train: pyproject.toml constraints.txt $(VENV)/.core
-	$(PIP) install -c constraints.txt -e ".[train]"
+	$(PIP) install -c constraints.txt -e ".[train,serve]"
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.train
-	$(PIP) install -c constraints.txt -e ".[train,dev]"
+	$(PIP) install -c constraints.txt -e ".[train,serve,dev]"
 	@touch $@
 
 demo: $(VENV)/.train
@@ -76,7 +76,8 @@ lock: | $(VENV)/bin/python
 	echo "hatchling>=1.27" | $(LOCK) - -o locks/build.txt
 	$(LOCK) pyproject.toml -o locks/core.txt
 	$(LOCK) pyproject.toml --extra train -o locks/train.txt
-	$(LOCK) pyproject.toml --extra train --extra dev -o locks/dev.txt
+	$(LOCK) pyproject.toml --extra serve -o locks/serve.txt
+	$(LOCK) pyproject.toml --extra train --extra serve --extra dev -o locks/dev.txt
 
 # In an environment of its own: the tool's dependencies are not ours. Without a network there is none, and its test says so.
 $(VENV)/.audit: | $(VENV)/bin/python

@@ -4,7 +4,8 @@
 
     throughput  200 theorems, one model: theorems a minute and success, against LeanDojo-v2's loop stated again
                 (benchmarks/prove_peer.py), which tries the same theorems with the same model
-    scaling     the same theorems on 1, 2 and 4 REPL processes, and how full the generator's batches are
+    scaling     the same theorems on 1, 2 and 4 REPL processes, as fast as the simulator answers and once more with
+                20 ms before each answer, as a Lean at work takes; and how full the generator's batches are
     learning    fine-tuning on easy theorems and Lean's reward, judged on harder ones (benchmarks/prove_learning.py)
     gpu         a random model of the 0.5B class (benchmarks/prove_gpu.py); without a GPU it says that there is none
 
@@ -23,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Generator as Iteration
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -64,6 +66,7 @@ class Sizes:
     nodes: int = 64
     together: int = 32
     processes: tuple[int, ...] = (1, 2, 4)
+    answers_after_ms: int = 20
 
 
 QUICK = Sizes(
@@ -134,7 +137,7 @@ class Bench:
         trainer.fit(rows)
         return fresh[: sizes.theorems], trainer.loaded()
 
-    def proved(self, processes: int) -> Proved:
+    def proved(self, processes: int, *, answers_after_ms: int = 0) -> Proved:
         """Prove the theorems as a prove job does."""
         given, model = self.made()
         sizes = self.sizes
@@ -148,6 +151,7 @@ class Bench:
                 budget=Budget(nodes=sizes.nodes, seconds=600, tactic_timeout_s=10),
                 candidates=sizes.candidates,
                 seed=SEED,
+                answers_after_ms=answers_after_ms,
             )
         )
 
@@ -182,23 +186,31 @@ def measure_throughput(bench: Bench) -> Iterator[Row]:
 
 def measure_scaling(bench: Bench) -> Iterator[Row]:
     """The same work on more processes; the model has one core in each case."""
-    first: Proved | None = None
-    for processes in bench.sizes.processes:
-        found = bench.proved(processes)
-        first = first or found
-        note = f"{found.nodes} states, {found.repl_calls} calls of the REPL, {100 * found.share:.1f} % proved"
-        what = f"{processes} REPL process{'es' if processes > 1 else ''}"
-        yield Row("scaling", what, found.per_minute, "theorems/min", note=note)
-        if found is not first:
-            yield Row("scaling", f"{what}, ratio to one", found.per_minute / first.per_minute, "x")
-    assert first is not None
-    counts = first.counts
+    fastest = yield from _scaled(bench, answers_after_ms=0)
+    yield from _scaled(bench, answers_after_ms=bench.sizes.answers_after_ms)
+    counts = fastest.counts
     yield Row("scaling", "generator's batches: rows in use", 100 * counts.fill, "%")
     yield Row("scaling", "requests in a batch", counts.requests / max(counts.batches, 1), "on average")
     padding = 1 - counts.prompt_tokens / max(counts.padded_tokens, 1)
     yield Row("scaling", "padding among the prompts' tokens", 100 * padding, "%")
-    share = counts.seconds / first.seconds
+    share = counts.seconds / fastest.seconds
     yield Row("scaling", "time in the model, with one REPL process", 100 * share, "% of the run")
+
+
+def _scaled(bench: Bench, *, answers_after_ms: int) -> Iteration[Row, None, Proved]:
+    """Measure each number of processes; return what one process did."""
+    first: Proved | None = None
+    waits = f", {answers_after_ms} ms before each answer" if answers_after_ms else ""
+    for processes in bench.sizes.processes:
+        found = bench.proved(processes, answers_after_ms=answers_after_ms)
+        first = first or found
+        note = f"{found.nodes} states, {found.repl_calls} calls of the REPL, {100 * found.share:.1f} % proved"
+        what = f"{processes} REPL process{'es' if processes > 1 else ''}{waits}"
+        yield Row("scaling", what, found.per_minute, "theorems/min", note=note)
+        if found is not first:
+            yield Row("scaling", f"{what}, ratio to one", found.per_minute / first.per_minute, "x")
+    assert first is not None
+    return first
 
 
 MEASUREMENTS: dict[str, Callable[[Bench], Iterator[Row]]] = {

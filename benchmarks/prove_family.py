@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -62,9 +62,12 @@ def shapes(seed: int, size: int, n: int) -> list[Theorem]:
     raise BenchmarkError(f"there are only {len(made)} different theorems of {size} atoms, not {n}")
 
 
-def lean(project: Path) -> ReplKey:
-    """Return what the simulator's processes are started with."""
-    return ReplKey(simulator(), project, ("Init",))
+def lean(project: Path, *, answers_after_ms: int = 0) -> ReplKey:
+    """Return what the simulator's processes are started with; they wait so long before each answer."""
+    backend = simulator()
+    if answers_after_ms:
+        backend = replace(backend, argv=(*backend.argv, "--fault", f"slow:{answers_after_ms}"))
+    return ReplKey(backend, project, ("Init",))
 
 
 async def steps_of(given: Sequence[Theorem], project: Path, *, processes: int = 2) -> Rows:

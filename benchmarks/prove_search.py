@@ -56,11 +56,17 @@ async def prove(
     budget: Budget,
     candidates: int,
     seed: int,
+    answers_after_ms: int = 0,
 ) -> Proved:
-    """Search for a proof of each theorem, `together` at a time on `processes` REPL processes."""
+    """Search for a proof of each theorem, `together` at a time on `processes` REPL processes.
+
+    Args:
+        answers_after_ms: how long a REPL process waits before each answer, as if Lean took that long.
+    """
     began, places = time.monotonic(), asyncio.Semaphore(together)
     decoding = Decoding(candidates=candidates, max_tokens=24)
     generator.counts = Counts()
+    key = lean(project, answers_after_ms=answers_after_ms)
     scripts: dict[str, tuple[str, ...]] = {}
     nodes = calls = unchecked = 0
 
@@ -71,7 +77,7 @@ async def prove(
 
         async def one(theorem: Theorem) -> None:
             nonlocal nodes, calls, unchecked
-            async with places, Session(pool, lean(project)) as session:
+            async with places, Session(pool, key) as session:
                 (root,) = await session.distil(theorem.text())
                 proposer = GeneratorProposer(service, decoding=decoding)
                 search = Search(session, proposer, budget=budget, scoring=ModelScoring(), seed=seed)

@@ -75,7 +75,7 @@ class Sizes:
 QUICK = Sizes(
     forgetting=ForgettingSizes(
         tasks=2,
-        theorems=60,
+        theorems=40,
         seeds=(1,),
         d_model=16,
         layers=1,

@@ -1,14 +1,15 @@
 """HTTP over a unix socket: how the command line speaks to the running daemon.
 
-Owns the socket file and the routes; what they do is the service's. The socket is mode 0660 and its folder the daemon's
-own; of each connection the kernel says whose it is, and `daemon.peers` what they may: GET reads, the rest acts. Others
-are answered 403. `daemon.control_client` is the other end.
+Owns the routes; what they do is the service's, the socket file is `daemon.control_socket`'s. Of each connection the
+kernel says whose it is, and `daemon.peers` what they may: GET reads, the rest acts. Others are answered 403.
+`daemon.control_client` is the other end.
 
     GET  /health   200 or 503: {"healthy", "problems"}
     GET  /status   200: what only the living daemon knows
     GET  /metrics  200: numbers for Prometheus, as text; 503 where the view cannot be read
-    POST /poll     202: {"polling": [...]}; body {"repository": key or null}; 404 for one that is not watched
-    POST /retry    202: {"job"}; body {"job": id}; 404 for one that no row has, 409 for one that goes on
+    GET  /report   200: the page of `unsorry report`; 304 for one that the client has; 503 where it cannot be made
+    POST /poll     202: {"polling": [...]}; body {"repository": key or null}; 404 for one that is not watched, 503 while
+                   the disk is full
     POST /promote  200: the promotion; body {"checkpoint": id, "force": true or absent}; 404 for one that no row
                    has, 409 where the promotion rule or its state does not let it
     POST /rollback 200: the promotion; body {"model": name}; 404 for no model's name, 409 where nothing was before
@@ -16,16 +17,13 @@ are answered 403. `daemon.control_client` is the other end.
                    it is not verified or has another pull request
     POST /reload   202: {"reloading": true}; what came of it is in /status and in the log
 
-Pauses, triggers and cancellations are `daemon.control_work`'s.
+Pauses, triggers, cancellations and second tries are `daemon.control_work`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import socket
-import stat
 from collections.abc import Awaitable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -39,18 +37,18 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from daemon.control_client import short_address
+from daemon.control_socket import SocketInUseError, admitted, listen
 from daemon.control_work import work_routes
 from daemon.desk import Desk
 from daemon.ledger import StoreFailedError
 from daemon.metrics_server import metrics_route
 from daemon.models import Models, ModelStateError
-from daemon.peers import Doorkeeper, Peer, group_id, peer_of
+from daemon.peers import Doorkeeper, Peer, peer_of
 from daemon.proposed import PullRequestStateError
+from daemon.report_page import Made, report_route
 from store.events import PullRequestOpened
 from store.model_events import CheckpointPromoted
 
-_MODE = 0o660
 _READS = frozenset({"GET", "HEAD"})
 _MOST_BODY_BYTES = 65536
 _NAME_A_REPOSITORY = 'send {"repository": "host/owner/name"}, or null for all'
@@ -67,11 +65,7 @@ class Controlled(Protocol):
     def status(self) -> dict[str, Any]: ...
 
     def poll_now(self, repository: str | None) -> Sequence[str]:
-        """Begin polls; KeyError for a repository that is not watched."""
-        ...
-
-    async def retry(self, job: str) -> None:
-        """Make a failed job due again; KeyError for one that is not known, JobStateError for one that did not fail."""
+        """Begin polls; KeyError for a repository that is not watched, NoRoomError while the disk is full."""
         ...
 
     @property
@@ -90,15 +84,11 @@ class Controlled(Protocol):
         """Return the numbers for Prometheus."""
         ...
 
+    async def report(self) -> Made:
+        """Return the page of the report; ReportError where it cannot be made."""
+        ...
+
     def reload_soon(self) -> None: ...
-
-
-class JobStateError(Exception):
-    """What is asked of a job does not fit its state; the message says why."""
-
-
-class SocketInUseError(Exception):
-    """The control socket cannot be made; the message says why and what to do."""
 
 
 class _Server(uvicorn.Server):
@@ -168,9 +158,9 @@ class ControlServer:
         Raises:
             SocketInUseError: something else is in the way, or the group cannot be given the socket.
         """
-        listener = await asyncio.to_thread(_listen, path)
+        listener = await asyncio.to_thread(listen, path)
         try:
-            guarded = _Guarded(_application(service), await asyncio.to_thread(_admitted, path, control_group))
+            guarded = _Guarded(_application(service), await asyncio.to_thread(admitted, path, control_group))
         except BaseException:
             listener.close()
             path.unlink()  # noqa: ASYNC240 - also where we are cancelled
@@ -202,7 +192,7 @@ class ControlServer:
         Raises:
             SocketInUseError: the group cannot be given the socket; it stays as it was.
         """
-        self._guarded.keeper = await asyncio.to_thread(_admitted, self.path, control_group)
+        self._guarded.keeper = await asyncio.to_thread(admitted, self.path, control_group)
 
     @property
     def serves(self) -> bool:
@@ -217,73 +207,6 @@ class ControlServer:
             self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         await asyncio.to_thread(self.path.unlink, missing_ok=True)
-
-
-def _listen(path: Path) -> socket.socket:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _clear(path)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    try:
-        # Made without permissions for others from its first moment on.
-        before = os.umask(0o777 & ~_MODE)
-        try:
-            with short_address(path) as address:
-                listener.bind(address)
-        finally:
-            os.umask(before)
-        path.chmod(_MODE)
-        listener.listen(64)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        raise SocketInUseError(
-            f"{path}: the control socket cannot be made: {error.strerror or error}; check runtime_dir"
-        ) from error
-    return listener
-
-
-def _admitted(path: Path, control_group: str) -> Doorkeeper:
-    """Give the socket to the group, or to our own where there is none; return who lets whom in."""
-    try:
-        wanted = group_id(control_group) if control_group else None
-        group = os.getegid() if wanted is None else wanted
-        if path.stat().st_gid != group:
-            os.chown(path, -1, group)
-    except KeyError as error:
-        raise SocketInUseError(
-            f"[daemon] control_group: there is no group {control_group!r} here; create it, or name another"
-        ) from error
-    except OSError as error:
-        raise SocketInUseError(
-            f"[daemon] control_group: {path} cannot be given to the group {control_group!r} ({error.strerror});"
-            " make the daemon's user a member of it, or name the daemon's own group"
-        ) from error
-    return Doorkeeper.here(group=group, control_group=wanted)
-
-
-def _clear(path: Path) -> None:
-    """Remove the socket of a daemon that is dead; refuse one that lives, and what is no socket."""
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        raise SocketInUseError(f"{path}: in the way of the control socket and no socket; move it elsewhere")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1)
-        try:
-            with short_address(path) as address:
-                probe.connect(address)
-        except (ConnectionRefusedError, FileNotFoundError):
-            path.unlink(missing_ok=True)
-            return
-        except OSError as error:
-            raise SocketInUseError(
-                f"{path}: cannot tell whether a daemon listens there ({error}); remove the file if none does"
-            ) from error
-    raise SocketInUseError(
-        f"{path}: another daemon listens there; give this one another runtime_dir, or stop that one"
-    )
 
 
 def _application(service: Controlled) -> Starlette:
@@ -306,21 +229,6 @@ def _application(service: Controlled) -> Starlette:
             return JSONResponse({"error": message}, status_code=404)
         return JSONResponse({"polling": list(polling)}, status_code=202)
 
-    async def retry(request: Request) -> JSONResponse:
-        try:
-            job = await _text(request, "job", remedy='send {"job": id}')
-            if job is None:
-                return JSONResponse({"error": 'no job in the body; send {"job": id}'}, status_code=400)
-            await service.retry(job)
-        except KeyError:
-            message = f"{job}: no such job; `unsorry jobs` lists them"
-            return JSONResponse({"error": message}, status_code=404)
-        except JobStateError as error:
-            return JSONResponse({"error": str(error)}, status_code=409)
-        except ValueError as error:
-            return JSONResponse({"error": str(error)}, status_code=400)
-        return JSONResponse({"job": job}, status_code=202)
-
     async def reload(_request: Request) -> JSONResponse:
         service.reload_soon()
         return JSONResponse({"reloading": True}, status_code=202)
@@ -335,8 +243,8 @@ def _application(service: Controlled) -> Starlette:
             Route("/health", health, methods=["GET"]),
             Route("/status", status, methods=["GET"]),
             metrics_route(service.numbers),
+            report_route(service.report),
             Route("/poll", poll, methods=["POST"]),
-            Route("/retry", retry, methods=["POST"]),
             *_model_routes(service),
             _pull_request_route(service),
             *work_routes(service, _object),

@@ -1,4 +1,4 @@
-"""The routes of the control socket by which people steer the work: pause, resume, trigger, cancel.
+"""The routes of the control socket by which people steer the work: pause, resume, trigger, cancel, retry.
 
 Who asked is who connected, as the kernel says; what becomes of it is `daemon.desk`'s.
 
@@ -8,6 +8,7 @@ Who asked is who connected, as the kernel says; what becomes of it is `daemon.de
     POST /trigger  202: {"work", "repository", "triggered", "waits"}; body {"work": "trace", "train" or "prove",
                    "repository": key}; 404 for one that is not watched, 409 where that cannot be done there
     POST /cancel   202: {"job", "was": "running" or "waiting"}; body {"job": id}; 404 for no job, 409 for one that ended
+    POST /retry    202: {"job"}; body {"job": id}; 404 for no job, 409 for one that neither failed nor was cancelled
 """
 
 from __future__ import annotations
@@ -75,7 +76,17 @@ def work_routes(service: Steered, read: Read) -> list[Route]:
             return JSONResponse({"error": message}, status_code=404)
         return JSONResponse({"job": job, "was": was}, status_code=202)
 
-    verbs = {"pause": pause, "resume": resume, "trigger": trigger, "cancel": cancel}
+    async def retry(request: Request) -> JSONResponse:
+        remedy = 'send {"job": id}'
+        job = _text(await read(request, remedy=remedy), "job", remedy)
+        try:
+            await service.desk.retry(job)
+        except KeyError:
+            message = f"{job}: no such job; `unsorry jobs` lists them"
+            return JSONResponse({"error": message}, status_code=404)
+        return JSONResponse({"job": job}, status_code=202)
+
+    verbs = {"pause": pause, "resume": resume, "trigger": trigger, "cancel": cancel, "retry": retry}
     return [Route(f"/{name}", _answered(verb), methods=["POST"]) for name, verb in verbs.items()]
 
 

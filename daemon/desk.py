@@ -1,13 +1,14 @@
-"""What people ask of the work: pause and resume it, have it done now, cancel a job. Each is an event, and outlives us.
+"""What people ask of the work: pause and resume it, have it done now, cancel a job, have one tried again.
 
-What follows from it is the plan's: a pause keeps jobs from beginning (`daemon.timetable`), a trigger makes them due
-(`daemon.planner`, `daemon.training`). Asking for what is so already changes nothing, and says so.
+Each is an event, and outlives us. What follows from it is the plan's: a pause keeps jobs from beginning
+(`daemon.timetable`), a trigger makes them due (`daemon.planner`, `daemon.training`). Asking for what is so already
+changes nothing, and says so.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,16 +16,19 @@ from typing import Any
 import structlog
 
 from daemon.due import DueJob
+from daemon.job_records import cancelled_event
 from daemon.jobs import JobRunner
 from daemon.ledger import Ledger
+from daemon.proving import exercises
 from daemon.settings import Repo, Settings
 from daemon.watching import asked_for
 from daemon.work import Work
 from store import line_queries, queries, trace_queries, work_queries
+from store.events import JobReleased
 from store.log import NewEvent
-from store.rows import JobRow
+from store.rows import BranchRow, JobRow
 from store.trace_rows import TraceRow
-from store.work_events import JobCancelled, PausedWork, TriggeredWork, WorkPaused, WorkResumed, WorkTriggered
+from store.work_events import PausedWork, TriggeredWork, WorkPaused, WorkResumed, WorkTriggered
 
 _STREAM = "work"
 
@@ -93,6 +97,21 @@ class Desk:
         wait = None if self.work.plan.timetable is None else self.work.plan.timetable.of_work(work)
         return {"triggered": not waiting, "waits": None if wait is None else wait.text}
 
+    async def retry(self, job: str) -> None:
+        """Make a job that failed, or waits for its next attempt, due again now.
+
+        Raises:
+            KeyError: no such job.
+            WorkStateError: it did not fail, and nobody cancelled it.
+        """
+        row = await self._row(job)
+        if row is None:
+            raise KeyError(job)
+        if row.state not in ("failed", "cancelled"):
+            raise WorkStateError(f"{job}: is {row.state}; only a failed or cancelled job can be tried again")
+        await self.ledger.append([NewEvent(f"job:{job}", JobReleased(job=job), actor="control")])
+        log.info("job_released", job=job)
+
     async def cancel(self, job: str, *, by: str) -> str:
         """End a job that runs, or take one that waits off the queue; return what it was: "running" or "waiting".
 
@@ -103,8 +122,7 @@ class Desk:
         if self.runner.cancel(job, by=by):
             log.info("job_cancelled", job=job, by=by, was="running")
             return "running"
-        rows = await self.ledger.ask(partial(queries.jobs_by_prefix, prefix=job))
-        row = next((row for row in rows if row.job == job), None)
+        row = await self._row(job)
         due = self._planned(job)
         if row is None and due is None:
             raise KeyError(job)
@@ -112,12 +130,21 @@ class Desk:
             raise WorkStateError(f"{job}: is {row.state}; only a job that runs or waits can be cancelled")
         if self.runner.cancel(job, by=by):
             return "running"  # it began while we looked
-        body = _off_the_queue(row, by) if row is not None else _never_begun(due, by)
+        if row is not None:
+            seconds, peak = row.seconds, row.peak_rss_bytes
+            body = cancelled_event(row, attempt=row.attempt, by=by, seconds=seconds, peak_rss_bytes=peak)
+        else:
+            assert due is not None
+            body = cancelled_event(due, attempt=0, by=by, seconds=None, peak_rss_bytes=None)
         await self.ledger.append([NewEvent(f"job:{job}", body, correlation_id=job, actor=f"user:{by}")])
         if self.runner.cancel(job, by=by):
             return "running"  # it began while that was recorded
         log.info("job_cancelled", job=job, by=by, was="waiting")
         return "waiting"
+
+    async def _row(self, job: str) -> JobRow | None:
+        rows = await self.ledger.ask(partial(queries.jobs_by_prefix, prefix=job))
+        return next((row for row in rows if row.job == job), None)
 
     def _planned(self, job: str) -> DueJob | None:
         plan = self.work.plan
@@ -164,12 +191,7 @@ class Desk:
         leans = [self.work.leans.for_toolchain(row.toolchain or "") for row in scanned]
         if all(lean.kind == "none" for lean in leans):
             return f"no Lean for it: {leans[0].detail}"
-        if work == "prove" and not any(
-            row.state == "open" and row.branch in {one.branch for one in scanned}
-            for row in queries.sorries(view, repository=repo.key)
-        ):
-            return "has no open sorry"
-        return ""
+        return _nothing_to_prove(view, repo, scanned) if work == "prove" else ""
 
     def _by_its_lean(self, view: sqlite3.Connection, trace: TraceRow) -> bool:
         for row in queries.branches(view, trace.repository):
@@ -179,41 +201,23 @@ class Desk:
         return False
 
 
+def _nothing_to_prove(view: sqlite3.Connection, repo: Repo, branches: Sequence[BranchRow]) -> str:
+    """Say why no search would begin on these branches; "" where one would."""
+    is_exercise = {row.branch: exercises(view, repo, row.branch) for row in branches}
+    still_open = [
+        row
+        for row in queries.sorries(view, repository=repo.key)
+        if row.state == "open" and row.branch in is_exercise
+    ]
+    if not still_open:
+        return "has no open sorry"
+    if all(is_exercise[row.branch](row.path) for row in still_open):
+        return "every open sorry of it is an exercise, for people to solve; write exercises = [] in its [[repos]]"
+    return ""
+
+
 def _waits(row: JobRow) -> bool:
     """Whether an attempt may follow by itself."""
     return row.state in ("interrupted", "released") or (
         row.state == "failed" and row.retry_at is not None and not row.deterministic
-    )
-
-
-def _off_the_queue(row: JobRow, by: str) -> JobCancelled:
-    return JobCancelled(
-        job=row.job,
-        kind=row.kind,
-        attempt=row.attempt,
-        repository=row.repository,
-        branch=row.branch,
-        sha=row.sha,
-        describes=row.describes,
-        simulated=row.simulated,
-        by=by,
-        seconds=row.seconds,
-        peak_rss_bytes=row.peak_rss_bytes,
-    )
-
-
-def _never_begun(due: DueJob | None, by: str) -> JobCancelled:
-    assert due is not None
-    return JobCancelled(
-        job=due.job,
-        kind=due.kind,
-        attempt=0,
-        repository=due.repository,
-        branch=due.branch,
-        sha=due.sha,
-        describes=due.describes,
-        simulated=due.simulated,
-        by=by,
-        seconds=None,
-        peak_rss_bytes=None,
     )

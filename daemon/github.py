@@ -67,11 +67,15 @@ class ForgeAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What the last look at a repository left behind, for the next one to be cheaper."""
+    """What the last look at a repository left behind, for the next one to be cheaper.
+
+    `number`: of one whose address redirects, the number that it has there. Asked by that, no redirect is paid for.
+    """
 
     etags: Mapping[str, str] = field(default_factory=dict)
     default_branch: str | None = None
     moved: bool = False
+    number: int | None = None
 
 
 NOTHING = Remembered()
@@ -149,7 +153,9 @@ class GitHub:
     ) -> ForgeAnswer:
         """Ask for all branches, and where there is a reason (or `ask_about`) for the repository itself.
 
-        Each is asked only whether it changed since the ETag that is remembered.
+        Each is asked only whether it changed since the ETag that is remembered. With `ask_about` it is asked by its
+        name, whatever number is remembered: somebody may have given it its old name back, or to another one. So is one
+        whose number is nobody's any more.
 
         Raises:
             RemoteError: gone, private, rate limited, empty, or out of reach.
@@ -160,14 +166,27 @@ class GitHub:
             if failed is not None and failed[0] >= began:
                 # Whoever stood in line while the API was out of reach has the answer too, without another timeout.
                 raise failed[1]
-            base, known = "/repos/" + quote(name), remembered.default_branch
-            heads, etag, moved = await self._heads(base, etag=remembered.etags.get("branches"), what=name)
+            known = remembered.default_branch
+            if remembered.number is not None and not ask_about:
+                base = f"/repositories/{remembered.number}"
+            else:
+                base = "/repos/" + quote(name)
+            try:
+                heads, etag, moved = await self._heads(base, etag=remembered.etags.get("branches"), what=name)
+            except RemoteError as error:
+                if error.problem != "gone" or base.startswith("/repos/"):
+                    raise
+                remembered, ask_about, base = NOTHING, True, "/repos/" + quote(name)
+                heads, etag, moved = await self._heads(base, etag=None, what=name)
+            moved = moved or base.startswith("/repositories/")
             fresh = {"branches": etag} if etag else {}
             if not (ask_about or known is None or heads is not None or moved != remembered.moved):
                 if about := remembered.etags.get("repository"):
                     fresh["repository"] = about
                 return ForgeAnswer(None, known, moved=moved, etags=fresh)
-            answer, _ = await self._transport.get(base, etag=remembered.etags.get("repository"), what=name)
+            # Of one that moved the number is wanted, which a 304 does not say.
+            about = None if moved and remembered.number is None else remembered.etags.get("repository")
+            answer, _ = await self._transport.get(base, etag=about, what=name)
             if answer.status_code == 304:
                 fresh["repository"] = remembered.etags["repository"]
                 return ForgeAnswer(heads, known, moved=moved, asked=True, etags=fresh)

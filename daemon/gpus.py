@@ -76,6 +76,8 @@ class Gpus:
     ) -> None:
         self.now: tuple[Gpu, ...] = ()
         """As of the last look."""
+        self.beside: dict[str, str] = {}
+        """Who has a GPU without being a job, as people call it, by UUID."""
         self._folder = folder
         self._library = library or load
         self._is_there = is_there
@@ -100,7 +102,7 @@ class Gpus:
         """
         if self._looking is None or self._looking.done():
             loop = asyncio.get_running_loop()
-            self._looking = loop.run_in_executor(self._thread, self.seen, dict(lent))
+            self._looking = loop.run_in_executor(self._thread, self.seen, {**self.beside, **lent})
         done, _ = await asyncio.wait({self._looking}, timeout=_ANSWERS_WITHIN_S)
         if done:
             self._silences = 0

@@ -1,4 +1,4 @@
-"""Give one job the one key that it needs: by a pipe that is empty once it is read.
+"""Give a child the keys that it needs, and no other: by a pipe that is empty once it is read.
 
 Not by a variable, which every process of this user finds in /proc/PID/environ for as long as the job runs; not by a
 file, which would outlive it; and not by systemd's folder of credentials, in which the GitHub token lies too. The other
@@ -7,12 +7,13 @@ end is `pipeline.external.credentials`.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from pipeline.external.credentials import KEY_PIPE, KEY_PROBLEM, KeyPlace, read_key
+from pipeline.external.credentials import KEY_PIPE, KEY_PROBLEM, KEYS_PIPE, KeyPlace, read_key
 from pipeline.external.errors import CredentialError
 
 
@@ -46,3 +47,35 @@ def handed_over(place: KeyPlace | None) -> Iterator[HandedOver]:
         yield HandedOver((read,), {KEY_PIPE: str(read)})
     finally:
         os.close(read)
+
+
+@contextmanager
+def all_handed_over(keys: bytes) -> Iterator[HandedOver]:
+    """Yield what a child needs to read the keys that `keys_at` has gathered."""
+    read, write = os.pipe()
+    try:
+        try:
+            # Nobody reads yet, so that what does not fit would be waited for without an end.
+            os.set_blocking(write, False)
+            fits = os.write(write, keys) == len(keys)
+        finally:
+            os.close(write)
+        if fits:
+            yield HandedOver((read,), {KEYS_PIPE: str(read)})
+        else:
+            yield HandedOver(variables={KEY_PROBLEM: "the keys do not fit into a pipe; name fewer models"})
+    finally:
+        os.close(read)
+
+
+def keys_at(places: Iterable[KeyPlace]) -> bytes:
+    """Return the keys that are in these places now, as they are handed over; what cannot be used with the reason."""
+    found: dict[str, tuple[str | None, str]] = {}
+    for place in places:
+        try:
+            key = read_key(credential=place.credential, variable=place.variable, file=place.file)
+        except CredentialError as error:
+            found[place.name] = (None, str(error))
+        else:
+            found[place.name] = (key, "")
+    return json.dumps(found).encode("ascii")

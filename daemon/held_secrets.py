@@ -29,7 +29,13 @@ def held_secrets(settings: Settings) -> tuple[str, ...]:
 
 def _of_files(settings: Settings) -> Iterator[str]:
     places = [
-        Path(name) for name in (settings.github.token_file, settings.github.webhook_secret_file) if name
+        Path(name)
+        for name in (
+            settings.github.token_file,
+            settings.github.webhook_secret_file,
+            settings.serve.token_file,
+        )
+        if name
     ]
     if folder := os.environ.get(FOLDER):
         with contextlib.suppress(OSError):  # then nobody here can read a secret in it
@@ -43,5 +49,5 @@ def _of_files(settings: Settings) -> Iterator[str]:
 
 
 def _of_variables(settings: Settings) -> Iterator[str]:
-    named = settings.prove.external.key_variable
-    yield from (value for name, value in os.environ.items() if _VARIABLE.fullmatch(name) or name == named)
+    named = {settings.prove.external.key_variable, *(model.key_variable for model in settings.serve.models)}
+    yield from (value for name, value in os.environ.items() if _VARIABLE.fullmatch(name) or name in named)

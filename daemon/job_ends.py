@@ -14,6 +14,7 @@ from typing import Literal
 from daemon.cgroups import Usage
 from daemon.due import DueJob
 from daemon.job_memory import shown, why_killed
+from daemon.job_records import cancelled_event
 from daemon.joblines import Failure, Result
 from daemon.kinds import LONGER, MORE_MEMORY
 from daemon.process import Exit
@@ -89,19 +90,8 @@ def verdict(due: DueJob, heard: Heard, said: str) -> EventBody | Failure:
 
 def cancelled(due: DueJob, *, by: str, heard: Heard) -> JobCancelled:
     """Return the end of an attempt that somebody wanted ended."""
-    return JobCancelled(
-        job=due.job,
-        kind=due.kind,
-        attempt=due.attempt,
-        repository=due.repository,
-        branch=due.branch,
-        sha=due.sha,
-        describes=due.describes,
-        simulated=due.simulated,
-        by=by,
-        seconds=heard.seconds,
-        peak_rss_bytes=heard.peak_bytes,
-    )
+    seconds, peak = heard.seconds, heard.peak_bytes
+    return cancelled_event(due, attempt=due.attempt, by=by, seconds=seconds, peak_rss_bytes=peak)
 
 
 def last_words(stderr: Path) -> str:

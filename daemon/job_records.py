@@ -12,7 +12,8 @@ from store import queries
 from store.events import EventBody, JobStarted
 from store.identity import event_id
 from store.log import NewEvent
-from store.reader import LogReader
+from store.rows import JobRow
+from store.work_events import JobCancelled
 
 
 def of_attempt(due: DueJob, body: EventBody) -> NewEvent:
@@ -35,16 +36,30 @@ def started_event(due: DueJob) -> JobStarted:
     )
 
 
+def cancelled_event(
+    job: DueJob | JobRow, *, attempt: int, by: str, seconds: float | None, peak_rss_bytes: int | None
+) -> JobCancelled:
+    """Return the end of a job that somebody wanted ended, of one that never began as well (`attempt` 0)."""
+    return JobCancelled(
+        job=job.job,
+        kind=job.kind,
+        attempt=attempt,
+        repository=job.repository,
+        branch=job.branch,
+        sha=job.sha,
+        describes=job.describes,
+        simulated=job.simulated,
+        by=by,
+        seconds=seconds,
+        peak_rss_bytes=peak_rss_bytes,
+    )
+
+
 def is_cancelled(view: sqlite3.Connection, *, job: str) -> bool:
     """Say whether a job was cancelled and not asked for again."""
     return any(
         row.job == job and row.state == "cancelled" for row in queries.jobs_by_prefix(view, prefix=job)
     )
-
-
-def failures_of(reader: LogReader, *, job: str) -> int:
-    """Return how many attempts of a job have failed."""
-    return sum(1 for _ in reader.read(stream=f"job:{job}", types=("job_failed",)))
 
 
 def write_spec(spec: JobSpec) -> None:

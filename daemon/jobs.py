@@ -14,7 +14,8 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -28,21 +29,23 @@ from daemon.gpus import Gpu, Gpus
 from daemon.job_ends import Heard, cancelled, last_words, verdict
 from daemon.job_live import Live, RunningJob, shown_of
 from daemon.job_memory import MemoryBound
-from daemon.job_records import failures_of, is_cancelled, of_attempt, started_event, write_spec
+from daemon.job_place import placed
+from daemon.job_records import is_cancelled, of_attempt, started_event, write_spec
 from daemon.joblines import BadLineError, Batch, Failure, Line, Progress, Result, parse_line
 from daemon.kinds import MODULES
 from daemon.ledger import CALLERS_MISTAKES, Ledger, StoreFailedError
-from daemon.paths import Paths, slug
+from daemon.paths import Paths
 from daemon.plan import parameters_now
 from daemon.process import JobProcess, LineTooLongError
 from daemon.recovery import drop_old_job_folders
 from daemon.redact import redact
+from daemon.retries import Retries
 from daemon.settings_models import Jobs
-from pipeline.lean.build.builds import Attached, BuildMissingError, attach, empty_lake
+from pipeline.lean.build.builds import BuildMissingError
 from pipeline.protocol import JobSpec
+from store import work_queries
 from store.events import EventBody, JobFailed, JobInterrupted
 
-_LONGEST_BACKOFF_S = 3600.0
 _GRACE_S = 5.0
 _SMALL_LINE_BYTES = 16 * 2**10
 _DISK_REFUSES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
@@ -74,12 +77,12 @@ class JobRunner:
     ) -> None:
         self.git = git
         self.limits = limits
+        self.retries = Retries(dice=dice)
         self.grace_s = 60.0
         """How long a training may take to save where it is ([schedule] grace)."""
         self._ledger = ledger
         self._paths = paths
         self._finished = finished
-        self._dice = dice or random.Random()  # noqa: S311 - jitter, not cryptography
         self._modules = modules
         self._gpus = gpus
         self._cgroups = cgroups
@@ -112,6 +115,11 @@ class JobRunner:
         """Repository and commit of the running jobs."""
         return frozenset((live.due.repository, live.due.sha) for live in self._live.values())
 
+    @property
+    def at_endpoints(self) -> frozenset[str]:
+        """The running jobs that ask somebody else's machine (rung 4)."""
+        return frozenset(job for job, live in self._live.items() if "external" in live.due.parameters)
+
     def running(self) -> tuple[RunningJob, ...]:
         """Return what runs now, for people."""
         return tuple(shown_of(live) for live in self._live.values())
@@ -122,6 +130,7 @@ class JobRunner:
             return
         started = time.monotonic()
         self.last_started[due.repository] = started
+        self.retries.begun(due.job)
         task = asyncio.create_task(self._run(due), name=due.job)
         self._live[due.job] = Live(due, gpu, task, datetime.now(UTC), started)
 
@@ -198,33 +207,13 @@ class JobRunner:
 
     async def _attempt(self, due: DueJob, heard: Heard) -> str:
         spec = self._spec(due)
-        worktree = self._paths.worktrees / f"{due.job}-{due.attempt}"
-        mirror = self._paths.mirrors / f"{slug(due.repository)}.git"
-        attached: Attached | None = None
         try:
             parameters = await self._ledger.ask(partial(parameters_now, job=due))
-            if due.kind == "scan":
-                parameters["mirror"] = str(mirror)
-            if due.needs_worktree:
-                await self.git.worktree_add(mirror, worktree, due.sha)
-                parameters["worktree"] = str(worktree)
-            if due.built:
-                cache = self._paths.cache
-                attached = await asyncio.to_thread(attach, worktree, cache, due.repository, due.sha)
-            elif due.needs_worktree:
-                # A commit may bring compiled files along; nothing that was not built here is ever imported.
-                await asyncio.to_thread(empty_lake, worktree)
-            spec = JobSpec(
-                job=due.job,
-                kind=due.kind,
-                attempt=due.attempt,
-                directory=spec.directory,
-                parameters=parameters,
-                gpu_lock=self._gpu_lock(due),
-            )
-            await asyncio.to_thread(write_spec, spec)
-            await self._listen(due, spec, heard)
-            body = await self._verdict(due, heard, spec)
+            async with placed(due, parameters, git=self.git, paths=self._paths) as parameters:
+                spec = replace(spec, parameters=parameters, gpu_lock=self._gpu_lock(due))
+                await asyncio.to_thread(write_spec, spec)
+                await self._listen(due, spec, heard)
+                body = await self._verdict(due, heard, spec)
         except BuildMissingError as error:
             # It was swept away since the plan was made; the next plan has it built again first.
             failure = Failure("build_missing", str(error), "nothing: it is built again", deterministic=False)
@@ -247,10 +236,6 @@ class JobRunner:
             body = await self._failed(due, failure, heard)
         finally:
             await asyncio.to_thread(shutil.rmtree, spec.staging, ignore_errors=True)
-            if attached is not None:
-                attached.close()
-            if due.needs_worktree:
-                await self._remove_worktree(mirror, worktree)
         live = self._live[due.job]
         if live.stopped == "cancel" and isinstance(body, JobFailed | JobInterrupted):
             # Asked for where there was no process to end: before it, after it, or while it made way.
@@ -291,7 +276,8 @@ class JobRunner:
         reading = asyncio.create_task(self._read(process, due, spec, heard))
         asked = asyncio.create_task(live.asked.wait())
         whole = asyncio.ensure_future(_both(reading, process))
-        # A training needs its helpers, and its time, to save where it is.
+        # A training needs its helpers, and its time, to save where it is. A search has saved what it found, and must
+        # not take the end of its Lean processes for an answer.
         saves = due.kind in BESIDE
         try:
             await memory.begin()
@@ -307,7 +293,7 @@ class JobRunner:
                 if asked in done:
                     heard.stopped, heard.fault = live.stopped, live.fault
                 grace_s = self.grace_s if saves else _GRACE_S
-                heard.exit = await process.stop(grace_s=grace_s, first_alone=saves)
+                heard.exit = await process.stop(grace_s=grace_s, first_alone=saves or due.kind == "prove")
                 await reading
             elif isinstance(fault := whole.exception(), BadLineError | LineTooLongError):
                 heard.stopped, heard.fault = "protocol", str(fault)
@@ -376,11 +362,10 @@ class JobRunner:
         return next((one for one in now if one.uuid == gpu.uuid and one.state == "lost"), None)
 
     async def _failed(self, due: DueJob, failure: Failure, heard: Heard) -> JobFailed:
-        failures = 1 + await self._ledger.look_up(partial(failures_of, job=due.job))
+        failures = 1 + await self._ledger.ask(partial(work_queries.failures_of, job=due.job))
         retry_at = None
-        if not failure.deterministic and failures < self.limits.max_attempts:
-            wait: float = min(self.limits.retry_base_s * 2.0 ** (failures - 1), _LONGEST_BACKOFF_S)
-            retry_at = datetime.now(UTC) + timedelta(seconds=wait * self._dice.uniform(0.8, 1.2))
+        if not failure.deterministic:
+            retry_at = self.retries.after(due.job, failures=failures, limits=self.limits)
         return JobFailed(
             job=due.job,
             attempt=due.attempt,
@@ -401,13 +386,6 @@ class JobRunner:
 
     async def _record(self, due: DueJob, body: EventBody) -> None:
         await self._ledger.append([of_attempt(due, body)], wait=True)
-
-    async def _remove_worktree(self, mirror: Path, worktree: Path) -> None:
-        try:
-            await self.git.worktree_remove(mirror, worktree)
-        except GitError as error:
-            # The job's outcome stands; the next start sweeps the folder.
-            log.warning("worktree_left", path=str(worktree), reason=str(error))
 
 
 async def _both(reading: asyncio.Task[None], process: JobProcess) -> None:

@@ -2,8 +2,8 @@
 
 Deadlines of jobs run on the monotonic clock, which neither is set nor runs while the machine sleeps: a job that was
 under way when a laptop was closed has its time left when it is opened. What is due is counted by `daemon.clock`. Only a
-time of day that was written down, as that of a job's next attempt, is asked of the wall clock; so the plan is made anew
-after a jump, and people are told of it for an hour.
+time of day that was written down, as quiet hours or what an earlier daemon left waiting, is asked of the wall clock; so
+the plan is made anew after a jump, and people are told of it for an hour.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from daemon.clock import elapsed_s
 
-_SET_S = 30.0
+SET_S = 30.0
 """Less than this is a clock being kept in time."""
 _SLEPT_S = 10.0
 _TOLD_FOR_S = 3600.0
@@ -53,11 +53,11 @@ class Jumps:
         """Return what happened since the last look; None where nothing did."""
         offset_s, asleep_s = self._compare()
         set_s, slept_s = offset_s - self._offset_s, asleep_s - self._asleep_s
-        if abs(set_s) < _SET_S and slept_s < _SLEPT_S:
+        if abs(set_s) < SET_S and slept_s < _SLEPT_S:
             return None
         self._offset_s, self._asleep_s = offset_s, asleep_s
         jump = Jump(
-            set_s=set_s if abs(set_s) >= _SET_S else 0.0,
+            set_s=set_s if abs(set_s) >= SET_S else 0.0,
             slept_s=slept_s if slept_s >= _SLEPT_S else 0.0,
             noticed_at=datetime.now(UTC),
         )

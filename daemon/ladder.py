@@ -199,6 +199,7 @@ class Ladder:
             "candidates": generator.candidates,
             "decoding": generator.decoding,
             "temperature": generator.temperature,
+            "engine": generator.engine,
         }
 
     def _whole(self) -> dict[str, Any]:
@@ -224,22 +225,26 @@ class Ladder:
 
 def budget_key(prove: Prove, *, lean: LeanBackend, rung: int = 0) -> str:
     """Name a budget: with another one, or another judge, a sorry is attempted again."""
-    key = f"{prove.seconds(rung):g}s/{prove.nodes_per_sorry}n/{prove.tactic_timeout_s:g}s/{lean.kind}"
+    generator, whole, external = prove.generator, prove.whole, prove.external
+    calls = "" if prove.calls_per_sorry is None else f"/{prove.calls_per_sorry}c"
+    time, judge = f"{prove.seconds(rung):g}s", lean.kind
+    search = f"{time}/{prove.nodes_per_sorry}n{calls}/{prove.tactic_timeout_s:g}s/{judge}"
+    # A model of the same name at another address is another one.
+    asked = f"{whole.max_tokens}t" if rung == 3 else f"{whole.max_tokens}t/{external.base_url}"
     match rung:
         case 1 | 2:
-            generator = prove.generator
             heat = f"@{generator.temperature:g}" if generator.decoding == "sample" else ""
             premises = f"/{generator.premises}p" if rung == 1 else ""
-            return f"{key}/{generator.candidates}x{generator.decoding}{heat}{premises}"
-        case 4 if prove.external.mode == "tactics":
-            generator = prove.generator
-            return (
-                f"{key}/{generator.candidates}xendpoint@{generator.temperature:g}/{prove.whole.max_tokens}t"
-            )
+            engine = "" if generator.engine == "transformers" else f"/{generator.engine}"
+            return f"{search}/{generator.candidates}x{generator.decoding}{heat}{premises}{engine}"
+        case 4 if external.mode == "tactics":
+            return f"{search}/{generator.candidates}xendpoint@{generator.temperature:g}/{asked}"
         case 3 | 4:
-            return f"{key}/{prove.whole.proofs}x{1 + prove.whole.repairs}/{prove.whole.max_tokens}t"
+            # One proof alone is the likeliest one; an endpoint draws at a temperature of its own.
+            heat = f"@{generator.temperature:g}" if rung == 3 and whole.proofs > 1 else ""
+            return f"{time}/{judge}/{whole.proofs}x{1 + whole.repairs}{heat}/{asked}"
         case _:
-            return key
+            return search
 
 
 def spending(settings: Settings) -> Path:

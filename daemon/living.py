@@ -18,6 +18,7 @@ from daemon.jobs import JobRunner
 from daemon.jumps import Jumps
 from daemon.ledger import Ledger
 from daemon.polls import Polls
+from daemon.serving import Serving
 from daemon.settings import Settings
 from daemon.upkeep import Upkeep
 from daemon.work import Work
@@ -37,6 +38,7 @@ class Living:
     upkeep: Upkeep
     forge: Forge
     jumps: Jumps
+    serving: Serving
     started_at: datetime
 
     def health(self) -> dict[str, Any]:
@@ -98,6 +100,7 @@ class Living:
             ],
             "proving": {"waits_for": list(self.work.plan.waiting)},
             "training": {"enabled": settings.train.enabled, "waits_for": self.work.untrainable},
+            "serve": self.serving.status(),
             "clock": self.jumps.lately(),
             "cache": {"bytes": self.upkeep.cache_bytes, "limit_bytes": settings.cache.size_bytes},
         }

@@ -5,7 +5,7 @@ Owns the lock file and the number in it. Standard library only, so that the comm
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import fcntl
 import os
 import time
@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import IO
 
 DAEMON = "daemon"
+_WIDTH = 80
+"""Of what stands in the file: whoever writes it writes over all that the last holder left, in one go."""
 
 
 class AlreadyRunningError(Exception):
@@ -32,7 +34,11 @@ class AlreadyRunningError(Exception):
 
 
 class FolderError(Exception):
-    """A folder of the daemon cannot be made or written."""
+    """A folder of the daemon, `folder`, cannot be made or written."""
+
+    def __init__(self, message: str, *, folder: Path) -> None:
+        super().__init__(message)
+        self.folder = folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,32 +66,30 @@ class DaemonLock:
         """
         make_folder(path.parent)
         try:
-            # Python opens with O_CLOEXEC, so no child process keeps the lock alive after us.
-            file = path.open("a+", encoding="ascii")
+            # O_CLOEXEC, so that no child process keeps the lock alive after us. Not to append: see `_write`.
+            file = os.fdopen(
+                os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+", encoding="ascii"
+            )
         except OSError as error:
-            raise _cannot_write(path, error) from error
+            raise _cannot_write(path, error, folder=path.parent) from error
         if not _take(file):
             other = _written(file)
             file.close()
-            if other is None:
+            if other is None or not _lives(other.pid):
                 raise AlreadyRunningError(path, pid=None)
             raise AlreadyRunningError(path, pid=other.pid, purpose=other.purpose)
         try:
-            file.truncate(0)
-            file.write(f"{os.getpid()}\n" if purpose == DAEMON else f"{os.getpid()} {purpose}\n")
-            file.flush()
+            _write(file, f"{os.getpid()}" if purpose == DAEMON else f"{os.getpid()} {purpose}")
         except OSError as error:
-            _close(file)
-            raise _cannot_write(path, error) from error
+            file.close()
+            raise _cannot_write(path, error, folder=path.parent) from error
         return cls(path, file)
 
     def release(self) -> None:
         """Let the next daemon in. The file stays: removing it would let two daemons lock two different files."""
+        # The number in it is nobody's from now on: whoever asks looks at the lock first.
         if not self._file.closed:
-            # A number that a failed disk keeps is nobody's: whoever asks looks at the lock first.
-            with contextlib.suppress(OSError):
-                self._file.truncate(0)
-            _close(self._file)
+            self._file.close()
 
 
 def make_folder(folder: Path) -> None:
@@ -97,28 +101,40 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _cannot_write(folder, error) from error
+        raise _cannot_write(folder, error, folder=folder) from error
 
 
-def _cannot_write(path: Path, error: OSError) -> FolderError:
+def _cannot_write(path: Path, error: OSError, *, folder: Path) -> FolderError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return FolderError(f"{path}: {error.strerror or error}; free some space", folder=folder)
     return FolderError(
         f"{path}: {error.strerror or error}; give this user write permission there, run as the daemon's user, or set"
-        " another folder under [daemon] (`unsorry doctor` shows which are in the way)"
+        " another folder under [daemon] (`unsorry doctor` shows which are in the way)",
+        folder=folder,
     )
 
 
 def holder(path: Path) -> int | None:
     """Return the process id of whoever holds the lock file at `path`; None where nobody does.
 
-    Serves the daemon's lock and the locks of job attempts alike. A holder that has not written its number yet
-    counts as nobody: it is not running anything either.
+    For the locks of jobs and of GPUs, which outlive the process that took them in what it started. A holder that has
+    not written its number yet counts as nobody: it is not running anything either.
     """
-    found = who_holds(path)
+    found = _noted(path)
     return None if found is None else found.pid
 
 
 def who_holds(path: Path) -> Holder | None:
-    """Return the process that holds the lock file at `path` and what for; None where nobody does."""
+    """Return the process that holds the daemon's lock at `path` and what for; None where nobody does.
+
+    It dies with its holder. Where the process that stands there is dead, another one has the lock since a moment, and
+    counts as nobody until it has written its number.
+    """
+    found = _noted(path)
+    return found if found is not None and _lives(found.pid) else None
+
+
+def _noted(path: Path) -> Holder | None:
     try:
         file = path.open("r", encoding="ascii", errors="replace")
     except FileNotFoundError:
@@ -131,10 +147,19 @@ def who_holds(path: Path) -> Holder | None:
         return None
 
 
-def _close(file: IO[str]) -> None:
-    """Close, which gives the lock back; a full disk refuses what is still in the buffer, once."""
-    with contextlib.suppress(OSError):
-        file.close()
+def _write(file: IO[str], text: str) -> None:
+    """Write over what the last holder left: a full disk has no room for a file's first byte, but for that."""
+    os.pwrite(file.fileno(), f"{text:<{_WIDTH - 1}}"[: _WIDTH - 1].encode("ascii") + b"\n", 0)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _take(file: IO[str]) -> bool:
@@ -151,5 +176,5 @@ def _take(file: IO[str]) -> bool:
 
 def _written(file: IO[str]) -> Holder | None:
     file.seek(0)
-    pid, _, purpose = file.read(80).strip().partition(" ")
+    pid, _, purpose = file.read(_WIDTH).strip().partition(" ")
     return Holder(int(pid), purpose or DAEMON) if pid.isdecimal() and int(pid) > 1 else None

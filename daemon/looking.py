@@ -24,6 +24,8 @@ _ASK_ABOUT_EVERY_S = 3600.0
 class Look:
     """What a remote says. `heads` is None where nothing changed; `archived` None where it was not asked.
 
+    `moved`: its address redirects; `number` is then what it has at its forge, None where it did not say.
+
     `etags_are_old`: they are those of an earlier look, and good for nothing once something has changed.
     """
 
@@ -33,6 +35,7 @@ class Look:
     archived: bool | None = None
     renamed: RepositoryRenamed | None = None
     moved: bool = False
+    number: int | None = None
     etags: Mapping[str, str] = field(default_factory=dict)
     etags_are_old: bool = False
 
@@ -68,7 +71,7 @@ async def look(
         return replace(told, etags_are_old=True)
     since = seconds_since(memo.about_at, now)
     ask_about = ask_all or since is None or since > _ASK_ABOUT_EVERY_S
-    remembered = Remembered(memo.etags, memo.default, memo.moved) if usable else Remembered()
+    remembered = Remembered(memo.etags, memo.default, memo.moved, memo.number) if usable else Remembered()
     answer = await github.look(name, remembered=remembered, ask_about=ask_about)
     return _told(repo, name, answer, etags=answer.etags)
 
@@ -88,6 +91,7 @@ def _told(repo: Repo, name: str, answer: ForgeAnswer, *, etags: Mapping[str, str
         archived=answer.archived if answer.about else None,
         renamed=renamed,
         moved=answer.moved,
+        number=answer.forge_id,
         etags=etags,
     )
 

@@ -59,6 +59,14 @@ class QuotaNumbers:
 
 
 @dataclass(frozen=True, slots=True)
+class ServeNumbers:
+    """The server for editors: whether it listens, and how often it was started again after it had ended by itself."""
+
+    up: bool
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
 class LiveNumbers:
     """What only the living daemon knows, at `now`.
 
@@ -79,6 +87,8 @@ class LiveNumbers:
     cache_bytes: int
     cache_limit_bytes: int
     notification_failures: Mapping[str, int]
+    serve: ServeNumbers | None = None
+    """None: the settings want none."""
 
 
 class Metrics:
@@ -125,6 +135,9 @@ class Metrics:
             cache_bytes=parts.upkeep.cache_bytes,
             cache_limit_bytes=parts.settings().cache.size_bytes,
             notification_failures=dict(self._failures()),
+            serve=ServeNumbers(parts.serving.is_up, parts.serving.restarts)
+            if parts.serving.is_wanted
+            else None,
         )
 
 
@@ -371,6 +384,14 @@ def _machine(live: LiveNumbers) -> Iterator[Metric]:
                 for gpu in live.gpus
                 for state in ("free", "lent", "busy", "lost")
             ],
+        )
+    if live.serve is not None:
+        yield _one("serve_up", "1 while the server for editors listens.", live.serve.up)
+        yield _counter(
+            "serve_restarts",
+            "Times that it was started again after it had ended by itself, since the daemon started.",
+            (),
+            [((), live.serve.restarts)],
         )
     sized = [gpu for gpu in live.gpus if gpu.memory_bytes]
     if sized:

@@ -1,15 +1,14 @@
 """Where the numbers of `daemon.metrics` are fetched: GET /metrics on the control socket, and on TCP where that is set.
 
-The TCP listener has that one route and nothing else. An address that cannot be had is a problem that `status` shows; it
-is tried again, and stops nothing. A browser that was led here by somebody else's name (DNS rebinding) is refused, as
-long as only this machine was meant to read.
+The TCP listener has that one route and, where the settings say so, GET /report (`daemon.report_page`). An address that
+cannot be had is a problem that `status` shows; it is tried again, and stops nothing. A browser that was led here by
+somebody else's name (DNS rebinding) is refused, as long as only this machine was meant to read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import sqlite3
 from collections.abc import Awaitable, Callable
 
@@ -22,8 +21,10 @@ from starlette.routing import Route
 from daemon.ledger import StoreFailedError
 from daemon.loopback import LoopbackServer, PortError
 from daemon.metrics import CONTENT_TYPE
+from daemon.report_page import Page, report_route
 from daemon.settings import Settings
 from daemon.settings_notify import address_of
+from pipeline.here import names_this_machine
 from store.errors import LogError
 
 PROBLEM = "metrics"
@@ -40,7 +41,7 @@ def metrics_route(numbers: Numbers, *, public: Callable[[], bool] = lambda: True
     """Return the route. Unless `public`, a request has to name this machine by a loopback address or as localhost."""
 
     async def metrics(request: Request) -> Response:
-        if not public() and not _is_here(request.headers.get("host", "")):
+        if not public() and not names_this_machine(request.headers.get("host", "")):
             return PlainTextResponse(
                 "ask for 127.0.0.1 or localhost, or set [metrics] public\n", status_code=421
             )
@@ -57,19 +58,32 @@ class MetricsListener:
 
     Args:
         problems: what is wrong, by a name of its own, for `status`.
+        report: returns the page that is served where [report] says so; None: there is none.
     """
 
     def __init__(
-        self, numbers: Numbers, *, settings: Callable[[], Settings], problems: dict[str, str]
+        self,
+        numbers: Numbers,
+        *,
+        settings: Callable[[], Settings],
+        problems: dict[str, str],
+        report: Page | None = None,
     ) -> None:
         self._settings = settings
         self._problems = problems
-        self._application = Starlette(
-            routes=[metrics_route(numbers, public=lambda: self._settings().metrics.public)]
-        )
+        routes = [metrics_route(numbers, public=self._public)]
+        if report is not None:
+            routes.append(report_route(report, served=self._serves_report, public=self._public))
+        self._application = Starlette(routes=routes)
         self._server: LoopbackServer | None = None
         self._listens = ""
         self._wake = asyncio.Event()
+
+    def _public(self) -> bool:
+        return self._settings().metrics.public
+
+    def _serves_report(self) -> bool:
+        return self._settings().report.serve
 
     @property
     def address(self) -> str:
@@ -117,15 +131,3 @@ class MetricsListener:
             # Forgotten only when it has ended: whoever is cancelled here comes back once more.
             await self._server.stop()
             self._server, self._listens = None, ""
-
-
-def _is_here(host: str) -> bool:
-    """Whether a Host header names this machine alone: a loopback address or localhost, with or without a port."""
-    name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
-    name = name.removeprefix("[").removesuffix("]")
-    if name.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False

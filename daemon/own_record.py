@@ -34,7 +34,7 @@ class OwnRecord:
             lean_detail=lean.detail,
             sqlite=sqlite3.sqlite_version,
         )
-        await self._ledger.append([NewEvent("daemon", body), *await self._loaded(settings)])
+        await self._ledger.append([NewEvent("daemon", body), *await self._loaded(settings)], wait=True)
 
     async def stopped(self, reason: str) -> None:
         """Record the end."""

@@ -3,7 +3,7 @@
 The plan is derived and never stored: a crash loses no work and a restart repeats none. What a job works on is
 hashed into its id, so that "the same work" has one name: a failure that the same inputs would repeat
 (`deterministic`) makes the job not due for good, and changed inputs make another job. Whether and when any other
-failure is tried again is written on the failure itself (`retry_at`, see `daemon.jobs`).
+failure is tried again is written on the failure itself (`retry_at`, see `daemon.retries`).
 
 Lanes: of the jobs with one lane at most one runs. A branch's commits are scanned one after another.
 What one repository has due is `daemon.planner`'s, what there is to learn `daemon.training`'s, what may not begin yet
@@ -70,6 +70,7 @@ def make_plan(
     tactics: tuple[str, str] | None = None,
     running: Collection[str] = (),
     last_started: Mapping[str, float] | None = None,
+    waits_s: Mapping[str, float] | None = None,
 ) -> Plan:
     """Return the due jobs.
 
@@ -82,6 +83,7 @@ def make_plan(
         tactics: what rung 2 asks instead of the model in use (`daemon.ladder`).
         running: lanes that are taken.
         last_started: when a job of a repository last started (any clock): the longest unserved goes first.
+        waits_s: how long jobs that failed still wait (`daemon.retries`); of others the time written down counts.
     """
     timetable = read_timetable(view, schedule=settings.schedule, now=now)
     left_s = seconds_left(view, settings=settings, now=now, reserved_s=reserved_s)
@@ -94,6 +96,7 @@ def make_plan(
         no_models=no_models,
         left_s=left_s,
         tactics=tactics,
+        waits_s=waits_s,
     )
     served = last_started or {}
     found = [job for repo in settings.repos if repo.enabled for job in planner.of(repo)]

@@ -20,7 +20,7 @@ from daemon.standing import Standings
 from daemon.watching import asked_for
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.trace.order import TRACER_VERSION
-from store import line_queries, proof_queries, queries, work_queries
+from store import line_queries, model_queries, proof_queries, queries, work_queries
 from store.identity import job_id
 from store.rows import BranchRow, CommitRow, ProofRow
 
@@ -36,6 +36,7 @@ class Planner:
         no_models: why no model can run here; "" where one can.
         left_s: the seconds of search above rung 0 that today still has; None: there is no limit.
         tactics: what rung 2 asks instead of the model in use (`daemon.ladder`).
+        waits_s: how long jobs that failed still wait (`daemon.standing`).
     """
 
     def __init__(
@@ -49,12 +50,13 @@ class Planner:
         no_models: str = "",
         left_s: float | None = None,
         tactics: tuple[str, str] | None = None,
+        waits_s: Mapping[str, float] | None = None,
     ) -> None:
         self._view = view
         self._settings = settings
         self._leans = leans
         self._builds = builds
-        self.standings = Standings(view, now=now)
+        self.standings = Standings(view, now=now, waits_s=waits_s)
         self.proving = Proving(
             view,
             settings=settings,
@@ -277,7 +279,10 @@ class Planner:
     def _search_of(self, proof: ProofRow) -> dict[str, Any] | None:
         """Return what the patch tells of the search that found a proof."""
         found = proof_queries.attempt_behind(self._view, proof)
-        return None if found is None else {name: getattr(found, name) for name in _SEARCH}
+        if found is None:
+            return None
+        weights = model_queries.weights_of(self._view, found.model)
+        return {name: getattr(found, name) for name in _SEARCH} | {"weights": weights}
 
     # --- check --------------------------------------------------------------------------------------------
 

@@ -242,6 +242,7 @@ class Poller:
             etags={} if changes and found.etags_are_old else found.etags,
             default=found.default_branch,
             moved=found.moved,
+            number=(found.number or before.number) if found.moved else None,
             about_at=now if found.asked_about else before.about_at,
             changed_at=now if changes or not before.changed_at else before.changed_at,
             failures=0,

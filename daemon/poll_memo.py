@@ -20,7 +20,8 @@ class Memo:
     """`basis` names the history that the ETags belong to, `entry` the watchlist's entry that was polled.
 
     Times are ISO 8601 in UTC. `about_at`: when the remote was last asked for its default branch, `changed_at`: when a
-    poll last found something new. `failures` counts those in a row.
+    poll last found something new. `failures` counts those in a row. `moved`: the address redirects, to the repository
+    with the `number`.
     """
 
     basis: str = ""
@@ -28,6 +29,7 @@ class Memo:
     etags: Mapping[str, str] = field(default_factory=dict)
     default: str | None = None
     moved: bool = False
+    number: int | None = None
     about_at: str = ""
     changed_at: str = ""
     failures: int = 0
@@ -80,5 +82,6 @@ def _sound(memo: Memo) -> bool:
         and all(isinstance(one, str) for pair in etags.items() for one in pair)
         and (memo.default is None or isinstance(memo.default, str))
         and isinstance(memo.moved, bool)
+        and (memo.number is None or type(memo.number) is int)
         and isinstance(memo.failures, int)
     )

@@ -4,11 +4,9 @@ Owns spawning, the reading of its standard output, and killing it with everythin
 mean is `daemon.joblines`, what becomes of the job is `daemon.jobs`.
 
 Why it is done this way:
-    - Limits are set from outside (prlimit) right after the start, and the wish to die with the daemon is set by the
-      child itself (`pipeline.protocol.run_job`): `preexec_fn` would run Python between fork and exec while the
-      daemon's other threads hold locks, which can hang the child for good.
-    - RLIMIT_DATA and not RLIMIT_AS: Lean maps gigabytes of compiled files that cost no memory of their own. It is
-      the soft limit, for each process of the job by itself.
+    - Limits are set from outside right after the start (`pipeline.children.hold_to`), and the wish to die with the
+      daemon is set by the child itself (`pipeline.protocol.run_job`): `preexec_fn` would run Python between fork and
+      exec while the daemon's other threads hold locks, which can hang the child for good.
     - The end is seen through a pidfd and the group is killed before the dead leader is reaped, so that its number
       cannot have become somebody else's group. What left the group is found by a variable in its environment.
 """
@@ -18,48 +16,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import resource
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
-from daemon.handover import handed_over
+from daemon.handover import HandedOver, handed_over
+from pipeline.children import hold_to, job_environment, kill_marked
 from pipeline.external.credentials import KeyPlace
-from pipeline.lean.toolchain.standins import SWITCH as STAND_INS_SWITCH
 
 LONGEST_LINE_BYTES = 512 * 2**20
-MARK = "UNSORRY_ATTEMPT"
-DAEMON_PID = "UNSORRY_DAEMON_PID"
 _CHUNK_BYTES = 2**18
-# What a job may know of the daemon's environment. Tokens, credentials and sockets are not among it; a job that needs
-# a key of somebody's (rung 4) is handed that one by a pipe (`daemon.handover`).
-_PASSED_ON = (
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "LANG",
-    "LC_ALL",
-    "LC_CTYPE",
-    "TZ",
-    "TMPDIR",
-    "ELAN_HOME",
-    STAND_INS_SWITCH,
-    "PYTHONDONTWRITEBYTECODE",
-    "PYTHONHASHSEED",
-    "CUDA_VISIBLE_DEVICES",
-    "LD_LIBRARY_PATH",
-    "OMP_NUM_THREADS",
-    "HF_HOME",
-    "HF_ENDPOINT",
-    "HF_HUB_OFFLINE",
-    "COVERAGE_PROCESS_START",
-)
 
 
 class LineTooLongError(Exception):
@@ -76,17 +46,6 @@ class Exit:
     status: int
     signal: int | None
     peak_rss_bytes: int
-
-
-def job_environment(attempt_directory: Path, *, visible: str | None = None) -> dict[str, str]:
-    """Return the whole environment of a job: an allow-list, and the mark that its descendants are found by.
-
-    `visible` is the GPU that CUDA shows it, "" for none; None leaves it those that the daemon sees.
-    """
-    passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    if visible is not None:
-        passed["CUDA_VISIBLE_DEVICES"] = visible
-    return {**passed, MARK: str(attempt_directory), DAEMON_PID: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
 
 
 class JobProcess:
@@ -129,10 +88,35 @@ class JobProcess:
             OSError: the system refused.
         """
         lease = ("pipeline.leased",) if leased else ()
-        with stderr.open("ab") as errors, handed_over(key) as handed:
+        return await cls.spawn(
+            [*lease, module, "--spec", str(spec)],
+            directory=directory,
+            stderr=stderr,
+            memory_bytes=memory_bytes,
+            secrets=handed_over(key),
+            visible=visible,
+        )
+
+    @classmethod
+    async def spawn(
+        cls,
+        module: Sequence[str],
+        *,
+        directory: Path,
+        stderr: Path,
+        memory_bytes: int,
+        secrets: AbstractContextManager[HandedOver],
+        visible: str | None,
+    ) -> JobProcess:
+        """Spawn `python -m` with these words in `directory`; its standard error is appended to the file `stderr`.
+
+        Raises:
+            OSError: the system refused.
+        """
+        with stderr.open("ab") as errors, secrets as handed:
             popen = subprocess.Popen(  # noqa: ASYNC220 - short, and it has to be this thread
                 # -P: the working directory is no place to import from.
-                [sys.executable, "-P", "-m", *lease, module, "--spec", str(spec)],
+                [sys.executable, "-P", "-m", *module],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -141,11 +125,7 @@ class JobProcess:
                 pass_fds=handed.descriptors,
                 start_new_session=True,
             )
-        with contextlib.suppress(ProcessLookupError):
-            resource.prlimit(popen.pid, resource.RLIMIT_CORE, (0, 0))
-            _, hard = resource.prlimit(popen.pid, resource.RLIMIT_DATA)
-            soft = memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)
-            resource.prlimit(popen.pid, resource.RLIMIT_DATA, (soft, hard))
+        hold_to(popen.pid, memory_bytes=memory_bytes)
         reader = asyncio.StreamReader(limit=_CHUNK_BYTES)
         process = cls(popen, directory, reader)
         process._transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -216,36 +196,3 @@ class JobProcess:
         if self._exit is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
-
-
-def kill_marked(directory: Path) -> int:
-    """Kill every process that descends from the attempt in `directory`, wherever it went; return how many."""
-    killed = 0
-    for _ in range(3):  # a process may fork between the look and the signal
-        found = [process for process in _own_processes() if _mark_of(process) == str(directory)]
-        for process in found:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-                killed += 1
-        if not found:
-            break
-        psutil.wait_procs(found, timeout=2)
-    return killed
-
-
-def _own_processes() -> Sequence[psutil.Process]:
-    ours = os.getuid()
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.pid != os.getpid() and process.uids().real == ours:
-                found.append(process)
-    return found
-
-
-def _mark_of(process: psutil.Process) -> str | None:
-    try:
-        mark: str | None = process.environ().get(MARK)
-    except (psutil.Error, OSError):
-        return None
-    return mark

@@ -140,12 +140,10 @@ async def check_authors(
 def evidence_of(view: sqlite3.Connection, row: ProofRow, patch: bytes) -> Evidence:
     """Return what is recorded of the search that found a proof, and of its check."""
     attempt = proof_queries.attempt_behind(view, row)
-    model = attempt.model if attempt is not None else ""
-    saved = [item for item in model_queries.checkpoints(view) if item.checkpoint == model]
     judge = re.search(rb"^Toolchain: (.+)$", patch.partition(b"\ndiff --git ")[0], flags=re.MULTILINE)
     return Evidence(
         attempt,
-        saved[0].weights if saved else "",
+        "" if attempt is None else model_queries.weights_of(view, attempt.model),
         judge[1].decode(errors="replace") if judge else row.toolchain,
     )
 
@@ -227,7 +225,8 @@ def text_of(row: ProofRow, ground: Ground, evidence: Evidence) -> Text:
     message = f"{title}\n\nFound by unsorry, a program, and verified by Lean."
     found = evidence.attempt
     model = found.model if found is not None else ""
-    weights = f" (weights {_code(f'sha256:{evidence.weights}')})" if evidence.weights else ""
+    whose = "weights of the retriever" if "+" in model else "weights"
+    weights = f" ({whose} {_code(f'sha256:{evidence.weights}')})" if evidence.weights else ""
     again = (
         "" if ground.head == row.sha else "; the declaration reads the same there, and was not verified again"
     )

@@ -183,7 +183,7 @@ class Proving:
         identity = job_id("prove", repo.key, branch.branch, branch.tip, *what, lean.toolchain, *key)
         standing = self._standings.of(identity)
         of_one = not standing.deterministic and standing.reason not in OF_THE_JOB | _NOT_BEGUN
-        if self._rested(standing):
+        if self._rested(identity, standing):
             standing = Standing("ready", standing.attempt)
         elif standing.state == "parked" and of_one and len(sorries) > 1:
             # One of them kills the job (a hang, a crash): halves find it, and the others get their turn.
@@ -235,6 +235,7 @@ class Proving:
                     "seconds_per_sorry": rung.seconds_per_sorry,
                     "nodes_per_sorry": settings.prove.nodes_per_sorry,
                     "tactic_timeout_s": settings.prove.tactic_timeout_s,
+                    "calls_per_sorry": settings.prove.calls_per_sorry,
                 },
                 "budget_key": rung.budget,
                 "parallel": settings.prove.parallel,
@@ -244,16 +245,16 @@ class Proving:
             },
         )
 
-    def _rested(self, standing: Standing) -> bool:
+    def _rested(self, identity: str, standing: Standing) -> bool:
         """Say whether a job that is not tried again is tried after all: its trouble was the machine's, a while ago."""
         if standing.state != "parked" or standing.deterministic or standing.ended_at is None:
             return False
         if standing.reason not in OF_THE_MACHINE | _NOT_BEGUN:
             return False
-        # The rest grows with the tries, from the one that was the last: at most to a day.
-        more = standing.attempt - 1 - self._settings.jobs.max_attempts
+        # The rest grows with the failures, from the one that was the last: at most to a day.
+        more = self._standings.failures(identity) - self._settings.jobs.max_attempts
         rest = min(_FIRST_REST * 2.0 ** min(max(more, 0), 10), _LONGEST_REST)
-        return self._standings.has_come(standing.ended_at + rest)
+        return self._standings.has_come(standing.ended_at + rest, since=standing.ended_at)
 
 
 _TOLD = (

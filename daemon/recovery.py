@@ -23,7 +23,7 @@ from daemon.git_errors import GitError
 from daemon.ledger import Ledger
 from daemon.lock import holder
 from daemon.paths import Paths
-from daemon.process import kill_marked
+from pipeline.children import kill_marked
 from pipeline.lean.build.trash import remove_tree
 from store import queries
 from store.events import JobInterrupted
@@ -57,7 +57,7 @@ async def recover(*, ledger: Ledger, git: Git, paths: Paths, keep: int) -> int:
             # Not now: the time in which nobody ran is no work, and no night's budget pays for it.
             occurred_at=await asyncio.to_thread(last_sign, directory),
         )
-        await ledger.append([event])
+        await ledger.append([event], wait=True)
         log.warning("job_interrupted", job=row.job, attempt=row.attempt, processes_killed=killed)
         await asyncio.to_thread(shutil.rmtree, directory / "staging", ignore_errors=True)
     await _sweep_worktrees(git, paths)

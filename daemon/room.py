@@ -24,16 +24,21 @@ _SOON_S = 120.0
 log = structlog.get_logger("daemon.room")
 
 
-def takes_some(folder: Path) -> bool:
-    """Say whether the disk takes another file of a good size: free bytes say nothing of quotas and inodes."""
+def no_room(folder: Path) -> OSError | None:
+    """Return why the disk takes no other file of a good size; None where it does: free bytes say nothing of quotas."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent  # to make it was what found no room
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, FULL_BYTES)
-    except OSError:
-        return False
-    return True
+    except OSError as error:
+        return error
+    return None
+
+
+def takes_some(folder: Path) -> bool:
+    """Say whether the disk takes another file of a good size."""
+    return no_room(folder) is None
 
 
 class Room:

@@ -18,10 +18,10 @@ from types import FrameType
 import structlog
 
 from daemon import memory
-from daemon.control import SocketInUseError
+from daemon.control_socket import SocketInUseError
 from daemon.coredumps import forbid_core_dumps
 from daemon.ledger import StoreFailedError
-from daemon.lock import DaemonLock, make_folder
+from daemon.lock import DaemonLock, FolderError, make_folder
 from daemon.logs import configure
 from daemon.service import Service
 from daemon.settings import load
@@ -48,21 +48,23 @@ async def serve(config_path: Path) -> int:
     forbid_core_dumps()
     settings = load(config_path)
     configure(level=settings.daemon.log_level, log_format=settings.daemon.log_format, secrets=tuple)
-    for folder in (settings.paths.state, settings.paths.cache, settings.paths.runtime):
-        make_folder(folder)
-    lock = DaemonLock.acquire(settings.paths.lock)
     pool = ThreadPoolExecutor(thread_name_prefix="daemon")
     asyncio.get_running_loop().set_default_executor(pool)
     memory.use_one_heap()
-    try:
-        service = Service(settings)
-        service.configure_logs()
+    service = Service(settings)
+    with contextlib.ExitStack() as at_the_end:
         with _signals(service):
+            lock = await _lock(service)
+            if lock is None:
+                return 0
+            at_the_end.callback(lock.release)
+            service.configure_logs()
             try:
                 await service.start()
             except (LogError, StoreFailedError, SocketInUseError, OSError) as error:
                 log.error("daemon_not_started", reason=str(error))
-                return 1
+                # To be asked to end while it waits for room is no failure.
+                return 0 if service.stop_reason else 1
             try:
                 await service.main_loop()
             finally:
@@ -70,8 +72,22 @@ async def serve(config_path: Path) -> int:
         pool.shutdown(wait=False, cancel_futures=True)
         _leave_no_threads(1 if service.failed else 0)
         return 1 if service.failed else 0
-    finally:
-        lock.release()
+
+
+async def _lock(service: Service) -> DaemonLock | None:
+    """Make the folders and take the lock; where there is no room for them, wait. None: somebody wants the end."""
+    paths = service.settings.paths
+    while True:
+        try:
+            for folder in (paths.state, paths.cache, paths.runtime):
+                make_folder(folder)
+            return DaemonLock.acquire(paths.lock)
+        except FolderError as error:
+            if await service.room_to_start.regained(error.folder, error):
+                continue
+            if not service.stop_reason:
+                raise
+            return None
 
 
 def _leave_no_threads(status: int) -> None:

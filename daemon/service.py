@@ -14,13 +14,13 @@ import os
 import time
 from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import structlog
 
 from daemon.cgroups import cgroups_here
-from daemon.control import ControlServer, JobStateError, SocketInUseError
+from daemon.control import ControlServer
+from daemon.control_socket import SocketInUseError
 from daemon.desk import Desk
 from daemon.forge import Forge
 from daemon.git import Git
@@ -43,7 +43,10 @@ from daemon.polls import Polls
 from daemon.proposed import record
 from daemon.recovery import recover
 from daemon.reload import ConfigWatcher, reload
+from daemon.report_page import Made, ReportPage
+from daemon.serving import Serving
 from daemon.settings import ConfigError, Settings
+from daemon.starting import RoomToStart
 from daemon.systemd import Notifier
 from daemon.ticker import Ticker
 from daemon.turns import Turns, Wanted
@@ -52,10 +55,8 @@ from daemon.webhooks import Webhooks
 from daemon.work import PLAN_EVERY_S, Work, leans_of
 from store import queries
 from store.build_events import ProjectBuilt
-from store.events import (
-    JobReleased,
-    PullRequestOpened,
-)
+from store.errors import LogError
+from store.events import PullRequestOpened
 from store.log import NewEvent
 
 _WITH_PATCH = frozenset({"proof_checked", "proof_verified"})
@@ -77,6 +78,8 @@ class Service:
         self._started_at = datetime.now(UTC)
         self._jumps = Jumps()
         self._forge = Forge(renewed=self._let_in_again)
+        self.room_to_start = RoomToStart(self.notifier, ending=lambda: bool(self.stop_reason))
+        """What the start waits for where the disk is full."""
 
     # --- start --------------------------------------------------------------------------------------------
 
@@ -87,14 +90,40 @@ class Service:
             LogError, StoreFailedError: the store cannot be used.
             SocketInUseError: the control socket cannot be made.
         """
-        self._ledger = await Ledger.open(self.settings.paths, patient=True)
+        self._ledger = await self._opened()
         self._own = OwnRecord(self._ledger)
         self._upkeep = Upkeep(self._ledger, settings=lambda: self.settings)
+        # Until the main loop turns, somebody else has to look for the room that a first event may wait for.
+        watching = asyncio.create_task(self.room_to_start.watch(self._ledger), name="room-to-start")
         try:
-            await self._start(self.settings)
+            try:
+                await self._start(self.settings)
+            finally:
+                # It looks into the ledger, which must not be closed under it.
+                watching.cancel()
+                (ended,) = await asyncio.gather(watching, return_exceptions=True)
+                if isinstance(ended, Exception):
+                    log.error("room_not_watched", reason=str(ended))
         except BaseException:
             await self._ledger.close()
             raise
+
+    async def _opened(self) -> Ledger:
+        while True:
+            try:
+                return await Ledger.open(self.settings.paths, patient=True)
+            except LogError as error:
+                if not await self.room_to_start.regained(self.settings.paths.state, error):
+                    raise
+
+    async def _listening(self, settings: Settings) -> ControlServer:
+        paths, group = settings.paths, settings.daemon.control_group
+        while True:
+            try:
+                return await ControlServer.start(paths.socket, self, control_group=group)
+            except (SocketInUseError, OSError) as error:
+                if not await self.room_to_start.regained(paths.runtime, error):
+                    raise
 
     async def _start(self, settings: Settings) -> None:
         paths = settings.paths
@@ -131,6 +160,7 @@ class Service:
             begin=lambda work, name: self._spawn(work, name=name),
         )
         self.desk = Desk(self._ledger, self._runner, self._work, lambda: self.settings)
+        self._serving = Serving(settings=lambda: self.settings, gpus=gpus, problems=self._problems)
         self._living = Living(
             settings=lambda: self.settings,
             config_errors=lambda: self._own.errors,
@@ -142,6 +172,7 @@ class Service:
             upkeep=self._upkeep,
             forge=self._forge,
             jumps=self._jumps,
+            serving=self._serving,
             started_at=self._started_at,
         )
         self._notifications = Notifications(
@@ -151,17 +182,19 @@ class Service:
             begin=lambda work, name: self._spawn(work, name=name),
         )
         self._metrics = Metrics(self._ledger, self._living, failures=lambda: self._notifications.failures)
+        self._report = ReportPage(paths, every_s=lambda: self.settings.report.every_s)
         self._metrics_listener = MetricsListener(
-            self._metrics.text, settings=lambda: self.settings, problems=self._problems
+            self._metrics.text,
+            settings=lambda: self.settings,
+            problems=self._problems,
+            report=self._report.now,
         )
         interrupted = await recover(ledger=self._ledger, git=self._git, paths=paths, keep=settings.jobs.keep)
         await self._own.started(settings, self._work.leans.summary)
         self._ledger.subscribe(self._on_append)
         await self._upkeep.write_patches(None)
         self._polls.remember(await self._ledger.ask(queries.repositories))
-        self._control = await ControlServer.start(
-            paths.socket, self, control_group=settings.daemon.control_group
-        )
+        self._control = await self._listening(settings)
         self._watcher = ConfigWatcher(settings.path, changed=self.reload_soon)
         self._watcher.start()
         self._ticker = Ticker(poll=self._poll_tick, plan=self._plan_tick, plan_every_s=PLAN_EVERY_S)
@@ -170,6 +203,7 @@ class Service:
         await self._webhooks.take_up(settings)
         await self._notifications.start()
         self._spawn(self._metrics_listener.run(), name="metrics")
+        self._spawn(self._serving.run(), name="serve")
         self._turns = Turns(
             wanted=self._wanted,
             notifier=self.notifier,
@@ -210,24 +244,14 @@ class Service:
     # --- what is asked for ----------------------------------------------------------------------------------
 
     def poll_now(self, repository: str | None) -> Sequence[str]:
-        """Begin polls, whatever the back-off says; KeyError for a repository that is not watched."""
-        return self._polls.poll_now(repository)
-
-    async def retry(self, job: str) -> None:
-        """Make a job that failed, or waits for its next attempt, due again now.
+        """Begin polls, whatever the back-off says; KeyError for a repository that is not watched.
 
         Raises:
-            KeyError: no such job.
-            JobStateError: it did not fail, and nobody cancelled it.
+            NoRoomError: the disk is full, so that none is begun.
         """
-        rows = await self._ledger.ask(partial(queries.jobs_by_prefix, prefix=job))
-        row = next((row for row in rows if row.job == job), None)
-        if row is None:
-            raise KeyError(job)
-        if row.state not in ("failed", "cancelled"):
-            raise JobStateError(f"{job}: is {row.state}; only a failed or cancelled job can be tried again")
-        await self._ledger.append([NewEvent(f"job:{job}", JobReleased(job=job), actor="control")])
-        log.info("job_released", job=job)
+        if problem := self._ledger.room.problem:
+            raise NoRoomError(problem)
+        return self._polls.poll_now(repository)
 
     async def pull_request_opened(self, opened: PullRequestOpened) -> None:
         """Record a pull request that a command opened.
@@ -278,6 +302,7 @@ class Service:
         await self._webhooks.take_up(new)
         self._notifications.reload()
         self._metrics_listener.reload()
+        self._serving.reload()
         self._plan_soon()
         log.info("config_reloaded", path=str(new.path), changed=changed, repositories=len(new.repos))
 
@@ -332,6 +357,14 @@ class Service:
     async def numbers(self) -> bytes:
         """Return the numbers for Prometheus."""
         return await self._metrics.text()
+
+    async def report(self) -> Made:
+        """Return the page of the report.
+
+        Raises:
+            ReportError: it cannot be made.
+        """
+        return await self._report.now()
 
     # --- stop ---------------------------------------------------------------------------------------------
 

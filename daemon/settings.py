@@ -31,7 +31,9 @@ from daemon.settings_models import (
 )
 from daemon.settings_notify import Metrics, Notify
 from daemon.settings_prove import Prove, lacking
+from daemon.settings_report import Report, unreachable
 from daemon.settings_schedule import Schedule
+from daemon.settings_serve import Serve
 from daemon.settings_train import Train
 from daemon.settings_types import repository_key, resolve_url
 
@@ -75,6 +77,8 @@ class Settings(BaseModel):
     cache: Cache
     notify: Notify
     metrics: Metrics
+    report: Report
+    serve: Serve
     repos: tuple[Repo, ...]
     _lines: dict[Location, int] = PrivateAttr(default_factory=dict)
 
@@ -129,6 +133,9 @@ def parse(data: bytes, *, path: Path) -> Settings:
     if file is not None:
         rungs: Location = ("prove", "rungs")
         found += [Mistake(line_of(lines, rungs), setting_name(rungs), why) for why in lacking(file.prove)]
+        served: Location = ("report", "serve")
+        unserved = unreachable(file.report, file.metrics)
+        found += [Mistake(line_of(lines, served), setting_name(served), why) for why in unserved]
     if found or file is None:
         raise ConfigError(tuple(item.render(path.name) for item in sorted(found)), path=path, digest=digest)
     settings = Settings(

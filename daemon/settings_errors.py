@@ -153,6 +153,8 @@ def _place_of_a_secret(location: Location) -> str:
                 "make it a credential of the service, and name that: "
                 '[prove.external] credential = "unsorry-model-key"'
             )
+        case ("serve",):
+            return 'put it in a file of mode 600 and name that file: [serve] token_file = "serve-token"'
         case ("notify",):
             return "make it the service's credential unsorry-notify-secret, or its variable UNSORRY_NOTIFY_SECRET"
     return 'put it in a file of mode 600 and name that file: [github] token_file = "github-token"'

@@ -30,7 +30,9 @@ from daemon.settings_fields import (
 )
 from daemon.settings_notify import Metrics, Notify
 from daemon.settings_prove import Prove
+from daemon.settings_report import Report
 from daemon.settings_schedule import Limit, Limits, Schedule
+from daemon.settings_serve import Serve
 from daemon.settings_train import Train
 from daemon.settings_types import resolve_url
 from pipeline.lean.sandbox.hosts import DEFAULT_HOSTS
@@ -295,4 +297,6 @@ class ConfigFile(Section):
     cache: Cache = Field(default_factory=Cache)
     notify: Notify = Field(default_factory=Notify)
     metrics: Metrics = Field(default_factory=Metrics)
+    report: Report = Field(default_factory=Report)
+    serve: Serve = Field(default_factory=Serve)
     repos: Annotated[tuple[RepoEntry, ...], BeforeValidator(table_list)] = Field(())

@@ -70,6 +70,7 @@ def _person(value: str) -> str:
     return value.strip()
 
 
+BaseUrl = Annotated[Text, AfterValidator(_base_url)]
 Name = Annotated[Text, AfterValidator(_name)]
 SearchTime = Annotated[float | None, BeforeValidator(_its_own_time)]
 Number = Annotated[float, Strict()]
@@ -85,6 +86,7 @@ class Generator(Section):
     candidates: Annotated[int, Strict()] = Field(8, ge=1, le=256, examples=[8])
     decoding: Literal["beam", "sample"] = Field("beam", examples=["beam"])
     temperature: Number = Field(0.7, gt=0, le=10, allow_inf_nan=False, examples=[0.7])
+    engine: Literal["transformers", "vllm"] = Field("transformers", examples=["transformers"])
     premises: Annotated[int, Strict()] = Field(10, ge=0, le=1000, examples=[10])
     progress_weight: Number = Field(0.5, ge=0, le=1, allow_inf_nan=False, examples=[0.5])
     seconds_per_sorry: SearchTime = Field(None, examples=["5m"])
@@ -103,7 +105,7 @@ class Whole(Section):
 class External(Section):
     """[prove.external]: the endpoint of rung 4, and what it may cost. The key itself is never here."""
 
-    base_url: Annotated[Text, AfterValidator(_base_url)] = Field("", examples=["https://api.example.org/v1"])
+    base_url: BaseUrl = Field("", examples=["https://api.example.org/v1"])
     model: Text = Field("", examples=["a-model"])
     mode: Literal["whole", "tactics"] = Field("whole", examples=["whole"])
     credential: Name = Field("unsorry-model-key", examples=["unsorry-model-key"])
@@ -134,6 +136,9 @@ class Prove(Section):
         float, BeforeValidator(duration(minimum_s=1, maximum_s=86400, example="60s"))
     ] = Field(60.0, examples=["60s"])
     nodes_per_sorry: Annotated[int, Strict()] = Field(400, ge=1, le=1_000_000, examples=[400])
+    calls_per_sorry: Annotated[int | None, Strict(), BeforeValidator(left_out)] = Field(
+        None, ge=1, le=10_000_000, examples=[5000]
+    )
     tactic_timeout_s: Annotated[
         float, BeforeValidator(duration(minimum_s=0.1, maximum_s=3600, example="5s"))
     ] = Field(5.0, alias="tactic_timeout", examples=["5s"])
@@ -194,6 +199,11 @@ def lacking(prove: Prove) -> Iterator[str]:
                 f"has rung {rung} ({RUNGS[rung]}), which needs {key} under [prove.{table}]; write {key} = {example},"
                 f" or take {rung} out of rungs"
             )
+    if prove.generator.engine == "vllm" and prove.generator.decoding != "sample" and {1, 2} & {*prove.rungs}:
+        yield (
+            'has a rung whose engine is vllm, which draws samples and knows no beams; write decoding = "sample" under'
+            ' [prove.generator], or engine = "transformers"'
+        )
     for rung in prove.rungs:
         limit = prove.seconds_per_day
         if rung and limit is not None and prove.seconds(rung) > limit:

@@ -27,7 +27,7 @@ OF_SORT: dict[Kind, Sort] = {
 }
 """The sort of a kind of job; what is not here only stops with everything."""
 PREEMPTS = ("prove", "quiet", "pause")
-"""What a training that runs may make way for."""
+"""What a training or a search that runs may make way for; `prove`: a training alone."""
 _SMALLEST_BYTES = 2**28
 _LONGEST_S = 30 * 86400.0
 
@@ -62,7 +62,7 @@ def _preempt(value: tuple[str, ...]) -> tuple[str, ...]:
     for name in value:
         if name not in PREEMPTS:
             raise ValueError(
-                f'names "{name[:40]}", for which no training makes way; write some of {", ".join(PREEMPTS)}, or []'
+                f'names "{name[:40]}", for which no job makes way; write some of {", ".join(PREEMPTS)}, or []'
             )
     return value
 

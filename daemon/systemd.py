@@ -30,6 +30,10 @@ class Notifier:
         """Say that everything stands: also the end of a reload."""
         return self._send("READY=1", f"STATUS={_line(status)}")
 
+    def starting(self, status: str, *, patience_s: float) -> bool:
+        """Say why nothing is ready yet, and that we shall be heard from again within this time."""
+        return self._send(f"STATUS={_line(status)}", f"EXTEND_TIMEOUT_USEC={round(patience_s * 1_000_000)}")
+
     def status(self, status: str) -> bool:
         """Give the one line that `systemctl status` shows."""
         return self._send(f"STATUS={_line(status)}")

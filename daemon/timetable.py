@@ -1,7 +1,8 @@
 """Pure: whether work may begin now, and what it waits for if not: a pause, quiet hours, a night's budget.
 
 A pause is what somebody asked for (`work_paused` in the log), the rest is of the settings. What runs is not touched
-here; `why_yield` says when a training that runs should make way.
+here; `why_yield` says when what runs for hours should make way: a training, which saves where it is, and a search for
+proofs on this machine, whose journal has it. What else runs goes on to its end.
 """
 
 from __future__ import annotations
@@ -87,16 +88,20 @@ def why_yield(
     runs_for_s: float,
     holds_gpu: bool,
     waiting_for_gpu: Sequence[str],
+    asks_endpoint: bool = False,
 ) -> str:
-    """Say why a training that runs should save and make way; "" where it should go on.
+    """Say why a training or a search that runs should make way; "" where it should go on.
 
     Args:
         kind: its kind.
         runs_for_s: how long this attempt has run.
         holds_gpu: whether it has a GPU.
         waiting_for_gpu: what proofs that could begin but for a GPU are called.
+        asks_endpoint: whether it asks somebody else's machine, as rung 4 does. What is under way there is paid for and
+            would be asked again: such a search goes on to its end.
     """
-    if OF_SORT.get(kind) != "train":
+    trains = OF_SORT.get(kind) == "train"
+    if asks_endpoint or (not trains and kind != "prove"):
         return ""
     preempt = timetable.schedule.preempt
     wait = timetable.of_kind(kind)
@@ -105,7 +110,7 @@ def why_yield(
     # What has just begun has nothing to save, and what goes first would only get the GPU back: two that wait for each
     # other would get nothing done.
     first = timetable.schedule.urgency("prove") < timetable.schedule.urgency(kind)
-    if "prove" in preempt and first and holds_gpu and waiting_for_gpu and runs_for_s >= LEAST_S:
+    if "prove" in preempt and trains and first and holds_gpu and waiting_for_gpu and runs_for_s >= LEAST_S:
         return f"{waiting_for_gpu[0]} waits for its GPU"
     return ""
 

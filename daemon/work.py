@@ -101,6 +101,7 @@ class Work:
                     now=datetime.now(UTC),
                     running=self._runner.lanes,
                     last_started=dict(self._runner.last_started),
+                    waits_s=self._runner.retries.waits_s(),
                 )
             )
             self.lacking = await self._ledger.ask(partial(lacking, leans=self.leans))
@@ -123,6 +124,10 @@ class Work:
             gpus=gpus,
         )
         self._runner.grace_s = settings.schedule.grace_s
+        if self._ledger.room.problem:
+            # Since this turn began a job has found no room, told so and left: the plan has it as due again. From here
+            # on nothing is awaited, so that nobody else can.
+            return
         for one in self.admission.start:
             self._runner.start(one.due, one.gpu)
         self._make_way()
@@ -150,6 +155,7 @@ class Work:
                     runs_for_s=job.seconds,
                     holds_gpu=bool(job.gpu),
                     waiting_for_gpu=self.admission.for_gpu,
+                    asks_endpoint=job.job in self._runner.at_endpoints,
                 )
                 if why:
                     self._runner.make_way(job.job, why)

@@ -4,8 +4,9 @@ It builds a git repository out of `examples/demo-project`, starts the daemon on 
 commits while the daemon runs, and ends when every sorry that can be filled is filled and checked, and its patch
 lies there. Then a second repository joins the watchlist: a library that grows by one revision, from which a small
 retriever learns twice, the second time on top of the first. A small tactic model learns there too, and is then asked
-about the sorrys that no fixed list of tactics fills. Then it shows the tree of a search, what was traced and what a
-trace lacks, a proof that the gate refused, a theorem's life, and takes a small LeanDojo database in and out.
+about the sorrys that no fixed list of tactics fills. The daemon's server answers what an editor would ask. Then the
+demo shows the tree of a search, what was traced and what a trace lacks, a proof that the gate refused, a theorem's
+life, and takes a small LeanDojo database in and out.
 Everything stays in `demo-run/` until the next run. The daemon is the real one, started as systemd would start it;
 should it die on the way, it is started again, as systemd would.
 
@@ -41,6 +42,7 @@ from examples.demo_repositories import (
     new_repository,
     revise,
 )
+from examples.demo_serving import Editor, free_port, turned_on
 from examples.demo_telling import Teller, say
 from pipeline.lean.backend import find_leans
 from store import model_queries, queries
@@ -372,6 +374,27 @@ def show_tree(config: Path, page: Path) -> None:
     show(config, "proofs", "tree", ids[0], "--html", page)
 
 
+def serve(daemon: Daemon, config: Path) -> None:
+    """Have the daemon run its server, and ask that what an editor asks."""
+    port = free_port()
+    say("\nThe daemon runs a server for editors too, once told to; this is what it answers:\n")
+    add(config, turned_on(port))
+    editor = Editor(port, keep_up=daemon.keep_up)
+    try:
+        editor.wait()
+        proofs = json.loads(unsorry(config, "proofs", "--json").stdout)["proofs"]
+        sorries = json.loads(unsorry(config, "sorries", "--repo", LIBRARY, "--json").stdout)["sorries"]
+        found = {one["sorry"]: one for one in proofs}
+        asked = next((one for one in sorries if one["sorry"] in found and one["goal"]), None)
+        if asked is None:
+            raise DemoError(
+                f"no sorry of {LIBRARY} has a goal and a proof; that is not how the demo should end"
+            )
+        editor.show(asked, found[asked["sorry"]])
+    finally:
+        editor.close()
+
+
 def show_traced(config: Path, folder: Path) -> None:
     """Export the project's own trace in LeanDojo's format, and print one theorem as it stands there."""
     show(config, "export", "leandojo", folder, "--repo", "project", "--simulated")
@@ -456,6 +479,7 @@ def run(directory: Path, *, models: bool, revisions: int) -> None:
         if untrained is not None:
             learn(daemon, teller, config, directory, untrained.result().retriever)
             climb(daemon, teller, config, directory, untrained.result().tactics)
+            serve(daemon, config)
         elif backend != "simulator":
             say(
                 "\nWhat a retriever learns is shown on the simulator only: the library's proofs would need Mathlib.\n"

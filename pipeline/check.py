@@ -106,7 +106,10 @@ def found_with(search: Mapping[str, Any]) -> Facts:
         cost.append(f"{tokens} tokens")
     if search["usd"] is not None:
         cost.append(f"${search['usd']:.4f}")
-    model = (("Model", str(search["model"])), ("Seed", str(search["seed"]))) if search["model"] else ()
+    name = str(search["model"])
+    if weights := search.get("weights"):  # what is no checkpoint of ours is known by its name alone
+        name += f" (weights{' of the retriever' if '+' in name else ''} sha256:{weights})"
+    model = (("Model", name), ("Seed", str(search["seed"]))) if name else ()
     return (*model, ("Cost", ", ".join(cost)))
 
 

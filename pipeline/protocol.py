@@ -221,7 +221,7 @@ def run_job(work: Callable[[JobSpec, Reporter], dict[str, Any]]) -> int:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     yielding.arm()
-    _end_with_the_daemon()
+    end_with_the_daemon()
     spec = JobSpec.read(arguments.spec)
     reporter = Reporter(spec, out)
     try:
@@ -259,10 +259,10 @@ def _first(error: BaseException) -> BaseException:
     return error
 
 
-def _end_with_the_daemon() -> None:
-    """Ask the kernel for a SIGTERM when the daemon dies, so that no job works on for nobody.
+def end_with_the_daemon() -> None:
+    """Ask the kernel for a SIGTERM when the daemon dies, so that no process of its works on for nobody.
 
-    By the job itself: between fork and exec in the daemon, beside its other threads, would be the wrong place.
+    By the process itself: between fork and exec in the daemon, beside its other threads, would be the wrong place.
     """
     daemon = os.environ.get("UNSORRY_DAEMON_PID", "")
     if not daemon.isdecimal() or not sys.platform.startswith("linux"):

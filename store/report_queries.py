@@ -41,18 +41,49 @@ class ProofVerdict(NamedTuple):
     n: int
 
 
-class JobTime(NamedTuple):
-    """Jobs of one kind and state at their newest attempt: their seconds together, and the largest peak in bytes.
-
-    `seconds` and `peak_rss_bytes` are None where no job has one.
-    """
+class JobCount(NamedTuple):
+    """Jobs of one kind and state at their newest attempt, and the largest peak in bytes; None where none has one."""
 
     kind: str
     simulated: bool
     state: str
     n: int
-    seconds: float | None
     peak_rss_bytes: int | None
+
+
+class Ran(NamedTuple):
+    """Attempts that ended: of one kind, on one sort of device, all begun and ended on one day each; or a single one.
+
+    `device` is "gpu", "cpu", or "unknown" where nothing recorded tells. `began` is the first one's beginning, `ended`
+    the last one's end, `seconds` what they took together by the clock.
+    """
+
+    kind: str
+    simulated: bool
+    device: str
+    began: str
+    ended: str
+    n: int
+    seconds: float
+
+
+class Searches(NamedTuple):
+    """What one prover with one model tried: attempts by how they ended, seconds, tokens, and what it cost.
+
+    `priced` of the attempts have a price; `usd` is None where none has.
+    """
+
+    prover: str
+    rung: int
+    model: str
+    simulated: bool
+    attempts: int
+    found: int
+    disproved: int
+    seconds: float
+    tokens: int
+    priced: int
+    usd: float | None
 
 
 def turns(db: sqlite3.Connection) -> Iterator[Turn]:
@@ -86,20 +117,60 @@ def proof_verdicts(db: sqlite3.Connection) -> list[ProofVerdict]:
     return [ProofVerdict(state, bool(simulated), reason, n) for state, simulated, reason, n in rows]
 
 
-def newest_proofs(db: sqlite3.Connection, limit: int) -> list[ProofRow]:
-    """Return the proofs found last, the newest first."""
+def newest_proofs(db: sqlite3.Connection, limit: int, *, verified: bool) -> list[ProofRow]:
+    """Return the proofs found last, the newest first: those that Lean verified, or all others."""
     names = ", ".join(f'"{name}"' for name in columns(ProofRow))
-    rows = db.execute(f"SELECT {names} FROM proofs ORDER BY found_at DESC, proof LIMIT ?", (limit,))
+    rows = db.execute(
+        f"SELECT {names} FROM proofs WHERE state {'=' if verified else '<>'} 'verified' "
+        "ORDER BY found_at DESC, proof LIMIT ?",
+        (limit,),
+    )
     return make_all(ProofRow, rows)
 
 
-def job_times(db: sqlite3.Connection) -> list[JobTime]:
-    """Add up what jobs took, by kind and state."""
+def searches(db: sqlite3.Connection) -> list[Searches]:
+    """Add up what was tried on sorrys, by prover and model, the lowest rung first."""
     rows = db.execute(
-        "SELECT kind, simulated, state, count(*), sum(seconds), max(peak_rss_bytes) FROM jobs "
-        "GROUP BY kind, simulated, state ORDER BY kind, simulated, state"
+        "SELECT prover, rung, model, simulated, count(*), sum(outcome = 'found'), sum(outcome = 'disproved'), "
+        "sum(seconds), sum(prompt_tokens + completion_tokens), count(usd), sum(usd) FROM attempts "
+        "GROUP BY prover, rung, model, simulated ORDER BY simulated, rung, prover, model"
     )
     return [
-        JobTime(kind, bool(simulated), state, n, seconds, peak)
-        for kind, simulated, state, n, seconds, peak in rows
+        Searches(prover, rung, model, bool(simulated), *counted)
+        for prover, rung, model, simulated, *counted in rows
     ]
+
+
+def job_counts(db: sqlite3.Connection) -> list[JobCount]:
+    """Count jobs by kind and state."""
+    rows = db.execute(
+        "SELECT kind, simulated, state, count(*), max(peak_rss_bytes) FROM jobs "
+        "GROUP BY kind, simulated, state ORDER BY kind, simulated, state"
+    )
+    return [JobCount(kind, bool(simulated), state, n, peak) for kind, simulated, state, n, peak in rows]
+
+
+def ran(db: sqlite3.Connection) -> list[Ran]:
+    """Add up what attempts took, by kind, device and day; one that went on past midnight stands by itself.
+
+    What trained says on what it did, by its checkpoint. What reads or checks alone has no use for a GPU, nor has a
+    search by the list of tactics or by somebody else's machine. Of the rest nothing is recorded.
+    """
+    return [Ran(kind, bool(simulated), *rest) for kind, simulated, *rest in db.execute(_RAN)]
+
+
+_RAN = """
+WITH learned AS (SELECT job, max(device LIKE 'cuda%') AS gpu FROM checkpoints GROUP BY job),
+  searched AS (SELECT job, max(rung NOT IN (0, 4)) AS model FROM attempts GROUP BY job)
+SELECT a.kind, j.simulated,
+  CASE WHEN a.kind IN ('scan', 'build', 'trace', 'check') OR learned.gpu = 0 OR searched.model = 0 THEN 'cpu'
+    WHEN learned.gpu = 1 THEN 'gpu' ELSE 'unknown' END AS device,
+  min(a.started_at), max(a.ended_at), count(*),
+  sum(max(0.0, julianday(a.ended_at) - julianday(a.started_at))) * 86400.0
+FROM job_attempts AS a CROSS JOIN jobs AS j ON j.job = a.job
+  LEFT JOIN learned ON learned.job = a.job LEFT JOIN searched ON searched.job = a.job
+WHERE a.ended_at IS NOT NULL
+GROUP BY a.kind, j.simulated, device, substr(a.started_at, 1, 10),
+  CASE WHEN substr(a.started_at, 1, 10) = substr(a.ended_at, 1, 10) THEN '' ELSE a.job || ' ' || a.attempt END
+ORDER BY a.kind, j.simulated, device, min(a.started_at)
+"""

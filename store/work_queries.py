@@ -43,6 +43,12 @@ def triggers(db: sqlite3.Connection) -> list[TriggerRow]:
     return [TriggerRow(*row) for row in rows]
 
 
+def failures_of(db: sqlite3.Connection, *, job: str) -> int:
+    """Return how many attempts of a job have failed; those that made way or were cut off are none of them."""
+    found = db.execute("SELECT count(*) FROM job_attempts WHERE job = ? AND outcome = 'failed'", (job,))
+    return int(found.fetchone()[0])
+
+
 def seconds_of_kinds(db: sqlite3.Connection, kinds: Collection[str], *, since: str, now: str) -> float:
     """Return how long attempts of these kinds ran between two moments (UTC, as the log writes them), in seconds.
 

@@ -31,7 +31,7 @@ class Trigger(SQLModel, table=True):
 
 
 class JobAttempt(SQLModel, table=True):
-    """When one attempt of a job began and ended; `jobs` has the newest attempt only."""
+    """When one attempt of a job began and ended, and how (`outcome`); `jobs` has the newest attempt only."""
 
     __tablename__: ClassVar[str] = "job_attempts"
     __table_args__ = (Index("job_attempts_by_end", "ended_at"),)
@@ -40,3 +40,4 @@ class JobAttempt(SQLModel, table=True):
     kind: str = Field(sa_type=Text)
     started_at: str = Field(sa_type=Text)
     ended_at: str | None = Field(default=None, sa_type=Text)
+    outcome: str | None = Field(default=None, sa_type=Text)

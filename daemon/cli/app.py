@@ -29,6 +29,7 @@ VERBS = (
     "export",
     "curriculum",
     "report",
+    "serve",
     "db",
     "config",
     "toolchain",

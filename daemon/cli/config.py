@@ -107,13 +107,16 @@ def effective(settings: Settings) -> list[dict[str, Any]]:
     return found
 
 
-def _table(settings: Settings, location: tuple[str, ...], values: BaseModel) -> list[dict[str, Any]]:
+def _table(settings: Settings, location: tuple[str | int, ...], values: BaseModel) -> list[dict[str, Any]]:
     """The settings of a table, and after them those of the tables below it."""
     found, below = [], []
     for attribute, setting in type(values).model_fields.items():
         at, value = (*location, setting.alias or attribute), getattr(values, attribute)
-        if hasattr(value, "model_fields"):
+        if hasattr(type(value), "model_fields"):
             below += _table(settings, at, value)
+        elif isinstance(value, tuple) and value and hasattr(type(value[0]), "model_fields"):
+            for index, table in enumerate(value):
+                below += _table(settings, (*at, index), table)
         else:
             found.append(_item(settings, at, attribute, value))
     return found + below

@@ -25,13 +25,14 @@ def report(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from pipeline.report.gathering import gather
+    from pipeline.report.gathering import gather_at
     from pipeline.report.page import render
     from pipeline.report.writing import NotOursError, write
 
     place = locate(config, as_of)
     with view(place) as database:
-        data = gather(database, made_at=datetime.now(UTC).isoformat(timespec="seconds"))
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        data = gather_at(database, place.paths.events_db, made_at=now)
     try:
         page, *pictures = write(render(data), out.absolute())
     except NotOursError as error:

@@ -89,6 +89,7 @@ def show(report: dict[str, Any]) -> None:
             *work_report.lines(report["work"]),
             ("jobs", _jobs(jobs, running=daemon["running"], earlier=earlier)),
             ("told", _told(report["notifications"])),
+            ("serve", _serve(report["serve"])),
             ("log", f"{log['path']}, {counted(log['position'], 'event')}"),
             ("config", f"{report['config']['path']}, loaded {ago(report['config']['loaded_at'])}"),
         )
@@ -184,6 +185,15 @@ def _told(channels: list[dict[str, Any]]) -> str:
         for item in channels
         if item["kinds"]
     )
+
+
+def _serve(serve: dict[str, Any] | None) -> str:
+    """What the server for editors does; nothing where the daemon keeps none."""
+    if not serve or not serve["enabled"]:
+        return ""
+    at = f"at {serve['address']}, process {serve['pid']}, " if serve["address"] else ""
+    again = f", started again {counted(serve['restarts'], 'time')}" if serve["restarts"] else ""
+    return f"{serve['state']} {at}since {ago(serve['since'])}{again}"
 
 
 def _jobs(jobs: dict[str, Any], *, running: bool, earlier: bool) -> str:

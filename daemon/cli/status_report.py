@@ -26,6 +26,7 @@ from daemon.cli.problems import (
     notify_problems,
     problem,
     repository_problems,
+    serve_problems,
     still_failed,
 )
 from daemon.cli.render import counted, parse_time, row_json
@@ -90,6 +91,7 @@ def _empty(place: Place) -> dict[str, Any]:
         "lean_detail": "",
         "sandbox": None,
         "models": {"in_use": [], "training_waits_for": None},
+        "serve": None,
         "proving": {"seconds_today": 0.0, "seconds_per_day": None, "waits_for": []},
         "notifications": [],
         "work": dict(work_report.EMPTY),
@@ -130,7 +132,7 @@ def _collect_now(report: dict[str, Any], problems: list[Problem], *, place: Plac
 
 
 def _of_the_daemon(report: dict[str, Any], problems: list[Problem], *, place: Place, live: Live) -> None:
-    daemon = report["daemon"]
+    daemon, refused = report["daemon"], refusal(place.paths.state)
     if place.held is not None:
         message = f"{place.held.purpose} (process {place.held.pid}) keeps the daemon away"
         problems.append(problem("kept_away", message, "wait for its end"))
@@ -145,23 +147,29 @@ def _of_the_daemon(report: dict[str, Any], problems: list[Problem], *, place: Pl
         remedy = "ask as the daemon's user for what only it knows: progress, queue, its own problems"
         problems.append(problem("daemon_not_asked", live.error, remedy, severity="warning"))
     elif live.error is not None:
-        problems.append(problem("daemon_silent", live.error, "look at the daemon's log"))
+        remedy = "look at the daemon's log"
+        if refused is not None and refused.code == "disk_full":
+            remedy = (
+                "free some space: a daemon that finds no room when it starts waits for it, and then goes on"
+            )
+        problems.append(problem("daemon_silent", live.error, remedy))
     else:
         report["jobs"]["queued"] = live.status.get("queued", [])
         report["proving"]["waits_for"] = live.status.get("proving", {}).get("waits_for", [])
+        report["serve"] = live.status.get("serve")
         report["models"]["training_waits_for"] = live.status.get("training", {}).get("waits_for") or None
         for name in ("version", "started_at"):
             daemon[name] = daemon[name] or live.status.get(name)
         problems += [
             problem("daemon_problem", str(text), "look at the daemon's log")
             for text in live.status.get("problems", [])
-            # Those of the configuration stand in the view as well, and are reported from there.
-            if not str(text).startswith("config: ")
+            # Those of the configuration stand in the view as well, and are reported from there; the server's below.
+            if not str(text).startswith(("config: ", "serve: "))
         ]
         problems += [lacking_problem(item) for item in live.status.get("lacking", [])]
+        problems += serve_problems(live.status.get("serve", {}))
         problems += cache_problems(live.status.get("cache", {}))
         problems += clock_problems(live.status.get("clock"))
-    refused = refusal(place.paths.state)
     if refused is not None:
         problems.append(problem(refused.code, refused.message, refused.remedy))
     syntax = _syntax_error(place)

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from daemon.paths import Paths
-from daemon.process import MARK
+from pipeline.children import MARK
 from store.envelope import StoredEvent
 from store.errors import LogError
 from store.log import LogReader

@@ -19,9 +19,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from importlib.metadata import version
 from types import TracebackType
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
@@ -29,7 +30,9 @@ import httpx2
 from pipeline.external.answers import Answer, Choice, NotUnderstoodError, complaint, read_answer
 from pipeline.external.endpoint import Ask, Dialect, Endpoint
 from pipeline.external.errors import EndpointError, ExternalError, Usage
-from pipeline.external.spending import Spending
+from pipeline.external.spending import Reservation, Spending
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -137,6 +140,7 @@ class ChatClient:
         self._dialect = Dialect()
         self._turn = asyncio.Semaphore(endpoint.concurrency)
         self._resume_at = 0.0
+        self._writing: set[asyncio.Task[Any]] = set()
         headers = {
             "Accept": "application/json",
             # What unpacks to gigabytes is not to be had.
@@ -167,7 +171,9 @@ class ChatClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, when what is to be written of their cost is written."""
+        while self._writing:
+            await asyncio.wait(self._writing)
         await self._client.aclose()
 
     async def complete(
@@ -239,10 +245,8 @@ class ChatClient:
                     await self._sleep(rest)
                 wanted = count if self._dialect.several else 1
                 body = self._dialect.body(self.endpoint.model, call.ask, wanted)
+                reserved = await self._reserved(call.ask, wanted)
                 # Whoever is cancelled leaves this as it is: the endpoint may be writing already.
-                reserved = self._spending.reserve(
-                    call.ask.most_prompt_tokens, call.ask.max_tokens * wanted, model=self.endpoint.model
-                )
                 reply = await self._sent(body, call)
             if isinstance(reply, _Reply) and reply.status == 200:
                 try:
@@ -250,19 +254,62 @@ class ChatClient:
                 except NotUnderstoodError as error:
                     said = str(error)
                 else:
-                    call.usage += self._spending.book(reserved, answer.tokens)
+                    call.usage += await self._kept(partial(self._spending.book, reserved, answer.tokens))
                     return answer
                 reply = _NoReply("not_understood", said, paid=True, final=True)
             if reply.paid:
-                call.usage += self._spending.book(reserved, None)
+                call.usage += await self._kept(partial(self._spending.book, reserved, None))
             else:
-                self._spending.release(reserved)
+                await self._kept(partial(self._spending.release, reserved))
             if isinstance(reply, _Reply) and reply.status in (400, 422):
                 learned = self._dialect.learn(body, complaint(reply.data))
                 if learned:
                     continue
             failed += 1
             await self._wait(reply, failed, call)
+
+    async def _reserved(self, ask: Ask, wanted: int) -> Reservation:
+        """Reserve what a request may cost; whoever is cancelled meanwhile has it given back, for nothing was sent."""
+        reserve = partial(
+            self._spending.reserve, ask.most_prompt_tokens, ask.max_tokens * wanted, model=self.endpoint.model
+        )
+        if not self._spending.is_kept:
+            return reserve()
+        reserving = self._beside(reserve)
+        try:
+            return await asyncio.shield(reserving)
+        except asyncio.CancelledError:
+            reserving.add_done_callback(self._give_back)
+            raise
+
+    def _give_back(self, reserving: asyncio.Task[Reservation]) -> None:
+        # What could not be reserved has nothing to be given back.
+        if not reserving.cancelled() and reserving.exception() is None:
+            releasing = self._beside(partial(self._spending.release, reserving.result()))
+            releasing.add_done_callback(self._tell)
+
+    async def _kept(self, settle: Callable[[], T]) -> T:
+        """Settle a reservation, whoever is cancelled meanwhile: it was paid for."""
+        if not self._spending.is_kept:
+            return settle()
+        settling = self._beside(settle)
+        try:
+            return await asyncio.shield(settling)
+        except asyncio.CancelledError:
+            settling.add_done_callback(self._tell)
+            raise
+
+    def _beside(self, work: Callable[[], T]) -> asyncio.Task[T]:
+        """Have the ledger written beside the loop: others may hold its lock, and the disk takes its time."""
+        writing = asyncio.create_task(asyncio.to_thread(work))
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+        return writing
+
+    def _tell(self, writing: asyncio.Task[Any]) -> None:
+        # Nobody waits for it any more; the reservation counts as it is.
+        if not writing.cancelled() and (error := writing.exception()) is not None:
+            _log.warning("%s: the ledger was not written: %s", self.endpoint.base_url, error)
 
     async def _sent(self, body: dict[str, object], call: _Call) -> _Reply | _NoReply:
         """Send a request once. What fails is returned, and not raised: an exception would hold the request's key."""

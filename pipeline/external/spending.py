@@ -96,6 +96,11 @@ class Spending:
         self._now = now
         self._read = _Read()
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a ledger, so that what is reserved and settled waits for a lock and for the disk."""
+        return self._ledger is not None
+
     def reserve(self, prompt_tokens: int, completion_tokens: int, *, model: str = "") -> Reservation:
         """Reserve the most that a request can cost.
 

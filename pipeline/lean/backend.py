@@ -320,10 +320,7 @@ def _configured_repl(configured: str, sandbox: Sandbox) -> tuple[LeanBackend | N
         named = Path(found_on_path)
     path = named.absolute()
     if not path.is_file():
-        return (
-            None,
-            f"{path}: no such file (lean.repl); give the path of a pantograph-repl, or leave it empty",
-        )
+        return None, f"{path}: no such file (lean.repl); name a pantograph-repl, or leave it empty"
     if not os.access(path, os.X_OK):
         return None, f"{path}: not executable (lean.repl); chmod +x it"
     found = _backend_of(path, sandbox)

@@ -1,4 +1,4 @@
-"""Jobs of training as processes of their own, for tests: many in one warm interpreter, killed where a test says.
+"""Jobs as processes of their own, for tests: many from one warm interpreter, killed where a test says.
 
 with JobProcesses(("train", "evaluate")) as jobs:
     outcome = jobs.run("train", parameters, folder, name="train-1")
@@ -52,7 +52,8 @@ def job(kind, folder, kill, number):
         jobs._TELL_EVERY_S = 0
         protocol.Reporter.progress = progress
     sys.argv = [kind, "--spec", str(folder / "spec.json")]
-    del sys.modules[f"pipeline.{kind}"]
+    # A package is run by its `__main__`, which may be among those loaded.
+    del sys.modules[f"pipeline.{kind}.__main__" if f"pipeline.{kind}.__main__" in sys.modules else f"pipeline.{kind}"]
     runpy.run_module(f"pipeline.{kind}", run_name="__main__", alter_sys=True)
 
 
@@ -107,7 +108,7 @@ class JobProcesses:
 
     def __init__(self, kinds: Sequence[str]) -> None:
         """Args:
-        kinds: names of modules of `pipeline`, which are loaded once for all.
+        kinds: names of modules of `pipeline`, which are loaded once for all; of a package its `__main__` too.
         """
         self._forks = subprocess.Popen(
             [sys.executable, "-c", _FORKS, *kinds],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pipeline.protocol import JobError
 from pipeline.prove.order import OF_AN_ENDPOINT, UNANSWERED
-from pipeline.prove.whole import Author, AuthorError, WholeAsk, Written
+from pipeline.prove.whole import Author, AuthorError, Relay, WholeAsk, Written
 from pipeline.tactics.service import GenerationStoppedError
 
 if TYPE_CHECKING:
@@ -75,20 +75,12 @@ def everybodys(reason: str, message: str) -> JobError | None:
     return JobError(reason, message, remedy=_CAP_REMEDY if capped else ENDPOINT_REMEDY, deterministic=capped)
 
 
-class AnsweringAuthor:
-    """An author that is watched (`whole.Author`); a failure that is everybody's ends the job."""
+class AnsweringAuthor(Relay):
+    """An author that is watched; a failure that is everybody's ends the job."""
 
     def __init__(self, author: Author, answering: Answering) -> None:
-        self._author = author
+        super().__init__(author)
         self._answering = answering
-
-    @property
-    def name(self) -> str:
-        return self._author.name
-
-    @property
-    def model(self) -> str:
-        return self._author.model
 
     async def write(self, ask: WholeAsk) -> Written:
         """Return the author's answers. See `whole.Author`.
@@ -97,7 +89,7 @@ class AnsweringAuthor:
             JobError: nobody is answered there.
         """
         try:
-            written = await self._author.write(ask)
+            written = await super().write(ask)
         except AuthorError as error:
             if (ends := everybodys(error.reason, str(error))) is not None:
                 raise ends from error

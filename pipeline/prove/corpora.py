@@ -7,6 +7,7 @@ corpus itself takes three seconds. So it is kept, one for each repository, until
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import tempfile
 import time
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from store.errors import LogError
 from store.identity import short_hash
 from store.leandojo.choosing import Chosen, NothingToExportError, choose
 from store.leandojo.corpus import ImportCycleError
-from store.leandojo.exporting import export_leandojo
+from store.leandojo.exporting import Mode, export_chosen, one_moment
 from store.reader import LogReader
 
 _CORPUS = "corpus.jsonl"
@@ -48,14 +49,15 @@ def corpus_of_log(
         LogError: the log or the view cannot be read, or there is no room for the corpus on the disk.
     """
     try:
-        with closing(queries.connect(database_db)) as view:
+        # One moment: what lies under a key is what its traces say, whatever is recorded meanwhile.
+        with closing(queries.connect(database_db)) as view, one_moment(view):
             chosen = choose(view, (repository,), every_commit=False, simulated=simulated)
-        path = kept / f"{short_hash('corpora', repository, str(simulated))}-{_key(chosen)}.jsonl"
-        if path.is_file():
-            # Another job may remove it meanwhile, and what is damaged is made anew.
-            with suppress(CorpusError):
-                return Corpus(path)
-        return _written(path, events_db, database_db, repository=repository, simulated=simulated)
+            path = kept / f"{short_hash('corpora', repository, str(simulated))}-{_key(chosen)}.jsonl"
+            if path.is_file():
+                # Another job may remove it meanwhile, and what is damaged is made anew.
+                with suppress(CorpusError):
+                    return Corpus(path)
+            return _written(path, chosen, events_db, view)
     except NothingToExportError as error:
         raise DatasetError(str(error)) from error
     except ImportCycleError as error:
@@ -67,18 +69,15 @@ def _key(chosen: Sequence[Chosen]) -> str:
     return short_hash("corpus", _VERSION, *(f"{one.row.trace}@{one.row.seq}" for one in chosen))
 
 
-def _written(path: Path, events_db: Path, database_db: Path, *, repository: str, simulated: bool) -> Corpus:
+def _written(path: Path, chosen: Sequence[Chosen], events_db: Path, view: sqlite3.Connection) -> Corpus:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with (
             tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=path.parent) as scratch,
-            closing(queries.connect(database_db)) as view,
             LogReader.open(events_db) as log,
         ):
             out = Path(scratch) / "dataset"
-            export_leandojo(
-                out, log=log, view=view, repositories=(repository,), simulated=simulated, with_database=False
-            )
+            export_chosen(out, chosen, log=log, view=view, mode=Mode.FOR_LIFE, with_database=False)
             corpus = Corpus(out / _CORPUS)
             (out / _CORPUS).replace(path)
         for leftover in path.parent.glob(f"{_SCRATCH}*"):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.prove.journal_file import JournalError, JournalFile
-from pipeline.prove.whole import Author, AuthorError, Cost, WholeAsk, Written
+from pipeline.prove.whole import Author, AuthorError, Cost, Relay, WholeAsk, Written
 from store.identity import short_hash
 
 VERSION = 1
@@ -102,26 +102,18 @@ class AnswerJournal(JournalFile):
         self.turns = turns
 
 
-class KeptAuthor:
-    """An author with a journal (`whole.Author`). For one sorry; whoever made the journal closes it.
+class KeptAuthor(Relay):
+    """An author with a journal. For one sorry; whoever made the journal closes it.
 
     Attributes:
         earlier_s: seconds that the answers took which were not asked for again.
     """
 
     def __init__(self, author: Author, journal: AnswerJournal) -> None:
+        super().__init__(author)
         self.earlier_s = 0.0
-        self._author = author
         self._journal = journal
         self._begun = False
-
-    @property
-    def name(self) -> str:
-        return self._author.name
-
-    @property
-    def model(self) -> str:
-        return self._author.model
 
     async def write(self, ask: WholeAsk) -> Written:
         """Return a turn's answers, those that the journal has first. See `whole.Author`.
@@ -146,7 +138,7 @@ class KeptAuthor:
         # The same seed would draw what is there already.
         rest = replace(ask, count=ask.count - had, seed=ask.seed + had, heard=heard)
         try:
-            new = await self._author.write(rest)
+            new = await super().write(rest)
         except AuthorError as error:
             if not turn.answers:
                 raise

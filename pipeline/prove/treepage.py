@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipeline.prove.tree import NodeOutcome, Tree, TreeNode, Tried
+from pipeline.report.policy import POLICY
 from pipeline.report.style import CSS
 from pipeline.report.svg import cut, safe
 
@@ -20,16 +21,21 @@ DRAWN = 300
 _WIDE, _HIGH, _RIGHT, _DOWN, _EDGE = 184, 44, 36, 12, 12
 _LETTERS = 23
 _MARKS: dict[NodeOutcome, str] = {"proved": "✓", "expanded": "→", "dead": "✗", "open": "○", "lost": "?"}
-_POLICY = "Content-Security-Policy"
 
-_STYLE = """
-.map{position:relative;margin:0 0 11rem}.map svg{display:block;position:absolute;border:0;border-radius:0}
-.scroll{border:1px solid var(--rule);border-radius:.5rem}
+PICTURE_STYLE = """
+.legend li{display:inline-block;margin-right:1.2rem}.legend{padding:0}
 .map text{font:12px ui-monospace,monospace;fill:var(--ink)}.map .goal{fill:var(--dim)}
 .map rect{fill:var(--paper);stroke:var(--dim);stroke-width:1}.map path{fill:none;stroke:var(--dim)}
 .map .open rect{stroke-dasharray:5 3}.map .lost rect{stroke-dasharray:1 3}.map .dead rect{fill:var(--soft)}
 .map .way rect{stroke:var(--good);stroke-width:3;fill:var(--glow)}.map path.way{stroke:var(--good);stroke-width:3}
-:root{--good:#00714f;--glow:#e3f5ee}@media (prefers-color-scheme:dark){:root{--good:#4fd1a5;--glow:#12382c}}
+:root{--good:#00714f;--glow:#e3f5ee}
+@media screen and (prefers-color-scheme:dark){:root{--good:#4fd1a5;--glow:#12382c}}
+"""
+"""What a page needs that shows a `drawing`, beside the report's own style."""
+
+_STYLE = """
+.map{position:relative;margin:0 0 11rem}.map svg{display:block;position:absolute;border:0;border-radius:0}
+.scroll{border:1px solid var(--rule);border-radius:.5rem}
 .map a{position:absolute;display:block;border-radius:6px}
 .map .card{display:none;position:absolute;top:100%;z-index:3;width:26rem;max-width:80vw;color:var(--ink);
 background:var(--paper);border:1px solid var(--ink);border-radius:.4rem;padding:.4rem .6rem;font-size:.85rem}
@@ -38,9 +44,17 @@ background:var(--paper);border:1px solid var(--ink);border-radius:.4rem;padding:
 max-height:8rem;overflow:auto}
 .state{border-top:1px solid var(--rule);margin:0;padding:.6rem 0}.state:target{background:var(--warn)}
 .state h3{margin:0}.state.way h3::before{content:"★ ";color:var(--good)}.state p{margin:.2rem 0}
-ol.states{list-style:none;padding:0}.legend li{display:inline-block;margin-right:1.2rem}.legend{padding:0}
+ol.states{list-style:none;padding:0}
 code{font:.85rem ui-monospace,monospace;white-space:pre-wrap}
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """The tree as one picture, for a page with `PICTURE_STYLE`, and the states that it shows, by number."""
+
+    svg: str
+    states: tuple[TreeNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +74,11 @@ def page(tree: Tree, *, title: str, headline: str, counted: str, meaning: Mappin
         counted: states and tactics, in words.
         meaning: what each outcome of a state means.
     """
-    boxes = _laid_out(_chosen(tree))
+    boxes = _laid_out(_chosen(tree, DRAWN))
     drawn = (
         f'<p class="dim">The picture shows {len(boxes)} of {len(tree.nodes) + tree.nodes_left_out} states.</p>'
         if len(boxes) < len(tree.nodes) + tree.nodes_left_out
         else ""
-    )
-    legend = "".join(
-        f"<li>{_MARKS[outcome]} <strong>{outcome}</strong>: {safe(meaning[outcome])}</li>"
-        for outcome in _MARKS
     )
     left_out = f"<p>{tree.nodes_left_out} more states are left out.</p>" if tree.nodes_left_out else ""
     proof = set(tree.proof)
@@ -76,17 +86,36 @@ def page(tree: Tree, *, title: str, headline: str, counted: str, meaning: Mappin
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<meta http-equiv=\"{_POLICY}\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{safe(title)}</title><style>{CSS}{_STYLE}</style></head><body>"
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f"<title>{safe(title)}</title><style>{CSS}{PICTURE_STYLE}{_STYLE}</style></head><body>"
         f'<a class="skip" href="#states">Skip the picture</a><header><h1>{safe(title)}</h1>'
         f"<p>{safe(headline)}</p><p>{safe(counted)}.</p></header><main>{_proof(tree)}"
         '<section aria-labelledby="picture"><h2 id="picture">The tree</h2>'
         "<p>From left to right, one tactic after the other. A state's goals show where it is pointed at or reached by "
         "the keyboard; following it leads to its entry below. A thick line is the proof.</p>"
-        f'<ul class="legend">{legend}</ul>{drawn}{_picture(boxes, proof)}</section>'
+        f"{legend(meaning)}{drawn}{_picture(boxes, proof)}</section>"
         '<section aria-labelledby="states"><h2 id="states" tabindex="-1">All states</h2>'
         f'<ol class="states">{states}</ol>{left_out}</section></main></body></html>\n'
     )
+
+
+def drawing(tree: Tree, *, name: str, most: int = DRAWN) -> Drawing:
+    """Return the picture alone, of at most so many states, the proof's way first; `name` is its accessible name."""
+    boxes = _laid_out(_chosen(tree, most))
+    svg, _, _ = _svg(boxes, set(tree.proof), f'role="img" aria-label="{safe(name)}"')
+    return Drawing(
+        f'<div class="map">{svg}</div>',
+        tuple(sorted((box.node for box in boxes), key=lambda node: node.number)),
+    )
+
+
+def legend(meaning: Mapping[NodeOutcome, str]) -> str:
+    """Return what the marks of the states mean, as a list."""
+    items = "".join(
+        f"<li>{_MARKS[outcome]} <strong>{outcome}</strong>: {safe(meaning[outcome])}</li>"
+        for outcome in _MARKS
+    )
+    return f'<ul class="legend">{items}</ul>'
 
 
 def _proof(tree: Tree) -> str:
@@ -100,17 +129,23 @@ def _proof(tree: Tree) -> str:
 # ---- the picture
 
 
-def _chosen(tree: Tree) -> list[TreeNode]:
-    """Return the states to draw: the proof's way, then by number, none without its parent."""
+def _chosen(tree: Tree, most: int) -> list[TreeNode]:
+    """Return at most so many states to draw: the proof's way, then by number, none without its parent."""
     by_number = {node.number: node for node in tree.nodes}
     chosen: dict[int, TreeNode] = {}
+    # What once had too long a way to it has one for good: whatever is chosen of it takes as much of the room. Without
+    # this memory a deep tree would be climbed from each of its states.
+    refused: set[int] = set()
     for number in (*tree.proof, *by_number):
         way: list[TreeNode] = []
         at: int | None = number
         while at is not None and at not in chosen:
+            if at in refused or len(chosen) + len(way) >= most:
+                refused.add(number)
+                break
             way.append(by_number[at])
             at = by_number[at].parent
-        if len(chosen) + len(way) <= DRAWN:
+        else:
             chosen.update((node.number, node) for node in reversed(way))
     on_way = set(tree.proof)
     return sorted(chosen.values(), key=lambda node: (node.number not in on_way, node.number))
@@ -134,10 +169,20 @@ def _laid_out(nodes: list[TreeNode]) -> list[_Box]:
 
 
 def _picture(boxes: list[_Box], proof: set[int]) -> str:
+    svg, width, height = _svg(boxes, proof, 'aria-hidden="true"')
+    cards = "".join(_card(box, width) for box in boxes)
+    return (
+        '<div class="scroll" tabindex="0" role="region" aria-label="Picture of the tree">'
+        f'<div class="map" style="width:{width}px;height:{height}px">{svg}{cards}</div></div>'
+    )
+
+
+def _svg(boxes: list[_Box], proof: set[int], told: str) -> tuple[str, int, int]:
+    """Return the boxes and what joins them, and how wide and high that is; `told` is its role and name."""
     width = max(box.x for box in boxes) + _WIDE + _EDGE
     height = max(box.y for box in boxes) + _HIGH + _EDGE
     at = {box.node.number: box for box in boxes}
-    edges, shapes, cards = [], [], []
+    edges, shapes = [], []
     for box in boxes:
         node = box.node
         way = node.number in proof
@@ -147,25 +192,31 @@ def _picture(boxes: list[_Box], proof: set[int]) -> str:
             end = box.y + _HIGH // 2
             bend = box.x - _RIGHT // 2
             edges.append(f'<path{_css("way" if way else "")} d="M{x} {y}H{bend}V{end}H{box.x}"/>')
-        name = node.tactic if node.parent is not None else "the goal"
         shapes.append(
             f'<g class="{node.outcome}{" way" if way else ""}"><rect x="{box.x}" y="{box.y}" width="{_WIDE}" '
-            f'height="{_HIGH}" rx="6"/>{_words(box, 18, f"{node.number} {_line(name)}", "", _LETTERS - 2)}'
+            f'height="{_HIGH}" rx="6"/>{_words(box, 18, f"{node.number} {_line(_name(node))}", "", _LETTERS - 2)}'
             f'<text x="{box.x + _WIDE - 8}" y="{box.y + 18}" text-anchor="end">{_MARKS[node.outcome]}</text>'
             f"{_words(box, 35, _brief(node), 'goal', _LETTERS)}</g>"
         )
-        side = " left" if box.x > width // 2 and box.x > 2 * _WIDE else ""
-        cards.append(
-            f'<a href="#s{node.number}" style="left:{box.x}px;top:{box.y}px;width:{_WIDE}px;height:{_HIGH}px" '
-            f'aria-label="{safe(f"State {node.number}, {node.outcome}: {name}. {_brief(node)}")}">'
-            f'<span class="card{side}"><b>{safe(_heading(node))}</b><span>{_goals(node)}</span></span></a>'
-        )
-    return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="Picture of the tree">'
-        f'<div class="map" style="width:{width}px;height:{height}px">'
-        f'<svg xmlns="http://www.w3.org/2000/svg" aria-hidden="true" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}">{"".join(edges)}{"".join(shapes)}</svg>{"".join(cards)}</div></div>'
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {told} width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}">{"".join(edges)}{"".join(shapes)}</svg>'
     )
+    return svg, width, height
+
+
+def _card(box: _Box, width: int) -> str:
+    node = box.node
+    side = " left" if box.x > width // 2 and box.x > 2 * _WIDE else ""
+    return (
+        f'<a href="#s{node.number}" style="left:{box.x}px;top:{box.y}px;width:{_WIDE}px;height:{_HIGH}px" '
+        f'aria-label="{safe(f"State {node.number}, {node.outcome}: {_name(node)}. {_brief(node)}")}">'
+        f'<span class="card{side}"><b>{safe(_heading(node))}</b><span>{_goals(node)}</span></span></a>'
+    )
+
+
+def _name(node: TreeNode) -> str:
+    return node.tactic if node.parent is not None else "the goal"
 
 
 def _words(box: _Box, down: int, words: str, css: str, most: int) -> str:

@@ -16,7 +16,7 @@ _INDENT = 2
 _DEEPEST = 24
 _FAILED = 6
 
-_MEANING: dict[NodeOutcome, str] = {
+MEANING: dict[NodeOutcome, str] = {
     "proved": "a proof goes through it",
     "expanded": "tried, and something open comes after it",
     "dead": "tried, and nothing open is left after it",
@@ -56,7 +56,7 @@ def text(tree: Tree, *, width: int = WIDTH) -> str:
 
 def html(tree: Tree, *, title: str = "Search tree") -> str:
     """Return a whole page: a picture of the tree with each state's goals, and all of it again as a list."""
-    return page(tree, title=title, headline=_headline(tree), counted=counted(tree), meaning=_MEANING)
+    return page(tree, title=title, headline=_headline(tree), counted=counted(tree), meaning=MEANING)
 
 
 def ended(tree: Tree) -> str:
@@ -73,7 +73,7 @@ def counted(tree: Tree) -> str:
     states = len(tree.nodes) + tree.nodes_left_out
     tactics = sum(len(node.tried) + node.tried_left_out for node in tree.nodes)
     kinds = Counter(node.outcome for node in tree.nodes)
-    told = ", ".join(f"{kinds[outcome]} {outcome}" for outcome in _MEANING if kinds[outcome])
+    told = ", ".join(f"{kinds[outcome]} {outcome}" for outcome in MEANING if kinds[outcome])
     return f"{_plural(states, 'state')} ({told}), {_plural(tactics, 'tactic')} tried"
 
 

@@ -135,6 +135,25 @@ class Author(Protocol):
         """
 
 
+class Relay:
+    """An author that has another one write (`Author`): it goes by that one's name."""
+
+    def __init__(self, author: Author) -> None:
+        self._author = author
+
+    @property
+    def name(self) -> str:
+        return self._author.name
+
+    @property
+    def model(self) -> str:
+        return self._author.model
+
+    async def write(self, ask: WholeAsk) -> Written:
+        """Return the other one's answers. See `Author`."""
+        return await self._author.write(ask)
+
+
 @dataclass(frozen=True, slots=True)
 class WholeBudget:
     """Where the work on one sorry ends: after so many seconds, or before the turn after so much was spent.

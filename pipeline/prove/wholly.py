@@ -17,7 +17,7 @@ from pipeline.prove.kept import AnswerJournal, KeptAuthor
 from pipeline.prove.lemmas import Known
 from pipeline.prove.proof_text import block_of
 from pipeline.prove.search import Budget
-from pipeline.prove.whole import Author, WholeAsk, WholeBudget, Written, prove_whole
+from pipeline.prove.whole import Author, Relay, WholeAsk, WholeBudget, Written, prove_whole
 
 # A line at the left edge that begins so goes on with the tactic above it.
 _GOES_ON = ("|", "<;>", ")", "]", "}", "⟩")
@@ -129,21 +129,13 @@ def tactics_of(proof: str) -> tuple[str, ...]:
     return tuple(tactics)
 
 
-class _Lending:
+class _Lending(Relay):
     """An author during whose work the session's process is anybody's: a model may write for a minute."""
 
     def __init__(self, author: Author, session: Session) -> None:
-        self._author = author
+        super().__init__(author)
         self._session = session
-
-    @property
-    def name(self) -> str:
-        return self._author.name
-
-    @property
-    def model(self) -> str:
-        return self._author.model
 
     async def write(self, ask: WholeAsk) -> Written:
         self._session.park()
-        return await self._author.write(ask)
+        return await super().write(ask)

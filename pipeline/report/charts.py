@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from pipeline.report.svg import LIGHT, cut, cut_front, label_width, picture, text
 
@@ -16,11 +17,15 @@ _MARKS = 24
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A series: one value a position, None where there is none; the line is broken there. `heavy`: it stands out."""
+    """A series: one value a position, None where there is none; the line is broken there.
+
+    `heavy`: it stands out. `simulated`: it is drawn as everything that was, and has no marks.
+    """
 
     name: str
     values: tuple[float | None, ...]
     heavy: bool = False
+    simulated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +56,15 @@ def line_chart(
         lines: one value a position each.
         unit: written at the y axis.
         ends: of the y axis; None: 0 and the highest value.
-        at: the time of each position, ascending; values hold until the next. Without it positions are evenly spaced.
+        at: the time of each position; values hold until the next, and one from before the clock was set back stands
+            where the one before it does. Without it positions are evenly spaced.
     """
     known = [value for line in lines for value in line.values if value is not None]
     low, high = ends or (0.0, max(known, default=0.0) or 1.0)
     ticks = _ticks(low, high)
     low, high = ticks[0], ticks[-1]
     base = _HEAD + _HEIGHT
-    places = at or range(len(positions))
+    places = list(accumulate(at, max)) if at else range(len(positions))
     span = (places[-1] - places[0] if places else 0) or 1
     across = [_LEFT + _WIDTH * (place - places[0]) / span for place in places]
 
@@ -71,11 +77,11 @@ def line_chart(
         parts.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{_LEFT + _WIDTH}"/>')
         parts.append(text(_LEFT - 6, y + 4, f"{tick:g}", anchor="end"))
     parts.append(f'<path class="axis" fill="none" d="M{_LEFT} {_HEAD}V{base}H{_LEFT + _WIDTH}"/>')
-    parts += _below(positions, across, base)
+    parts += along(positions, across, base)
     for number, line in enumerate(lines):
         css, dash = f"line c{number % len(LIGHT)}", _DASHES[number % len(_DASHES)]
-        if line.heavy:
-            css, dash = "mean", ""
+        if line.heavy or line.simulated:
+            css, dash = "mean" if line.heavy else "made-up", ""
         points = [
             None if value is None else (across[i], height(value)) for i, value in enumerate(line.values)
         ]
@@ -86,7 +92,7 @@ def line_chart(
         y = base + 44 + 20 * number
         parts.append(f'<path class="{css}"{dashes} d="M{_LEFT} {y - 4}h40"/>')
         parts.append(text(_LEFT + 50, y, cut_front(line.name, 80)))
-        if not line.heavy:
+        if not (line.heavy or line.simulated):
             marked = [(_LEFT + 20, y - 4), *(point for i, point in enumerate(drawn) if i % (every or 1) == 0)]
             parts += [_mark(number, *point) for point in marked]
     described = f"{len(lines)} lines over {len(positions)} positions; the table has the numbers."
@@ -120,8 +126,8 @@ def _ticks(low: float, high: float) -> list[float]:
     return [round(step * index, 10) for index in range(first, last + 1)]
 
 
-def _below(positions: Sequence[str], across: Sequence[float], base: float) -> list[str]:
-    """The labels of the x axis: both ends, and between them what does not touch its neighbours."""
+def along(positions: Sequence[str], across: Sequence[float], base: float) -> list[str]:
+    """Return the labels of an x axis: both ends, and between them what does not touch its neighbours."""
     widths = [7.2 * min(len(name), 24) for name in positions]
     parts, taken = [], -math.inf
     last = len(positions) - 1

@@ -6,22 +6,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.prove.tree import Tree
 from pipeline.report.history import Moment
+from pipeline.report.machine import MachineTime
+from pipeline.report.periods import OverTime
 from pipeline.report.recall import RecallMatrix
-from store.rows import JobRow, ProofRow
+from store.report_queries import Searches
+from store.rows import AttemptRow, JobRow, ProofRow, ServiceRow
 from store.trace_rows import CheckpointRow, EvaluationRow
 
 SORRY_COLUMNS = ("open", "verified", "by_people", "by_us", "by_simulation", "removed")
 """What a repository's sorrys are counted by: the states, and of the filled ones who filled them."""
 
+TRAINED_BY = {"train": "retriever", "train_tactics": "tactics", "train_progress": "progress"}
+"""The kinds of jobs that train, and which model each trains."""
+FINE = frozenset({"ok", "new"})
+"""States of a repository that is not in trouble."""
+
 
 @dataclass(frozen=True, slots=True)
 class RepositoryState:
-    """A repository; `sorries` counts those of its watched branches, by `SORRY_COLUMNS`."""
+    """A repository; `sorries` counts those of its watched branches, by `SORRY_COLUMNS`.
+
+    One that is not `enabled` is not asked; its state is that of the last time.
+    """
 
     repository: str
     state: str
     watched: bool
+    enabled: bool
     reason: str
     remedy: str
     checked_at: str | None
@@ -51,42 +64,41 @@ class Rejection:
 
 
 @dataclass(frozen=True, slots=True)
-class MachineTime:
-    """The newest attempts of the jobs of one kind: how many, how many of them still run or failed, what they took.
+class ShownProof:
+    """A proof, and the search that found it: what was tried, and its tree. Without a tree `no_tree` says why."""
 
-    `seconds` are of those that ended. `peak_rss_bytes` is the largest of any; None where none was measured.
-    """
-
-    kind: str
-    simulated: bool
-    jobs: int
-    running: int
-    failed: int
-    seconds: float
-    peak_rss_bytes: int | None
+    row: ProofRow
+    attempt: AttemptRow | None = None
+    tree: Tree | None = None
+    no_tree: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
     """Everything that the page shows. `position` is the last event that the view contains.
 
-    `proofs_found` are the newest proofs, of `sum(count.n for count in proofs)` in all. `failed_trainings` are jobs.
+    `flows` are the sorrys that were opened, filled and removed in each period, by `history.followed`'s words.
+    `verified` are the newest proofs that Lean accepted, `others` the newest of all other texts; `proofs` counts them
+    all. `failed_trainings` are jobs, the newest start first. `machine_periods` has seconds by (kind, simulated).
     """
 
     made_at: str
     position: int
-    lean: str
-    lean_detail: str
+    service: ServiceRow | None
     repositories: tuple[RepositoryState, ...]
     history: tuple[Moment, ...]
+    flows: OverTime[str]
     proofs: tuple[ProofCount, ...]
-    proofs_found: tuple[ProofRow, ...]
+    verified: tuple[ShownProof, ...]
+    others: tuple[ShownProof, ...]
+    searches: tuple[Searches, ...]
     rejections: tuple[Rejection, ...]
     matrices: tuple[RecallMatrix, ...]
     trainings: tuple[CheckpointRow, ...]
     failed_trainings: tuple[JobRow, ...]
     measurements: tuple[EvaluationRow, ...]
     machine_time: tuple[MachineTime, ...]
+    machine_periods: OverTime[tuple[str, bool]]
 
     @property
     def sorries(self) -> Mapping[str, int]:
@@ -97,16 +109,18 @@ class ReportData:
     def empty(self) -> bool:
         """Whether there is nothing to report."""
         return not (
-            self.repositories or self.history or self.proofs or self.trainings or self.measurements
+            self.repositories or self.history or self.proofs or self.searches or self.trainings or self.measurements
             or self.machine_time
         )  # fmt: skip
 
     @property
     def simulated(self) -> bool:
         """Whether anything here comes from the simulator."""
-        parts: tuple[Sequence[Any], ...] = (self.proofs, self.trainings, self.measurements, self.machine_time)
+        parts: tuple[Sequence[Any], ...] = (
+            self.proofs, self.searches, self.trainings, self.measurements, self.machine_time
+        )  # fmt: skip
         return (
-            self.lean == "simulator"
+            (self.service is not None and self.service.lean == "simulator")
             or any(item.simulated for part in parts for item in part)
             or any(moment.by_simulation for moment in self.history)
         )

@@ -2,48 +2,75 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
+from pipeline.prove.tree import Tree, TreeError
+from pipeline.report import machine
 from pipeline.report.data import (
     SORRY_COLUMNS,
-    MachineTime,
+    TRAINED_BY,
     ProofCount,
     Rejection,
     ReportData,
     RepositoryState,
+    ShownProof,
 )
 from pipeline.report.history import followed
+from pipeline.report.periods import over_time
 from pipeline.report.recall import matrices
-from store import model_queries, queries, report_queries
-from store.report_queries import JobTime, ProofVerdict
+from store import model_queries, proof_queries, queries, report_queries
+from store.errors import DatabaseMissingError, LogError
+from store.reader import LogReader
+from store.report_queries import ProofVerdict
+from store.rows import AttemptRow, JobRow, ProofRow
 
-MOST_PROOFS = 100
-"""Proofs that are shown with their text; the newest."""
+MOST_PROOFS = 50
+"""Proofs that Lean verified which are shown with their text, and as many of the other texts; the newest."""
+MOST_TREES = 20
+"""Of each of the two, the newest that are shown with the tree of their search."""
+
+Blob = Callable[[str], bytes]
+"""Returns a payload of the log by its hash, as `LogReader.blob` does."""
 
 
-def gather(view: sqlite3.Connection, *, made_at: str) -> ReportData:
-    """Read what the report shows.
+def gather(view: sqlite3.Connection, *, made_at: str, blob: Blob | None = None) -> ReportData:
+    """Read what the report shows, all of it as it is at one moment, whatever is recorded meanwhile.
 
     Args:
         view: opened by `queries.connect`, or a copy of an earlier moment.
         made_at: when the report is made, UTC ISO-8601.
+        blob: reads the trees of searches, which are in the log; None: no log is at hand, and no tree is shown.
     """
-    service = queries.service(view)
+    view.execute("BEGIN")
+    try:
+        return _gathered(view, made_at=made_at, blob=blob)
+    finally:
+        # An error of the disk may have ended it already; that error is the one to tell.
+        if view.in_transaction:
+            view.execute("ROLLBACK")
+
+
+def _gathered(view: sqlite3.Connection, *, made_at: str, blob: Blob | None) -> ReportData:
     checkpoints = model_queries.checkpoints(view)
     evaluations = model_queries.evaluations(view)
     verdicts = report_queries.proof_verdicts(view)
     history = followed(report_queries.turns(view))
+    ran = report_queries.ran(view)
     return ReportData(
         made_at=made_at,
         position=queries.position(view),
-        lean="" if service is None else service.lean,
-        lean_detail="" if service is None else service.lean_detail,
+        service=queries.service(view),
         repositories=_repositories(view, history.filled),
         history=history.moments,
+        flows=over_time(history.days),
         proofs=_proofs(verdicts),
-        proofs_found=tuple(report_queries.newest_proofs(view, MOST_PROOFS)),
+        verified=_shown(view, blob, verified=True),
+        others=_shown(view, blob, verified=False),
+        searches=tuple(report_queries.searches(view)),
         rejections=tuple(
             Rejection(row.reason, row.state == "conditional", row.simulated, row.n)
             for row in sorted(verdicts, key=lambda row: row.simulated)
@@ -54,12 +81,44 @@ def gather(view: sqlite3.Connection, *, made_at: str) -> ReportData:
             [row for row in evaluations if row.model == "retriever"],
         ),
         trainings=tuple(checkpoints),
-        failed_trainings=tuple(
-            row for row in queries.jobs(view, kind="train") if row.state in ("failed", "interrupted")
-        ),
+        failed_trainings=_failed_trainings(view),
         measurements=tuple(evaluations),
-        machine_time=_machine_time(report_queries.job_times(view)),
+        machine_time=machine.by_kind(ran, report_queries.job_counts(view)),
+        machine_periods=machine.by_period(ran),
     )
+
+
+def gather_at(view: sqlite3.Connection, events_db: Path, *, made_at: str) -> ReportData:
+    """Like `gather`, with the trees of the log at this path.
+
+    Where there is no log, or it cannot be read, the page is made without them, and says why.
+    """
+    try:
+        log = LogReader.open(events_db)
+    except DatabaseMissingError:
+        return gather(view, made_at=made_at)
+    except LogError as error:
+        return gather(view, made_at=made_at, blob=_unread(str(error)))
+    with log:
+        return gather(view, made_at=made_at, blob=log.blob)
+
+
+def _unread(reason: str) -> Blob:
+    def blob(_sha256: str) -> bytes:
+        raise LogError(reason)
+
+    return blob
+
+
+def _failed_trainings(view: sqlite3.Connection) -> tuple[JobRow, ...]:
+    """Of all models, the newest start first."""
+    found = [
+        row
+        for kind in TRAINED_BY
+        for row in queries.jobs(view, kind=kind)
+        if row.state in ("failed", "interrupted")
+    ]
+    return tuple(sorted(found, key=lambda row: row.started_at, reverse=True))
 
 
 def _repositories(
@@ -72,6 +131,7 @@ def _repositories(
             repository=row.repository,
             state=row.state,
             watched=row.watched,
+            enabled=row.enabled,
             reason=row.reason,
             remedy=row.remedy,
             checked_at=row.checked_at,
@@ -89,21 +149,27 @@ def _proofs(verdicts: Iterable[ProofVerdict]) -> tuple[ProofCount, ...]:
     return tuple(ProofCount(state, simulated, n) for (state, simulated), n in ordered)
 
 
-def _machine_time(rows: Sequence[JobTime]) -> tuple[MachineTime, ...]:
-    together: dict[tuple[str, bool], list[JobTime]] = {}
-    for row in rows:
-        together.setdefault((row.kind, row.simulated), []).append(row)
-    return tuple(
-        MachineTime(
-            kind,
-            simulated,
-            jobs=sum(row.n for row in of_kind),
-            running=sum(row.n for row in of_kind if row.state == "running"),
-            failed=sum(row.n for row in of_kind if row.state == "failed"),
-            seconds=sum(row.seconds or 0.0 for row in of_kind),
-            peak_rss_bytes=max(
-                (row.peak_rss_bytes for row in of_kind if row.peak_rss_bytes is not None), default=None
-            ),
-        )
-        for (kind, simulated), of_kind in together.items()
-    )
+def _shown(view: sqlite3.Connection, blob: Blob | None, *, verified: bool) -> tuple[ShownProof, ...]:
+    rows = report_queries.newest_proofs(view, MOST_PROOFS, verified=verified)
+    return tuple(_with_search(view, row, blob, number) for number, row in enumerate(rows))
+
+
+def _with_search(view: sqlite3.Connection, row: ProofRow, blob: Blob | None, number: int) -> ShownProof:
+    attempt = proof_queries.attempt_behind(view, row)
+    if attempt is None:
+        return ShownProof(row, no_tree="the attempt that found it is not recorded")
+    if attempt.tree_sha256 is None:
+        return ShownProof(row, attempt, no_tree="none was kept; only a search by tactics has one")
+    if number >= MOST_TREES:
+        return ShownProof(row, attempt, no_tree=f"only the newest {MOST_TREES} are drawn here")
+    if blob is None:
+        return ShownProof(row, attempt, no_tree="it is in the log, which was not at hand")
+    return _read(row, attempt, attempt.tree_sha256, blob)
+
+
+def _read(row: ProofRow, attempt: AttemptRow, sha256: str, blob: Blob) -> ShownProof:
+    try:
+        return ShownProof(row, attempt, Tree.from_json(json.loads(blob(sha256))))
+    except (LogError, TreeError, ValueError, RecursionError) as error:
+        # One payload or page of the log that is damaged costs this tree, and not the report.
+        return ShownProof(row, attempt, no_tree=f"it cannot be read: {error}")

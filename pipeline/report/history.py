@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import date
 
+from pipeline.report.periods import day_of
 from store.report_queries import Turn
 
 MOST_MOMENTS = 60
@@ -33,11 +35,13 @@ class Moment:
 class History:
     """What `followed` returns: the moments, and by repository how its sorrys that stand filled now were filled.
 
-    `filled` maps (repository, "by_people" | "by_us" | "by_simulation") to a number of sorrys.
+    `filled` maps (repository, "by_people" | "by_us" | "by_simulation") to a number of sorrys, `days` each day to what
+    happened on it: "opened", "removed", or one of those three.
     """
 
     moments: tuple[Moment, ...]
     filled: Counter[tuple[str, str]]
+    days: Mapping[date, Counter[str]]
 
 
 def followed(turns: Iterable[Turn], most: int = MOST_MOMENTS) -> History:
@@ -49,15 +53,18 @@ def followed(turns: Iterable[Turn], most: int = MOST_MOMENTS) -> History:
     present: set[tuple[str, str, str]] = set()
     filled: dict[tuple[str, str, str], str] = {}
     moments: dict[str, tuple[Counter[str], int]] = {}
+    days: dict[date, Counter[str]] = {}
     at = ""
     for turn in turns:
         if turn.recorded_at != at:
             if at:
                 moments[at] = (total.copy(), len(present))
             at = turn.recorded_at
+            today = days.setdefault(day_of(at), Counter())
         sorry = turn[:3]
         what = _counted(turn)
         total[what] += 1
+        today[what] += 1
         filled.pop(sorry, None)
         if what == "opened":
             present.add(sorry)
@@ -71,6 +78,7 @@ def followed(turns: Iterable[Turn], most: int = MOST_MOMENTS) -> History:
     return History(
         tuple(Moment(at=time, open=moments[time][1], **moments[time][0]) for time in kept),
         Counter((repository, what) for (repository, _, _), what in filled.items()),
+        days,
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from datetime import datetime
 
-from pipeline.report.data import ReportData
+from pipeline.report.data import TRAINED_BY, ReportData
 from pipeline.report.html import (
     DATA_OF,
     MADE_BY,
@@ -15,13 +16,14 @@ from pipeline.report.html import (
     made_by,
     moment,
     paragraph,
+    shortened,
     size,
     table,
 )
-from pipeline.report.svg import percent
+from pipeline.report.strips import Lane, Mark, lane_chart
 from store.trace_rows import CheckpointRow, EvaluationRow
 
-_MOST_CHECKPOINTS, _MOST_EVALUATIONS = 300, 2000
+_MOST_CHECKPOINTS, _MOST_FAILED, _MOST_EVALUATIONS = 300, 300, 2000
 _STANDING = "In use, and why or why not"
 _TELLING = ("against_forgetting", "lambda_value", "loss", "lr", "max_epochs")
 _SHOWN = ("recall@1", "recall@10", "mrr")
@@ -30,9 +32,13 @@ _SHOWN = ("recall@1", "recall@10", "mrr")
 def training(data: ReportData) -> Section:
     """Checkpoints with where they come from and what became of them, and the runs that made none."""
     section = Section("training", "Training history")
+    _drawn(section, data)
     left = max(0, len(data.trainings) - _MOST_CHECKPOINTS)
     shown = data.trainings[left:]
-    settings = _telling(shown)
+    settings = {
+        model: _telling([row for row in shown if row.model == model])
+        for model in {row.model for row in shown}
+    }
     rows: list[tuple[Value, ...]] = [
         (
             row.checkpoint,
@@ -40,7 +46,8 @@ def training(data: ReportData) -> Section:
             data_of(row.simulated),
             row.parent or f"base: {row.base}",
             _standing(row),
-            ", ".join(f"{name} {_setting(row.config, name)}" for name in settings) or "the same in all",
+            ", ".join(f"{name} {_setting(row.config, name)}" for name in settings[row.model])
+            or "the same in all",
             row.steps,
             row.seconds,
             row.device,
@@ -66,22 +73,67 @@ def training(data: ReportData) -> Section:
             row.message,
             row.remedy,
         )
-        for row in data.failed_trainings
+        for row in data.failed_trainings[:_MOST_FAILED]
     ]
+    failed_left = len(data.failed_trainings) - len(failed)
     section.add(
-        table("Checkpoints, oldest first", headers, rows, long=(_STANDING, "Settings", "Trained from")),
+        table(
+            "Checkpoints, oldest first", headers, rows, long=(_STANDING, "Settings", "Trained from"),
+            empty="a training, which is due when a traced repository has enough new theorems ([train] new_theorems)",
+        ),
         paragraph(f"{left:,} older ones are left out.") if left else "",
         _whole_configuration(shown),
         paragraph(
             "The loss of a run is not recorded; what counts for a checkpoint are its evaluations below.", dim=True
         ),
         table(
-            "Training runs that failed or were interrupted at their newest attempt",
+            "Training runs that failed or were interrupted at their newest attempt, newest first",
             ("Job", MADE_BY, "What", "Attempt", "State", "Reason", "Message", "Remedy"),
             failed, long=("What", "Message", "Remedy"),
         ),
+        paragraph(f"{failed_left:,} older ones that failed are left out.") if failed_left else "",
     )  # fmt: skip
     return section
+
+
+def _drawn(section: Section, data: ReportData) -> None:
+    """The runs as marks in time, a lane for each model."""
+    lanes: dict[tuple[bool, str], list[Mark]] = {}
+    ends: list[str] = []
+    for row in data.trainings[-_MOST_CHECKPOINTS:]:
+        shape = (
+            "in use" if row.promoted
+            else "refused" if row.refused_at is not None
+            else "was in use" if row.promoted_at is not None
+            else "undecided"
+        )  # fmt: skip
+        told = f"{row.checkpoint}, saved {moment(row.saved_at)} UTC: {shape}"
+        at = datetime.fromisoformat(row.saved_at).timestamp()
+        lanes.setdefault((row.simulated, row.model), []).append(Mark(at, shape, told))
+        ends.append(row.saved_at)
+    for job in data.failed_trainings[:_MOST_FAILED]:
+        if job.ended_at is not None:
+            mark = Mark(
+                datetime.fromisoformat(job.ended_at).timestamp(),
+                "failed or interrupted",
+                shortened(f"{job.job}: {job.state}, {job.reason}"),
+            )
+            lanes.setdefault((job.simulated, TRAINED_BY[job.kind]), []).append(mark)
+            ends.append(job.ended_at)
+    if not lanes:
+        return
+    section.draw(
+        "training",
+        lane_chart(
+            "training-picture",
+            "Training runs by when they ended, and what became of them",
+            lanes=[
+                Lane(f"{SIMULATED} {model}" if simulated else model, tuple(marks))
+                for (simulated, model), marks in sorted(lanes.items())
+            ],
+            ends=(moment(min(ends)), moment(max(ends))),
+        ),
+    )
 
 
 def _standing(row: CheckpointRow) -> str:
@@ -137,28 +189,18 @@ def evaluations(data: ReportData) -> Section:
         "Other measures", "Recorded (UTC)",
     )  # fmt: skip
     caption = "Evaluations, oldest first; measures in 0 to 1, with their 95 % intervals where recorded"
-    section = Section("evaluations", "Evaluations", table(caption, headers, rows, long=("Repository",)))
+    section = Section("evaluations", "Evaluations")
+    section.add(
+        table(
+            caption,
+            headers,
+            rows,
+            long=("Repository", "Other measures"),
+            empty="a checkpoint, which is measured on every test set",
+        )
+    )
     section.add(paragraph(f"{left:,} older ones are left out.") if left else "")
     return section
-
-
-def glance(data: ReportData) -> Iterable[tuple[str, str, Sequence[str]]]:
-    """The figure of these sections that stands at the top: name, figure, what it does not say by itself."""
-    in_use = next((row for row in data.trainings if row.model == "retriever" and row.promoted), None)
-    if in_use is None:
-        yield "Retriever in use", "none", [f"{len(data.trainings):,} checkpoints"] if data.trainings else []
-        return
-    more = [f"checkpoint {in_use.checkpoint}, of {len(data.trainings):,}"]
-    matrix = next((one for one in data.matrices if one.simulated == in_use.simulated), None)
-    average = matrix.averages[-1] if matrix else None
-    name = "Retriever in use: mean recall@10"
-    if in_use.simulated:
-        name = f"{SIMULATED} retriever in use: mean recall@10"
-    if matrix is None or average is None:
-        yield name, "unknown", more
-        return
-    tasks = f"over {len(matrix.tasks)} tasks" if len(matrix.tasks) != 1 else "over 1 task"
-    yield name, f"{percent(average)} %", [f"{tasks}, split {matrix.split}", *more]
 
 
 def _share(row: EvaluationRow, name: str) -> str:

@@ -12,8 +12,9 @@ from html import escape
 ORIGIN = "made by unsorry report"
 """Stands near the beginning of every file that a report writes; without it a file is somebody else's."""
 
-LIGHT = ("#0b5cad", "#b3420a", "#00714f", "#9b2f7d", "#5c4b00", "#b00020", "#006d77", "#444b57")
-DARK = ("#6cb6ff", "#ff9a5c", "#4fd1a5", "#f08fd0", "#e3c64f", "#ff8a80", "#5fd0dd", "#c3cad6")
+LIGHT = ("#0b5cad", "#444b57", "#00714f", "#9b2f7d", "#5c4b00", "#b00020", "#006d77", "#7a3b00")
+DARK = ("#6cb6ff", "#c3cad6", "#4fd1a5", "#f08fd0", "#e3c64f", "#ff8a80", "#5fd0dd", "#d7a37a")
+"""Of series; the orange of what was simulated is none of them."""
 TITLE_HEIGHT = 34
 _CHARACTER = 7.2
 """Width of a character in pixels, generous for 12 px letters."""
@@ -27,9 +28,12 @@ STYLE = (
     ".pic .none{fill:none;stroke:#6a737d;stroke-dasharray:3 3}.pic .first{fill:none;stroke:#1b1f24;stroke-width:2}"
     ".pic .line{fill:none;stroke-width:2}.pic .mean{fill:none;stroke:#1b1f24;"
     "stroke-width:3.5}.pic .ground{fill:#fff}.pic .on-light{fill:#000}.pic .on-dark{fill:#fff}"
+    ".pic .dim{fill:#57606a}.pic .column{fill:currentColor;stroke:none}.pic .ring{fill:none;stroke:currentColor;"
+    "stroke-width:2}.pic path.full{fill:currentColor;fill-rule:evenodd;stroke:none}"
     ".pic .bar{fill:#0b5cad}.pic .made-up{fill:none;stroke:#b3420a;stroke-width:2;stroke-dasharray:4 2}"
     + "".join(f".pic .c{i}{{stroke:{colour};color:{colour}}}" for i, colour in enumerate(LIGHT))
-    + ".pic .mark{fill:currentColor;stroke:none}@media (prefers-color-scheme:dark){.pic text{fill:#e6e9ee}"
+    + ".pic .mark{fill:currentColor;stroke:none}@media screen and (prefers-color-scheme:dark){.pic text{fill:#e6e9ee}"
+    ".pic .dim{fill:#a5adb8}"
     ".pic .ground{fill:#15181d}.pic .grid{stroke:#2c333d}.pic .first,.pic .mean{stroke:#e6e9ee}.pic .bar{fill:#6cb6ff}"
     ".pic .axis,.pic .none{stroke:#8b949e}.pic .made-up{stroke:#ff9a5c}"
     + "".join(f".pic .c{i}{{stroke:{colour};color:{colour}}}" for i, colour in enumerate(DARK))

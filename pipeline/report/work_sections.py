@@ -1,32 +1,16 @@
-"""What the report says of sorrys, repositories, proofs and the machine's time."""
+"""What the report says of sorrys and of repositories."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
-from pipeline.report.charts import Bar, Line, bar_chart, line_chart
-from pipeline.report.data import SORRY_COLUMNS, MachineTime, ReportData
-from pipeline.report.html import (
-    MADE_BY,
-    SIMULATED,
-    Section,
-    Value,
-    made_by,
-    moment,
-    paragraph,
-    size,
-    span,
-    table,
-    written,
-)
-from pipeline.report.svg import safe
-from store.rows import ProofRow
+from pipeline.report.charts import Line, line_chart
+from pipeline.report.data import FINE, SORRY_COLUMNS, ReportData, RepositoryState
+from pipeline.report.html import SIMULATED, Section, Value, moment, paragraph, table
+from pipeline.report.strips import Columns, column_chart
 
-_MOST_BARS = 15
-_MOST_REASONS = 200
-_MOST_OPEN = 8
-"""Proofs whose lines stand there; those of the others are folded in."""
+_MOST_REPOSITORIES = 1000
 _COLUMNS = {
     "open": "Open",
     "verified": "Verified, still in the source",
@@ -35,6 +19,8 @@ _COLUMNS = {
     "by_simulation": f"Filled with a {SIMULATED} text",
     "removed": "Removed",
 }
+_FLOWS = ("opened", "by_people", "by_us", "removed", "by_simulation")
+"""In the order of the colours of the lines of the chart of all time, which begins with those still there."""
 
 
 def sorrys(data: ReportData) -> Section:
@@ -52,7 +38,11 @@ def sorrys(data: ReportData) -> Section:
         )
     )
     if not data.history:
-        section.add(paragraph("No sorry was seen yet."))
+        section.add(
+            paragraph(
+                "No sorry was seen yet. The first scan of a watched repository counts those that stand in it."
+            )
+        )
         return section
     series = [
         ("Still in the source", [one.open for one in data.history]),
@@ -68,7 +58,10 @@ def sorrys(data: ReportData) -> Section:
         "sorrys-picture",
         "Sorrys over time, of the branches watched now",
         positions=_short(times),
-        lines=[Line(name, tuple(map(float, values))) for name, values in series],
+        lines=[
+            Line(name, tuple(map(float, values)), simulated=name == _COLUMNS["by_simulation"])
+            for name, values in series
+        ],
         unit="sorrys; all but those still in the source count from the beginning on",
         at=[datetime.fromisoformat(one.at).timestamp() for one in data.history],
     )
@@ -80,7 +73,46 @@ def sorrys(data: ReportData) -> Section:
             [(times[i], *(values[i] for _, values in series)) for i in range(len(times))],
         )
     )
+    _by_period(section, data)
     return section
+
+
+def _by_period(section: Section, data: ReportData) -> None:
+    """What came and went in each period, in a picture and a table."""
+    flows = data.flows
+    names = {**_COLUMNS, "opened": "Opened", "removed": "Removed with their declaration"}
+    nothing = (0,) * len(flows.begins)
+    rows = [
+        Columns(
+            names[what], flows.amounts.get(what, nothing), colour=number, simulated=what == "by_simulation"
+        )
+        for number, what in enumerate(_FLOWS, start=1)
+        if what in flows.amounts or what != "by_simulation"
+    ]
+    labels = [begin.isoformat() for begin in flows.begins]
+    section.draw(
+        "sorrys-by-period",
+        column_chart(
+            "sorrys-by-period-picture",
+            f"Sorrys that came and went, {flows.said} (UTC)",
+            positions=labels,
+            rows=rows,
+            form=lambda n: f"{n:,.0f}",
+            per=flows.unit,
+        ),
+    )
+    section.add(
+        table(
+            f"Sorrys that came and went, {flows.said}",
+            (flows.heading, *(row.name for row in rows)),
+            [(label, *(int(row.values[index]) for row in rows)) for index, label in enumerate(labels)],
+        )
+    )
+    if flows.left_out:
+        before = ", ".join(
+            f"{int(n):,} {names[what][0].lower()}{names[what][1:]}" for what, n in flows.before.items()
+        )
+        section.add(paragraph(f"Before them, in {flows.left_out:,} {flows.unit}s: {before}."))
 
 
 def _short(times: Sequence[str]) -> list[str]:
@@ -91,7 +123,7 @@ def _short(times: Sequence[str]) -> list[str]:
 
 
 def repositories(data: ReportData) -> Section:
-    """Every repository's state and its sorrys."""
+    """Every repository's state and its sorrys: those in trouble first, then those with the most left to do."""
     columns = [
         name for name in SORRY_COLUMNS
         if name != "by_simulation" or data.sorries[name]
@@ -99,157 +131,34 @@ def repositories(data: ReportData) -> Section:
     rows: list[tuple[Value, ...]] = [
         (
             row.repository,
-            row.state if row.watched else f"{row.state}, no longer watched",
+            f"{row.state}{_at_rest(row)}",
             *(row.sorries[name] for name in columns),
             moment(row.checked_at or "never"),
             "; ".join(part for part in (row.reason, row.remedy) if part),
         )
-        for row in data.repositories
+        for row in sorted(data.repositories, key=_urgent)[:_MOST_REPOSITORIES]
     ]
     headers = (
         "Repository", "State", *(_COLUMNS[name] for name in columns), "Last asked (UTC)", "Trouble and remedy",
     )  # fmt: skip
     caption = "State of each repository; sorrys are those of its watched branches now"
-    body = table(caption, headers, rows, long=headers[-1:], folded=False)
+    body = table(
+        caption, headers, rows, long=headers[-1:], folded=False, empty="an entry [[repos]] in config.toml"
+    )
+    if (total := len(data.repositories)) > len(rows):
+        body += paragraph(
+            f"{len(rows):,} of {total:,} are shown: those in trouble, then those with the most open."
+        )
     return Section("repositories", "Repositories", body)
 
 
-def proofs(data: ReportData) -> Section:
-    """Proofs by verdict, why some were rejected, and the newest with their text."""
-    section = Section("proofs", "Proofs and rejections")
-    section.add(
-        paragraph(
-            "Verified: Lean compiled it, its axioms and its statement were checked. Conditional: it rests on another "
-            "sorry. Candidate: nothing failed, and not all was checked; no simulated text is ever verified."
-        ),
-        table(
-            "Proofs by verdict",
-            ("Verdict", MADE_BY, "Proofs"),
-            [(row.state, made_by(row.simulated), row.n) for row in data.proofs],
-        ),
-    )
-    shown = data.rejections[:_MOST_REASONS]
-    if shown:
-        bars = [
-            Bar(f"{SIMULATED} {row.reason}" if row.simulated else row.reason, row.n, row.simulated)
-            for row in shown[:_MOST_BARS]
-        ]
-        more = f", the {_MOST_BARS} most frequent" if len(data.rejections) > _MOST_BARS else ""
-        title = f"Verifier rejections by reason{more}, in proofs"
-        section.draw(
-            "rejections", bar_chart("rejections-picture", title, bars=bars, form=lambda n: f"{n:,.0f}")
-        )
-    left = len(data.rejections) - len(shown)
-    section.add(
-        table(
-            "Verifier rejections by reason",
-            ("Reason", "Verdict", MADE_BY, "Proofs"),
-            [
-                (row.reason, "conditional" if row.conditional else "rejected", made_by(row.simulated), row.n)
-                for row in shown
-            ],
-        ),
-        paragraph(f"{left:,} rarer reasons are left out.") if left else "",
-        "".join(_texts(data)),
-    )
-    return section
+def _urgent(row: RepositoryState) -> tuple[bool, bool, int, str]:
+    left = row.sorries["open"] + row.sorries["verified"]
+    return not row.watched, not row.enabled or row.state in FINE, -left, row.repository
 
 
-def _texts(data: ReportData) -> Iterable[str]:
-    if not data.proofs_found:
-        return
-    total = sum(row.n for row in data.proofs)
-    yield "<h3>The newest proofs</h3>"
-    yield paragraph(
-        f"{len(data.proofs_found):,} of {total:,}, the newest first. The text stands in the sorry's place; "
-        "which tactic left which goals is not recorded with a proof."
-    )
-    yield from map(_text, data.proofs_found[:_MOST_OPEN])
-    if more := "".join(map(_text, data.proofs_found[_MOST_OPEN:])):
-        yield f"<details><summary>{len(data.proofs_found) - _MOST_OPEN} earlier ones</summary>{more}</details>"
-
-
-def _text(row: ProofRow) -> str:
-    mark = f"{SIMULATED}, " if row.simulated else ""
-    return (
-        f"<details><summary><bdi>{safe(row.declaration)}</bdi> in <bdi>{safe(row.repository)}</bdi>: "
-        f"{mark}{safe(row.state)}</summary><pre><bdi>{safe(row.replacement)}</bdi></pre>"
-        f"{paragraph('; '.join(_known(row)), dim=True)}</details>"
-    )
-
-
-def _known(row: ProofRow) -> Iterable[str]:
-    yield f"proof {row.proof}"
-    yield f"{row.path}, commit {row.sha[:9]}, found {moment(row.found_at)} UTC by {row.prover}"
-    if row.simulated:
-        yield f"{SIMULATED}: the simulator made it, and it is no proof"
-    yield f"tactics: {', '.join(row.tactics)}" if row.tactics else "tactics: not recorded"
-    if row.state == "verified":
-        yield f"axioms: {', '.join(row.axioms) or 'none'}"
-    if row.not_checked:
-        yield f"not checked: {', '.join(row.not_checked)}"
-    if row.reason:
-        yield f"reason: {row.reason}"
-
-
-def machine_time(data: ReportData) -> Section:
-    """What jobs of each kind took."""
-    section = Section("machine-time", "Machine time")
-    if data.machine_time:
-        by_time: Sequence[MachineTime] = sorted(
-            data.machine_time, key=lambda row: (row.simulated, -row.seconds)
-        )
-        bars = [
-            Bar(f"{SIMULATED} {row.kind}" if row.simulated else row.kind, row.seconds, row.simulated)
-            for row in by_time
-        ]
-        section.draw(
-            "machine-time",
-            bar_chart("machine-time-picture", "Machine time by kind of job", bars=bars, form=span),
-        )
-    section.add(
-        table(
-            "Machine time by kind of job",
-            ("Kind", MADE_BY, "Jobs", "Failed", "Running", "Seconds", "Largest peak memory"),
-            [
-                (
-                    row.kind, made_by(row.simulated), row.jobs, row.failed, row.running, row.seconds,
-                    size(row.peak_rss_bytes),
-                )
-                for row in data.machine_time
-            ],
-        ),
-        paragraph(
-            "Of each job its newest attempt counts, in seconds by the clock; earlier attempts and what runs now are "
-            "not in it.", dim=True,
-        ),
-    )  # fmt: skip
-    return section
-
-
-def glance(data: ReportData) -> Iterable[tuple[str, str, Sequence[str]]]:
-    """The figures of this module's sections that stand at the top: name, figure, what it does not say by itself."""
-    open_now = data.sorries["open"] + data.sorries["verified"]
-    yield (
-        "Sorrys in the source",
-        written(open_now),
-        [f"{data.sorries['verified']:,} of them with a verified proof"],
-    )
-    filled = data.sorries
-    more = [f"{filled['by_people']:,} by people"]
-    if filled["by_simulation"]:
-        more.append(f"{filled['by_simulation']:,} more with a {SIMULATED} text")
-    yield "Filled by us", written(filled["by_us"]), more
-    real = {row.state: row.n for row in data.proofs if not row.simulated}
-    made_up = sum(row.n for row in data.proofs if row.simulated)
-    more = [f"{real.get('rejected', 0):,} rejected, {real.get('conditional', 0):,} conditional"]
-    if made_up:
-        more.append(f"{made_up:,} {SIMULATED} texts, which are no proofs")
-    yield "Proofs verified by Lean", written(real.get("verified", 0)), more
-    hours = {
-        flag: sum(row.seconds for row in data.machine_time if row.simulated == flag) for flag in (False, True)
-    }
-    more = [f"{sum(row.jobs for row in data.machine_time):,} jobs"]
-    if any(row.simulated for row in data.machine_time):
-        more.append(f"{span(hours[True])} more of {SIMULATED} jobs")
-    yield "Machine time", span(hours[False]), more
+def _at_rest(row: RepositoryState) -> str:
+    """Why nothing asks it any more; its state is that of the last time."""
+    if not row.watched:
+        return ", no longer watched"
+    return "" if row.enabled else ", not enabled"

@@ -13,7 +13,7 @@ from pipeline.report.svg import ORIGIN
 
 PAGE = "index.html"
 _OUR_PICTURES = re.compile(
-    r"(sorrys-over-time|rejections|machine-time|recall-(matrix|over-time|change)(-simulated)?(-\d+)?)\.svg"
+    r"(sorrys-over-time|sorrys-by-period|rejections|machine-time(-over-time)?|training|recall-(matrix|over-time|change)(-simulated)?(-\d+)?)\.svg"
 )
 _BEGINNING_BYTES = 1000
 """Of a file, how much is read to see who made it."""

@@ -12,6 +12,14 @@ from pipeline.tactics.errors import SettingsError
 
 Objective = Literal["sft"]
 
+_OF_REWARDS = frozenset({"reward_func", "reward_weights", "kl_beta", "num_generations"})
+"""Of `pipeline.tactics.GRPOTrainer`."""
+_NO_REWARDS = (
+    "a job of training holds no build and no Lean to run a model's tactics in, and learns people's tactics "
+    '(objective = "sft"). Give an HFAgent a `pipeline.tactics.GRPOTrainer`: it checks the repositories out, built '
+    "(docs/agents.md)"
+)
+
 _TAKES = Takes(
     positive=frozenset({"epochs", "batch_size", "lr", "lora_rank", "max_seq_len"}),
     choices={"objective": get_args(Objective), "device": get_args(Device)},
@@ -61,10 +69,7 @@ class TacticsConfig(Config):
 
     def __post_init__(self) -> None:
         if str(self.objective) == "grpo":
-            raise SettingsError(
-                "objective is 'grpo': a job of training holds no build and no Lean to run a model's tactics in, and "
-                "takes sft. Give an HFAgent a `pipeline.tactics.GRPOTrainer`: it checks the repositories out, built"
-            )
+            raise SettingsError(f"objective is 'grpo': {_NO_REWARDS}")
         self.checked()
 
 
@@ -74,4 +79,7 @@ def for_a_job(values: Mapping[str, Any]) -> TacticsConfig:
     Raises:
         ConfigError: a field is unknown or not taken.
     """
+    for key in values:
+        if key in _OF_REWARDS:
+            raise SettingsError(f"{key} is of training with rewards: {_NO_REWARDS}")
     return TacticsConfig.from_dict(values)

@@ -60,6 +60,13 @@ def computes_in_bfloat16(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
+def dtype_of(wanted: DType, device: torch.device, *, adapter: bool) -> torch.dtype:
+    """Return the type of a model's weights; "auto": bfloat16 under an adapter where the device has it."""
+    if wanted == "auto":
+        return torch.bfloat16 if adapter and computes_in_bfloat16(device) else torch.float32
+    return torch.bfloat16 if wanted == "bfloat16" else torch.float32
+
+
 def plain(value: Any) -> Any:
     """Return a value as JSON gives it back; sets in order."""
     return json.loads(

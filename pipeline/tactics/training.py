@@ -33,7 +33,7 @@ from pipeline.tactics.models import MAX_SEQ_LEN, Device, TacticModel, load_model
 from pipeline.tactics.rows import Rows, read_rows
 from pipeline.tactics.running import CHECKPOINTING, OnStep, is_first, wait
 from pipeline.tactics.saving import alone_in, publish, read_about, set_aside, settle, start_of
-from pipeline.tactics.settings import DType, Settings, computes_in_bfloat16, device_of, plain
+from pipeline.tactics.settings import DType, Settings, computes_in_bfloat16, device_of, dtype_of, plain
 
 _log = logging.getLogger(__name__)
 
@@ -223,7 +223,7 @@ class RepositoryTrainer(abc.ABC):
             found = load_model(
                 start,
                 device=self.device,
-                dtype=self._dtype(),
+                dtype=dtype_of(self.settings.dtype, self.device, adapter=self.use_lora),
                 max_seq_len=self.settings.max_seq_len,
                 trainable=True,
             )
@@ -371,12 +371,6 @@ class RepositoryTrainer(abc.ABC):
                     f"the trained weights are no finite numbers ({name}): training has diverged. Train with a smaller "
                     "learning rate, or with dtype float32"
                 )
-
-    def _dtype(self) -> torch.dtype:
-        wanted = self.settings.dtype
-        if wanted == "auto":
-            wanted = "bfloat16" if self.use_lora and computes_in_bfloat16(self.device) else "float32"
-        return torch.bfloat16 if wanted == "bfloat16" else torch.float32
 
     def arguments(self) -> dict[str, Any]:
         """Return what TRL's configurations are given by each trainer."""

@@ -60,7 +60,7 @@ def job_succeeded(db: sqlite3.Connection, event: StoredEvent, body: ev.JobSuccee
     )
     if ended.rowcount:
         job_ended(db, job=body.job, outcome="succeeded", seconds=body.seconds)
-    attempt_ended(db, event, job=body.job, attempt=body.attempt)
+    attempt_ended(db, event, job=body.job, attempt=body.attempt, outcome="succeeded")
 
 
 def job_failed(db: sqlite3.Connection, event: StoredEvent, body: ev.JobFailed) -> None:
@@ -83,7 +83,7 @@ def job_failed(db: sqlite3.Connection, event: StoredEvent, body: ev.JobFailed) -
     )
     if ended.rowcount:
         job_ended(db, job=body.job, outcome="failed", seconds=body.seconds)
-    attempt_ended(db, event, job=body.job, attempt=body.attempt)
+    attempt_ended(db, event, job=body.job, attempt=body.attempt, outcome="failed")
 
 
 def job_interrupted(db: sqlite3.Connection, event: StoredEvent, body: ev.JobInterrupted) -> None:
@@ -94,7 +94,7 @@ def job_interrupted(db: sqlite3.Connection, event: StoredEvent, body: ev.JobInte
     )
     if ended.rowcount:
         job_ended(db, job=body.job, outcome="interrupted", seconds=None)
-    attempt_ended(db, event, job=body.job, attempt=body.attempt)
+    attempt_ended(db, event, job=body.job, attempt=body.attempt, outcome="interrupted")
 
 
 def job_cancelled(db: sqlite3.Connection, event: StoredEvent, body: JobCancelled) -> None:
@@ -123,7 +123,7 @@ def job_cancelled(db: sqlite3.Connection, event: StoredEvent, body: JobCancelled
     }
     upsert(db, "jobs", key={"job": body.job}, values=values, once=about)
     # An attempt that had ended when the job was taken off the queue is counted as what it ended as.
-    if attempt_ended(db, event, job=body.job, attempt=body.attempt):
+    if attempt_ended(db, event, job=body.job, attempt=body.attempt, outcome="cancelled"):
         job_ended(db, job=body.job, outcome="cancelled", seconds=body.seconds)
 
 

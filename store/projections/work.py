@@ -43,7 +43,7 @@ def attempt_began(
     db: sqlite3.Connection, event: StoredEvent, *, job: str, attempt: int, kind: str, repository: str | None
 ) -> None:
     """Open an attempt, and note it as the answer to a trigger that waited for one."""
-    values = {"kind": kind, "started_at": event.recorded_at, "ended_at": None}
+    values = {"kind": kind, "started_at": event.recorded_at, "ended_at": None, "outcome": None}
     upsert(db, "job_attempts", key={"job": job, "attempt": attempt}, values=values, once={})
     if kind in _TRIGGERED:
         db.execute(
@@ -52,10 +52,12 @@ def attempt_began(
         )
 
 
-def attempt_ended(db: sqlite3.Connection, event: StoredEvent, *, job: str, attempt: int) -> bool:
+def attempt_ended(
+    db: sqlite3.Connection, event: StoredEvent, *, job: str, attempt: int, outcome: str
+) -> bool:
     """Close an attempt, when it ended as far as that is known; one that is closed keeps its end. Was it open?"""
     closed = db.execute(
-        "UPDATE job_attempts SET ended_at = ? WHERE job = ? AND attempt = ? AND ended_at IS NULL",
-        (event.occurred_at or event.recorded_at, job, attempt),
+        "UPDATE job_attempts SET ended_at = ?, outcome = ? WHERE job = ? AND attempt = ? AND ended_at IS NULL",
+        (event.occurred_at or event.recorded_at, outcome, job, attempt),
     )
     return closed.rowcount > 0

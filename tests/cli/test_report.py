@@ -38,7 +38,8 @@ def test_it_writes_one_page_and_its_pictures_and_says_where(
     where = folder.root / "out" / "page"
     assert document["path"] == str(where / "index.html")
     assert sorted(path.name for path in where.iterdir()) == [
-        "index.html", "machine-time.svg", "recall-matrix.svg", "sorrys-over-time.svg",
+        "index.html", "machine-time.svg", "recall-matrix.svg", "sorrys-by-period.svg",
+        "sorrys-over-time.svg", "training.svg",
     ]  # fmt: skip
     assert sorted(document["pictures"]) == sorted(str(path) for path in where.glob("*.svg"))
     page = (where / "index.html").read_text(encoding="utf-8")
@@ -67,6 +68,7 @@ def test_a_second_report_replaces_the_first_and_leaves_other_files_alone(filled:
         "index.html",
         "machine-time.svg",
         "notes.txt",
+        "sorrys-by-period.svg",
         "sorrys-over-time.svg",
     ]
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from daemon.process import MARK
 from daemon.settings import Settings
 from daemon.testing import warm
 from daemon.testing.house import House
 from daemon.testing.remote import Remote
+from pipeline.children import MARK
 from store.log import StoredEvent
 from store.projector import verify
 

@@ -23,6 +23,8 @@ from daemon.testing.house import House
 from daemon.timetable import Timetable
 from pipeline.lean.backend import find_leans
 from store import work_queries
+from store.events import SorryOpened, SorryPlace
+from store.log import NewEvent
 
 NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
 SIMULATOR = find_leans(backend="simulator", repl="", sandbox="none", toolchains=Path("/nonexistent"))
@@ -130,6 +132,60 @@ def test_a_repository_without_lean_or_open_sorry_is_refused_with_that(house: Hou
                 await it.trigger("prove", KEY, by="ada")
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("exercises", "path", "why"),
+    [
+        (
+            "",
+            "Exercises/One.lean",
+            "every open sorry of it is an exercise, for people to solve; write exercises",
+        ),
+        ("exercises = []", "Exercises/One.lean", ""),
+        ("", "Main.lean", ""),
+    ],
+)
+def test_a_search_where_every_open_sorry_is_an_exercise_is_refused_with_that(
+    house: House, exercises: str, path: str, why: str
+) -> None:
+    house.write(repos=[house.folder / "remotes" / "demo"], entry=exercises)
+
+    async def go() -> bool:
+        async with desk(house) as (it, b):
+            await b.run(b.due("succeed"))
+            opened = SorryOpened(
+                repository=KEY,
+                branch="main",
+                sha=b.sha,
+                sorry="a",
+                place=SorryPlace(
+                    path=path,
+                    blob="b" * 40,
+                    line=2,
+                    column=2,
+                    byte_start=10,
+                    byte_end=15,
+                    declaration="a",
+                    kind="theorem",
+                    statement="True",
+                    statement_hash="h",
+                    ordinal=0,
+                    token="sorry",
+                    mode="tactic",
+                    context_hash="c",
+                ),
+                reopened=False,
+            )
+            await b.parts.ledger.append([NewEvent(f"repository:{KEY}", opened)])
+            if why:
+                with pytest.raises(WorkStateError, match=why):
+                    await it.trigger("prove", KEY, by="ada")
+                return False
+            return bool((await it.trigger("prove", KEY, by="ada"))["triggered"])
+
+    assert asyncio.run(go()) == (why == "")
+    assert len(house.events("work_triggered")) == (why == "")
 
 
 def test_a_job_can_be_cancelled_while_it_runs_while_it_waits_and_before_it_ever_began(house: House) -> None:

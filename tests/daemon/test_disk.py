@@ -26,6 +26,7 @@ from daemon.settings import Settings, load
 from daemon.testing.disk import Disk, failing_disk, may_mount, may_unshare, small_disk
 from daemon.testing.house import House
 from daemon.testing.remote import Remote
+from daemon.testing.systemd import Manager
 from store.envelope import StoredEvent
 from store.projector import verify
 
@@ -78,6 +79,18 @@ class Watched:
             self.house.wait_for(
                 lambda: self.house.log().count('"daemon_ready"') > before, what="the daemon to be ready"
             )
+            yield process
+
+    @contextmanager
+    def starting(self) -> Iterator[subprocess.Popen[bytes]]:
+        """The daemon, which waits for room to start, and says so."""
+        before = self.house.log().count('"disk_full"')
+        with self.house.daemon() as process:
+            self.house.wait_for(
+                lambda: self.house.log().count('"disk_full"') > before, what="the start to find no room"
+            )
+            time.sleep(1.5)
+            assert process.poll() is None
             yield process
 
     def work_until_it_ends(self, process: subprocess.Popen[bytes]) -> list[StoredEvent]:
@@ -197,6 +210,9 @@ def test_a_disk_that_fills_up_is_waited_for_and_nothing_is_lost_or_begun_meanwhi
             (full,) = [problem for problem in status["problems"] if problem["code"] == "disk_full"]
             assert "free some space" in full["remedy"]
             assert any("until there is room" in problem["message"] for problem in status["problems"])
+            polled = watched.unsorry("poll")
+            assert polled.returncode == 1
+            assert "nothing new is begun until there is room on the disk" in polled.stderr
             begun = len(house.events("job_started"))
             with house.config.open("a", encoding="utf-8") as config:
                 config.write("# a change that has to wait for room\n")
@@ -223,7 +239,7 @@ def test_a_disk_that_fills_up_is_waited_for_and_nothing_is_lost_or_begun_meanwhi
 
 
 @with_mounts
-def test_a_daemon_is_stopped_while_its_disk_is_full_and_the_next_one_goes_on(
+def test_a_daemon_is_stopped_while_its_disk_is_full_and_the_next_one_waits_for_room_and_goes_on(
     request: pytest.FixtureRequest,
     tmp_path: Path,
 ) -> None:
@@ -240,12 +256,55 @@ def test_a_daemon_is_stopped_while_its_disk_is_full_and_the_next_one_goes_on(
             process.terminate()
             process.wait(timeout=10)
         assert house.log().count('"daemon_stopped"') == 1
-        again = watched.unsorry("run")
-        assert again.returncode == 1
-        assert "Traceback" not in again.stderr
-        disk.mend()
+        # Asked to end while it waits it does so, and well: nobody has to let it start again.
+        with watched.starting() as process:
+            process.terminate()
+            assert process.wait(timeout=10) == 0
+        with watched.starting() as process:
+            status = json.loads(watched.unsorry("status", "--json").stdout)
+            remedies = {problem["code"]: problem["remedy"] for problem in status["problems"]}
+            assert "free some space" in remedies["disk_full"]
+            assert "waits for it, and then goes on" in remedies["daemon_silent"]
+            assert house.events()[: len(acknowledged)] == acknowledged
+            disk.mend()
+            house.wait_for(
+                lambda: tips <= {event.data["sha"] for event in house.events("commit_scanned")},
+                what="what was pushed meanwhile",
+            )
+            assert request_health(watched.settings) == {"healthy": True, "problems": []}
+            process.terminate()
+            assert process.wait(timeout=30) == 0
+        assert "Traceback" not in house.log()
         watched.goes_on(acknowledged)
-        assert tips <= {event.data["sha"] for event in house.events("commit_observed")}
+
+
+@with_mounts
+def test_a_first_start_on_a_full_disk_waits_tells_the_service_manager_and_is_ready_when_there_is_room(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+) -> None:
+    watched = Watched(tmp_path)
+    with small_disk(watched.settings.paths.state, size_bytes=4 * 2**20) as disk:
+        if not disk.real:
+            pytest.skip("a disk that can be full and empty again needs a mount")
+        disk.refuse(0)
+        with Manager(
+            tmp_path / "notify",
+            start=lambda environment: watched.house.start(environment=environment),
+            watchdog_s=60.0,
+        ) as systemd:
+            systemd.start()
+            systemd.until(
+                lambda: any("EXTEND_TIMEOUT_USEC" in one.fields for one in systemd.said), what="the wait"
+            )
+            assert "No space left on device" in systemd.said[-1].fields["STATUS"]
+            assert not systemd.ready
+            disk.mend()
+            systemd.until(lambda: systemd.ready, what="READY=1")
+            systemd.stop()
+            systemd.until(lambda: systemd.ended, what="the end")
+            assert [status for _, status in systemd.ended] == [0]
+        assert len(watched.house.events("daemon_started")) == 1
 
 
 @with_mounts

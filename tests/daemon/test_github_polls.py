@@ -136,6 +136,53 @@ def test_a_rename_is_recorded_once_and_polling_goes_on(
     assert [event.data["subject"] for event in house.events("commit_observed")] == ["first", "second"]
 
 
+def test_a_renamed_repository_costs_one_request_again_until_somebody_asks_by_its_name(
+    house: House, github: GitHubServer, remote: Remote
+) -> None:
+    poll(house, github)
+    github.rename("remotes/demo", "elsewhere/better-name")
+    poll(house, github)
+    told = len(github.requests)
+    for _ in range(3):  # a daemon that starts anew knows it too
+        (polled,) = poll(house, github)
+        assert (polled.outcome, polled.requests) == ("unchanged", 1)
+    assert [(one.path.split("/git")[0], one.status) for one in github.requests[told:]] == [
+        ("/repositories/1000", 304)
+    ] * 3
+    tip = remote.commit("second")
+    poll(house, github)
+    assert house.events("commit_observed")[-1].data["sha"] == tip
+    # Its old name is another's, or its own again: who asks by the name sees it, once an hour and for `unsorry poll`.
+    github.rename("elsewhere/better-name", "remotes/demo")
+    (by_name,) = poll(house, github, by_hand=True)
+    asked = len(github.requests)
+    assert (by_name.outcome, by_name.requests) == ("unchanged", 2)
+    assert poll(house, github)[0].requests == 1
+    assert github.requests[asked].path.startswith("/repos/remotes/demo/git")
+    assert len(house.events("repository_renamed")) == 1
+
+
+def test_a_name_that_was_given_to_another_repository_is_found_when_the_one_that_moved_is_gone(
+    house: House, github: GitHubServer, remote: Remote
+) -> None:
+    poll(house, github)
+    github.rename("remotes/demo", "elsewhere/better-name")
+    poll(house, github)
+    assert poll(house, github)[0].requests == 1
+    remote.commit("second")
+    github.add("remotes/demo", remote.path)  # by another number
+    github.remove("elsewhere/better-name")
+    told = len(github.requests)
+    (found,) = poll(house, github)
+    assert (found.outcome, found.commits) == ("changed", 1)
+    asked = [(one.path.split("/git")[0], one.status) for one in github.requests[told:]]
+    assert asked == [("/repositories/1000", 404), ("/repos/remotes/demo", 200), ("/repos/remotes/demo", 200)]
+    assert not house.events("repository_failed")
+    github.remove("remotes/demo")
+    (gone,) = poll(house, github)
+    assert gone.outcome == "gone"
+
+
 def test_a_used_up_rate_limit_is_waited_out_and_stops_all_requests(
     house: House, github: GitHubServer, remote: Remote
 ) -> None:

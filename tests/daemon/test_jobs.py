@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import time
@@ -15,6 +16,7 @@ import psutil
 import pytest
 
 from daemon.due import Kind
+from daemon.git import Git
 from daemon.recovery import recover
 from daemon.testing.bench import bench, until
 from daemon.testing.house import House
@@ -147,6 +149,27 @@ def test_a_job_that_says_what_it_must_not_is_ended_and_nothing_of_it_recorded(
     assert time.monotonic() - started < 30
 
 
+def test_what_waits_for_room_on_the_disk_is_not_ended_for_its_time_and_is_once_there_is_room(
+    house: House,
+) -> None:
+    async def go() -> tuple[float, JobRow]:
+        async with bench(house, timeout_s=0.6) as b:
+            room = b.parts.ledger.room
+            room.lost("full", house.folder)
+            b.runner.start(b.due("hang"))
+            await until(lambda: b.runner.running()[0].pid)
+            began = time.monotonic()
+            await asyncio.sleep(1.6)  # more than twice its time
+            assert b.runner.running()
+            room.found(house.folder)
+            await until(lambda: not b.runner.running())
+            return time.monotonic() - began, await b.row("scan-hang")
+
+    seconds, row = asyncio.run(go())
+    assert (row.state, row.reason) == ("failed", "deadline")
+    assert 1.6 < seconds < 10.0
+
+
 @pytest.mark.parametrize("behave", ["hang", "stubborn"])
 def test_a_deadline_kills_the_whole_family(
     house: House, behave: str, monkeypatch: pytest.MonkeyPatch
@@ -216,6 +239,18 @@ def test_a_prove_job_gets_a_worktree_and_leaves_none(house: House) -> None:
     row = run(house, "environment", kind="prove")
     assert row.state == "succeeded"
     assert list((house.folder / "state" / "cache" / "worktrees").iterdir()) == []
+
+
+@pytest.mark.parametrize("behave", ["environment", "fail"])
+def test_what_goes_wrong_while_its_worktree_is_taken_back_changes_no_job_s_end(
+    house: House, behave: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def starts_nothing(_git: Git, _mirror: Path) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(Git, "worktree_prune", starts_nothing)
+    row = run(house, behave, kind="prove")
+    assert (row.state, row.reason) == (("failed", "broken_input") if behave == "fail" else ("succeeded", ""))
 
 
 def test_compiled_files_that_a_commit_brings_along_are_in_no_jobs_worktree(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""A training that runs makes way in the turn of the loop that follows, for a pause and for a GPU that is gone."""
+"""What runs for hours makes way in the turn of the loop that follows, for a pause and for a GPU that is gone."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,9 @@ from store.rows import JobRow
 NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
 
 
-def test_a_training_makes_way_for_a_pause_and_when_its_gpu_falls_off_the_bus(tmp_path: Path) -> None:
+def test_what_runs_for_hours_makes_way_for_a_pause_and_a_training_when_its_gpu_falls_off_the_bus(
+    tmp_path: Path,
+) -> None:
     house = House(tmp_path)
     remote = house.remote("demo")
     remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
@@ -49,6 +52,26 @@ def test_a_training_makes_way_for_a_pause_and_when_its_gpu_falls_off_the_bus(tmp
                 await until(lambda: b.runner.running()[0].note == "in the region")
                 await work.start_due()
                 assert [job.job for job in b.runner.running()] == ["train-yield"], "nothing asks for room yet"
+
+            b.runner.start(b.due("hang", kind="prove"))
+            b.runner.start(b.due("hang", kind="check"))
+            asks = b.due("hang", kind="prove")
+            b.runner.start(
+                replace(asks, job="prove-paid", lane="", parameters={**asks.parameters, "external": {}})
+            )
+            await until(lambda: all(job.pid for job in b.runner.running()))
+            await desk.pause("prove", by="ada", reason="hot")
+            await work.start_due()
+            # The search alone: its journal has what it found. A check is short, and what an endpoint was asked is paid.
+            await until(lambda: [job.job for job in b.runner.running()] == ["check-hang", "prove-paid"])
+            await work.start_due()
+            for job in ("check-hang", "prove-paid"):
+                assert b.runner.cancel(job, by="ada"), "it goes on"
+            await until(lambda: not b.runner.running())
+            search = await b.row("prove-hang")
+            assert search.state == "interrupted", "it is due again"
+            assert search.reason == "made way: paused by ada (hot); `unsorry resume prove`"
+            await desk.resume("prove", by="ada")
 
             await trains(1)
             await desk.pause("train", by="ada", reason="")

@@ -250,7 +250,9 @@ def test_the_whole_daemon_gives_its_numbers_on_its_socket_and_on_tcp(tmp_path: P
     house, port = House(tmp_path), free_port()
     remote = house.remote("demo")
     remote.commit("first", {"A.lean": "theorem a : 1 = 1 := sorry\n"})
-    settings = house.write(repos=[remote.path], extra=f'[metrics]\nlisten = "127.0.0.1:{port}"\n')
+    settings = house.write(
+        repos=[remote.path], extra=f'[metrics]\nlisten = "127.0.0.1:{port}"\n[report]\nserve = true\n'
+    )
     with house.daemon():
         house.wait_for(
             lambda: house.events("commit_scanned"), what="the commit to be scanned", seconds=PATIENCE_S
@@ -265,6 +267,10 @@ def test_the_whole_daemon_gives_its_numbers_on_its_socket_and_on_tcp(tmp_path: P
                 unix.get("http://unsorry/metrics").text,
                 tcp.get(f"http://127.0.0.1:{port}/metrics").text,
             ]
+            pages = [unix.get("http://unsorry/report"), tcp.get(f"http://127.0.0.1:{port}/report")]
+    assert [page.status_code for page in pages] == [200, 200]
+    assert "1 sorry stands in 1 of 1 watched repository" in pages[1].text
+    assert pages[0].content == pages[1].content, "made once, for both"
     for text in texts:
         found = {family.name: family for family in text_string_to_metric_families(text)}
         key = settings.repos[0].key

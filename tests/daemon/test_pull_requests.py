@@ -28,6 +28,7 @@ from pipeline.prove.file import git_blob
 from store import events as ev
 from store.log import NewEvent
 from store.testing_events import ALL_PASSED, attempt, digest, proof_rejected, stage
+from store.testing_models import checkpoint_saved
 
 TOKEN = "ghp_thisIsASecretOfTheTest0123456789"
 NAME = "remotes/demo"
@@ -196,10 +197,12 @@ def searched(found: ev.ProofFound) -> ev.AttemptFinished:
 
 
 def test_a_verified_proof_becomes_one_commit_on_a_branch_and_a_pull_request(world: World) -> None:
-    world.tell(searched(world.found))
+    saved = checkpoint_saved("tactics-3", model="tactics")
+    world.tell(searched(world.found), saved)
     done = world.pr()
     assert done.exit_code == 0, done.exception
     (pull,) = world.pulls
+    assert f"`sha256:{saved.weights}`" in pull["body"]
     assert pull["html_url"] in done.output
     assert (pull["base"]["ref"], pull["head"]["label"]) == ("main", f"remotes:{BRANCH}")
     assert world.remote.git("rev-parse", f"{BRANCH}^") == world.sha
@@ -467,6 +470,9 @@ class Daemon:
         await record(self._ledger, opened)
 
     async def numbers(self) -> bytes:
+        raise NotImplementedError
+
+    async def report(self) -> bytes:
         raise NotImplementedError
 
 

@@ -338,6 +338,25 @@ def test_closing_ends_every_process_and_refuses_who_waits(tmp_path: Path) -> Non
     assert not any(is_running(pid) for pid in on_pool(tmp_path, use))
 
 
+def test_a_pool_closes_though_its_last_process_is_gone_in_the_step_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def at_once(_: Repl) -> None:
+        """Its process is gone already."""
+
+    async def use(place: Place) -> None:
+        process = await place.pool.take(place.key())
+        await process.repl.close()
+        monkeypatch.setattr(Repl, "close", at_once)
+        # Two steps that follow on each other: the process's end, and the pool's closing.
+        place.pool.retire(process)
+        closing = asyncio.create_task(place.pool.close())
+        await closing
+        assert (place.pool.stats.busy, place.pool.stats.idle) == (0, 0)
+
+    on_pool(tmp_path, use)
+
+
 def test_closing_ends_also_what_is_being_started(tmp_path: Path) -> None:
     async def use(place: Place) -> None:
         starting = asyncio.create_task(place.pool.take(place.key()))

@@ -22,7 +22,7 @@ from pipeline.lean.testing import faulty_repl
 from pipeline.lean.testing.faulty_repl import goal_text
 
 TACTICS = 10_000
-FEWER = 4_000
+FEWER = 2_000
 """Enough for every fault; the nightly run has all of them."""
 SEARCHES = 16
 PROCESSES = 6

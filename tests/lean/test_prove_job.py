@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 from pipeline.gate.patch import RefusedPatchError, is_simulated_patch, refuse_simulated
 from pipeline.lean.backend import LeanBackend, find_leans, simulator
 from pipeline.lean.source.scanner import scan_source
+from pipeline.learning.testing import JobProcesses
 from store.events import EVENT_TYPES, AttemptFinished, EventBody, ProofChecked, ProofFound, ProofRejected
 from store.identity import short_hash
 
@@ -23,7 +22,6 @@ DEMO = Path(__file__).parents[2] / "examples" / "demo-project"
 CLASSICAL = {"Demo.Open.drop_double", "Demo.Open.peirce"}
 FALSE = {"Demo.Open.off_by_one", "Demo.Open.anything_goes", "Demo.Open.affirm_the_consequent"}
 CONDITIONAL = {"Demo.mystery_is_itself"}
-JOB_TIMEOUT_S = 100
 
 
 def git(*arguments: str, at: Path) -> str:
@@ -38,6 +36,7 @@ class Project:
     """The demo project as a git repository, at some revision."""
 
     folder: Path
+    jobs: JobProcesses
     revision: int = 0
 
     def __post_init__(self) -> None:
@@ -96,27 +95,13 @@ class Outcome:
         return [body for body in self.bodies if isinstance(body, ProofFound)]
 
 
-def run_job(kind: str, parameters: dict[str, Any], folder: Path) -> Outcome:
+def run_job(jobs: JobProcesses, kind: str, parameters: dict[str, Any], folder: Path) -> Outcome:
     folder.mkdir(parents=True)
-    spec = {
-        "schema": 1,
-        "job": f"{kind}-1",
-        "kind": kind,
-        "attempt": 1,
-        "directory": str(folder),
-        "parameters": parameters,
-    }
-    (folder / "spec.json").write_text(json.dumps(spec))
-    done = subprocess.run(
-        [sys.executable, "-m", f"pipeline.{kind}", "--spec", str(folder / "spec.json")],
-        capture_output=True,
-        text=True,
-        timeout=JOB_TIMEOUT_S,
-    )
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert lines, done.stderr
-    outcome = Outcome(done.returncode, lines[-1], staging=folder / "staging")
-    for line in lines:
+    done = jobs.run(kind, parameters, folder, name=f"{kind}-1")
+    assert done.lines, done.stderr
+    (attempt,) = folder.iterdir()
+    outcome = Outcome(done.returncode, done.last, staging=attempt / "staging")
+    for line in done.lines:
         if line["line"] == "events":
             outcome.batches.append([event["type"] for event in line["events"]])
             for event in line["events"]:
@@ -138,7 +123,7 @@ def prove(project: Project, folder: Path, **changes: Any) -> Outcome:
         "parallel": 2,
         "sorries": list(project.sorries()),
     }
-    return run_job("prove", {**parameters, **changes}, folder)
+    return run_job(project.jobs, "prove", {**parameters, **changes}, folder)
 
 
 def check(project: Project, proof: ProofFound, folder: Path, *, lean: LeanBackend | None = None) -> Outcome:
@@ -149,6 +134,7 @@ def check(project: Project, proof: ProofFound, folder: Path, *, lean: LeanBacken
         "proof": proof.model_dump(mode="json"),
         "search": {
             "model": "m-1",
+            "weights": "0a1b",
             "seed": 7,
             "nodes": 3,
             "repl_calls": 9,
@@ -158,12 +144,18 @@ def check(project: Project, proof: ProofFound, folder: Path, *, lean: LeanBacken
             "usd": 0.0125,
         },
     }
-    return run_job("check", parameters, folder)
+    return run_job(project.jobs, "check", parameters, folder)
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    return Project(tmp_path_factory.mktemp("demo") / "demo")
+def jobs() -> Iterator[JobProcesses]:
+    with JobProcesses(("prove", "prove.__main__", "check")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def project(jobs: JobProcesses, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return Project(tmp_path_factory.mktemp("demo") / "demo", jobs)
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +210,7 @@ def test_a_checked_proof_is_a_candidate_whose_simulated_patch_applies(
     project: Project, proved: Outcome, tmp_path: Path
 ) -> None:
     proofs = [body for body in proved.proofs() if body.declaration not in CONDITIONAL]
-    for number, proof in enumerate(proofs[::4]):
+    for number, proof in enumerate(proofs[::7]):
         outcome = check(project, proof, tmp_path / f"check{number}")
         assert outcome.returncode == 0, outcome.last
         (body,) = outcome.bodies
@@ -230,8 +222,8 @@ def test_a_checked_proof_is_a_candidate_whose_simulated_patch_applies(
         patch = (outcome.staging / body.patch.sha256).read_bytes()
         assert patch.startswith(b"SIMULATED")
         assert is_simulated_patch(patch)
-        found = b"Model: m-1\nSeed: 7\nCost: 1.2 s, 3 states, 9 calls of Lean, 1000 tokens, $0.0125\n"
-        assert found in patch
+        cost = b"Cost: 1.2 s, 3 states, 9 calls of Lean, 1000 tokens, $0.0125\n"
+        assert b"Model: m-1 (weights sha256:0a1b)\nSeed: 7\n" + cost in patch
         with pytest.raises(RefusedPatchError):
             refuse_simulated(patch)
         file = tmp_path / f"{number}.patch"
@@ -283,8 +275,8 @@ def test_a_file_of_another_version_is_not_judged(project: Project, proved: Outco
     assert not outcome.bodies
 
 
-def test_later_revisions_bring_new_sorrys_that_are_filled_too(tmp_path: Path) -> None:
-    project = Project(tmp_path / "demo")
+def test_later_revisions_bring_new_sorrys_that_are_filled_too(jobs: JobProcesses, tmp_path: Path) -> None:
+    project = Project(tmp_path / "demo", jobs)
     for _ in range(3):
         project.advance()
     outcome = prove(project, tmp_path / "job")
@@ -295,8 +287,8 @@ def test_later_revisions_bring_new_sorrys_that_are_filled_too(tmp_path: Path) ->
     assert {"Demo.Encoded.pair", "Demo.Open.off_by_one", "Demo.Absurd.resolve"} <= found
 
 
-def test_a_broken_file_fails_alone(tmp_path: Path) -> None:
-    project = Project(tmp_path / "demo")
+def test_a_broken_file_fails_alone(jobs: JobProcesses, tmp_path: Path) -> None:
+    project = Project(tmp_path / "demo", jobs)
     logic = project.folder / "Demo" / "Arithmetic.lean"
     logic.write_text(logic.read_text().replace(": dozen = 12 := rfl", ": dozen = 13 := rfl"))
     project.commit("break it")
@@ -317,9 +309,14 @@ def test_without_lean_the_job_fails_and_says_so(project: Project, tmp_path: Path
 
 
 def test_the_pool_s_bounds_are_the_job_s_to_set(project: Project, proved: Outcome, tmp_path: Path) -> None:
-    bounds = {"repls": 1, "repl_memory_bytes": 1 << 30, "repl_calls": 40}
-    outcome = prove(project, tmp_path / "job", **bounds)
-    assert {body.proof for body in outcome.proofs()} == {body.proof for body in proved.proofs()}
+    bounds = {"repls": 1, "repl_memory_bytes": 1 << 30, "repl_calls": 10}
+    some = [item for item in project.sorries() if item["path"] == "Demo/Negation.lean"]
+    outcome = prove(project, tmp_path / "job", sorries=some, **bounds)
+    paths = {body.path for body in outcome.proofs()}
+    assert paths == {"Demo/Negation.lean"}
+    assert {body.proof for body in outcome.proofs()} == {
+        body.proof for body in proved.proofs() if body.path in paths
+    }
     refused = prove(project, tmp_path / "refused", repls=0)
     assert refused.last["reason"] == "bad_spec"
 

@@ -365,7 +365,7 @@ def counting(folder: Path, *, delay_s: float) -> tuple[LeanBackend, Path]:
     return dataclasses.replace(backend, argv=(sys.executable, str(script), str(log), str(delay_s))), log
 
 
-def test_a_killed_job_goes_on_where_its_search_was(tmp_path: Path) -> None:
+def test_a_job_that_made_way_and_was_killed_goes_on_where_its_search_was(tmp_path: Path) -> None:
     calm_lean, calm_log = counting(tmp_path, delay_s=0.0)
     given = parameters(tmp_path, STUBBORN, parallel=1, lean=calm_lean.as_json())
     (_, hard) = given["sorries"]
@@ -382,25 +382,29 @@ def test_a_killed_job_goes_on_where_its_search_was(tmp_path: Path) -> None:
     forgotten.write_text("{}")
     os.utime(forgotten, (0, 0))
     given |= {"lean": slow_lean.as_json(), "journal": str(journal)}
-    folder = tmp_path / "killed"
-    folder.mkdir()
-    spec = JobSpec("prove-1", "prove", 1, folder, given)
-    (folder / "spec.json").write_text(json.dumps(spec.as_json()))
-    command = [sys.executable, "-m", "pipeline.prove", "--spec", str(folder / "spec.json")]
-    with (
-        (folder / "out").open("w") as out,
-        subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE) as job,
-    ):
-        deadline = time.monotonic() + 60
-        while sum(path.read_text().count('"tried"') for path in journal.glob("*.jsonl")) < half:
-            assert time.monotonic() < deadline
-            assert job.poll() is None, "it ended before it was killed"
-            time.sleep(0.02)
-        job.send_signal(signal.SIGKILL)
-        job.wait(timeout=10)
-    done = attempts(recorded((folder / "out").read_text())[0])
-    assert set(done) == {"easy"}, "what ended is recorded, and the plan does not ask for it again"
-    assert len(list(journal.glob("*.jsonl"))) == 1
+    done: list[set[str]] = []
+    # Asked to make way the job alone is, and not what it started; then what follows it is killed.
+    for number, told in ((signal.SIGTERM, half // 2), (signal.SIGKILL, half)):
+        folder = tmp_path / number.name
+        folder.mkdir()
+        spec = JobSpec("prove-1", "prove", 1, folder, given | ({"sorries": [hard]} if done else {}))
+        (folder / "spec.json").write_text(json.dumps(spec.as_json()))
+        command = [sys.executable, "-m", "pipeline.prove", "--spec", str(folder / "spec.json")]
+        with (
+            (folder / "out").open("w") as out,
+            subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE) as job,
+        ):
+            deadline = time.monotonic() + 60
+            while sum(path.read_text().count('"tried"') for path in journal.glob("*.jsonl")) < told:
+                assert time.monotonic() < deadline
+                assert job.poll() is None, "it ended before it was to"
+                time.sleep(0.02)
+            job.send_signal(number)
+            status = job.wait(timeout=60)
+        assert status == (143 if number == signal.SIGTERM else -9)
+        done.append(set(attempts(recorded((folder / "out").read_text())[0])))
+        assert len(list(journal.glob("*.jsonl"))) == 1
+    assert done == [{"easy"}, set()], "what ended is recorded, and the plan does not ask for it again"
 
     slow_log.unlink()
     again = attempts(run(given | {"sorries": [hard]}, tmp_path / "again")[0])["hard"]

@@ -7,9 +7,12 @@ every commit was observed and scanned once, no job succeeded twice, and no proce
 
 from __future__ import annotations
 
+import contextlib
 import random
+import shutil
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -140,43 +143,62 @@ def assert_open_is_what_stands_there(settings: Settings, lives: list[Life]) -> N
         view.close()
 
 
-@pytest.mark.parametrize("keep", [1.0, 0.93, 0.5])
+STORE = ("database.db-wal", "database.db", "events.db", "events.db-wal")
+"""The view first, so that it is not the newer of the two."""
+
+
 def test_after_the_power_was_lost_the_daemon_goes_on_from_a_prefix_of_its_log(
-    house: House, tmp_path: Path, keep: float
+    house: House, tmp_path: Path
 ) -> None:
     """The files as they lay on the disk while the daemon wrote; of the -wal, what had reached it."""
     life = Life(house.remote("one"), random.Random(3))
     settings = house.write(repos=[life.remote.path], every="1s")
-    after = tmp_path / "after"
-    after.mkdir()
     process = house.start()
     try:
         house.wait_for(lambda: house.events("commit_observed"), what="the first commit")
         life.push()
         house.wait_for(lambda: len(house.events("commit_observed")) == 2, what="the second commit")
-        # While it is at work on it; the view first, so that it is not the newer of the two.
-        for name in ("database.db-wal", "database.db", "events.db", "events.db-wal"):
-            (after / name).write_bytes((settings.paths.state / name).read_bytes())
+        # While it is at work on it.
+        found = {name: (settings.paths.state / name).read_bytes() for name in STORE}
     finally:
         kills.kill(process)
     whole = house.events()
-    wal = (after / "events.db-wal").read_bytes()
-    (after / "events.db-wal").write_bytes(wal[: int(len(wal) * keep)])
-    twin = House(after)
-    lost = twin.write(repos=[life.remote.path], every="1s")
-    for name in ("database.db-wal", "database.db", "events.db", "events.db-wal"):
-        lost.paths.state.mkdir(exist_ok=True)
-        (after / name).rename(lost.paths.state / name)
-    survived = kills.read(lost.paths)
-    assert survived == whole[: len(survived)]
-    with twin.daemon() as process:
-        twin.wait_for(
-            lambda: {event.data["sha"] for event in twin.events("commit_scanned")} >= {life.tips[-1]},
-            what="the tip to be scanned",
-        )
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0
-    events = kills.read(lost.paths)
-    assert kills.faults(events, before=survived) == []
-    assert kills.differences(lost.paths) == []
-    assert kills.open_attempts(events) == set()
+    # All of it, a part of the last write, half: each on a machine of its own, side by side.
+    twins = [
+        after_the_loss(tmp_path / f"after-{keep}", settings, found, keep=keep, life=life)
+        for keep in (1.0, 0.93, 0.5)
+    ]
+    before = [kills.read(twin.settings().paths) for twin in twins]
+    assert all(survived == whole[: len(survived)] for survived in before)
+    assert len({len(survived) for survived in before}) > 1, "something was lost"
+    with contextlib.ExitStack() as stack:
+        daemons = [stack.enter_context(twin.daemon()) for twin in twins]
+        for twin in twins:
+            twin.wait_for(
+                lambda t=twin: life.tips[-1] in {event.data["sha"] for event in t.events("commit_scanned")},  # type: ignore[misc] # bound early
+                what="the tip to be scanned",
+            )
+        for process in daemons:
+            process.send_signal(signal.SIGTERM)
+        assert [process.wait(timeout=30) for process in daemons] == [0, 0, 0]
+    for twin, survived in zip(twins, before, strict=True):
+        paths = twin.settings().paths
+        events = kills.read(paths)
+        assert kills.faults(events, before=survived) == []
+        assert kills.differences(paths) == []
+        assert kills.open_attempts(events) == set()
+
+
+def after_the_loss(
+    folder: Path, settings: Settings, found: Mapping[str, bytes], *, keep: float, life: Life
+) -> House:
+    """A machine with these files, of the log's -wal only so much; its mirrors had long been on the disk."""
+    folder.mkdir()
+    twin = House(folder)
+    paths = twin.write(repos=[life.remote.path], every="1s").paths
+    paths.state.mkdir(exist_ok=True)
+    for name, content in found.items():
+        whole = name != "events.db-wal"
+        (paths.state / name).write_bytes(content if whole else content[: int(len(content) * keep)])
+    shutil.copytree(settings.paths.mirrors, paths.mirrors)
+    return twin

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ import pytest
 
 from pipeline.prove import corpora, retrieving
 from pipeline.prove.retrieving import PremiseFinder
-from pipeline.prove.testing import parameters
+from pipeline.prove.testing import attempts, parameters
 from pipeline.prove.testing import run as run_job
 from pipeline.retrieval.corpus import Corpus
 from pipeline.retrieval.testing import write_dataset
 from pipeline.retrieval.tiny import make_tiny_retriever
+from pipeline.tactics.decoding import Completion, Decoding
 from pipeline.tactics.generate import Generator, Request, Suggestions
 from pipeline.tactics.tiny import make_tiny_classifier
 
@@ -57,6 +59,56 @@ def test_a_generator_s_tactics_fill_the_sorrys_that_it_is_asked_about(
         ("found", 0, "tactics-1")
     ] * 2
     assert {request.decoding.candidates for batch in asked for request in batch} == {2}
+
+
+GARBAGE: dict[str, tuple[list[str | Completion], str]] = {
+    "nothing": ([""], "empty 1"),
+    "blank": ([" \n\t "], "empty 1"),
+    "endless": (["simp " * 10_000], "too_long 1"),
+    "control": (["simp\x1b[2J"], "characters 1"),
+    "comment": (["simp\n/- and the rest of the file"], "unclosed 1"),
+    "cut": ([Completion((5, 6), -1.0, False)], "unended 1"),
+    "broken": ([Completion((5, 6), math.nan, False)], "no_numbers 1"),
+    "silent": ([], "gave no tactic for 1 of 1 states"),
+    "unparsed": (["frobnicate h"], "none of its 1 tactics could be parsed"),
+    "forbidden": (["sorry"], "no tactic is left to try"),
+}
+
+
+def test_a_generator_s_garbage_is_each_its_sorry_s_and_the_others_go_on(
+    tmp_path: Path, learned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One job: a sorry for each, one between two that is answered well."""
+
+    def complete(
+        self: Generator, prompts: Sequence[Sequence[int]], decoding: Decoding, *, seeds: Sequence[int]
+    ) -> list[list[Completion]]:
+        def completion(said: str | Completion) -> Completion:
+            if isinstance(said, Completion):
+                return said
+            ids = self._tokenizer(said, add_special_tokens=False)["input_ids"]
+            return Completion(tuple(ids), -1.0, True)
+
+        found = []
+        for prompt in prompts:
+            state = self._tokenizer.decode(list(prompt))
+            asked = next((name for name in GARBAGE if f"bad_{name}" in state), None)
+            said = ["intro h", "assumption"] if asked is None else GARBAGE[asked][0]
+            found.append([completion(one) for one in said])
+        return found
+
+    monkeypatch.setattr(Generator, "complete", complete)
+    names = [name for garbage in GARBAGE for name in (f"bad_{garbage}", f"good_{garbage}")]
+    source = "".join(f"theorem t_{name} ({name} : Prop) : {name} → {name} := sorry\n" for name in names)
+    generator = {"path": str(learned), "device": "cpu"}
+    given = parameters(tmp_path, source, prover="generator", rung=2, model="m", generator=generator)
+    tried = attempts(run_job({**given, "parallel": 4}, tmp_path / "job")[0])
+    assert {name for name, one in tried.items() if one.outcome == "found"} == {
+        f"t_good_{garbage}" for garbage in GARBAGE
+    }
+    for garbage, (_, told) in GARBAGE.items():
+        one = tried[f"t_bad_{garbage}"]
+        assert (one.outcome, told in one.detail) == ("exhausted", True), (garbage, one.outcome, one.detail)
 
 
 def test_a_progress_model_is_asked_how_far_it_is(tmp_path: Path, learned: Path) -> None:

@@ -30,6 +30,7 @@ from pipeline.retrieval.tiny import make_tiny_retriever
 from pipeline.tactics.decoding import Completion, Decoding
 from pipeline.tactics.tiny import make_tiny_seq2seq
 from store import queries
+from store.leandojo.choosing import choose
 from store.leandojo.importing import import_leandojo
 from store.leandojo.models import Pos, Theorem
 from store.log import EventLog
@@ -202,13 +203,27 @@ def test_a_trace_s_corpus_is_written_once_and_until_there_is_another(
         first = corpus()
         (kept,) = (tmp_path / "kept").iterdir()
         with monkeypatch.context() as frozen:
-            frozen.setattr(corpora, "export_leandojo", None)
+            frozen.setattr(corpora, "export_chosen", None)
             assert corpus() == first, "nothing is exported again"
         kept.write_text("{half a line")
         assert corpus() == first, "a damaged one is made anew"
         files[1] = grown(files[1], name="one_more")
         trace("2" * 40)
         assert corpus() == first + 1
+        (kept,) = (tmp_path / "kept").iterdir()
+        kept.unlink()
+        files[1] = grown(files[1], name="meanwhile")
+
+        def chosen(*given: Any, **named: Any) -> Any:
+            found = choose(*given, **named)
+            trace("3" * 40)
+            return found
+
+        with monkeypatch.context() as busy:
+            busy.setattr(corpora, "choose", chosen)
+            assert corpus() == first + 1, "what is traced while it is written is no part of it"
+        assert list((tmp_path / "kept").iterdir()) == [kept], "under the key of what it has"
+        assert corpus() == first + 2
         assert len(list((tmp_path / "kept").iterdir())) == 1, "and the earlier one goes"
 
 

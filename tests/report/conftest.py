@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 import store.testing
+from pipeline.prove.tree import Tree, TreeNode, Tried
 from pipeline.report.data import ReportData
 from pipeline.report.gathering import gather
 from pipeline.report.page import render
@@ -36,7 +37,9 @@ from store.identity import short_hash
 from store.testing import MemoryLog
 from store.testing_events import (
     PATCH,
+    attempt,
     declaration,
+    digest,
     job_started,
     place,
     proof_found,
@@ -233,7 +236,9 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def gathered(folder: Path, events: Told, monkeypatch: pytest.MonkeyPatch) -> ReportData:
     """Record the events over a year of a clock of their own."""
     begins, step = datetime(2025, 11, 1, 6, tzinfo=UTC), timedelta(days=365) / max(1, len(events))
-    _, blobs = stage(folder / "staging", PATCH)
+    blobs = {
+        key: path for data in (PATCH, *TREES) for key, path in stage(folder / "staging", data)[1].items()
+    }
     with MemoryLog() as log, View.open(folder / "database.db", log.reader()) as view:
         for number, (stream, body) in enumerate(events):
             at = (begins + step * number).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -242,9 +247,33 @@ def gathered(folder: Path, events: Told, monkeypatch: pytest.MonkeyPatch) -> Rep
         view.catch_up()
         connection = queries.connect(folder / "database.db")
         try:
-            return gather(connection, made_at="2026-11-01T08:00:00+00:00")
+            return gather(connection, made_at="2026-11-01T08:00:00+00:00", blob=log.reader().blob)
         finally:
             connection.close()
+
+
+def tree(states: int) -> bytes:
+    """A search that found a proof of three steps among so many states, one of them with hostile text."""
+    nodes = [
+        TreeNode(
+            number=at,
+            parent=None if at == 0 else at - 1 if at <= 3 else at % 4,
+            tactic="" if at == 0 else HOSTILE if at == 4 else f"rcases h_{at} with ⟨x, hx⟩",
+            goals=() if at == 3 else (f"x : ℕ\nh_{at} : ∃ y, y ≤ x\n⊢ x ≤ x + {at}", HOSTILE)[: 1 + at % 2],
+            depth=min(at, 3),
+            score=float(at),
+            log_probability=-0.5,
+            remaining=None,
+            outcome="proved" if at <= 3 else "dead" if at % 3 else "open",
+            tried=(Tried("omega", "failed", "not arithmetic"),),
+        )
+        for at in range(states)
+    ]
+    found = Tree("found", "", "proved with 3 tactics", tuple(nodes), (0, 1, 2, 3))
+    return json.dumps(found.as_json()).encode()
+
+
+TREES = (tree(4), tree(12), tree(90))
 
 
 def sorrys(names: Sequence[str], random_: random.Random) -> Told:
@@ -266,6 +295,11 @@ def sorrys(names: Sequence[str], random_: random.Random) -> Told:
         chance = random_.random()
         if chance < 0.6:
             told.append((f"repository:{name}", found))
+            kept = None if number % 5 else digest(TREES[number // 5 % len(TREES)])
+            tried = attempt(sorry, spot, commit=commit).model_copy(
+                update={"repository": name, "tree": kept, "simulated": found.simulated}
+            )
+            told.append((f"repository:{name}", tried))
         if chance < 0.3 and not found.simulated:
             told.append((f"repository:{name}", proof_verified(found)))
         elif chance < 0.6:

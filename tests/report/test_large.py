@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sqlite3
 import time
@@ -10,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from pipeline.prove.tree import Tree, TreeNode
 from pipeline.report.gathering import gather
 from pipeline.report.page import render
 from pipeline.report.writing import write
@@ -17,9 +19,18 @@ from store import queries
 from store.testing import MemoryLog
 from store.view import View
 
-SORRYS, CHECKPOINTS, TASKS, PROOFS = 100_000, 100, 10, 20_000
+SORRYS, CHECKPOINTS, TASKS, PROOFS, REPOSITORIES, ATTEMPTS = 50_000, 100, 10, 10_000, 500, 50_000
+FAILED = 1000
 LIMIT_S = 5.0
-WHERE = ("github.com/leanprover-community/mathlib4", "main")
+LONGEST = "<script>alert(1)</script>" + "x" * 100_000
+"""What a hostile repository may put into a proof, a name or a reason."""
+QUOTES = '"' * 10_000
+"""Six times as long once it is escaped."""
+
+
+def where(number: int) -> tuple[str, str]:
+    """The repository and branch of the sorry with this number."""
+    return f"github.com/organisation-{number % 50}/repository-{number % REPOSITORIES}", "main"
 
 
 def insert(db: sqlite3.Connection, table: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -50,23 +61,49 @@ def build(folder: Path) -> Path:
 
     def steps() -> Iterable[tuple[Any, ...]]:
         for number, state in enumerate(states):
-            yield (*WHERE, f"{number:016x}", 2 * number, "opened", at(number), "")
+            yield (*where(number), f"{number:016x}", 2 * number, "opened", at(number), "")
             if state != "open":
                 detail = chance.choice(("by people", "by us"))
-                yield (*WHERE, f"{number:016x}", 2 * number + 1, state, at(number), detail)
+                yield (*where(number), f"{number:016x}", 2 * number + 1, state, at(number), detail)
 
     with closing(sqlite3.connect(path)) as db, db:
-        insert(db, "repositories", ("repository", "watched", "state"), [(WHERE[0], 1, "ok")])
-        sorrys = ((*WHERE, f"{number:016x}", state) for number, state in enumerate(states))
+        repositories = (
+            (where(number)[0], 1, 1, "ok" if number % 9 else "gone", LONGEST[: 100 * number % 2000])
+            for number in range(REPOSITORIES)
+        )
+        insert(db, "repositories", ("repository", "watched", "enabled", "state", "reason"), repositories)
+        sorrys = ((*where(number), f"{number:016x}", state) for number, state in enumerate(states))
         insert(db, "sorries", ("repository", "branch", "sorry", "state"), sorrys)
         names = ("repository", "branch", "sorry", "seq", "step", "recorded_at", "detail")
         insert(db, "sorry_steps", names, steps())
         proofs = (
-            (f"{number:016x}", "rejected", f"compile: error {number % 500}") for number in range(PROOFS)
+            (
+                f"{number:016x}",
+                *(
+                    ("verified", "")
+                    if number % 4
+                    else ("rejected", f"compile: error {number // 4 % 500} {LONGEST[:300]}")
+                ),
+                *((LONGEST,) * 2 if number > PROOFS - 200 else ("a", "by simp")),
+                at(number),
+            )
+            for number in range(PROOFS)
         )
-        insert(db, "proofs", ("proof", "state", "reason"), proofs)
-        jobs = ((f"prove-{number:016x}", "prove", "succeeded", 1.5) for number in range(PROOFS))
+        insert(db, "proofs", ("proof", "state", "reason", "declaration", "replacement", "found_at"), proofs)
+        jobs = ((f"prove-{number:016x}", "prove", "succeeded", 1.5) for number in range(ATTEMPTS))
         insert(db, "jobs", ("job", "kind", "state", "seconds"), jobs)
+        failed = (
+            (f"train-{number:016x}", "train", "failed", at(number), *(QUOTES,) * 4)
+            for number in range(FAILED)
+        )
+        columns = ("job", "kind", "state", "started_at", "describes", "reason", "message", "remedy")
+        insert(db, "jobs", columns, failed)
+        # The proofs are all of one sorry and of one job.
+        insert(db, "attempts", ("sorry", "tree_sha256"), [("", "of all of them")])
+        tried = (
+            (f"prove-{number:016x}", 1, "prove", at(number), at(number + 7)) for number in range(ATTEMPTS)
+        )
+        insert(db, "job_attempts", ("job", "attempt", "kind", "started_at", "ended_at"), tried)
         names = ("checkpoint", "model", "parent", "config_json", "versions_json", "saved_at", "promoted")
         chain = (
             (
@@ -81,7 +118,16 @@ def build(folder: Path) -> Path:
             for k in range(CHECKPOINTS)
         )
         insert(db, "checkpoints", names, chain)
-        columns = ("evaluation", "model", "checkpoint", "repository", "split", "dataset", "metrics_json", "n")
+        measures = (
+            "evaluation",
+            "model",
+            "checkpoint",
+            "repository",
+            "split",
+            "dataset",
+            "metrics_json",
+            "n",
+        )
         measured = (
             (
                 f"{k}-{j}",
@@ -96,16 +142,27 @@ def build(folder: Path) -> Path:
             for k in range(CHECKPOINTS)
             for j in range(TASKS)
         )
-        insert(db, "evaluations", columns, measured)
+        insert(db, "evaluations", measures, measured)
     return path
 
 
-def test_a_report_of_100_000_sorrys_and_100_checkpoints_takes_under_5_s(tmp_path: Path) -> None:
-    path = build(tmp_path)
+def tree() -> bytes:
+    """A search with a long proof, each state of which has more goals than are shown."""
+    nodes = tuple(
+        TreeNode(at, at - 1 if at else None, QUOTES[:1000], (QUOTES[:1000],), at, 1.0, -0.5, None, "proved")
+        for at in range(100)
+    )
+    return json.dumps(Tree("found", "", "", nodes, tuple(range(100))).as_json()).encode()
+
+
+def test_a_report_of_500_repositories_and_50_000_sorrys_and_jobs_takes_under_5_s_and_4_mb(
+    tmp_path: Path,
+) -> None:
+    path, search = build(tmp_path), tree()
     # Of this process alone: what else the machine does is no property of the report.
     started = time.process_time()
     with closing(queries.connect(path)) as view:
-        data = gather(view, made_at="2026-11-01T00:00:00+00:00")
+        data = gather(view, made_at="2026-11-01T00:00:00+00:00", blob=lambda _sha256: search)
     page, *_ = write(render(data), tmp_path / "out")
     took = time.process_time() - started
     assert sum(data.sorries.values()) == data.history[-1].opened == SORRYS
@@ -113,3 +170,15 @@ def test_a_report_of_100_000_sorrys_and_100_checkpoints_takes_under_5_s(tmp_path
     assert [len(task.known) for task in matrix.tasks] == [CHECKPOINTS] * TASKS
     assert took < LIMIT_S
     assert page.stat().st_size < 4 << 20, "a page that a browser opens at once"
+    text = page.read_text(encoding="utf-8")
+    assert len(data.repositories) == text.count("repository-") - 3 == REPOSITORIES, (
+        "three of those in trouble are also named at the top"
+    )
+    assert "50 of 7,500, the newest first" in text
+    assert "200 of 500 reasons are shown" in text
+    assert "the page is full of trees already" in text
+    assert f"{FAILED - 300} older ones that failed are left out" in text
+    assert data.failed_trainings[0].started_at == max(row.started_at for row in data.failed_trainings)
+    assert "more characters)" in text
+    assert "<script" not in text
+    assert data.machine_periods.unit == "week"

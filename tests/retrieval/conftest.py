@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -81,12 +82,14 @@ class Programs:
     """Runs Python programs, each in a process of its own, without loading torch and Lightning anew."""
 
     def __init__(self) -> None:
+        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
             [sys.executable, "-c", _LOADED],
             cwd=Path(__file__).resolve().parents[2],
             env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=self._said,
             text=True,
         )
 
@@ -98,6 +101,12 @@ class Programs:
     ) -> None:
         self._process.kill()  # it has nothing to tidy
         self._process.communicate()
+        self._said.close()
+
+    def said_while_loading(self) -> str:
+        """Return what the libraries said on standard error while they were loaded; known once a program has ended."""
+        self._said.seek(0)
+        return self._said.read()
 
     def start(self, program: str, *arguments: object, folder: Path, stdin: Path | None = None) -> Program:
         """Start a program; `folder` takes what it says, and is made."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -30,10 +31,15 @@ from store.leandojo import DynamicDatabase, Repository
 
 pytestmark = pytest.mark.timeout(300)
 
-# Lightning starts it once more for the second process; each says what it has. First a user's own trainer, then a chain
-# of tasks: one program for both, as it is the imports that take their time.
+# Two processes of it, each of which says what it has. First a user's own trainer, then a chain of tasks: one program
+# for both, as it is the imports that take their time. With a port somebody else has started the two, as torchrun does;
+# else Lightning starts the second one.
 PROGRAM = """
 import json, os, sys, time
+
+if sys.argv[2:]:
+    rank, port = sys.argv[2:]
+    os.environ |= {"LOCAL_RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
 from pathlib import Path
 import pytorch_lightning as pl
 from pipeline.retrieval import PremiseRetriever, RetrievalDataModule, RetrievalTrainer, training
@@ -95,9 +101,12 @@ class Shared:
     said: list[str]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["started by others", pytest.param("alone", marks=pytest.mark.slow)])
 def two_processes(
-    tmp_path_factory: pytest.TempPathFactory, repository: Callable[[Path, str, int], Repository]
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    programs: Any,
+    repository: Callable[[Path, str, int], Repository],
 ) -> Shared:
     folder = tmp_path_factory.mktemp("two")
     make_tiny_retriever(folder / "model", d_model=32, layers=1)
@@ -105,6 +114,18 @@ def two_processes(
     database = DynamicDatabase(folder / "database.json")
     for number, name in enumerate(("ark", "bee"), start=1):
         database.add_repository(repository(folder / name, name, number))
+    if request.param != "alone":
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        both = [
+            programs.start(PROGRAM, folder, rank, port, folder=folder / f"said by {rank}") for rank in (0, 1)
+        ]
+        first, second = (program.wait() for program in both)
+        for one in (first, second):
+            assert (one.returncode, one.stderr) == (0, "")
+        assert second.stdout == ""
+        return Shared(folder, first.stdout.splitlines())
     (folder / "program.py").write_text(PROGRAM)
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(

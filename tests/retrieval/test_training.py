@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,7 +49,9 @@ def test_the_best_epoch_s_weights_are_kept_and_what_is_said_of_them_is_theirs(
     assert not made.training
 
 
-def test_libraries_say_nothing_in_a_job(tmp_path: Path, model: Path, tasks: list[TaskData]) -> None:
+def test_libraries_say_nothing_in_a_job(
+    tmp_path: Path, model: Path, tasks: list[TaskData], programs: Any
+) -> None:
     program = (
         "import sys\nfrom pathlib import Path\n"
         "from pipeline.retrieval.chain import Chain\n"
@@ -59,14 +60,10 @@ def test_libraries_say_nothing_in_a_job(tmp_path: Path, model: Path, tasks: list
         "config = small_config(sys.argv[1], max_epochs=2)\n"
         "learn(TaskData('a', Path(sys.argv[2])), Chain(Path(sys.argv[3])), config, parent=None)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, model, tasks[0].dataset, tmp_path / "chain"],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).resolve().parents[2],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-    )
+    arguments = (model, tasks[0].dataset, tmp_path / "chain")
+    done = programs.start(program, *arguments, folder=tmp_path / "said").wait()
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert programs.said_while_loading() == ""
 
 
 def test_a_progress_bar_is_drawn_on_a_terminal_and_never_into_a_file(

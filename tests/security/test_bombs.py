@@ -32,8 +32,16 @@ def test_a_row_that_unpacks_to_more_than_it_says_is_damaged_and_not_unpacked() -
         blobs.unpack(hashlib.sha256(b"a trace").hexdigest(), 7, bomb, where="row 1")
 
 
+def test_what_an_earlier_version_took_in_is_read_however_large_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blobs, "MOST_BYTES", 1000)
+    payload = bytes(5_000_000)  # as dense as zlib packs
+    digest = hashlib.sha256(payload).hexdigest()
+    packed = blobs.pack(digest, payload, where="an earlier version")
+    assert blobs.unpack(digest, packed.size_bytes, packed.content, where="row 1") == payload
+
+
 @pytest.mark.parametrize("size", [blobs.MOST_BYTES + 1, 2**62, -1])
-def test_a_row_that_says_it_is_larger_than_any_may_be_is_not_unpacked(size: int) -> None:
+def test_a_row_that_says_it_is_larger_than_its_bytes_can_be_is_not_unpacked(size: int) -> None:
     content = zlib.compress(b"a trace")
     digest = hashlib.sha256(b"a trace").hexdigest()
     assert blobs.unpack(digest, 7, content, where="row 1") == b"a trace"

@@ -20,7 +20,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCKS = {"core": (), "train": ("train",), "dev": ("train", "dev")}
+LOCKS = {"core": (), "train": ("train",), "serve": ("serve",), "dev": ("train", "serve", "dev")}
 """Each lock and the extras that it is for."""
 PYTHONS = ("3.11", "3.12", "3.13")
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -132,8 +132,9 @@ def test_a_lock_has_everything_that_its_packages_ask_for_in_turn(lock: str) -> N
 
 def test_the_larger_locks_hold_the_smaller() -> None:
     for python in PYTHONS:
-        core, train, dev = (locked(lock, python) for lock in LOCKS)
+        core, train, serve, dev = (locked(lock, python) for lock in LOCKS)
         assert core.items() <= train.items() <= dev.items()
+        assert core.items() <= serve.items() <= dev.items()
 
 
 def test_an_install_takes_what_is_locked_and_nothing_else() -> None:

@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from daemon.control import ControlServer, SocketInUseError
+from daemon.control import ControlServer
 from daemon.control_client import ControlError, NotPermittedError, request
+from daemon.control_socket import SocketInUseError
 from daemon.paths import Paths
 from daemon.peers import Doorkeeper, Peer
 

@@ -1,12 +1,13 @@
-"""Two processes on a CPU train one model, as Accelerate's launcher starts them for several GPUs: every trainer in turn.
+"""Two processes on a CPU train one model, with what Accelerate's launcher sets for several GPUs: every trainer in turn.
 
-One program for the three of them, as it is the imports that take their time.
+One program for the three of them, and one process that both are forks of, as it is the imports that take their time.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -20,20 +21,19 @@ from pipeline.tactics.models import load_model
 from pipeline.tactics.tiny import make_tiny_classifier
 
 _PROGRAM = """
-import json, os, sys, time
+import json, os, sys, time, traceback
 from pathlib import Path
 from transformers import Trainer
 from pipeline.progress import ProgressTrainer
 from pipeline.tactics import GRPOTrainer, SFTTrainer
 
 causal, classifier, out = sys.argv[1:]
-rank = os.environ["RANK"]
 load = Trainer._load_best_model
 
 
 def late(trainer):
     # The second process reads the best epoch's weights late: the first must not have removed them by then.
-    time.sleep(0.5 * int(rank))
+    time.sleep(0.5 * int(os.environ["RANK"]))
     assert Path(trainer.state.best_model_checkpoint).is_dir(), "the best weights are gone"
     load(trainer)
 
@@ -68,18 +68,35 @@ def lengths(completions, **columns):
     return [float(len(text)) for text in completions]
 
 
-said = {}
-shared = {"batch_size": 2, "lr": 1e-2, "device": "cpu", "max_seq_len": 320, "say": lambda line: None}
-for trainer in (
-    SFTTrainer(causal, f"{out}/sft", **shared),
-    GRPOTrainer(causal, lengths, f"{out}/grpo", num_generations=2, max_steps=1, **shared),
-):
-    (learned,) = trainer.train([Repository()], Database(), f"{out}/merged")
-    said[trainer.kind] = [learned.fitted.steps, weights(trainer.model)]
-shared = {"epochs": 1, "learning_rate": 3e-3, "device": "cpu"}
-progress = ProgressTrainer(f"{out}/steps.jsonl", classifier, f"{out}/progress", **shared)
-said["progress"] = [progress.train().steps, weights(progress.model)]
-Path(out, f"rank{rank}.json").write_text(json.dumps([Database.exported, said]))
+def train(rank):
+    said = {}
+    shared = {"batch_size": 2, "lr": 1e-2, "device": "cpu", "max_seq_len": 320, "say": lambda line: None}
+    for trainer in (
+        SFTTrainer(causal, f"{out}/sft", **shared),
+        GRPOTrainer(causal, lengths, f"{out}/grpo", num_generations=2, max_steps=1, **shared),
+    ):
+        (learned,) = trainer.train([Repository()], Database(), f"{out}/merged")
+        said[trainer.kind] = [learned.fitted.steps, weights(trainer.model)]
+    shared = {"epochs": 1, "learning_rate": 3e-3, "device": "cpu"}
+    progress = ProgressTrainer(f"{out}/steps.jsonl", classifier, f"{out}/progress", **shared)
+    said["progress"] = [progress.train().steps, weights(progress.model)]
+    Path(out, f"rank{rank}.json").write_text(json.dumps([Database.exported, said]))
+
+
+processes = []
+for rank in ("0", "1"):
+    processes.append(os.fork())
+    if processes[-1] == 0:
+        os.environ |= {"RANK": rank, "LOCAL_RANK": rank}
+        code = 1
+        try:
+            train(rank)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+sys.exit(any([os.waitpid(pid, 0)[1] for pid in processes]))
 """
 
 
@@ -99,31 +116,20 @@ def test_two_processes_learn_as_one_and_the_first_of_them_writes(tmp_path: Path,
     # What the launcher sets. Without the last one, four threads wait for each other on two cores, for minutes.
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
     root = str(Path(__file__).resolve().parents[2])
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(program), str(causal), str(classifier), str(tmp_path)],
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=root,
-            env={
-                **os.environ,
-                "HF_HUB_OFFLINE": "1",
-                "PYTHONPATH": root,
-                **shared,
-                "RANK": rank,
-                "LOCAL_RANK": rank,
-            },
-        )
-        for rank in ("0", "1")
-    ]
-    try:
-        for process in processes:
-            _, complained = process.communicate(timeout=240)
-            assert process.returncode == 0, complained[-3000:]
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
+    with subprocess.Popen(
+        [sys.executable, str(program), str(causal), str(classifier), str(tmp_path)],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=root,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": root, **shared},
+        start_new_session=True,
+    ) as launched:
+        try:
+            _, complained = launched.communicate(timeout=240)
+        except BaseException:
+            os.killpg(launched.pid, signal.SIGKILL)
+            raise
+    assert launched.returncode == 0, complained[-3000:]
     (exports, first), (no_export, second) = (
         json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1)
     )

@@ -158,7 +158,7 @@ class ReplPool:
         while self._idle:
             self._end(self._idle.popitem()[0])
         while self._tasks:
-            await asyncio.shield(asyncio.wait(self._tasks))
+            await asyncio.wait(self._tasks)
 
     async def __aenter__(self) -> ReplPool:
         return self

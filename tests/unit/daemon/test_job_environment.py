@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from daemon.handover import handed_over
-from daemon.process import job_environment
+from pipeline.children import job_environment
 from pipeline.external import credentials
 from pipeline.external.credentials import KEY_PIPE, KeyPlace, read_key
 from pipeline.external.errors import CredentialError

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -360,6 +361,17 @@ def test_a_failure_is_due_again_at_its_time_and_not_before(world: World) -> None
     assert plan.next_retry_at == later
     (again,) = world.plan(now=later).due
     assert (again.job, again.attempt) == (job.job, 2)
+
+
+def test_a_failure_of_a_time_that_is_still_to_come_waits_for_nothing(world: World) -> None:
+    """An earlier daemon recorded it, and the clock was set back since: how much of the wait is over nobody knows."""
+    (job,) = world.plan(created()).due
+    ended = datetime.now(UTC)
+    later = ended + timedelta(minutes=5)
+    (again,) = world.plan(failed(job, retry_at=later), now=ended - timedelta(hours=1)).due
+    assert (again.job, again.attempt) == (job.job, 2)
+    plan = world.plan(now=ended + timedelta(minutes=1))
+    assert (plan.due, plan.next_retry_at) == ((), later)
 
 
 def test_an_interrupted_job_is_due_at_once(world: World) -> None:
@@ -768,6 +780,17 @@ def test_quiet_hours_hold_what_is_due_and_the_plan_is_made_again_at_their_end(wo
     assert kinds(world.plan(now=ends)) == ["prove"]
 
 
+@pytest.fixture
+def evening(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A time zone in which it is about nine in the evening: a night ends at noon, and no test runs across one."""
+    monkeypatch.setenv("TZ", f"EVE{(datetime.now(UTC).hour - 21 + 12) % 24 - 12:+d}")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("evening")
 def test_a_night_s_budget_counts_what_every_attempt_of_the_night_ran(world: World) -> None:
     world.configure(extra='[schedule.per_night]\nprove = "1h"\n')
     (job,) = world.plan(created(), sorry("a"), scanned(1)).due

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from daemon.due import DueJob
-from daemon.ladder import Ladder, Rung
+from daemon.ladder import Ladder, Rung, budget_key
 from daemon.plan import Plan, make_plan
 from daemon.settings import Settings
+from daemon.settings_errors import ConfigError
+from daemon.settings_prove import Prove
 from daemon.testing.house import House
 from daemon.training_needs import why_no_models
 from pipeline.external.credentials import KeyPlace
@@ -22,7 +24,15 @@ from pipeline.lean.backend import LeanBackend, Leans, find_leans
 from pipeline.prove.order import PROVERS, Order
 from store import model_queries
 from store.event_body import EventBody
-from store.events import AttemptFinished, BranchCreated, JobFailed, JobStarted, SorryOpened, SorryPlace
+from store.events import (
+    AttemptFinished,
+    BranchCreated,
+    JobFailed,
+    JobInterrupted,
+    JobStarted,
+    SorryOpened,
+    SorryPlace,
+)
 from store.log import NewEvent
 from store.model_events import ModelKind
 from store.scanned import ScannedFile, Sorry
@@ -52,13 +62,13 @@ LEAN = Leans(
 )
 GENERATOR = '[prove.generator]\nmodel = "the/generator"\n'
 NAMED = '[train.tactics]\nmodel_name = "the/base"\n'
-NOW = datetime.now(UTC)
 
 
 class World:
     """A house with one scanned repository whose sorrys the tests name, and the plans made of it."""
 
     def __init__(self, folder: Path) -> None:
+        self.now = datetime.now(UTC)
         self.house = House(folder)
         self.settings = self.configure()
         self._scans: dict[str, tuple[ScannedFile, Sorry]] = {}
@@ -113,7 +123,7 @@ class World:
         *groups: EventBody | Sequence[EventBody],
         leans: Leans = SIMULATOR,
         no_models: str = "",
-        now: datetime = NOW,
+        now: datetime | None = None,
         reserved_s: float = 0.0,
     ) -> Plan:
         """Record the events, then plan."""
@@ -129,7 +139,7 @@ class World:
                         view,
                         settings=self.settings,
                         leans=leans,
-                        now=now,
+                        now=now or self.now,
                         no_models=no_models,
                         reserved_s=reserved_s,
                     )
@@ -174,6 +184,11 @@ def failed(
             peak_rss_bytes=None,
         ),
     ]
+
+
+def unanswered(job: DueJob, numbers: range) -> list[EventBody]:
+    """These attempts of a job, which failed since nobody answered."""
+    return [body for number in numbers for body in failed(replace(job, attempt=number), reason="unanswered")]
 
 
 def shown(plan: Plan) -> list[tuple[int, list[str]]]:
@@ -354,7 +369,7 @@ def test_what_the_day_s_cap_kept_a_job_from_is_due_again_the_next_day(world: Wor
         price = f"usd_per_million_prompt = {prices}\nusd_per_million_completion = {prices}\n"
         world.configure("rungs = [4]", more=endpoint + price)
         (today,) = world.plan(world.open("a") if another else []).due
-        (tomorrow,) = world.plan(now=NOW + timedelta(days=1)).due
+        (tomorrow,) = world.plan(now=world.now + timedelta(days=1)).due
         assert (today.job != tomorrow.job) is another
 
 
@@ -372,8 +387,9 @@ def test_a_rung_whose_model_cannot_be_asked_is_not_tried_in_halves_and_holds_not
 def test_what_may_be_over_in_hours_is_tried_again_after_a_while_that_doubles(world: World) -> None:
     world.configure("rungs = [2, 0]", more=NAMED)
     (two,) = world.plan(world.open("a", "b")).due
-    job = replace(two, attempt=world.settings.jobs.max_attempts)
-    failed_for_now = world.plan(failed(job, reason="unanswered"))
+    most = world.settings.jobs.max_attempts
+    job = replace(two, attempt=most)
+    failed_for_now = world.plan(unanswered(two, range(1, most + 1)))
     now = datetime.now(UTC)
     assert shown(failed_for_now) == [(0, ["a", "b"])], "it holds nothing up"
     waits_for = failed_for_now.next_retry_at
@@ -384,9 +400,19 @@ def test_what_may_be_over_in_hours_is_tried_again_after_a_while_that_doubles(wor
     world.plan(failed(again, reason="unanswered"))
     assert shown(world.plan(now=now + timedelta(hours=1, minutes=1))) == [(0, ["a", "b"])]
     assert shown(world.plan(now=now + timedelta(hours=2, minutes=2))) == [(2, ["a", "b"])]
-    late = replace(again, attempt=100)
-    world.plan(failed(late, reason="unanswered"))
+    world.plan(unanswered(two, range(again.attempt + 1, again.attempt + 7)))
+    assert shown(world.plan(now=now + timedelta(hours=23))) == [(0, ["a", "b"])]
     assert shown(world.plan(now=now + timedelta(hours=25))) == [(2, ["a", "b"])], "a day at most"
+
+
+def test_what_made_way_did_not_fail_and_makes_no_rest_longer(world: World) -> None:
+    world.configure("rungs = [2, 0]", more=NAMED)
+    (two,) = world.plan(world.open("a", "b")).due
+    for number in range(1, 10):
+        began, _ = failed(replace(two, attempt=number), reason="")
+        world.plan([began, JobInterrupted(job=two.job, attempt=number, reason="made way: paused by ada")])
+    assert shown(world.plan(failed(replace(two, attempt=10), reason="unanswered"))) == [(0, ["a", "b"])]
+    assert shown(world.plan(now=datetime.now(UTC) + timedelta(hours=1, minutes=1))) == [(2, ["a", "b"])]
 
 
 @pytest.mark.parametrize(("reason", "deterministic"), [("bad_model", True), ("crashed", False)])
@@ -407,7 +433,7 @@ def test_a_sorry_that_kills_its_jobs_at_one_rung_climbs_on_alone(world: World) -
 def test_a_job_that_waits_for_its_next_try_keeps_its_sorrys_at_their_rung(world: World) -> None:
     world.configure("rungs = [2, 0]", more=NAMED)
     (two,) = world.plan(world.open("a")).due
-    later = failed(two, reason="unreachable", retry_at=NOW + timedelta(hours=1))
+    later = failed(two, reason="unreachable", retry_at=world.now + timedelta(hours=1))
     assert world.plan(later).due == ()
 
 
@@ -419,7 +445,7 @@ def test_a_day_s_money_that_is_spent_is_not_asked_for_again_until_tomorrow_or_an
     world.configure("rungs = [4]", more=endpoint.format(5))
     (job,) = world.plan(world.open("a", "b")).due
     assert world.plan(failed(job, reason="spending_cap", deterministic=True)).due == ()
-    assert len(world.plan(now=NOW + timedelta(days=1)).due) == 1
+    assert len(world.plan(now=world.now + timedelta(days=1)).due) == 1
     world.configure("rungs = [4]", more=endpoint.format(6))
     assert len(world.plan().due) == 1
 
@@ -500,3 +526,72 @@ def test_another_way_to_ask_a_model_is_another_budget(world: World) -> None:
     world.configure("rungs = [2]", more=f"{NAMED}[prove.generator]\ncandidates = 9\n")
     (again,) = world.plan().due
     assert again.parameters["budget_key"] != job.parameters["budget_key"]
+
+
+@pytest.mark.parametrize(
+    ("rung", "given", "changed", "counts"),
+    [
+        (2, {}, {"generator": {"temperature": 0.1}}, False),
+        (2, {"generator": {"decoding": "sample"}}, {"generator": {"temperature": 0.1}}, True),
+        (2, {"generator": {"decoding": "sample"}}, {"generator": {"engine": "vllm"}}, True),
+        (3, {}, {"generator": {"temperature": 0.1}}, True),
+        (3, {"whole": {"proofs": 1}}, {"generator": {"temperature": 0.1}}, False),
+        (3, {}, {"generator": {"engine": "vllm"}}, False),
+        (4, {}, {"generator": {"temperature": 0.1}}, False),
+        (4, {}, {"external": {"base_url": "https://other.example.org/v1"}}, True),
+        (4, {}, {"external": {"mode": "tactics"}}, True),
+        (4, {"external": {"mode": "tactics"}}, {"generator": {"temperature": 0.1}}, True),
+        (
+            4,
+            {"external": {"mode": "tactics"}},
+            {"external": {"base_url": "https://other.example.org/v1"}},
+            True,
+        ),
+        *((rung, {}, {"calls_per_sorry": 7}, rung < 3) for rung in range(5)),
+        *((rung, {}, {"nodes_per_sorry": 7}, rung < 3) for rung in range(5)),
+        *((rung, {}, {"seconds_per_sorry": "7s"}, True) for rung in range(5)),
+    ],
+)
+def test_what_decides_a_rung_s_answers_is_a_part_of_its_budget_and_nothing_else_is(
+    rung: int, given: dict[str, Any], changed: dict[str, Any], counts: bool
+) -> None:
+    """Else other answers would be taken for known, or the same ones be paid for again."""
+    tables: dict[str, Any] = {"external": {}, **given}
+    tables["external"] = {"base_url": "https://api.example.org/v1", **tables["external"]}
+    after = {
+        name: {**tables.get(name, {}), **to} if isinstance(to, dict) else to for name, to in changed.items()
+    }
+    keys = [
+        budget_key(Prove.model_validate(one), lean=SIMULATOR.summary, rung=rung)
+        for one in (tables, {**tables, **after})
+    ]
+    assert (keys[0] != keys[1]) == counts, keys
+
+
+def test_the_calls_of_lean_that_a_search_may_make_are_told_to_the_job(world: World) -> None:
+    world.configure("calls_per_sorry = 7")
+    (job,) = world.plan(world.open("a")).due
+    assert Order.read({**job.parameters, "worktree": "/w"}).budget.calls == 7
+    world.configure()
+    (free,) = world.plan().due
+    assert Order.read({**free.parameters, "worktree": "/w"}).budget.calls is None
+
+
+@pytest.mark.parametrize("model", ["t-1", "t-1+the/generator", "somebody/s-model"])
+def test_the_check_of_a_proof_is_told_the_weights_behind_it_where_there_are_any(
+    world: World, model: str
+) -> None:
+    (job,) = world.plan(world.open("a"), promoted("t-1")).due
+    found = proof_found("a", world.at("a"), commit=sha(1), simulated=True)
+    (check,) = world.plan(found, world.tried("a", job, outcome="found", model=model)).due
+    known = checkpoint_saved("t-1", model="tactics").weights
+    assert (check.kind, check.parameters["search"]["model"]) == ("check", model)
+    assert check.parameters["search"]["weights"] == (known if model.startswith("t-1") else "")
+
+
+def test_vllm_is_asked_for_in_the_configuration_and_draws_samples(world: World) -> None:
+    with pytest.raises(ConfigError, match="samples and knows no beams; write decoding"):
+        world.configure("rungs = [2]", more=f'{NAMED}[prove.generator]\nengine = "vllm"\n')
+    world.configure("rungs = [2]", more=f'{NAMED}[prove.generator]\nengine = "vllm"\ndecoding = "sample"\n')
+    (job,) = world.plan(world.open("a")).due
+    assert Order.read({**job.parameters, "worktree": "/w"}).part("generator")["engine"] == "vllm"

@@ -77,8 +77,25 @@ def test_a_training_makes_way_for_what_the_settings_name_and_for_nothing_else() 
     assert yields(table(**quiet, preempt=[])) == ""
     assert yields(table("train")) == "paused by ada; `unsorry resume train`"
     assert yields(table("train", preempt=["quiet"])) == ""
-    assert yields(table("train"), "prove") == "", "what is short ends by itself"
+    assert yields(table("train"), "prove") == "", "another sort"
     assert yields(table(spent={"train": 3600.0}, per_night={"train": "1h"})).startswith("this night's 1h")
+
+
+def test_a_search_makes_way_for_a_pause_and_quiet_hours_and_what_is_short_ends_by_itself() -> None:
+    assert yields(table("prove"), "prove") == "paused by ada; `unsorry resume prove`"
+    assert yields(table("all"), "prove") == "paused by ada; `unsorry resume all`"
+    assert yields(table(quiet={"prove": ["22:00-06:00"]}), "prove") == "quiet hours until 06:00"
+    assert yields(table("prove", preempt=["quiet"]), "prove") == ""
+    assert yields(table(preempt=["prove"]), "prove") == "", "it is itself what is waited for"
+    for kind in ("check", "scan", "build", "trace"):
+        assert yields(table("all"), kind) == ""
+
+
+def test_a_search_that_asks_somebody_elses_machine_makes_way_for_nothing() -> None:
+    spent = table(spent={"prove": 3600.0}, per_night={"prove": "1h"})
+    for timetable in (table("prove"), table("all"), table(quiet={"prove": ["22:00-06:00"]}), spent):
+        assert yields(timetable, "prove") != ""
+        assert yields(timetable, "prove", asks_endpoint=True) == "", "what it asked for is paid"
 
 
 def test_a_training_makes_way_for_a_proof_once_it_has_something_to_save() -> None:

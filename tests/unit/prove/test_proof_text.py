@@ -146,9 +146,9 @@ def test_no_text_raises(answer: str) -> None:
 
 @pytest.mark.parametrize("filler", [" ", "\n", "```", "``` ", "by\n", "(", "«"])
 def test_a_model_that_does_not_stop_takes_no_time(filler: str) -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     assert read_proof("```lean\n" + filler * 1_000_000 + "x", TERM).proofs == ()
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5
 
 
 def test_a_block_is_told_from_a_term() -> None:

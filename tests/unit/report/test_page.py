@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from html.parser import HTMLParser
 from sqlite3 import Connection
 from xml.etree import ElementTree as ET
@@ -13,6 +14,7 @@ import pytest
 
 from pipeline.report.data import SORRY_COLUMNS, ReportData
 from pipeline.report.gathering import gather
+from pipeline.report.html import shortened
 from pipeline.report.page import Page, render
 from store import events as ev
 from store import model_queries, queries
@@ -30,7 +32,8 @@ WHEN = "2026-01-02T03:04:05+00:00"
 HOSTILE = "example.org/<script>alert('1')</script>/\"&\x00\x1b[31m\ufffe"
 VOID = {"meta"}
 PICTURES = [
-    "recall-change.svg", "recall-matrix.svg", "recall-over-time.svg", "rejections.svg", "sorrys-over-time.svg",
+    "recall-change.svg", "recall-matrix.svg", "recall-over-time.svg", "rejections.svg", "sorrys-by-period.svg",
+    "sorrys-over-time.svg", "training.svg",
 ]  # fmt: skip
 
 
@@ -235,7 +238,39 @@ def test_a_training_run_that_failed_is_told_with_its_remedy(view_of: Fill) -> No
     page = render(gather(view_of([("job:t", started), ("job:t", failed)]), made_at=WHEN))
     ((job, *_, reason, message, remedy),) = read(page.html).table("Training runs that failed")
     assert (job, reason, message, remedy) == ("t", "nan_loss", "loss is NaN", "lower lr")
-    assert [row[3:7] for row in read(page.html).table("Machine time")] == [["1", "0", "1.0", "unknown"]]
+    (kind, _, jobs, failures, running, attempts, *_) = read(page.html).table("Machine time by kind")[0]
+    assert (kind, jobs, failures, running, attempts) == ("train", "1", "1", "0", "1")
+    assert "1 job failed at the newest attempt</a>: 1 train" in page.html
+    assert "t: failed, nan_loss" in page.pictures["training.svg"]
+
+
+def test_a_text_is_cut_by_what_it_takes_once_it_is_escaped() -> None:
+    assert shortened("a < b", 8) == "a < b"
+    assert shortened("a < b", 7) == "a < … (1 more characters)"
+    for words in ("x" * 99, '"' * 99, "<&>'x" * 20):
+        kept = shortened(words, 60).partition("…")[0]
+        assert words.startswith(kept)
+        assert 54 < len(escape(kept)) <= 60
+
+
+def test_a_repository_that_is_not_enabled_needs_nobody(view_of: Fill) -> None:
+    def failed(name: str) -> list[tuple[str, EventBody]]:
+        problem = {"problem": "unreachable", "reason": "no route", "remedy": "check the network"}
+        return [(STREAM, ev.RepositoryFailed.model_validate({"repository": name, **problem}))]
+
+    told: list[tuple[str, EventBody]] = [
+        (STREAM, watched(repository="example.org/a/asked")),
+        (STREAM, watched(repository="example.org/b/rests", enabled=False)),
+        *failed("example.org/a/asked"),
+        *failed("example.org/b/rests"),
+    ]
+    html = render(gather(view_of(told), made_at=WHEN)).html
+    assert "1 repository cannot be read</a>: <bdi>example.org/a/asked</bdi>" in html
+    rows = read(html).table("State of each repository")
+    assert [row[:2] for row in rows] == [
+        ["example.org/a/asked", "unreachable"],
+        ["example.org/b/rests", "unreachable, not enabled"],
+    ]
 
 
 def test_the_page_refers_to_nothing_outside_itself(made: tuple[Connection, ReportData, Page]) -> None:
@@ -266,7 +301,7 @@ def test_every_picture_is_well_formed_named_and_followed_by_a_table(
         assert root.get("role") == "img"
         assert svg.strip() in page.html
     sections = page.html.split("<section")[1:]
-    assert [("<svg" in one, "<table" in one) for one in sections if "<svg" in one] == [(True, True)] * 3
+    assert [("<svg" in one, "<table" in one) for one in sections if "<svg" in one] == [(True, True)] * 4
 
 
 def test_a_keyboard_and_a_screen_reader_find_their_way(made: tuple[Connection, ReportData, Page]) -> None:
@@ -313,7 +348,7 @@ def test_what_a_simulated_run_made_is_marked_wherever_it_stands(view_of: Fill) -
     page = render(data)
     reader = read(page.html)
     assert 'role="note"><strong>SIMULATED' in page.html
-    assert [row[1] for row in reader.table("Machine time")] == ["SIMULATED: the simulator"]
+    assert [row[1] for row in reader.table("Machine time by kind")] == ["SIMULATED: the simulator"]
     assert [row[2] for row in reader.table("Checkpoints")] == ["SIMULATED: the simulator"] * 2
     assert [row[4] for row in reader.table("Evaluations")] == ["SIMULATED: the simulator"] * 3
     names = [name for name in page.pictures if name.startswith("recall")]
@@ -329,13 +364,14 @@ def test_what_a_simulated_run_made_is_marked_wherever_it_stands(view_of: Fill) -
 
 def test_a_simulated_proof_is_marked_in_its_chart_its_tables_and_beside_its_text(view_of: Fill) -> None:
     data = gather(view_of(events()), made_at=WHEN)
-    made_up = [row for row in data.proofs_found if row.simulated]
+    made_up = [one for one in (*data.verified, *data.others) if one.row.simulated]
     assert made_up
+    assert not any(one.row.simulated for one in data.verified)
     html = render(data).html
     assert html.count(": SIMULATED, ") == len(made_up)
     assert html.count("the simulator made it, and it is no proof") == len(made_up)
-    bars = [row for row in data.rejections if row.simulated]
-    assert render(data).pictures["rejections.svg"].count('class="made-up"') == len(bars) > 0
+    steps = {(row.reason.partition(":")[0], row.conditional) for row in data.rejections if row.simulated}
+    assert render(data).pictures["rejections.svg"].count('class="made-up"') == len(steps) > 0
 
 
 def test_real_training_is_not_called_simulated(made: tuple[Connection, ReportData, Page]) -> None:
@@ -358,7 +394,11 @@ def test_sections_without_anything_say_none_and_what_is_unknown_is_said(view_of:
     html = render(gather(view_of([(STREAM, watched())]), made_at=WHEN)).html
     for said in (
         "No sorry was seen yet",
-        "Proofs by verdict: none.",
+        "Proofs by verdict: none yet; the first comes with a search that finds one",
+        "Checkpoints, oldest first: none yet; the first comes with a training",
+        "Verifier rejections</h2><p>None",
+        "No sorry was seen yet in 1 watched repository.",
+        "Nothing that is recorded needs somebody",
         "measured on a test set yet",
         "Lean: not known",
     ):

@@ -56,7 +56,7 @@ def test_of_a_very_large_matrix_the_newest_part_is_shown_and_the_page_says_so(
     assert names == [f"task-{j}" for j in range(tasks - shown_tasks, tasks)]
     begun = sum(j >= checkpoints - shown for j in range(tasks - shown_tasks, tasks))
     assert framed(section) == begun + 1
-    assert len(re.findall(r'<th scope="col">\d+: k\d+</th>', section.body)) == shown
+    assert len(re.findall(r'<th scope="col" class="n">\d+: k\d+</th>', section.body)) == shown
 
 
 def test_of_a_matrix_that_fits_nothing_is_said_to_be_left_out() -> None:

@@ -117,9 +117,12 @@ def test_proofs_and_jobs_are_counted_as_the_view_has_them_and_only_the_newest_pr
         row.state in ("rejected", "conditional") for row in proofs
     )
     assert [row.simulated for row in data.rejections] == sorted(row.simulated for row in data.rejections)
-    newest = sorted(proofs, key=lambda row: row.found_at, reverse=True)
-    assert [row.found_at for row in data.proofs_found] == [row.found_at for row in newest][:MOST_PROOFS]
-    assert [(row.simulated, row.jobs, row.running, row.seconds, row.peak_rss_bytes) for row in data.machine_time] == [
-        (False, 1, 0, 2.5, 7),
-        (True, 1, 1, 0.0, None),
+    for shown, verified in ((data.verified, True), (data.others, False)):
+        of_sort = [row for row in proofs if (row.state == "verified") == verified]
+        newest = sorted((row.found_at for row in of_sort), reverse=True)
+        assert [one.row.found_at for one in shown] == newest[:MOST_PROOFS]
+    assert data.others
+    assert [(row.simulated, row.jobs, row.running, row.attempts, row.peak_rss_bytes) for row in data.machine_time] == [
+        (False, 1, 0, 1, 7),
+        (True, 1, 1, 0, None),
     ]  # fmt: skip

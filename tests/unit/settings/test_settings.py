@@ -48,7 +48,9 @@ def test_the_shipped_file_names_every_setting() -> None:
         assert field.default_factory is not None
         model = type(field.get_default(call_default_factory=True))
         names = {setting.alias or name for name, setting in model.model_fields.items()}
-        assert set(raw[section]) == names, section
+        # Like the watchlist, tables with two brackets stand there as an example.
+        tables = {"models"} if section == "serve" else set()
+        assert set(raw[section]) == names - tables, section
 
 
 def shipped_examples(heading: str) -> str:
@@ -336,7 +338,7 @@ def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path) -> Non
             "[schedule.running]\nprove = 0",
             "schedule.running: prove must be a whole number from 1 to 256 (got 0)",
         ),
-        ('[schedule]\npreempt = ["scan"]', 'schedule.preempt: names "scan", for which no training makes way'),
+        ('[schedule]\npreempt = ["scan"]', 'schedule.preempt: names "scan", for which no job makes way'),
         ('[schedule]\npriority = ["scan", "scan"]', "schedule.priority: names a kind twice"),
         (
             '[schedule.quiet]\ntrain = ["8-18"]',

@@ -1,0 +1,140 @@
+"""`unsorry serve`: the server for editors, in the foreground."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from daemon.cli.config import refuse
+from daemon.cli.context import Config, locate
+from daemon.cli.exits import CliError, ExitCode
+from daemon.cli.render import note
+
+if TYPE_CHECKING:
+    from daemon.paths import Paths
+    from daemon.serve_order import Lease
+    from daemon.settings import Settings
+    from pipeline.serve.order import ServeOrder
+
+
+def register(app: typer.Typer) -> None:
+    app.command("serve", help="Serve tactics, premises and verdicts to editors, over HTTP.")(serve)
+
+
+def serve(
+    host: Annotated[
+        str | None,
+        typer.Option("--host", metavar="ADDRESS", help="The address to listen on; default: that of [serve]."),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port", min=0, max=65535, help="The port; 0 for any free one; default: that of [serve]."
+        ),
+    ] = None,
+    config: Config = None,
+) -> None:
+    place = locate(config)
+    from daemon.serve_order import order_of, why_not_servable
+    from daemon.settings import ConfigError, load
+    from pipeline.external.errors import CredentialError
+    from pipeline.serve.auth import read_token
+    from pipeline.serve.scratch import BY_HAND
+
+    try:
+        settings = load(place.config)
+    except ConfigError as error:
+        refuse(error)
+        raise typer.Exit(ExitCode.BAD_CONFIG) from error
+    order = order_of(
+        settings,
+        scratch=f"{BY_HAND}{os.getpid()}",
+        host=None if host is None else _checked(host),
+        port=port,
+        lease=_lease(settings),
+    )
+    missing = why_not_servable(order)
+    if missing:
+        raise CliError(missing)
+    try:
+        read_token(order)
+    except CredentialError as error:
+        raise CliError(str(error), code=ExitCode.BAD_CONFIG) from error
+    _check_store(place.paths)
+    _check_port(order)
+    where = f"{_shown(order.host)}:{order.port or '(a free port)'}"
+    note(f"serving at http://{where}, with its routes at /docs; Ctrl-C ends it")
+    _become(order, hidden=order.gpu_lock is None)
+
+
+def _checked(host: str) -> str:
+    from daemon.settings_serve import checked_host
+
+    try:
+        return checked_host(host)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--host") from error
+
+
+def _lease(settings: Settings) -> Lease | None:
+    """Return a GPU for the server to lock, where [serve] device asks for one; its own process takes the lock."""
+    from daemon.gpus import Gpus
+    from daemon.serve_order import Lease
+
+    if settings.serve.device != "cuda":
+        return None
+    gpus = Gpus(settings.paths.runtime / "gpus")
+    seen = gpus.seen({})
+    gpus.close()
+    free = next((gpu for gpu in seen if gpu.state == "free"), None)
+    if free is None:
+        there = "; ".join(f"{gpu.called}: {gpu.state}, {gpu.detail}" for gpu in seen) or "none is to be seen"
+        raise CliError(
+            f'no GPU is free ({there}); wait for one, or write device = "cpu" under [serve] in {settings.path}'
+        )
+    if free.uuid:
+        os.environ["CUDA_VISIBLE_DEVICES"] = free.uuid
+    return Lease(gpus.lock(free.uuid), free.uuid or None)
+
+
+def _check_store(paths: Paths) -> None:
+    if not paths.database_db.exists():
+        raise CliError(
+            f"{paths.database_db}: missing, and the server reads from it which models there are; run the daemon once"
+            " (`unsorry run`)"
+        )
+
+
+def _check_port(order: ServeOrder) -> None:
+    """Say who is in the way before anything heavy is loaded; the server itself binds, and decides."""
+    family = socket.AF_INET6 if ":" in order.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((order.host, order.port))
+        except OSError as error:
+            raise CliError(
+                f"{_shown(order.host)}:{order.port} cannot be listened on: {error.strerror or error}; choose another"
+                " port with --port, or end what listens there (the daemon keeps a server of its own with [serve]"
+                " enabled)"
+            ) from error
+
+
+def _become(order: ServeOrder, *, hidden: bool) -> None:
+    """Be the server from here on. The order is in no file: whoever reads it next is this process."""
+    if hidden:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    descriptor = os.memfd_create("unsorry-serve-order", 0)
+    os.write(descriptor, order.as_json().encode("utf-8"))
+    path = Path("/proc/self/fd") / str(descriptor)
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "pipeline.serve", str(path)])  # noqa: S606 - no shell
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

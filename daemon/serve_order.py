@@ -1,0 +1,244 @@
+"""What the server is told (`pipeline.serve.order`), from the settings and the environment, and where its secrets are.
+
+Pure but for the environment's LEANPROGRESS_ variables, which LeanDojo's server reads and ours too (they go before
+[serve.progress]), and for whether these name a folder.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, get_args
+
+from daemon.due import Kind
+from daemon.ladder import Ladder, spending
+from daemon.paths import slug
+from daemon.settings import Settings
+from daemon.settings_serve import ServeModel
+from pipeline.external.credentials import KeyPlace
+from pipeline.lean.backend import simulator
+from pipeline.lean.pool.pooled import PoolLimits
+from pipeline.prove.search import Budget
+from pipeline.serve.order import (
+    PROMOTED,
+    EndpointOrder,
+    LeanOrder,
+    Limits,
+    ModelOrder,
+    ProgressOrder,
+    RepositoryOrder,
+    RungOrder,
+    ServeOrder,
+)
+from store.model_events import ModelKind
+from store.trace_rows import CheckpointRow
+
+_DEFAULT_MODELS = (
+    ModelOrder("tactics", "tactics", PROMOTED),
+    ModelOrder("retriever", "retriever", PROMOTED),
+)
+_NEEDED = ("fastapi", "torch", "transformers", "safetensors", "peft")
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A GPU that the server is to take: its lock, and what CUDA is to show it (None: all that the daemon sees)."""
+
+    lock: Path
+    visible: str | None
+
+
+def order_of(
+    settings: Settings,
+    *,
+    scratch: str,
+    host: str | None = None,
+    port: int | None = None,
+    lease: Lease | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> ServeOrder:
+    """Return the order that follows from the settings.
+
+    Args:
+        scratch: the name of this server's own folder in the cache.
+        host, port: instead of those of [serve].
+        lease: the GPU, where [serve] device asks for one.
+        environment: instead of the process's.
+    """
+    serve, paths, lean, prove = settings.serve, settings.paths, settings.lean, settings.prove
+    return ServeOrder(
+        host=serve.host if host is None else host,
+        port=serve.port if port is None else port,
+        view=paths.database_db,
+        events=paths.events_db,
+        checkpoints=paths.models,
+        indices=paths.embeddings / "retriever",
+        models=tuple(_model(model, settings) for model in serve.models) or _DEFAULT_MODELS,
+        lean=LeanOrder(
+            backend=lean.backend,
+            repl=lean.repl,
+            sandbox=lean.sandbox,
+            toolchains=paths.toolchains,
+            cache=paths.cache,
+            scratch=paths.cache / "serve" / scratch,
+            budget=Budget(prove.nodes_per_sorry, prove.seconds_per_sorry, prove.tactic_timeout_s),
+            pool=PoolLimits(
+                processes=serve.limits.lean_processes,
+                memory_bytes=lean.repl_memory_bytes,
+                calls=lean.repl_calls,
+            ),
+            repositories=tuple(
+                RepositoryOrder(repo.key, paths.mirrors / f"{slug(repo.key)}.git")
+                for repo in settings.repos
+                if repo.enabled
+            ),
+            rungs=_rungs(settings),
+            seed=prove.seed,
+            built=settings.build.enabled,
+            memory_bytes=_memory_bytes(settings, "check", settings.jobs.memory_bytes),
+        ),
+        progress=_progress(settings, os.environ if environment is None else environment),
+        limits=Limits(
+            body_bytes=serve.limits.body_bytes,
+            queue=serve.limits.queue,
+            seconds=serve.limits.timeout_s,
+            lean_seconds=serve.limits.lean_timeout_s,
+            lean_processes=serve.limits.lean_processes,
+            batch=serve.limits.batch,
+        ),
+        device=serve.device,
+        simulated=lean.backend == "simulator",
+        token=serve.token,
+        gpu_lock=None if lease is None else lease.lock,
+    )
+
+
+def key_places(order: ServeOrder) -> tuple[KeyPlace, ...]:
+    """Return where everything secret is that the server needs: the token, and the keys of its endpoints."""
+    endpoints = (model.endpoint for model in order.models if model.endpoint is not None)
+    keys = (KeyPlace(endpoint.credential, endpoint.key_variable) for endpoint in endpoints)
+    parts = (rung.parameters.get("external") for rung in order.lean.rungs)
+    rungs = (KeyPlace(part["credential"], part["key_variable"]) for part in parts if part is not None)
+    return tuple(dict.fromkeys((order.token, *keys, *rungs)))
+
+
+def why_not_servable(order: ServeOrder) -> str:
+    """Return what the server lacks for this order, as "reason: remedy"; "" where nothing is missing.
+
+    The libraries are looked for and not imported.
+    """
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        extras = "its extra `serve`" if missing == ["fastapi"] else "its extras `serve` and `train`"
+        return f"{', '.join(missing)} not installed: install unsorry with {extras} (docs/install.md)"
+    progress = order.progress
+    if progress is not None and progress.device.startswith("cuda") and order.gpu_lock is None:
+        return (
+            f'the progress model is to compute on "{progress.device}" (LEANPROGRESS_DEVICE, or [serve.progress]'
+            f' device), and the server has no GPU: write device = "cuda" under [serve], or "cpu" there'
+        )
+    return ""
+
+
+def _rungs(settings: Settings) -> tuple[RungOrder, ...]:
+    """Return the ladder that `/fill` climbs: that of [prove], computing where the server does."""
+    jobs, prove = settings.jobs, settings.prove
+    if not prove.enabled:
+        memory_bytes = _memory_bytes(settings, "prove", jobs.memory_bytes)
+        return (RungOrder(0, prove.seconds(0), memory_bytes=memory_bytes),)
+    # Which checkpoint is in use, and whether it may be used where Lean judges, the server asks when it is asked.
+    rungs = Ladder(settings, [_in_use(model) for model in get_args(ModelKind)], no_models="").rungs(
+        simulator()
+    )
+    fallback = settings.train.of("tactics").named
+    return tuple(
+        RungOrder(
+            rung.number,
+            rung.seconds_per_sorry,
+            rung.model,
+            {
+                name: {**part, "device": settings.serve.device} if name == "generator" else dict(part)
+                for name, part in rung.parameters.items()
+            },
+            fallback if rung.number == 2 else "",
+            _memory_bytes(settings, "prove", prove.memory_bytes if rung.local else jobs.memory_bytes),
+        )
+        for rung in rungs
+    )
+
+
+def _memory_bytes(settings: Settings, kind: Kind, otherwise: int) -> int:
+    """Return what each process of a job of this kind may take, as the plan has it."""
+    own = settings.jobs.limit(kind).memory_bytes
+    return otherwise if own is None else own
+
+
+def _in_use(model: str) -> CheckpointRow:
+    """Return a stand-in for the checkpoint that is in use whenever somebody asks."""
+    nothing: dict[str, Any] = {"parent": None, "fisher": None, "promoted_at": None, "refused_at": None}
+    texts: dict[str, Any] = dict.fromkeys(
+        ("base", "weights", "device", "job", "saved_at", "reason", "refused_reason"), ""
+    )
+    numbers: dict[str, Any] = dict.fromkeys(("data_seq", "seed", "steps", "size_bytes", "seconds"), 0)
+    return CheckpointRow(
+        **nothing,
+        **texts,
+        **numbers,
+        checkpoint=PROMOTED,
+        model=model,
+        config={},
+        versions={},
+        simulated=False,
+        promoted=True,
+    )
+
+
+def _model(model: ServeModel, settings: Settings) -> ModelOrder:
+    return ModelOrder(
+        name=model.name,
+        kind=model.kind,
+        source=model.model or PROMOTED,
+        device=model.device,
+        generator=model.generator,
+        premises=model.premises,
+        candidates=model.candidates,
+        decoding=model.decoding,
+        temperature=model.temperature,
+        max_tokens=model.max_tokens,
+        endpoint=_endpoint(model, settings) if model.kind == "endpoint" else None,
+    )
+
+
+def _endpoint(model: ServeModel, settings: Settings) -> EndpointOrder:
+    return EndpointOrder(
+        base_url=model.base_url,
+        credential=model.credential,
+        key_variable=model.key_variable,
+        # What takes longer has nobody who waits for it.
+        timeout_s=settings.serve.limits.timeout_s,
+        retries=model.retries,
+        ledger=spending(settings),
+        cap_usd=model.usd_per_day,
+        usd_per_million_prompt=model.usd_per_million_prompt,
+        usd_per_million_completion=model.usd_per_million_completion,
+    )
+
+
+def _progress(settings: Settings, environment: Mapping[str, str]) -> ProgressOrder | None:
+    progress = settings.serve.progress
+    source, device, template = (
+        environment.get(f"LEANPROGRESS_{name}", "").strip() or configured
+        for name, configured in (
+            ("MODEL", progress.model),
+            ("DEVICE", progress.device),
+            ("TEMPLATE", progress.template),
+        )
+    )
+    if not source:
+        return None
+    # A folder is meant from where the variable was read; the server works elsewhere.
+    folder = Path(source).expanduser()
+    return ProgressOrder(str(folder.absolute()) if folder.is_dir() else source, device, template)

@@ -1,0 +1,160 @@
+"""Serve: `python -m pipeline.serve ORDER.json` (`pipeline.serve.order`).
+
+Once it listens, which is before its models are there, it prints one line: {"listening": {"host": …, "port": …}}.
+SIGTERM and SIGINT end it: requests that are under way are answered first. Exit status 2, and one line on standard
+error, where it cannot start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import uvicorn
+
+from pipeline.external.errors import CredentialError
+from pipeline.leased import take
+from pipeline.protocol import JobError, end_with_the_daemon
+from pipeline.serve.auth import read_token
+from pipeline.serve.order import OrderError, ServeOrder
+
+_CANNOT_START = 2
+_BACKLOG = 1024
+_GRACE_S = 10
+_CLOSING_S = 20
+"""For models, worktrees and what runs Lean to be put away, when requests have been answered or given up."""
+_LOOK_S = 0.2
+
+_log = logging.getLogger(__name__)
+
+
+class StartError(Exception):
+    """The server cannot start; the message says why and what to do."""
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        # uvicorn's own raises the signal once more at the end, so that what it ended well would end by a signal.
+        yield
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve until a signal comes; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline.serve", description=__doc__)
+    parser.add_argument("order", type=Path, help="written by `unsorry serve`")
+    end_with_the_daemon()
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    held: IO[str] | None = None
+    try:
+        order = ServeOrder.read(parser.parse_args(arguments).order)
+        # Before torch is imported: until then nothing is on the GPU.
+        held = None if order.gpu_lock is None else take(order.gpu_lock)
+        token = read_token(order)
+        with _listening(order) as listener:
+            _run(_serve(order, token, listener))
+    except (OrderError, CredentialError, JobError, StartError) as error:
+        remedy = f"; {error.remedy}" if isinstance(error, JobError) and error.remedy else ""
+        print(f"unsorry serve: {error}{remedy}", file=sys.stderr)  # noqa: T201 - whoever started it reads this
+        return _CANNOT_START
+    finally:
+        if held is not None:
+            held.close()
+    return 0
+
+
+def _run(serving: Coroutine[Any, Any, None]) -> None:
+    """Run until it has ended. Unlike `asyncio.run` this waits for no thread: one may be embedding for an hour."""
+    loop = asyncio.new_event_loop()
+    try:
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(serving)
+    finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left, timeout=_GRACE_S))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+async def _serve(order: ServeOrder, token: str | None, listener: socket.socket) -> None:
+    from pipeline.serve.app import make_app
+    from pipeline.serve.connections import bounded
+
+    config = uvicorn.Config(
+        make_app(order, token=token),
+        http=bounded(order.limits),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_S,
+        timeout_keep_alive=5,
+    )
+    server = _Server(config)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, server.handle_exit, number, None)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn tells nobody
+        await asyncio.sleep(0.01)
+    if server.started:
+        host, port = listener.getsockname()[:2]
+        print(json.dumps({"listening": {"host": host, "port": port}}), flush=True)  # noqa: T201 - the protocol
+    while not server.should_exit and not serving.done():
+        await asyncio.wait({serving}, timeout=_LOOK_S)
+    ended, _ = await asyncio.wait({serving}, timeout=_GRACE_S + _CLOSING_S)
+    if not ended:
+        _log.warning("what was under way did not end within %d s; it is left as it is", _GRACE_S + _CLOSING_S)
+        return
+    serving.result()
+    if not server.started:
+        raise StartError("it ended while it started; the lines before say why")
+
+
+def _listening(order: ServeOrder) -> socket.socket:
+    """Return the socket, listening.
+
+    Raises:
+        StartError: somebody else listens there, or it is not ours to use.
+    """
+    try:
+        found = socket.getaddrinfo(order.host, order.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listener = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+            listener.setblocking(False)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise StartError(
+            f"{order.host}:{order.port} cannot be listened on ({error.strerror or error}); set another [serve] port, "
+            "or end what listens there"
+        ) from error
+    return listener
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A model that is still being loaded is for nobody now, and Python would wait for its thread.
+    os._exit(status)

@@ -1,0 +1,256 @@
+"""The application: LeanCopilot's two routes, what the server says of itself, and the routes that ask Lean.
+
+    POST /generate, POST /encode                      LeanCopilot's (`pipeline.serve.wire`)
+    POST /retrieve, POST /check, POST /fill           `pipeline.serve.lean_routes`
+    GET /models, /health, /ready, /metrics, /docs, /openapi.json
+
+Every answer that is none is a problem of one shape (`pipeline.serve.problems`). What stands before the routes is
+`pipeline.serve.guards`. Which checkpoint answered is in a header, and whether it learned from the simulator.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from pipeline.serve.guards import guards
+from pipeline.serve.lean_routes import routes as lean_routes
+from pipeline.serve.leaving import while_connected
+from pipeline.serve.measures import CONTENT_TYPE, Measures
+from pipeline.serve.order import ENCODING, GENERATING, ServeOrder
+from pipeline.serve.problems import Problem, problem_response
+from pipeline.serve.registry import LOOK_S, Registry
+from pipeline.serve.rooms import Rooms
+from pipeline.serve.swapping import About
+from pipeline.serve.wire import (
+    EncodeRequest,
+    EncodeResponse,
+    GenerateRequest,
+    GenerateResponse,
+    Generation,
+    HealthResponse,
+    ModelsResponse,
+    ReadyResponse,
+    responses,
+)
+
+if TYPE_CHECKING:
+    from pipeline.serve.generating import GeneratingModel
+    from pipeline.serve.retrievers import LoadedRetriever
+
+CHECKPOINT = "X-Unsorry-Checkpoint"
+SIMULATED = "X-Unsorry-Simulated"
+_PROBLEMS_TOLD = 5
+_STATE = "n : ℕ\n⊢ Nat.gcd n n = n"
+
+_log = logging.getLogger(__name__)
+
+
+def make_app(order: ServeOrder, *, token: str | None = None, look_s: float = LOOK_S) -> FastAPI:
+    """Return the application; its models are loaded while its lifespan lasts (`app.state.serving` has them, and
+    `app.state.rooms` the rest).
+
+    Args:
+        order: what it serves.
+        token: what clients have to send; None: nothing.
+        look_s: how often it looks for a checkpoint that was promoted.
+    """
+    measures = Measures()
+
+    async def nearest(retriever: LoadedRetriever, state: str, k: int) -> tuple[str, ...]:
+        return await rooms.premises.nearest(retriever, state, k)
+
+    async def warm(before: LoadedRetriever, after: LoadedRetriever) -> None:
+        await rooms.premises.warm(before, after)
+
+    registry = Registry(order, measures=measures, nearest=nearest, warm=warm, look_s=look_s)
+    rooms = Rooms(order, registry, guarded=token is not None)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        async with rooms, registry:
+            try:
+                yield
+            finally:
+                rooms.premises.close()
+
+    app = FastAPI(
+        title="unsorry",
+        version=version("unsorry"),
+        summary="Tactics, premises and checked proofs for editors: LeanCopilot's protocol, and more.",
+        description="Tactics and premises are a model's word. What `/check` and `/fill` say was judged as the daemon "
+        "judges; what the simulator judged is marked so, and is no proof.",
+        middleware=guards(order, token=token, measures=measures),
+        lifespan=lifespan,
+        # A route with a slash behind it is none: a redirect would lose a POST's body.
+        redirect_slashes=False,
+    )
+    app.state.serving, app.state.rooms = registry, rooms
+    app.include_router(_copilot(registry))
+    app.include_router(lean_routes(rooms))
+    app.include_router(_about_itself(registry))
+    app.add_exception_handler(Problem, _problem)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _defect)
+    return app
+
+
+def _copilot(registry: Registry) -> APIRouter:
+    router = APIRouter(tags=["LeanCopilot"])
+
+    @router.post(
+        "/generate",
+        response_model_exclude_none=True,
+        responses=responses(404, 409, 502),
+        openapi_extra=_examples(registry, GENERATING, prefix=""),
+    )
+    async def generate(asked: GenerateRequest, request: Request, response: Response) -> GenerateResponse:
+        """Suggest tactics for a state."""
+        found, about = await while_connected(request, _generated(registry, asked))
+        _mark(response, about)
+        return GenerateResponse(outputs=found)
+
+    @router.post("/encode", responses=responses(404), openapi_extra=_examples(registry, ENCODING))
+    async def encode(asked: EncodeRequest, request: Request, response: Response) -> EncodeResponse:
+        """Embed a text."""
+        async with registry.encoder(asked.name).use() as model:
+            vector = await while_connected(request, model.encode(asked.input))
+            _mark(response, model.about)
+        return EncodeResponse(outputs=vector)
+
+    return router
+
+
+def _examples(registry: Registry, kinds: frozenset[str], **more: object) -> dict[str, object]:
+    """Return what a route's schema has of examples: one for each model that can be asked there."""
+    names = [model.name for model in registry.order.models if model.kind in kinds]
+    examples = {name: {"value": {"name": name, "input": _STATE, **more}} for name in names}
+    return {"requestBody": {"content": {"application/json": {"examples": examples}}}} if examples else {}
+
+
+async def _generated(registry: Registry, asked: GenerateRequest) -> tuple[list[Generation], About]:
+    place = registry.generator(asked.name)
+    if not asked.use_reward:
+        async with place.use() as model:
+            return await _suggested(model, asked), model.about
+    # First: what nobody could rate is not asked for.
+    async with registry.progress().use() as progress, place.use() as model:
+        about = About(model.about.checkpoint, model.about.simulated or progress.about.simulated)
+        found = await _suggested(model, asked)
+        if not found:
+            return [], about
+        tactics = [one.output for one in found]
+        remaining = await progress.remaining(asked.input, tactics, asked.prefix or "")
+    rated = [
+        Generation(
+            output=one.output,
+            # 0.0 and not -0.0.
+            score=0.0 - steps,
+            model_score=one.score,
+            steps_remaining=steps,
+            reward=0.0 - steps,
+        )
+        for one, steps in zip(found, remaining, strict=True)
+    ]
+    return sorted(rated, key=lambda one: -one.score), about
+
+
+async def _suggested(model: GeneratingModel, asked: GenerateRequest) -> list[Generation]:
+    found = await model.tactics(asked.input, asked.prefix or "")
+    return [Generation(output=one.tactic, score=_probability(one.log_probability)) for one in found]
+
+
+def _probability(log_probability: float) -> float:
+    """Return a probability from 0 to 1: Aesop refuses what rounding puts above."""
+    return min(1.0, math.exp(min(0.0, log_probability)))
+
+
+def _mark(response: Response, about: About) -> None:
+    if about.checkpoint:
+        response.headers[CHECKPOINT] = about.checkpoint
+    if about.simulated:
+        response.headers[SIMULATED] = "true"
+
+
+def _about_itself(registry: Registry) -> APIRouter:
+    router = APIRouter(tags=["the server"])
+
+    @router.get("/models", responses=responses(body=False))
+    async def models() -> ModelsResponse:
+        """List the models, and how they stand."""
+        return registry.models()
+
+    @router.get("/health", responses=responses(body=False))
+    async def health() -> HealthResponse:
+        """Say that the process answers."""
+        return HealthResponse(version=version("unsorry"))
+
+    @router.get(
+        "/ready",
+        responses={**responses(body=False), 503: {"model": ReadyResponse, "description": "It is not ready"}},
+    )
+    async def ready(response: Response) -> ReadyResponse:
+        """Say whether models can be asked: 503 as long as one is being loaded, or none is there."""
+        found = registry.ready()
+        if not found.ready:
+            response.status_code = 503
+        return found
+
+    @router.get(
+        "/metrics",
+        response_class=Response,
+        responses={**responses(body=False), 200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    )
+    async def metrics() -> Response:
+        """Tell the server's numbers in Prometheus' text format."""
+        return Response(registry.measures.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    return router
+
+
+async def _problem(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return problem_response(error)
+
+
+async def _invalid(_request: Request, error: Exception) -> Response:
+    """Say which fields are wrong; what was sent is not sent back."""
+    assert isinstance(error, RequestValidationError)
+    said = [f"{_field(one)}: {one['msg']}" for one in error.errors()[:_PROBLEMS_TOLD]]
+    return problem_response(
+        Problem(422, "invalid_request", "; ".join(said), "GET /openapi.json says what a request looks like")
+    )
+
+
+def _field(error: Any) -> str:
+    return ".".join(str(part) for part in error["loc"] if part != "body") or "the body"
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    word = {404: "unknown_path", 405: "wrong_method"}.get(error.status_code, "bad_request")
+    return problem_response(
+        Problem(
+            error.status_code,
+            word,
+            f"{request.method} {request.url.path[:200]}: {error.detail}",
+            "GET /docs lists the routes",
+            headers=error.headers,
+        )
+    )
+
+
+async def _defect(request: Request, error: Exception) -> Response:
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return problem_response(
+        Problem(500, "defect", "the server failed, by a defect of its own", "see its log, and report it")
+    )

@@ -1,0 +1,104 @@
+"""Who may ask: whoever has the token, and no page of a browser that was led here.
+
+    401   no token, or another one (with WWW-Authenticate, as RFC 6750 has it)
+    403   a page of another origin sent the request
+    421   only this machine was meant to ask, and the request names another one (DNS rebinding)
+
+`/health` and `/ready` are answered without a token, so that what watches the server need not know it: they tell the
+models' names and how these stand, and nothing that anybody asked.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from pipeline.external.credentials import read_key
+from pipeline.external.errors import CredentialError
+from pipeline.here import names_this_machine
+from pipeline.serve.order import ServeOrder
+from pipeline.serve.problems import Problem, problem_response
+
+OPEN = frozenset({"/health", "/ready"})
+_CHALLENGE = 'Bearer realm="unsorry"'
+
+
+def read_token(order: ServeOrder, *, environment: Mapping[str, str] | None = None) -> str | None:
+    """Return the token that clients have to send, read now; None where there is none.
+
+    Raises:
+        CredentialError: it cannot be used, or there is none and other machines can reach the server.
+    """
+    place = order.token
+    token = read_key(
+        credential=place.credential, variable=place.variable, file=place.file, environment=environment
+    )
+    if token is None and order.open:
+        raise CredentialError(
+            f"other machines can reach {order.host}, and there is no token; name a file with one in [serve] token_file,"
+            f" or set ${place.variable}, or listen on 127.0.0.1"
+        )
+    return token
+
+
+class TokenGuard:
+    """Lets those pass who send the token; everybody where there is none."""
+
+    def __init__(self, app: ASGIApp, *, token: str | None) -> None:
+        self._app = app
+        self._token = None if token is None else token.encode("ascii")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or self._token is None or scope["path"] in OPEN:
+            await self._app(scope, receive, send)
+            return
+        sent = [value for name, value in scope["headers"] if name == b"authorization"]
+        scheme, _, token = sent[0].partition(b" ") if len(sent) == 1 else (b"", b"", b"")
+        if scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token):
+            await self._app(scope, receive, send)
+            return
+        refusal = Problem(
+            401,
+            "no_token",
+            "the token is another one" if sent else "the request carries no token",
+            'send the header "Authorization: Bearer TOKEN"',
+            headers={"WWW-Authenticate": f'{_CHALLENGE}, error="invalid_token"' if sent else _CHALLENGE},
+        )
+        await problem_response(refusal)(scope, receive, send)
+
+
+class HereGuard:
+    """Refuses what a browser was made to send. `alone`: only this machine is meant to ask."""
+
+    def __init__(self, app: ASGIApp, *, alone: bool) -> None:
+        self._app = app
+        self._alone = alone
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._refusal(Headers(scope=scope)) if scope["type"] == "http" else None
+        if refusal is None:
+            await self._app(scope, receive, send)
+        else:
+            await problem_response(refusal)(scope, receive, send)
+
+    def _refusal(self, headers: Headers) -> Problem | None:
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if self._alone and not names_this_machine(host):
+            return Problem(
+                421,
+                "other_host",
+                "it answers this machine only, and the request names another one",
+                "ask for 127.0.0.1 or localhost",
+            )
+        # The pages of /docs have our own origin; a client that is no browser has none.
+        if origin is not None and origin.partition("://")[2] != host:
+            return Problem(
+                403,
+                "other_origin",
+                "the request comes from a page of another origin",
+                "ask from a program, or from this server's /docs",
+            )
+        return None

@@ -1,0 +1,278 @@
+"""POST /check: what the gate says of a proof in a file.
+
+The gate is the daemon's: its job, `python -m pipeline.check`, in a process of its own and in its sandbox, with the same
+parameters as the planner gives it. What the job would have recorded is the answer, and it is recorded nowhere.
+"accepted" is said of what the job would record as `proof_verified`, and of nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pipeline.lean.backend import LeanBackend
+from pipeline.serve.problems import Problem
+from pipeline.serve.rooms import Rooms
+from pipeline.serve.rooms_checkouts import Checkout, Commit, source_path, watched
+from pipeline.serve.rooms_jobs import Failed, job
+from pipeline.serve.rooms_sorries import File, SorryFound, SorryPlace, known_sorry
+from store.events import EVENT_TYPES, Check, ProofChecked, ProofFound, ProofRejected, ProofVerified
+from store.identity import proof_id
+from store.rows import SorryRow
+from store.scanned import Sorry
+
+Judged = Literal["accepted", "rejected", "unknown"]
+Verdict = ProofVerified | ProofChecked | ProofRejected
+
+ADVICE = "advice for whoever asked: nothing of it is recorded, and the daemon judges for itself"
+CLIENT = "client"
+"""The prover's name of a proof that somebody sent."""
+MOST_TEXT = 1_000_000
+
+
+class Asked(BaseModel):
+    """A file of a watched repository, as a commit has it or as the client does."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    repository: Annotated[str, Field(min_length=1, max_length=500)] = Field(
+        description="Its key, such as github.com/owner/name."
+    )
+    commit: Annotated[str, Field(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")] | None = Field(
+        default=None,
+        description="The whole id; without one the newest that is built, else the newest that is scanned.",
+    )
+    branch: Annotated[str, Field(min_length=1, max_length=500)] | None = Field(
+        default=None, description="Whose newest commit is meant where none is named."
+    )
+    path: Annotated[str, Field(min_length=1, max_length=1000)] | None = Field(
+        default=None, description="Of the file, relative to the repository's root."
+    )
+    text: Annotated[str, Field(max_length=MOST_TEXT)] | None = Field(
+        default=None,
+        description="The whole file as the client has it, the sorry in it; without one, the commit's.",
+    )
+    sorry: SorryPlace | None = Field(
+        default=None, description="Which sorry of the file; may be left out where there is one."
+    )
+
+
+class CheckRequest(Asked):
+    """A file with a sorry, and what is to stand in the sorry's place."""
+
+    proof: Annotated[str, Field(min_length=1, max_length=MOST_TEXT)] = Field(
+        description="Takes the place of the word sorry, byte for byte."
+    )
+
+
+class Finding(BaseModel):
+    """What one check found, and who judged it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    step: Literal["text", "shape", "compile", "axioms", "statement", "kernel"]
+    verdict: Literal["passed", "failed", "not_checked"]
+    by: str
+    evidence: str
+
+
+class Judgement(BaseModel):
+    """What the gate says of a proof."""
+
+    model_config = ConfigDict(frozen=True)
+
+    verdict: Judged = Field(
+        description="accepted: Lean took it and every required check passed; rejected: a check failed; unknown: "
+        "nothing failed, and not everything could be judged."
+    )
+    reason: str = Field(description="Why it was not accepted; empty where it was.")
+    remedy: str = Field(description="What to do about that; may be empty.")
+    findings: list[Finding] = Field(description="The checks that were made, in their order.")
+    not_checked: list[str] = Field(description="Checks that could not be made; their findings say why.")
+    axioms: list[str] = Field(description="What the proof rests on, where it was accepted.")
+    conditional_on: list[str] = Field(description="Declarations with a sorry that it rests on.")
+    toolchain: str = Field(description="Of the Lean that judged; empty where none did.")
+    simulated: bool = Field(description="The simulator judged, and not Lean: this is no proof.")
+    seconds: float
+
+
+class Judging(BaseModel):
+    """What was judged."""
+
+    model_config = ConfigDict(frozen=True)
+
+    repository: str
+    branch: str = Field(description="Empty where the commit is not the newest of one.")
+    commit: str
+    path: str
+    file: Literal["commit", "sent"] = Field(description="Whose text it is.")
+    blob: str = Field(description="Git's id of the text.")
+
+
+class CheckResponse(Judgement, Judging):
+    """The gate's verdict on one proof."""
+
+    sorry: SorryFound
+    proof: str = Field(description="The id under which the daemon would know it.")
+    advisory: str = ADVICE
+
+
+async def check(rooms: Rooms, asked: CheckRequest) -> CheckResponse:
+    """Answer a request.
+
+    Raises:
+        Problem: what is asked about is not there, or is not clear.
+    """
+    commit, path, known = await place_of(rooms, asked)
+    async with rooms.lean, rooms.checkout(commit, path=path, text=asked.text, proof=True) as made:
+        # A long file takes a while to be read, and others are answered meanwhile.
+        file = await asyncio.to_thread(File.read, asked.repository, path, made.data, known=known)
+        sorry = file.one(asked.sorry)
+        proof = await asyncio.to_thread(found_by, made, file, sorry, asked.proof)
+        judgement = await judge(rooms, made, proof, search=None)
+        return CheckResponse(
+            **judgement.model_dump(),
+            **judging(made, file).model_dump(),
+            sorry=file.told(sorry),
+            proof=proof.proof,
+        )
+
+
+async def place_of(rooms: Rooms, asked: Asked) -> tuple[Commit, str, SorryRow | None]:
+    """Return the commit and the file that are meant, and what the view has of the sorry where it is named by its id.
+
+    Raises:
+        Problem: there is no such repository, commit or sorry, or no file is named.
+    """
+    watched(rooms.order.lean, asked.repository)
+    path = None if asked.path is None else source_path(asked.path)
+    identity = None if asked.sorry is None else asked.sorry.id
+    if path is None and identity is None:
+        raise Problem(422, "no_path", "no file is named", "give path, or sorry.id")
+    commit = await rooms.commit(repository=asked.repository, branch=asked.branch, sha=asked.commit)
+    if identity is None:
+        assert path is not None
+        return commit, path, None
+    known = await asyncio.to_thread(
+        known_sorry,
+        rooms.order.view,
+        repository=asked.repository,
+        sorry=identity,
+        branch=commit.branch or asked.branch,
+    )
+    return commit, path or source_path(known.path), known
+
+
+def judging(made: Checkout, file: File) -> Judging:
+    """Say what is judged."""
+    return Judging(
+        repository=made.commit.repository.key,
+        branch=made.commit.branch,
+        commit=made.commit.sha,
+        path=made.path,
+        file="sent" if made.sent else "commit",
+        blob=file.blob(like=made.commit.sha),
+    )
+
+
+def found_by(made: Checkout, file: File, sorry: Sorry, proof: str) -> ProofFound:
+    """Return a client's proof as the gate takes one."""
+    blob, identity = file.blob(like=made.commit.sha), file.id_of(sorry)
+    return ProofFound(
+        proof=proof_id(identity, blob, proof),
+        sorry=identity,
+        repository=made.commit.repository.key,
+        branch=made.commit.branch,
+        sha=made.commit.sha,
+        path=made.path,
+        blob=blob,
+        byte_start=sorry.byte_start,
+        byte_end=sorry.byte_end,
+        declaration=sorry.declaration,
+        declaration_text_hash=file.text_hash(sorry, proof),
+        replacement=proof,
+        tactics=(),
+        prover=CLIENT,
+        rung=0,
+        toolchain=made.lean.toolchain,
+        simulated=made.lean.simulated,
+        job=CLIENT,
+    )
+
+
+async def judge(
+    rooms: Rooms, made: Checkout, proof: ProofFound, *, search: dict[str, Any] | None
+) -> Judgement:
+    """Have the gate judge a proof in a checkout: the check job, with the parameters that the planner gives it.
+
+    Args:
+        search: of the attempt that found it, as `pipeline.check` takes it.
+    """
+    parameters = {
+        "worktree": str(made.worktree),
+        "lean": made.lean.as_json(),
+        "search": search,
+        "proof": proof.model_dump(mode="json"),
+    }
+    began, verdict = time.monotonic(), None
+    async with (
+        rooms.folder() as folder,
+        job(
+            "pipeline.check",
+            parameters,
+            kind="check",
+            folder=folder,
+            memory_bytes=rooms.order.lean.memory_bytes,
+        ) as running,
+    ):
+        async for event in running.events():
+            body = EVENT_TYPES[event["type"]].model_validate(event["data"])
+            if isinstance(body, ProofVerified | ProofChecked | ProofRejected):
+                verdict = body
+    return _judgement(verdict, running.failed, made.lean, seconds=time.monotonic() - began)
+
+
+def _judgement(
+    verdict: Verdict | None, failed: Failed | None, lean: LeanBackend, *, seconds: float
+) -> Judgement:
+    """Say what a check job's end means: without its last word there is no verdict."""
+    judged, reason, remedy = _words(verdict, failed, lean)
+    checks: tuple[Check, ...] = () if verdict is None else verdict.checks
+    return Judgement(
+        verdict=judged,
+        reason=reason,
+        remedy=remedy,
+        findings=[Finding.model_validate(one.model_dump()) for one in checks],
+        not_checked=list(dict.fromkeys(one.step for one in checks if one.verdict == "not_checked")),
+        axioms=list(verdict.axioms) if isinstance(verdict, ProofVerified) else [],
+        conditional_on=list(verdict.conditional_on) if isinstance(verdict, ProofRejected) else [],
+        toolchain=lean.toolchain,
+        simulated=lean.simulated,
+        seconds=round(seconds, 3),
+    )
+
+
+def _words(verdict: Verdict | None, failed: Failed | None, lean: LeanBackend) -> tuple[Judged, str, str]:
+    if isinstance(verdict, ProofRejected):
+        return "rejected", verdict.reason, ""
+    if failed is not None or verdict is None:
+        told = failed or Failed("no_verdict", "the check ended without a verdict", "see `unsorry doctor`")
+        return "unknown", f"{told.reason}: {told.message}", told.remedy
+    if isinstance(verdict, ProofVerified) and not lean.simulated:
+        return "accepted", "", ""
+    if lean.simulated:
+        return (
+            "unknown",
+            "the simulator judged, and not Lean",
+            'set [lean] backend to "auto" and install a toolchain',
+        )
+    if lean.kind == "none":
+        return (
+            "unknown",
+            f"no Lean judged it: {lean.detail}",
+            "ask again when it is there; see `unsorry doctor`",
+        )
+    return "unknown", "nothing failed, and not everything could be judged", "the findings say why"

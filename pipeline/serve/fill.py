@@ -1,0 +1,394 @@
+"""POST /fill: search for proofs of a file's sorrys, with the daemon's rungs and its gate, while the client watches.
+
+The rungs are climbed in their order, each by the daemon's prove job (`python -m pipeline.prove`) on the sorrys that are
+still open; each candidate goes out as it comes. When the job has ended the gate judges its candidates, by the daemon's
+check job (`pipeline.serve.check`): one Lean at a time for one request. A sorry is settled as for the daemon, when it
+has a candidate that the gate did not reject. Nothing of it is recorded.
+
+Two sorrys of a file may have one id (`example : True := by sorry`, twice): each is known by its place besides, and is
+searched by a job of its own, since what a job says of an attempt names the id alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from pipeline.external.credentials import read_key
+from pipeline.external.errors import CredentialError
+from pipeline.prove.attempt import Wanted
+from pipeline.serve.check import Asked, Judgement, judge, judging, place_of
+from pipeline.serve.fill_clock import Clock
+from pipeline.serve.fill_events import (
+    Attempted,
+    Begun,
+    Candidate,
+    Emit,
+    Ended,
+    EventStream,
+    Filled,
+    Judged,
+    RungBegun,
+    RungFailed,
+    RungLeft,
+    RungTold,
+    Summary,
+    Waiting,
+    failure,
+)
+from pipeline.serve.fill_rungs import Left, Rung, rungs_now
+from pipeline.serve.problems import Problem
+from pipeline.serve.rooms import Rooms
+from pipeline.serve.rooms_checkouts import Checkout, Commit
+from pipeline.serve.rooms_jobs import Failed, job
+from pipeline.serve.rooms_sorries import File, SorryPlace
+from store.events import EVENT_TYPES, AttemptFinished, ProofFound
+from store.rows import SorryRow
+
+MOST_SORRYS = 32
+USUAL_SECONDS = 60.0
+_RESERVE_S = 5.0
+"""Of the server's time for a request, what is kept for ending it and saying so; never more than a quarter of it."""
+_log = logging.getLogger(__name__)
+Key = tuple[str, int]
+"""A sorry of the file: its id, and its first byte."""
+
+
+class FillRequest(Asked):
+    """A file with sorrys: the one that `sorry` names, or all that fit it; and how far to go."""
+
+    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="Of searching, on all rungs together, 60 where nothing is said; the time in which a search gets "
+        "ready and the gate's are not in it. All together is bounded by the server's own limit, which is the most that "
+        "may be asked for.",
+    )
+    rungs: Annotated[list[Annotated[int, Field(ge=0, le=4)]], Field(min_length=1, max_length=5)] | None = (
+        Field(default=None, description="Which rungs, in this order; without it those of the configuration.")
+    )
+    candidates: Annotated[int, Field(ge=1, le=100)] = Field(
+        default=8, description="After so many candidates the search ends."
+    )
+
+
+async def fill(rooms: Rooms, asked: FillRequest) -> EventStream:
+    """Answer a request with a stream of events.
+
+    Raises:
+        Problem: what is asked about is not there, or takes more time than there is. What turns out later is an event.
+    """
+    most_s = rooms.order.limits.lean_seconds
+    began = asyncio.get_running_loop().time()
+    if asked.seconds is not None and asked.seconds > most_s:
+        raise Problem(
+            409,
+            "too_many_seconds",
+            f"{asked.seconds:g} s of searching are asked for, and a request may take {most_s:g} s here",
+            "ask for less, or raise [serve.limits] lean_timeout",
+        )
+    commit, path, known = await place_of(rooms, asked)
+
+    async def work(emit: Emit) -> None:
+        await _Filling(rooms, asked, emit, until=began + most_s).run(commit, path, known)
+
+    return EventStream(rooms, work)
+
+
+class _Filling:
+    """The work on one request."""
+
+    def __init__(self, rooms: Rooms, asked: FillRequest, emit: Emit, *, until: float) -> None:
+        """Args:
+        until: when the stream is cut off, on the loop's clock.
+        """
+        most_s = rooms.order.limits.lean_seconds
+        self._rooms = rooms
+        self._asked = asked
+        self._emit = emit
+        self._until = until - min(_RESERVE_S, most_s / 4)
+        self._began = time.monotonic()
+        self._left_s = min(USUAL_SECONDS, most_s) if asked.seconds is None else asked.seconds
+        self._sorries: list[Wanted] = []
+        self._settled: set[Key] = set()
+        self._filled: list[Key] = []
+        self._seen: set[tuple[Key, str]] = set()
+        self._verdicts: dict[str, int] = {"accepted": 0, "rejected": 0, "unknown": 0}
+        self._candidates = 0
+        self._simulated = rooms.order.simulated
+
+    async def run(self, commit: Commit, path: str, known: SorryRow | None) -> None:
+        """Work, and say how it went: whatever happens, a summary is the last word."""
+        ended: Ended = "failed"
+        limit = asyncio.timeout_at(self._until)
+        try:
+            async with limit:
+                ended = await self._in_turn(commit, path, known)
+        except Problem as problem:
+            self._emit(failure(problem))
+        except Exception as error:  # noqa: BLE001 - the stream has begun: there is no status left to say it with
+            if isinstance(error, TimeoutError) and limit.expired():
+                ended = "timeout"
+                self._emit(failure(self._late()))
+            else:
+                _log.exception("/fill failed")
+                defect = Problem(
+                    500, "defect", "the server failed, by a defect of its own", "see its log, and report it"
+                )
+                self._emit(failure(defect))
+        self._emit(
+            Summary(
+                ended=ended,
+                sorries=len(self._sorries),
+                candidates=self._candidates,
+                **self._verdicts,
+                filled=[Filled(sorry=sorry, byte_start=byte_start) for sorry, byte_start in self._filled],
+                seconds=round(time.monotonic() - self._began, 3),
+                simulated=self._simulated,
+            )
+        )
+
+    def _late(self) -> Problem:
+        unjudged = self._candidates - sum(self._verdicts.values())
+        return Problem(
+            504,
+            "timeout",
+            f"the {self._rooms.order.limits.lean_seconds:g} s that a request may take are over"
+            + (f"; {unjudged} of the candidates were not judged" if unjudged else ""),
+            "ask for fewer sorrys or fewer seconds, or raise [serve.limits] lean_timeout",
+        )
+
+    async def _in_turn(self, commit: Commit, path: str, known: SorryRow | None) -> Ended:
+        rooms, asked = self._rooms, self._asked
+        if rooms.lean.locked():
+            self._emit(Waiting(places=rooms.order.limits.lean_processes))
+        async with rooms.lean, rooms.checkout(commit, path=path, text=asked.text) as made:
+            file = await asyncio.to_thread(File.read, asked.repository, path, made.data, known=known)
+            if made.lean.kind == "none":
+                raise Problem(
+                    409,
+                    "no_lean",
+                    f"there is no Lean to search with: {made.lean.detail}",
+                    "see `unsorry doctor`",
+                )
+            rungs = await asyncio.to_thread(rungs_now, rooms.order, made.lean, asked.rungs)
+            self._begin(made, file, rungs)
+            for rung in rungs:
+                if isinstance(rung, Left):
+                    continue
+                if (ended := self._ended()) is not None:
+                    return ended
+                await self._climb(rung, made)
+            return self._ended() or "rungs"
+
+    def _begin(self, made: Checkout, file: File, rungs: Sequence[Rung | Left]) -> None:
+        place: SorryPlace | None = self._asked.sorry
+        fitting = file.fitting(place)
+        if not fitting:
+            file.one(place)  # says what there is
+        if len(fitting) > MOST_SORRYS:
+            raise Problem(
+                422,
+                "too_many_sorrys",
+                f"{made.path} has {len(fitting)} sorrys, and at most {MOST_SORRYS} are worked on at once",
+                "say which: sorry.declaration, or sorry.line",
+            )
+        blob = file.blob(like=made.commit.sha)
+        self._sorries = [file.wanted(one, blob=blob) for one in fitting]
+        self._simulated = made.lean.simulated
+        self._emit(
+            Begun(
+                **judging(made, file).model_dump(),
+                sorries=[file.told(one) for one in fitting],
+                rungs=[
+                    RungTold(number=one.number, prover=one.prover, model=one.model)
+                    for one in rungs
+                    if isinstance(one, Rung)
+                ],
+                left_out=[
+                    RungLeft(number=one.number, reason=one.reason) for one in rungs if isinstance(one, Left)
+                ],
+                toolchain=made.lean.toolchain,
+                simulated=made.lean.simulated,
+            )
+        )
+
+    def _ended(self) -> Ended | None:
+        """Return which bound is reached, if one is."""
+        if all(_key(one) in self._settled for one in self._sorries):
+            return "settled"
+        if self._candidates >= self._asked.candidates:
+            return "candidates"
+        return "seconds" if self._left_s <= 0 else None
+
+    # ---- one rung
+
+    async def _climb(self, rung: Rung, made: Checkout) -> None:
+        """Search for what is open on one rung, then have the gate judge what was found."""
+        wanted = [one for one in self._sorries if _key(one) not in self._settled]
+        self._emit(RungBegun(number=rung.number, prover=rung.prover, model=rung.model, sorries=len(wanted)))
+        found: list[tuple[int, ProofFound]] = []
+        for different in _by_id(wanted):
+            try:
+                failed = await self._search(rung, made, different, found)
+            except CredentialError as error:
+                failed = Failed(error.reason, str(error), "see `unsorry doctor`")
+            if failed is not None:
+                self._emit(
+                    RungFailed(
+                        number=rung.number,
+                        reason=failed.reason,
+                        message=failed.message,
+                        remedy=failed.remedy,
+                    )
+                )
+                break
+            if self._ended() is not None:
+                break
+        for number, proof in found:
+            self._take(number, proof, await judge(self._rooms, made, proof, search=None))
+
+    async def _search(
+        self, rung: Rung, made: Checkout, wanted: Sequence[Wanted], found: list[tuple[int, ProofFound]]
+    ) -> Failed | None:
+        """Run the prove job, until it ends or the request's seconds are over; its candidates are sent and added to
+        `found`, as they come.
+
+        Args:
+            wanted: no two of one id.
+        """
+        places = {one.sorry: _key(one) for one in wanted}
+        key = None
+        if rung.key is not None:
+            key = await asyncio.to_thread(
+                read_key, credential=rung.key.credential, variable=rung.key.variable
+            )
+        parameters = self._parameters(rung, made, wanted)
+        clock = Clock(self._left_s)
+        async with (
+            self._rooms.folder() as folder,
+            job(
+                "pipeline.prove",
+                parameters,
+                kind="prove",
+                folder=folder,
+                memory_bytes=rung.memory_bytes,
+                key=key,
+            ) as running,
+        ):
+            try:
+                async with clock.limit:
+                    async for event in running.events(at_work=clock.start):
+                        body = EVENT_TYPES[event["type"]].model_validate(event["data"])
+                        if isinstance(body, ProofFound):
+                            self._found(rung, body, found)
+                        elif isinstance(body, AttemptFinished):
+                            key_of = places[body.sorry]
+                            self._emit(_attempted(body, byte_start=key_of[1]))
+                            if body.outcome == "disproved":
+                                self._settled.add(key_of)
+                        if self._candidates >= self._asked.candidates:
+                            return None
+                    return running.failed
+            except TimeoutError:
+                if not clock.limit.expired():
+                    raise
+                return None
+            finally:
+                self._left_s = clock.left_s
+
+    def _parameters(self, rung: Rung, made: Checkout, wanted: Sequence[Wanted]) -> dict[str, Any]:
+        """Return what the prove job is told, as the planner tells it; its work is written down nowhere."""
+        order = self._rooms.order
+        budget, pool = order.lean.budget, order.lean.pool
+        return {
+            "repository": made.commit.repository.key,
+            "branch": made.commit.branch,
+            "sha": made.commit.sha,
+            "worktree": str(made.worktree),
+            "lean": made.lean.as_json(),
+            "repls": 1,
+            "repl_memory_bytes": pool.memory_bytes,
+            "repl_calls": pool.calls,
+            "prover": rung.prover,
+            "rung": rung.number,
+            "model": rung.model,
+            "seed": order.lean.seed,
+            "budget": {
+                "seconds_per_sorry": min(rung.seconds, self._left_s),
+                "nodes_per_sorry": budget.nodes,
+                "tactic_timeout_s": budget.tactic_timeout_s,
+            },
+            "budget_key": "asked for",
+            "parallel": 1,
+            "lemmas": {"database_db": str(order.view)},
+            **rung.parameters,
+            "sorries": [dataclasses.asdict(one) for one in wanted],
+        }
+
+    def _found(self, rung: Rung, proof: ProofFound, found: list[tuple[int, ProofFound]]) -> None:
+        if (_key(proof), proof.replacement) in self._seen:
+            return  # another rung's candidate, which the gate has rejected
+        self._seen.add((_key(proof), proof.replacement))
+        self._candidates += 1
+        found.append((self._candidates, proof))
+        self._emit(
+            Candidate(
+                candidate=self._candidates,
+                sorry=proof.sorry,
+                declaration=proof.declaration,
+                rung=proof.rung,
+                prover=proof.prover,
+                model=rung.model,
+                replacement=proof.replacement,
+                byte_start=proof.byte_start,
+                byte_end=proof.byte_end,
+                tactics=list(proof.tactics),
+                proof=proof.proof,
+                simulated=proof.simulated,
+            )
+        )
+
+    def _take(self, number: int, proof: ProofFound, judgement: Judgement) -> None:
+        self._verdicts[judgement.verdict] += 1
+        if judgement.verdict != "rejected":
+            self._settled.add(_key(proof))
+        if judgement.verdict == "accepted" and _key(proof) not in self._filled:
+            self._filled.append(_key(proof))
+        self._emit(
+            Judged(candidate=number, sorry=proof.sorry, byte_start=proof.byte_start, **judgement.model_dump())
+        )
+
+
+def _key(one: Wanted | ProofFound) -> Key:
+    return one.sorry, one.byte_start
+
+
+def _by_id(wanted: Sequence[Wanted]) -> Iterator[list[Wanted]]:
+    """Yield them in so few groups that no group has two of one id."""
+    left = list(wanted)
+    while left:
+        first = {one.sorry: one for one in reversed(left)}
+        group = [one for one in left if first[one.sorry] is one]
+        left = [one for one in left if first[one.sorry] is not one]
+        yield group
+
+
+def _attempted(body: AttemptFinished, *, byte_start: int) -> Attempted:
+    return Attempted(
+        sorry=body.sorry,
+        byte_start=byte_start,
+        rung=body.rung,
+        outcome=body.outcome,
+        detail=body.detail,
+        best=body.best,
+        goals_left=body.goals_left,
+        nodes=body.nodes,
+        repl_calls=body.repl_calls,
+        seconds=body.seconds,
+    )

@@ -1,0 +1,188 @@
+"""What a client may ask for: so large a body, so many requests at once, so long an answer.
+
+    413   the body is longer than `Limits.body_bytes`, said beforehand or not; what is no POST has none
+    429   as many requests as `Limits.queue` are worked on or wait, or half as many (`share`) ask one model, or Lean, so
+          that what is slow leaves room for the rest; Retry-After says when to come again
+    504   there is no answer after `Limits.seconds`, or `lean_seconds` where Lean works on it; a stream that has
+          begun ends with an event `error`
+
+Questions that cost nothing (GET) have a place in no queue: a full server still says that it is full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pipeline.serve.order import Limits
+from pipeline.serve.problems import Problem, problem_response
+
+LEANS = frozenset({"/check", "/fill"})
+"""The routes that Lean works on."""
+RETRY_AFTER_S = 1
+_DRAINED_BYTES = 8 * 2**20
+"""What is read of a body that is too long: whoever has not sent all of it may not read the answer."""
+
+
+def share(limits: Limits) -> int:
+    """Return how many of the requests inside may be for one model, or for Lean."""
+    return (limits.queue + 1) // 2
+
+
+def full(reason: str) -> Problem:
+    """Return what is told where there is no place for a request."""
+    return Problem(
+        429,
+        "queue_full",
+        reason,
+        f"come again after {RETRY_AFTER_S} s, or raise [serve.limits] queue",
+        headers={"Retry-After": str(RETRY_AFTER_S)},
+    )
+
+
+class BodyLimit:
+    """Reads the body, and hands it on in one piece."""
+
+    def __init__(self, app: ASGIApp, *, most_bytes: int) -> None:
+        self._app = app
+        self._most_bytes = most_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        # What is no POST stands in no queue, so nothing is kept for it.
+        taken = scope["method"] == "POST"
+        most_bytes = self._most_bytes if taken else 0
+        body = await self._read(Headers(scope=scope), receive, most_bytes)
+        if body is None:
+            refusal = Problem(
+                413,
+                "body_too_large",
+                f"the body has more than {most_bytes} bytes" if taken else "only a POST has a body here",
+                "send less, or raise [serve.limits] body" if taken else "leave the body out",
+                headers={"Connection": "close"},
+            )
+            await problem_response(refusal)(scope, receive, send)
+            return
+        unread = [body]
+
+        async def again() -> Message:
+            if unread:
+                return {"type": "http.request", "body": unread.pop(), "more_body": False}
+            return await receive()
+
+        await self._app(scope, again, send)
+
+    async def _read(self, headers: Headers, receive: Receive, most_bytes: int) -> bytes | None:
+        """Return the body, None where it is too long."""
+        told = headers.get("content-length", "")
+        too_long = told.isdecimal() and (len(told) > 18 or int(told) > most_bytes)
+        # Who waits to be told to go on has sent nothing yet, and needs not.
+        if too_long and ("expect" in headers or len(told) > 18 or int(told) > _DRAINED_BYTES):
+            return None
+        parts: list[bytes] = []
+        read = 0
+        more = True
+        while more and read <= _DRAINED_BYTES:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            part, more = message.get("body", b""), message.get("more_body", False)
+            read += len(part)
+            too_long = too_long or read > most_bytes
+            if too_long:
+                parts.clear()
+            else:
+                parts.append(part)
+        return None if too_long else b"".join(parts)
+
+
+class QueueLimit:
+    """Lets so many requests in at once, and of those that Lean works on so many. `inside` hears how many there are
+    whenever that changes."""
+
+    def __init__(self, app: ASGIApp, *, most: int, most_lean: int, inside: Callable[[int], None]) -> None:
+        self._app = app
+        self._most = most
+        self._most_lean = most_lean
+        self._inside = 0
+        self._leans = 0
+        self._told = inside
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        by_lean = scope["path"] in LEANS
+        refusal = self._refusal(by_lean=by_lean)
+        if refusal is not None:
+            await problem_response(refusal)(scope, receive, send)
+            return
+        self._moved(1, by_lean=by_lean)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._moved(-1, by_lean=by_lean)
+
+    def _refusal(self, *, by_lean: bool) -> Problem | None:
+        if self._inside >= self._most:
+            return full(f"{self._inside} requests are worked on or wait, and no more are taken")
+        if by_lean and self._leans >= self._most_lean:
+            return full(f"{self._leans} requests have Lean at work or wait for it, and it takes no more")
+        return None
+
+    def _moved(self, by: int, *, by_lean: bool) -> None:
+        self._inside += by
+        self._leans += by if by_lean else 0
+        self._told(self._inside)
+
+
+class TimeLimit:
+    """Ends what takes too long."""
+
+    def __init__(self, app: ASGIApp, *, seconds: float, lean_seconds: float) -> None:
+        self._app = app
+        self._seconds = seconds
+        self._lean_seconds = lean_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, streams = False, False
+
+        async def sending(message: Message) -> None:
+            nonlocal began, streams
+            if message["type"] == "http.response.start":
+                kind = Headers(raw=message["headers"]).get("content-type", "")
+                began, streams = True, kind.startswith("text/event-stream")
+            await send(message)
+
+        by_lean = scope["path"] in LEANS
+        limit = asyncio.timeout(self._lean_seconds if by_lean else self._seconds)
+        try:
+            async with limit:
+                await self._app(scope, receive, sending)
+        except TimeoutError:
+            if not limit.expired() or (began and not streams):
+                raise
+            late = self._late(by_lean=by_lean)
+            if streams:
+                last = f"event: error\ndata: {late.body().model_dump_json()}\n\n".encode()
+                await send({"type": "http.response.body", "body": last, "more_body": False})
+            else:
+                await problem_response(late)(scope, receive, send)
+
+    def _late(self, *, by_lean: bool) -> Problem:
+        seconds, setting = (self._lean_seconds, "lean_timeout") if by_lean else (self._seconds, "timeout")
+        return Problem(
+            504,
+            "timeout",
+            f"there is no answer after {seconds:g} s",
+            f"ask for less, or raise [serve.limits] {setting}",
+        )

@@ -1,0 +1,125 @@
+"""The server's numbers in Prometheus' text format: requests, how long they took, the queue, the batches.
+
+Owns the names: `unsorry_serve_`, base units at the end; docs/editors.md lists them. A route is counted by its path in
+the schema, so that no client can make new ones; what met no route is counted as "none".
+"""
+
+from __future__ import annotations
+
+import time
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+LEFT = 499
+"""The status that a request is counted with whose client did not wait for an answer."""
+_FAILED = 500
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class Measures:
+    """What one server counts. The names of models are those of its order."""
+
+    def __init__(self) -> None:
+        # Else there is a second series for each, which no query of ours asks for.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        registry = self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "unsorry_serve_requests",
+            "Requests that were answered; status 499: the client left before.",
+            ("route", "method", "status"),
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "unsorry_serve_request_seconds",
+            "From a request's first byte to its answer's last.",
+            ("route",),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._queue = Gauge(
+            "unsorry_serve_queue_requests", "Requests that are worked on or wait.", registry=registry
+        )
+        self._waiting = Gauge(
+            "unsorry_serve_model_waiting_requests",
+            "Requests that wait for a model.",
+            ("model",),
+            registry=registry,
+        )
+        self._batches = Histogram(
+            "unsorry_serve_batch_requests",
+            "Requests that a model was asked for together.",
+            ("model",),
+            buckets=_SIZES,
+            registry=registry,
+        )
+        self._swaps = Counter(
+            "unsorry_serve_swaps",
+            "Times that another checkpoint took a model's place.",
+            ("model",),
+            registry=registry,
+        )
+
+    def answered(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Count a request that has ended."""
+        self._requests.labels(route, method if method in _METHODS else "other", str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def queued(self, count: int) -> None:
+        """Say how many requests are inside now."""
+        self._queue.set(count)
+
+    def waiting(self, model: str, count: int) -> None:
+        """Say how many requests wait for a model now."""
+        self._waiting.labels(model).set(count)
+
+    def batch(self, model: str, size: int) -> None:
+        """Count a batch."""
+        self._batches.labels(model).observe(size)
+
+    def swapped(self, model: str) -> None:
+        """Count that another checkpoint took a model's place."""
+        self._swaps.labels(model).inc()
+
+    def text(self) -> bytes:
+        """Return the exposition."""
+        return generate_latest(self._registry)
+
+
+class MeasuringGuard:
+    """Counts what passes, refusals included, and lets a client's leaving go no further."""
+
+    def __init__(self, app: ASGIApp, *, measures: Measures) -> None:
+        self._app = app
+        self._measures = measures
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status, begun = _FAILED, time.perf_counter()
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        except ClientDisconnect:
+            status = LEFT
+        finally:
+            route = str(getattr(scope.get("route"), "path", "none"))
+            self._measures.answered(route, scope["method"], status, time.perf_counter() - begun)

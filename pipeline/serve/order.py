@@ -1,0 +1,305 @@
+"""What the server is started with: where it listens, which models it has, what a request may cost, what runs Lean.
+
+Written by `unsorry serve` and by the daemon (`daemon.serve_order`), read by `python -m pipeline.serve ORDER.json`.
+There is no secret in it: where the token and the keys are is named, and they are read by whoever needs them
+(`pipeline.external.credentials`). Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from pipeline.external.credentials import KeyPlace
+from pipeline.here import is_loopback
+from pipeline.lean.pool.pooled import PoolLimits
+from pipeline.prove.search import Budget
+
+ModelKind = Literal["tactics", "retrieval", "causal", "seq2seq", "encoder", "retriever", "endpoint"]
+Device = Literal["auto", "cuda", "cpu"]
+
+GENERATING = frozenset({"tactics", "retrieval", "causal", "seq2seq", "endpoint"})
+"""The kinds that `/generate` asks."""
+ENCODING = frozenset({"encoder", "retriever"})
+"""The kinds that `/encode` asks."""
+PROMOTABLE = frozenset({"tactics", "retrieval", "retriever"})
+"""The kinds of which there are checkpoints."""
+PROMOTED = "promoted"
+"""The source that is no name: the checkpoint in use, and from then on whichever is promoted."""
+
+_STRICT = ConfigDict(extra="forbid")
+_Port = Annotated[int, Field(ge=0, le=65535)]
+_Positive = Annotated[int, Field(ge=1)]
+_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class OrderError(Exception):
+    """The order cannot be read; the message names the file, the field and what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointOrder:
+    """An endpoint that speaks OpenAI's protocol, as `pipeline.external.opening.open_client` takes it (`part`).
+
+    Attributes:
+        base_url: such as "https://api.anthropic.com/v1".
+        credential, key_variable: where the key is, by name; "" for none.
+        ledger: where its cost is written down; None: nowhere, and no cap can be held.
+        cap_usd: of a UTC day; None: no cap.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    base_url: str
+    credential: str = ""
+    key_variable: str = ""
+    timeout_s: _Seconds = 120.0
+    retries: Annotated[int, Field(ge=0)] = 4
+    ledger: Path | None = None
+    cap_usd: _Dollars | None = None
+    usd_per_million_prompt: _Dollars | None = None
+    usd_per_million_completion: _Dollars | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOrder:
+    """A model by the name that requests ask for it.
+
+    Attributes:
+        name: what stands in a request's `name`.
+        kind: "tactics": a generator of ours; "retrieval": a retriever with the generator `generator`; "causal" and
+            "seq2seq": a generator of transformers; "encoder": an encoder of transformers; "retriever": a retriever as
+            an encoder; "endpoint": a model behind `endpoint`.
+        source: "promoted" (tactics, retrieval, retriever), a folder, a name of the hub, or the endpoint's name for it.
+        device: "": the order's.
+        generator: for "retrieval": the folder or hub name of what is shown the premises.
+        premises: for "retrieval": how many it is shown.
+        candidates, decoding, temperature, max_tokens: see `pipeline.tactics.decoding.Decoding`; max_tokens None: the
+            model's own.
+        endpoint: for "endpoint", and for nothing else.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    name: _Name
+    kind: ModelKind
+    source: _Name
+    device: Device | Literal[""] = ""
+    generator: str = ""
+    premises: Annotated[int, Field(ge=0)] = 10
+    candidates: _Positive = 8
+    decoding: Literal["beam", "sample"] = "beam"
+    temperature: _Seconds = 0.7
+    max_tokens: _Positive | None = None
+    endpoint: EndpointOrder | None = None
+
+    def __post_init__(self) -> None:
+        if (self.kind == "endpoint") != (self.endpoint is not None):
+            raise ValueError(
+                f'kind is "{self.kind}": "endpoint" has the table endpoint, and no other kind has'
+            )
+        if self.kind == "retrieval" and not self.generator:
+            raise ValueError('kind is "retrieval": it needs a generator')
+        if self.source == PROMOTED and self.kind not in PROMOTABLE:
+            raise ValueError(f'kind is "{self.kind}": only tactics, retrieval and retriever are promoted')
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressOrder:
+    """What `use_reward` asks. `template`: how a step is written for it; "" for the way our models were trained."""
+
+    __pydantic_config__ = _STRICT
+
+    source: _Name
+    device: str = "auto"
+    template: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a client may ask for.
+
+    Attributes:
+        body_bytes: of a request.
+        queue: requests that are worked on or wait, all together; one more is refused, and so is one more than half of
+            them for one model, or for Lean (`limits.share`).
+        seconds: for one request, from its first byte to its answer's last.
+        lean_seconds: for one that Lean works on (`/check`, `/fill`).
+        lean_processes: that run at once.
+        batch: requests that a model is asked for together; 1: one at a time.
+        batch_wait_s: how long the first of a batch waits for others while the model is free.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    body_bytes: _Positive = 2**20
+    queue: _Positive = 256
+    seconds: _Seconds = 60.0
+    lean_seconds: _Seconds = 600.0
+    lean_processes: _Positive = 2
+    batch: _Positive = 32
+    batch_wait_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RungOrder:
+    """A rung of the ladder that `/fill` climbs.
+
+    Attributes:
+        number: 0 to 4.
+        seconds: of the search for one sorry.
+        model: what an attempt there is remembered by.
+        parameters: as the prove job takes them. Where the id of the checkpoint in use belongs, there is "promoted".
+        fallback: of rung 2: what is asked as long as no tactic model is in use; "": the rung waits until one is.
+        memory_bytes: of each process of the prove job.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    number: Annotated[int, Field(ge=0, le=4)]
+    seconds: _Seconds
+    model: str = ""
+    parameters: dict[str, Any] = field(default_factory=dict)
+    fallback: str = ""
+    memory_bytes: _Positive = 2**32
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryOrder:
+    """A watched repository: its key, and the bare repository that is its copy here (it may not be there yet)."""
+
+    __pydantic_config__ = _STRICT
+
+    key: _Name
+    mirror: Path
+
+
+@dataclass(frozen=True, slots=True)
+class LeanOrder:
+    """What runs Lean, for `pipeline.lean.backend.find_leans`, and where the watched repositories lie.
+
+    Attributes:
+        backend, repl, sandbox, toolchains: the arguments of `find_leans`.
+        pool: of the REPLs; `processes` is `Limits.lean_processes`.
+        cache: the root of the builds (`pipeline.lean.build.builds`).
+        scratch: a folder for worktrees and files of this server alone; emptied when it starts.
+        budget: of the search for one sorry.
+        repositories: those that are watched.
+        rungs: of the ladder, in their order.
+        seed: of what models draw.
+        built: whether a project's commit has to be built before Lean is asked (never where it is simulated).
+        memory_bytes: of each process of a check job; a prove job's is its rung's.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    backend: Literal["auto", "pantograph", "simulator", "none"]
+    repl: str
+    sandbox: Literal["bubblewrap", "none"]
+    toolchains: Path
+    cache: Path
+    scratch: Path
+    budget: Budget
+    pool: PoolLimits = field(default_factory=PoolLimits)
+    repositories: tuple[RepositoryOrder, ...] = ()
+    rungs: tuple[RungOrder, ...] = (RungOrder(0, 60.0),)
+    seed: int = 0
+    built: bool = True
+    memory_bytes: _Positive = 2**32
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOrder:
+    """Everything that the server is told.
+
+    Attributes:
+        port: 0 for any free one.
+        view: database.db, which is read and never written.
+        events: events.db, which is read and never written (the corpora of premises are made of it).
+        checkpoints: one folder for each model ("retriever", "tactics", "progress"), and there one for each checkpoint.
+        indices: where the embeddings of premises are kept.
+        progress: what the configuration names for `use_reward`; None: nothing.
+        device: where models compute that name none themselves.
+        simulated: whether the simulator judges: what learned from it is used there, and nowhere else.
+        token: where the bearer token is. Without one, everybody who reaches the port may ask; a server that is `open`
+            does not start.
+        gpu_lock: the file to lock before a GPU is used; None: none is.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    host: str
+    port: _Port
+    view: Path
+    events: Path
+    checkpoints: Path
+    indices: Path
+    models: tuple[ModelOrder, ...]
+    lean: LeanOrder
+    progress: ProgressOrder | None = None
+    limits: Limits = field(default_factory=Limits)
+    device: Device = "cpu"
+    simulated: bool = False
+    token: KeyPlace = field(default_factory=KeyPlace)
+    gpu_lock: Path | None = None
+
+    def __post_init__(self) -> None:
+        seen: set[str] = set()
+        for model in self.models:
+            if model.name in seen:
+                raise ValueError(f'two models are called "{model.name}"')
+            seen.add(model.name)
+
+    @property
+    def open(self) -> bool:
+        """Whether other machines can reach it."""
+        return not is_loopback(self.host)
+
+    def as_json(self) -> str:
+        """Return the order as `read` takes it."""
+        return _ORDER.dump_json(self, indent=2).decode("utf-8")
+
+    def write(self, path: Path) -> None:
+        """Write the order for one that is to be started with it.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        path.write_text(self.as_json() + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> ServeOrder:
+        """Read an order.
+
+        Raises:
+            OrderError: the file cannot be read, or a field of it.
+        """
+        try:
+            return cls.from_json(path.read_text("utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise OrderError(f"{path}: cannot be read: {error}; it is written by `unsorry serve`") from error
+        except OrderError as error:
+            raise OrderError(f"{path}: {error}") from error.__cause__
+
+    @classmethod
+    def from_json(cls, text: str) -> ServeOrder:
+        """Read what `as_json` returned.
+
+        Raises:
+            OrderError: a field is missing, unknown, or holds what it cannot.
+        """
+        try:
+            return _ORDER.validate_json(text, strict=True)
+        except ValidationError as error:
+            wrong = "; ".join(
+                f"{'.'.join(map(str, one['loc'])) or 'the order'}: {one['msg']}" for one in error.errors()
+            )
+            raise OrderError(wrong) from error
+
+
+_ORDER = TypeAdapter(ServeOrder)

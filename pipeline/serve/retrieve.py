@@ -1,0 +1,456 @@
+"""POST /retrieve: the premises that a retriever ranks first for a goal, among those that may be used where it stands.
+
+They are of the repository's newest trace: what is accessible is what Lean had there then, the premises of all files
+that the file imports and those above the place in its own. The answer names the trace and the checkpoint that it is of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+
+from pipeline.learning.errors import LearningError
+from pipeline.prove.corpora import corpus_of_log
+from pipeline.retrieval.corpus import Corpus
+from pipeline.retrieval.text import query_text
+from pipeline.serve.order import ServeOrder
+from pipeline.serve.problems import Problem
+from pipeline.serve.rooms_checkouts import no_view
+from store import queries
+from store.errors import LogError
+from store.leandojo.choosing import NothingToExportError, choose
+from store.trace_rows import TraceRow
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+T = TypeVar("T")
+
+MOST_PREMISES = 100
+NOT_TRACED = "not_traced"
+UNKNOWN = "unknown_repository"
+"""What is answered about a repository without a trace, and about one that nobody knows."""
+_RETRY_AFTER_S = 10
+PATIENCE_S = 10.0
+"""How long a request waits for premises that are being embedded."""
+_KEPT_BYTES = 8 * 2**30
+_TRIES = 3
+
+_log = logging.getLogger(__name__)
+
+
+class Encodes(Protocol):
+    """A retriever that is loaded, for as long as somebody holds it (`retrievers.LoadedRetriever`)."""
+
+    encoder: Any
+    tokens: Any
+    document_length: int
+
+    @property
+    def checkpoint(self) -> str: ...
+
+    @property
+    def simulated(self) -> bool: ...
+
+    async def vectors(self, texts: Sequence[str]) -> list[list[float]]: ...
+
+    async def run(self, work: Callable[[], T]) -> T: ...
+
+
+class Position(BaseModel):
+    """A place in a file, in code points."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    line: Annotated[int, Field(strict=False, ge=1, le=2**31 - 1)] = Field(description="From 1.")
+    column: Annotated[int, Field(strict=False, ge=1, le=2**31 - 1)] = Field(default=1, description="From 1.")
+
+
+class RetrieveRequest(BaseModel):
+    """A goal, and where it stands."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    goal: Annotated[str, Field(min_length=1, max_length=100_000)] = Field(
+        description="The tactic state, as Lean prints it."
+    )
+    repository: Annotated[str, Field(min_length=1, max_length=500)] = Field(
+        description="Its key, such as github.com/owner/name."
+    )
+    file: Annotated[str, Field(min_length=1, max_length=1000)] = Field(
+        description="Relative to the repository's root, as it was traced."
+    )
+    position: Position = Field(description="Where the theorem begins, or any place in it.")
+    declaration: Annotated[str, Field(max_length=1000)] = Field(
+        default="",
+        description="The theorem's full name: where the trace has it in that file, that place counts, however lines "
+        "have moved since.",
+    )
+    k: Annotated[int, Field(strict=False, ge=1, le=MOST_PREMISES)] = Field(
+        default=10, description="How many premises."
+    )
+    accessible_only: bool = Field(
+        default=True,
+        description="Leave out what may not be used there; otherwise `accessible` says of each whether it may.",
+    )
+
+
+class FoundPremise(BaseModel):
+    """A premise. Lines and columns from 1, in the commit of the trace."""
+
+    model_config = ConfigDict(frozen=True)
+
+    full_name: str
+    score: float = Field(description="The cosine of its vector and the goal's, -1 to 1.")
+    code: str = Field(description="Its source, as the trace has it.")
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    accessible: bool = Field(description="Whether it may be used at the position.")
+
+
+class RetrieveResponse(BaseModel):
+    """Premises, the best first, and what they are of."""
+
+    model_config = ConfigDict(frozen=True)
+
+    premises: list[FoundPremise]
+    repository: str
+    commit: str = Field(description="Of the trace. What is newer is not known.")
+    trace: str
+    traced_at: str
+    checkpoint: str = Field(description="The retriever's; empty where it is none of the daemon's.")
+    accessible: int = Field(description="How many premises may be used at the position.")
+    known: int = Field(description="How many premises the trace has.")
+    simulated: bool = Field(description="The trace or the retriever is of the simulator, not of Lean.")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Indices into a corpus and their scores, best first."""
+
+    corpus: Corpus
+    trace: TraceRow
+    numbers: npt.NDArray[np.int64]
+    scores: npt.NDArray[np.float32]
+    allowed: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class _Indexed:
+    """A corpus with the vectors that one encoder made of it: shape (len(corpus), d)."""
+
+    trace: TraceRow
+    corpus: Corpus
+    vectors: Tensor
+    encoder: weakref.ref[Any]
+
+
+_Key = tuple[int, str]
+"""Of an encoder the id, as long as it is there (`_Indexed.encoder`), and the repository."""
+
+
+class Premises:
+    """The premises of the watched repositories' newest traces, searched with whichever retriever is in use."""
+
+    def __init__(
+        self, order: ServeOrder, *, patience_s: float = PATIENCE_S, most_bytes: int = _KEPT_BYTES
+    ) -> None:
+        """Args:
+        order: where the log, the view and the indices are.
+        patience_s: how long a request waits for premises that are being embedded.
+        most_bytes: of vectors that are kept; those that were asked for last are kept in any case.
+        """
+        self._order = order
+        self._patience_s = patience_s
+        self._most_bytes = most_bytes
+        self._kept: OrderedDict[_Key, _Indexed] = OrderedDict()
+        self._making: dict[_Key, asyncio.Task[_Indexed]] = {}
+        # One at a time, and in a thread that nothing else waits for: it may take long, and cannot be interrupted.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="premises")
+        self._digests: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._passed_over: set[tuple[str, str]] = set()
+
+    def close(self) -> None:
+        """Make no more. What a thread does now, nobody waits for."""
+        for making in self._making.values():
+            making.cancel()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def warm(self, before: Encodes, after: Encodes) -> None:
+        """Come back when the second retriever has the premises of every repository that the first has here.
+
+        Raises:
+            Problem: the model or the disk failed.
+        """
+        if before.encoder is after.encoder:
+            return
+        had = [repository for (_, repository), one in self._kept.items() if one.encoder() is before.encoder]
+        for repository in had:
+            try:
+                await self._indexed(after, repository, patience_s=None)
+            except Problem as problem:
+                # It is watched no more.
+                if problem.status != 404:
+                    raise
+
+    async def retrieve(self, retriever: Encodes, asked: RetrieveRequest) -> RetrieveResponse:
+        """Answer a request.
+
+        Raises:
+            Problem: the repository has no trace, or not this file; its premises are being embedded; or the model or
+                the disk failed.
+        """
+        # Whoever holds a retriever has loaded torch; the server answers before that.
+        from pipeline.prove.retrieving import Place, accessible
+
+        indexed = await self._indexed(retriever, asked.repository, patience_s=self._patience_s)
+        if indexed.corpus.file(asked.file) is None:
+            raise Problem(
+                404,
+                "unknown_file",
+                f"the trace of {asked.repository} at {indexed.trace.sha[:10]} has no file {asked.file!r}",
+                "name one that it has, relative to the repository's root; a file that is newer has to be traced first",
+            )
+        place = Place(
+            asked.file.removeprefix("./"), (asked.position.line, asked.position.column), asked.declaration
+        )
+        allowed = accessible(indexed.corpus, place)
+        ranked = allowed if asked.accessible_only else np.ones(len(indexed.corpus), dtype=np.bool_)
+        numbers, scores = await self._search(retriever, indexed, asked.goal, ranked, asked.k)
+        return RetrieveResponse(
+            premises=[
+                _told(indexed.corpus, int(number), float(score), accessible=bool(allowed[number]))
+                for number, score in zip(numbers, scores, strict=True)
+            ],
+            repository=asked.repository,
+            commit=indexed.trace.sha,
+            trace=indexed.trace.trace,
+            traced_at=indexed.trace.traced_at,
+            checkpoint=retriever.checkpoint,
+            accessible=int(allowed.sum()),
+            known=len(indexed.corpus),
+            simulated=indexed.trace.simulated or retriever.simulated,
+        )
+
+    async def nearest(self, retriever: Encodes, state: str, k: int) -> tuple[str, ...]:
+        """Return the marked code of the premises nearest to a state that stands nowhere: of all watched repositories
+        that are traced, the nearest first, one text once. One that cannot be searched now keeps no other from it.
+
+        Raises:
+            Problem: none could be searched, and of one the model or the disk failed, or it is being embedded.
+        """
+        keys = [repository.key for repository in self._order.lean.repositories]
+        every = await asyncio.gather(
+            *(self._nearest_of(retriever, key, state, k) for key in keys), return_exceptions=True
+        )
+        found: dict[str, float] = {}
+        searched, failed = False, None
+        for key, one in zip(keys, every, strict=True):
+            if isinstance(one, Problem):
+                if one.error not in (NOT_TRACED, UNKNOWN):
+                    failed = failed or one
+                    self._pass_over(key, one)
+                continue
+            if isinstance(one, BaseException):
+                raise one
+            searched = True
+            self._passed_over = {told for told in self._passed_over if told[0] != key}
+            for text, score in one:
+                found[text] = max(score, found.get(text, -np.inf))
+        if failed is not None and not searched:
+            raise failed
+        return tuple(sorted(found, key=lambda text: -found[text])[:k])
+
+    async def _nearest_of(
+        self, retriever: Encodes, repository: str, state: str, k: int
+    ) -> list[tuple[str, float]]:
+        indexed = await self._indexed(retriever, repository, patience_s=self._patience_s)
+        every = np.ones(len(indexed.corpus), dtype=np.bool_)
+        numbers, scores = await self._search(retriever, indexed, state, every, k)
+        return [
+            (indexed.corpus[int(number)].serialize(), float(score))
+            for number, score in zip(numbers, scores, strict=True)
+        ]
+
+    def _pass_over(self, repository: str, problem: Problem) -> None:
+        # Not with every request.
+        if (repository, problem.error) not in self._passed_over:
+            self._passed_over.add((repository, problem.error))
+            _log.warning("no premises of %s are shown: %s", repository, problem.reason)
+
+    async def _search(
+        self, retriever: Encodes, indexed: _Indexed, goal: str, allowed: npt.NDArray[np.bool_], k: int
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        if not len(indexed.corpus):
+            return np.empty(0, np.int64), np.empty(0, np.float32)
+        vectors = await retriever.vectors([query_text(goal)])
+
+        def best() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+            import torch
+
+            from pipeline.retrieval.search import top_k
+
+            where = indexed.vectors.device
+            mask = torch.from_numpy(allowed).to(where).unsqueeze(0)
+            (found,) = top_k(torch.tensor(vectors, device=where), indexed.vectors, mask, k)
+            return found
+
+        with _told_as_problems():
+            return await retriever.run(best)
+
+    async def _indexed(self, retriever: Encodes, repository: str, *, patience_s: float | None) -> _Indexed:
+        """Return the newest trace's premises with their vectors; made where they are not there yet.
+
+        Whoever asks for the same waits for one making of it, which goes on when they leave.
+
+        Raises:
+            Problem: there is no trace; 503, it takes longer than the patience; or the model or the disk failed.
+        """
+        key = (id(retriever.encoder), repository)
+        end = None if patience_s is None else time.monotonic() + patience_s
+        while True:
+            newest = await asyncio.to_thread(self._newest, repository)
+            kept = self._kept.get(key)
+            if kept is not None and kept.trace.seq == newest.seq and kept.encoder() is retriever.encoder:
+                self._kept.move_to_end(key)
+                return kept
+            making = self._making.get(key) or self._begin(key, retriever)
+            left = None if end is None else max(0.0, end - time.monotonic())
+            done, _ = await asyncio.wait({making}, timeout=left)
+            if not done or making.cancelled():
+                raise Problem(
+                    503,
+                    "indexing",
+                    f"the premises of {repository} are being embedded",
+                    "ask again later: it goes on meanwhile",
+                    headers={"Retry-After": str(_RETRY_AFTER_S)},
+                )
+            made = making.result()
+            # Another trace may have come while it was made.
+            if made.trace.seq == newest.seq:
+                return made
+
+    def _begin(self, key: _Key, retriever: Encodes) -> asyncio.Task[_Indexed]:
+        making = asyncio.create_task(self._make(key, retriever), name=f"premises:{key[1]}")
+        self._making[key] = making
+
+        def ended(_making: asyncio.Task[_Indexed]) -> None:
+            del self._making[key]
+            # Perhaps nobody waits for it any more; whoever asks next begins it anew.
+            if not making.cancelled() and (error := making.exception()) is not None:
+                _log.warning("the premises of %s were not embedded: %s", key[1], error)
+
+        making.add_done_callback(ended)
+        return making
+
+    async def _make(self, key: _Key, retriever: Encodes) -> _Indexed:
+        with _told_as_problems():
+            loop = asyncio.get_running_loop()
+            made = await loop.run_in_executor(self._thread, self._made, retriever, key[1])
+        self._kept[key] = made
+        self._kept.move_to_end(key)
+        for other in [other for other, one in self._kept.items() if one.encoder() is None]:
+            del self._kept[other]
+        while (
+            len(self._kept) > 1 and sum(one.vectors.nbytes for one in self._kept.values()) > self._most_bytes
+        ):
+            self._kept.popitem(last=False)
+        return made
+
+    def _newest(self, repository: str) -> TraceRow:
+        order = self._order
+        try:
+            with closing(queries.connect(order.view)) as view:
+                if queries.repository(view, repository) is None:
+                    raise Problem(
+                        404,
+                        UNKNOWN,
+                        f"{repository!r} is no repository that is known",
+                        "see `unsorry repos` for the keys",
+                    )
+                chosen = choose(view, (repository,), every_commit=False, simulated=order.simulated)
+        except NothingToExportError as error:
+            raise Problem(
+                404,
+                NOT_TRACED,
+                f"{repository} has no trace yet: {error}",
+                "let the daemon trace it (see `unsorry jobs`), or import one with `unsorry import leandojo`",
+            ) from error
+        except LogError as error:
+            raise no_view(error) from error
+        return next(one.row for one in chosen if one.in_dataset)
+
+    def _made(self, retriever: Encodes, repository: str) -> _Indexed:
+        import torch
+
+        from pipeline.retrieval.encoder import weights_digest
+        from pipeline.retrieval.index import EmbeddingIndex
+
+        order = self._order
+        for _ in range(_TRIES):
+            before = self._newest(repository)
+            corpus = corpus_of_log(
+                order.events,
+                order.view,
+                repository=repository,
+                simulated=order.simulated,
+                kept=order.indices / "corpora",
+            )
+            # A trace that came meanwhile is the corpus' perhaps, and not what the answer would say it is of.
+            if self._newest(repository).seq == before.seq:
+                break
+        else:
+            raise Problem(503, "busy", f"{repository} is traced faster than it is read", "ask again")
+        encoder = retriever.encoder
+        weights = self._digests.get(encoder)
+        if weights is None:
+            weights = self._digests[encoder] = weights_digest(encoder.state_dict())
+        index = EmbeddingIndex(
+            order.indices,
+            weights=weights,
+            max_seq_len=retriever.document_length,
+            d_model=encoder.config.d_model,
+        )
+        documents = [premise.serialize() for premise in corpus.all_premises]
+        stored, _ = index.vectors(documents, encoder, retriever.tokens)
+        return _Indexed(before, corpus, torch.from_numpy(stored).to(encoder.device), weakref.ref(encoder))
+
+
+@contextmanager
+def _told_as_problems() -> Iterator[None]:
+    try:
+        yield
+    except LearningError as error:
+        raise Problem(500, error.reason, str(error), "see GET /models and `unsorry doctor`") from error
+    except LogError as error:
+        raise no_view(error) from error
+
+
+def _told(corpus: Corpus, number: int, score: float, *, accessible: bool) -> FoundPremise:
+    premise = corpus[number]
+    return FoundPremise(
+        full_name=premise.full_name,
+        score=score,
+        code=premise.code,
+        file=premise.path,
+        line=premise.start[0],
+        column=premise.start[1],
+        end_line=premise.end[0],
+        end_column=premise.end[1],
+        accessible=accessible,
+    )

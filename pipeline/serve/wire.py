@@ -1,0 +1,187 @@
+"""What goes over the line: LeanCopilot's two requests and their answers, to the letter, and what the server says of
+itself.
+
+`LeanCopilot/Models/External.lean` sends `{"prefix": …, "name": …, "input": …}` and `{"name": …, "input": …}` with curl,
+and reads `outputs`: of a generation `output` and `score`, which Aesop takes for a probability (it refuses what is not
+from 0 to 1). LeanDojo-v2's server added `use_reward` and the three numbers that come with it; they are absent without
+it, and not null. What a request has besides is passed over, as there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
+
+from pipeline.serve.problems import ProblemBody
+
+State = Literal["loading", "loaded", "waiting", "failed"]
+
+_ASKED = ConfigDict(strict=True, frozen=True)
+_ANSWERED = ConfigDict(frozen=True)
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+_WHAT = {
+    400: "It cannot be asked like this",
+    401: "The bearer token is missing or wrong",
+    403: "A page of another origin sent it",
+    404: "There is nothing of this name",
+    409: "It does not fit the model, or what there is now",
+    413: "The body is too long",
+    421: "Only this machine is answered",
+    422: "The body is not as the schema has it",
+    429: "The queue is full; Retry-After says when to come again",
+    500: "The model failed",
+    502: "The endpoint behind the model refused or failed",
+    503: "The model is not there yet, or nobody can be asked now",
+    504: "It took too long",
+}
+_ALWAYS = (401, 403, 421)
+_OF_A_BODY = (400, 413, 422, 429, 500, 503, 504)
+
+
+def responses(*others: int, body: bool = True) -> dict[int | str, dict[str, Any]]:
+    """Return what a route's schema says of answers that are none: those that any route may give, and `others`.
+
+    Args:
+        others: statuses of this route.
+        body: whether the route takes a body (and so has a place in the queue).
+    """
+    statuses = {*_ALWAYS, *(_OF_A_BODY if body else ()), *others}
+    return {status: {"model": ProblemBody, "description": _WHAT[status]} for status in sorted(statuses)}
+
+
+def _left_out(schema: dict[str, Any]) -> None:
+    """A field that is absent has no default that a client could see."""
+    schema.pop("default", None)
+
+
+def _absent(description: str) -> Any:
+    return Field(default=None, description=description, json_schema_extra=_left_out)
+
+
+# A model cannot be asked about white space.
+_Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
+
+
+class GenerateRequest(BaseModel):
+    """What LeanCopilot's ExternalGenerator sends."""
+
+    model_config = _ASKED
+
+    name: str = Field(description="The model; GET /models lists them.")
+    input: _Text = Field(
+        description="The tactic state, as Lean prints it. What is too long for the model is cut: premises first, then "
+        "goals after the first, then the oldest hypotheses."
+    )
+    prefix: str | None = Field(
+        default=None,
+        description="What each tactic is to begin with. A model that runs here goes on from it; an endpoint is told, "
+        "and what it answers otherwise is left out.",
+    )
+    use_reward: bool = Field(
+        default=False,
+        description="Rank by the progress model: score and reward are minus the steps that remain.",
+    )
+
+
+class Generation(BaseModel):
+    """A tactic. Nobody has checked it: it is the model's word, and no proof."""
+
+    model_config = _ANSWERED
+
+    output: str = Field(description="The whole tactic, its prefix with it.")
+    score: _Finite = Field(
+        description="The model's probability of it, from 0 to 1; of an endpoint's, how often it was suggested. With "
+        "use_reward: the reward, 0 or less."
+    )
+    model_score: _Finite | SkipJsonSchema[None] = _absent("With use_reward: the model's probability.")
+    steps_remaining: _Finite | SkipJsonSchema[None] = _absent(
+        "With use_reward: the steps that remain, 0 or more."
+    )
+    reward: _Finite | SkipJsonSchema[None] = _absent("With use_reward: minus the steps that remain.")
+
+
+class GenerateResponse(BaseModel):
+    """What ExternalGenerator reads: different tactics, the highest score first; none where the model has none."""
+
+    model_config = _ANSWERED
+
+    outputs: list[Generation]
+
+
+class EncodeRequest(BaseModel):
+    """What LeanCopilot's ExternalEncoder sends."""
+
+    model_config = _ASKED
+
+    name: str = Field(description="The model; GET /models lists them.")
+    input: _Text = Field(description="The text. What is too long for the model loses its end.")
+
+
+class EncodeResponse(BaseModel):
+    """What ExternalEncoder reads."""
+
+    model_config = _ANSWERED
+
+    outputs: list[_Finite] = Field(
+        description="The text's vector: of a retriever a unit vector, of another encoder the mean over its tokens."
+    )
+
+
+class ModelInfo(BaseModel):
+    """A model of the server's order."""
+
+    model_config = _ANSWERED
+
+    name: str
+    kind: str = Field(
+        description="tactics, retrieval, causal, seq2seq and endpoint generate; encoder and retriever encode; progress "
+        "rates."
+    )
+    source: str = Field(description="A folder, a name of the hub, the endpoint's name for it, or promoted.")
+    state: State = Field(
+        description="waiting: nothing has been promoted yet that may be used; failed: it is tried again after a while."
+    )
+    loaded: bool = Field(description="Whether it can be asked now.")
+    reason: str = Field(
+        description="Why it cannot be asked, or why a newer checkpoint is not in its place; else empty."
+    )
+    checkpoint: str = Field(
+        description="The checkpoint in use; empty where the model is none of the daemon's."
+    )
+    simulated: bool = Field(
+        description="It learned from the simulator, so that Lean has judged nothing of what it knows."
+    )
+
+
+class ModelsResponse(BaseModel):
+    """All models, and the one that `use_reward` asks; null where there is none."""
+
+    model_config = _ANSWERED
+
+    models: list[ModelInfo]
+    progress: ModelInfo | None
+    simulated: bool = Field(description="Whether the simulator judges here, instead of Lean.")
+
+
+class HealthResponse(BaseModel):
+    """The process answers."""
+
+    model_config = _ANSWERED
+
+    status: Literal["ok"] = "ok"
+    version: str
+
+
+class ReadyResponse(BaseModel):
+    """Whether requests can be answered: no model is still being loaded, and one at least is there."""
+
+    model_config = _ANSWERED
+
+    ready: bool
+    reason: str = Field(description="Why not; empty where it is.")
+    models: Mapping[str, State]
+    progress: State | None = Field(description="Of the model that use_reward asks; null where there is none.")

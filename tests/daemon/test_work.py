@@ -1,0 +1,127 @@
+"""What is due begins only where it can be recorded, and is due again by a clock that nobody sets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from daemon.gpus import Gpu, Gpus
+from daemon.retries import Retries
+from daemon.testing.bench import Bench, bench, until
+from daemon.testing.house import House
+from daemon.work import Work
+from pipeline.lean.backend import find_leans
+
+NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    house = House(tmp_path)
+    remote = house.remote("demo")
+    remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
+    house.write(repos=[remote.path])
+    return house
+
+
+class Looks(Gpus):
+    """The last that a turn waits for before jobs begin; in the meantime something else may happen."""
+
+    def meanwhile(self) -> None:
+        """What happens."""
+
+    async def look(self, lent: Any) -> tuple[Gpu, ...]:
+        await asyncio.sleep(0)
+        self.meanwhile()
+        return ()
+
+
+@asynccontextmanager
+async def working(house: House) -> AsyncIterator[tuple[Work, Bench, Looks]]:
+    """The plan and its beginning, on a bench whose one commit is due to be scanned."""
+    async with bench(house, retry_base_s=60.0) as b:
+        gpus = Looks(house.folder / "gpus")
+        upkeep: Any = SimpleNamespace(cache_bytes=0, sweep_cache=lambda _: asyncio.sleep(0))
+        yield (
+            Work(
+                ledger=b.parts.ledger,
+                runner=b.runner,
+                upkeep=upkeep,
+                gpus=gpus,
+                settings=lambda: b.parts.settings,
+                leans=NO_LEAN,
+                problems={},
+                begin=lambda coroutine, _: coroutine.close(),
+            ),
+            b,
+            gpus,
+        )
+
+
+def test_what_finds_no_room_while_the_plan_is_made_keeps_it_from_beginning(house: House) -> None:
+    """A job that the disk refused has left by then, and the plan has it as due again."""
+
+    async def go() -> tuple[list[str], list[str], int]:
+        async with working(house) as (work, b, gpus):
+            room = b.parts.ledger.room
+            gpus.meanwhile = lambda: room.lost("full", house.folder)  # type: ignore[method-assign] # once in this turn
+            await work.start_due()
+            planned, begun = [due.kind for due in work.plan.due], len(b.runner.running())
+            room.found(house.folder)
+            gpus.meanwhile = lambda: None  # type: ignore[method-assign]
+            await work.start_due()
+            again = [job.kind for job in b.runner.running()]
+            await until(lambda: not b.runner.running())
+            return [*planned], [*again], begun
+
+    assert asyncio.run(go()) == (["scan"], ["scan"], 0)
+    assert len(house.events("job_started")) == 1
+
+
+@pytest.mark.parametrize("set_s", [-3600.0, 3600.0], ids=["back", "forward"])
+def test_a_clock_that_is_set_neither_delays_a_second_try_nor_brings_it_forward(
+    house: House, monkeypatch: pytest.MonkeyPatch, set_s: float
+) -> None:
+    clock = SimpleNamespace(always_s=0.0, wall_s=0.0)
+    real = datetime
+
+    class Set(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return real.now(tz) + timedelta(seconds=clock.wall_s + clock.always_s)
+
+    async def go() -> list[list[int]]:
+        async with working(house) as (work, b, _):
+            b.runner.retries = Retries(elapsed=lambda: clock.always_s)
+            await work.start_due()
+            (due,) = work.plan.due
+            await until(lambda: not b.runner.running())
+            found = []
+
+            async def planned() -> None:
+                b.runner.start = lambda *_: None  # type: ignore[method-assign] # the plan is what counts
+                await work.start_due()
+                found.append([one.attempt for one in work.plan.due if one.job == due.job])
+
+            monkeypatch.setattr("daemon.work.datetime", Set)
+            clock.wall_s = set_s
+            await planned()
+            assert 40.0 < work.until_due_s() < 75.0
+            clock.always_s = 47.0
+            await planned()
+            clock.always_s = 73.0  # a minute, give or take a fifth
+            await planned()
+            return found
+
+    # The scan is a job of the tests and not told how to behave: a failure that may pass.
+    assert asyncio.run(go()) == [[], [], [2]]
+    (failed,) = house.events("job_failed")
+    waits = datetime.fromisoformat(failed.data["retry_at"]) - datetime.fromisoformat(failed.recorded_at)
+    assert timedelta(seconds=47) < waits < timedelta(seconds=73), "for people, by the clock as it was"

@@ -1,0 +1,329 @@
+"""POST /fill over a real socket: the daemon's rungs and its gate, event by event, and what comes of who leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pipeline.children import MARK
+from pipeline.lean.backend import LeanBackend, Leans, simulator
+from pipeline.prove.attempt import Wanted
+from pipeline.serve import fill as filling
+from pipeline.serve.check import Judgement, judge
+from pipeline.serve.fill import _Filling
+from pipeline.serve.fill_rungs import Left, Rung, rungs_now
+from pipeline.serve.order import Limits, RungOrder
+from pipeline.serve.rooms import Rooms
+from pipeline.serve.rooms_checkouts import Checkout
+from pipeline.serve.rooms_testing import World, post, streamed
+from pipeline.serve.testing import Promotions, Served, order_of
+from store.events import ProofFound
+from store.testing_events import REPOSITORY
+
+SOURCE = """theorem swap (p q : Prop) (h : p ∧ q) : q ∧ p := by
+  sorry
+
+theorem wrong (p q : Prop) (h : p) : q := by
+  sorry
+"""
+SWAP = {"declaration": "swap"}
+MEMORY = 3 * 2**30
+_PATIENCE_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("world"), {"A.lean": SOURCE})
+
+
+@pytest.fixture(scope="module")
+def served(world: World) -> Iterator[Served]:
+    order = world.order(limits=Limits(lean_processes=1))
+    no_model = RungOrder(2, 20.0, "promoted", {"generator": {"path": "/models/tactics/promoted"}})
+    with Served(
+        replace(order, lean=replace(order.lean, rungs=(RungOrder(0, 20.0, memory_bytes=MEMORY), no_model)))
+    ) as it:
+        yield it
+
+
+def asked(**more: Any) -> dict[str, Any]:
+    return {"repository": REPOSITORY, "path": "A.lean", **more}
+
+
+def told(served: Served, **more: Any) -> list[tuple[str, Any]]:
+    """Return all events of a request, the comments left out."""
+    with streamed(served.port, "/fill", asked(**more)) as events:
+        return [event for event in events if event[0]]
+
+
+def of(events: Sequence[tuple[str, Any]], name: str) -> list[Any]:
+    return [data for named, data in events if named == name]
+
+
+def running(world: World) -> list[int]:
+    """Return the processes that were begun for a client of this world's server, and what those began."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(MARK, "").startswith(str(world.folder / "scratch")):
+                found.append(process.pid)
+    return found
+
+
+def held_to(pid: int, memory_bytes: int) -> bool:
+    """Say whether a process is limited to this memory, and leaves no core file."""
+    try:
+        process = psutil.Process(pid)
+        return (process.rlimit(psutil.RLIMIT_DATA)[0], process.rlimit(psutil.RLIMIT_CORE)) == (
+            memory_bytes,
+            (0, 0),
+        )
+    except psutil.Error:
+        return False
+
+
+def wait_until(holds: Any, what: str) -> None:
+    end = time.monotonic() + _PATIENCE_S
+    while not holds():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+def test_a_candidate_comes_before_its_verdict_and_a_simulated_one_is_no_proof(
+    served: Served, world: World
+) -> None:
+    before = world.position()
+    events = told(served, sorry=SWAP)
+    assert [name for name, _ in events] == ["begun", "rung", "candidate", "attempt", "verdict", "summary"]
+    (begun,), (candidate,), (verdict,), (summary,) = (
+        of(events, name) for name in ("begun", "candidate", "verdict", "summary")
+    )
+    assert (begun["commit"], begun["file"], begun["simulated"]) == (world.sha, "commit", True)
+    assert [rung["number"] for rung in begun["rungs"]] == [0]
+    assert begun["left_out"] == [{"number": 2, "reason": "no tactics model is in use yet"}]
+    patched = SOURCE.encode()
+    patched = b"".join(
+        (
+            patched[: candidate["byte_start"]],
+            candidate["replacement"].encode(),
+            patched[candidate["byte_end"] :],
+        )
+    )
+    assert b"sorry" not in patched.partition(b"theorem wrong")[0]
+    assert (verdict["candidate"], verdict["verdict"], verdict["simulated"]) == (1, "unknown", True)
+    assert {one["step"] for one in verdict["findings"]} >= {"text", "shape", "compile", "axioms"}
+    assert (summary["ended"], summary["accepted"], summary["unknown"], summary["filled"]) == (
+        "settled",
+        0,
+        1,
+        [],
+    )
+    assert world.position() == before, "nothing is recorded"
+
+
+def test_all_sorrys_of_a_file_that_was_sent_are_worked_on(served: Served) -> None:
+    events = told(served, text=f"theorem more : True := by\n  sorry\n\n{SOURCE}", rungs=[0], path="B.lean")
+    (begun,), (summary,) = of(events, "begun"), of(events, "summary")
+    assert [one["declaration"] for one in begun["sorries"]] == ["more", "swap", "wrong"]
+    assert {one["declaration"] for one in of(events, "candidate")} == {"more", "swap"}
+    outcomes = {one["sorry"]: one["outcome"] for one in of(events, "attempt")}
+    assert outcomes[begun["sorries"][2]["id"]] != "found"
+    assert (summary["sorries"], summary["candidates"]) == (3, 2)
+
+
+def test_a_search_that_calls_a_trap_a_proof_is_told_off_by_the_gate(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def search(
+        self: _Filling,
+        rung: Rung,
+        made: Checkout,
+        wanted: Sequence[Wanted],
+        found: list[tuple[int, ProofFound]],
+    ) -> None:
+        (one,) = wanted
+        trap = ProofFound(
+            proof="p" * 16,
+            sorry=one.sorry,
+            repository=REPOSITORY,
+            branch="main",
+            sha=made.commit.sha,
+            path=one.path,
+            blob=one.blob,
+            byte_start=one.byte_start,
+            byte_end=one.byte_end,
+            declaration=one.declaration,
+            declaration_text_hash="",
+            replacement="exact sorryAx _",
+            tactics=("exact sorryAx _",),
+            prover=rung.prover,
+            rung=rung.number,
+            toolchain="",
+            simulated=True,
+            job="j",
+        )
+        self._found(rung, trap, found)
+
+    monkeypatch.setattr(_Filling, "_search", search)
+    events = told(served, sorry=SWAP)
+    (verdict,), (summary,) = of(events, "verdict"), of(events, "summary")
+    assert verdict["verdict"] == "rejected"
+    assert "sorryAx" in verdict["reason"]
+    assert (summary["ended"], summary["accepted"], summary["rejected"], summary["filled"]) == (
+        "rungs",
+        0,
+        1,
+        [],
+    )
+
+
+def test_who_leaves_ends_the_search_and_makes_room_for_who_waits(
+    served: Served, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Rooms, "heartbeat_s", 0.05)
+    with contextlib.ExitStack() as first:
+        events = first.enter_context(streamed(served.port, "/fill", asked(sorry=SWAP)))
+        for name, _ in events:
+            if name == "rung":
+                break
+        wait_until(lambda: running(world), "the search has a process of its own")
+        wait_until(lambda: any(held_to(pid, MEMORY) for pid in running(world)), "it is held to its memory")
+        for pid in running(world):
+            psutil.Process(pid).suspend()  # so that it does not end by itself
+        with streamed(served.port, "/fill", asked(sorry=SWAP, rungs=[2])) as others:
+            assert next(others) == ("waiting", {"places": 1})
+            assert next(others) == ("", "still at work")
+            first.close()
+            assert [name for name, _ in others if name] == ["begun", "summary"]
+    wait_until(lambda: not running(world), "what was begun for who has left is gone")
+    wait_until(lambda: not list((world.folder / "scratch").iterdir()), "its files are gone")
+
+
+def test_two_equal_examples_are_searched_and_judged_each_by_itself(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "example : True := by\n  sorry\n"
+    first, second = (place + text.index("sorry") for place in (0, len(text)))
+
+    async def judged(rooms: Rooms, made: Checkout, proof: ProofFound, *, search: Any) -> Judgement:
+        # As a real Lean might: one is good, and the other is not.
+        said = await judge(rooms, made, proof, search=search)
+        return said.model_copy(update={"verdict": "accepted" if proof.byte_start == first else "rejected"})
+
+    monkeypatch.setattr(filling, "judge", judged)
+    events = told(served, text=2 * text, path="B.lean")
+    (begun,), (summary,) = of(events, "begun"), of(events, "summary")
+    (identity,) = {one["id"] for one in begun["sorries"]}
+    for name in ("candidate", "attempt", "verdict"):
+        assert [one["byte_start"] for one in of(events, name)] == [first, second], name
+    assert summary["filled"] == [{"sorry": identity, "byte_start": first}]
+    assert (summary["ended"], summary["accepted"], summary["rejected"]) == ("rungs", 1, 1)
+
+
+@pytest.fixture
+def hanging(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """A server whose Lean never answers, so that no search ends by itself."""
+    lean = simulator()
+    leans = Leans(replace(lean, argv=(*lean.argv, "--fault", "hang@1")))
+    monkeypatch.setattr("pipeline.serve.rooms.find_leans", lambda **_: leans)
+    order = world.order(limits=Limits(lean_seconds=6.0))
+    with Served(replace(order, lean=replace(order.lean, scratch=world.folder / "scratch" / "of-it"))) as it:
+        yield it
+
+
+def test_the_seconds_of_the_request_end_a_running_search(hanging: Served, world: World) -> None:
+    events = told(hanging, sorry=SWAP, seconds=0.2)
+    (summary,) = of(events, "summary")
+    assert (summary["ended"], summary["candidates"]) == ("seconds", 0)
+    assert not of(events, "attempt"), "it was ended, and did not end by itself"
+    assert not running(world)
+
+
+def test_the_server_s_own_limit_ends_a_search_with_a_summary(hanging: Served, world: World) -> None:
+    events = told(hanging, sorry=SWAP)
+    assert [name for name, _ in events][-2:] == ["error", "summary"]
+    assert (events[-2][1]["error"], events[-1][1]["ended"]) == ("timeout", "timeout")
+    assert not running(world)
+    status, answer = post(hanging.port, "/fill", asked(sorry=SWAP, seconds=6.5))
+    assert (status, answer["error"]) == (409, "too_many_seconds")
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        ({"sorry": {"declaration": "none"}}, "no_such_sorry"),
+        ({"path": "None.lean"}, "unknown_file"),
+        ({"text": "theorem t : True := sorry\n" * 40}, "too_many_sorrys"),
+    ],
+)
+def test_what_turns_out_in_the_stream_is_an_error_and_a_summary(
+    served: Served, more: dict[str, Any], error: str
+) -> None:
+    events = told(served, **more)
+    assert [name for name, _ in events] == ["error", "summary"]
+    assert (events[0][1]["error"], events[1][1]["ended"]) == (error, "failed")
+    assert events[0][1]["remedy"]
+
+
+def test_what_is_known_before_has_its_status(served: Served) -> None:
+    for more, status, error in (
+        ({"repository": "example.org/no/such"}, 404, "unknown_repository"),
+        ({"path": "../A.lean"}, 422, "bad_path"),
+        ({"rungs": [7]}, 422, "invalid_request"),
+        ({"seconds": 0}, 422, "invalid_request"),
+    ):
+        found, answer = post(served.port, "/fill", asked() | more)
+        assert (found, answer["error"]) == (status, error), answer
+
+
+def test_without_lean_nothing_is_searched_for(world: World) -> None:
+    order = world.order(lean="none")
+    with Served(replace(order, lean=replace(order.lean, scratch=world.folder / "none"))) as it:
+        events = told(it, sorry=SWAP)
+    assert [name for name, _ in events] == ["error", "summary"]
+    assert events[0][1]["error"] == "no_lean"
+
+
+def test_rungs_take_the_checkpoints_in_use_and_never_the_simulator_s_for_lean(tmp_path: Path) -> None:
+    external = {"external": {"base_url": "http://127.0.0.1:1", "credential": "c", "key_variable": "K"}}
+    learned = {
+        "generator": {"path": "/models/tactics/promoted"},
+        "progress": {"path": "/models/progress/promoted", "weight": 0.5},
+    }
+    retrieval = {"generator": {"path": "/hub/g"}, "retriever": {"checkpoint": "promoted", "premises": 3}}
+    order = order_of(tmp_path)
+    rungs = (
+        RungOrder(1, 5.0, "promoted+g", retrieval),
+        RungOrder(2, 5.0, "promoted", learned, fallback="/hub/base"),
+        RungOrder(4, 5.0, "m", external),
+    )
+    order = replace(order, lean=replace(order.lean, rungs=rungs))
+    real = LeanBackend("pantograph", ("repl",), "", "v4", simulated=False, sandbox="none")
+    with Promotions(order) as promotions:
+        waits, falls_back, asks = rungs_now(order, simulator(), None)
+        assert waits == Left(1, "no retriever model is in use yet")
+        assert isinstance(falls_back, Rung)
+        assert (falls_back.model, falls_back.parameters) == (
+            "/hub/base",
+            {"generator": {"path": "/hub/base"}},
+        )
+        assert isinstance(asks, Rung)
+        assert asks.key is not None
+        assert asks.key.variable == "K"
+        promotions.promote("retriever", "r1", simulated=True)
+        promotions.promote("tactics", "t1")
+        promotions.promote("progress", "p1")
+        first, second = rungs_now(order, simulator(), [1, 2])
+        assert isinstance(first, Rung)
+        assert isinstance(second, Rung)
+        assert (first.model, first.parameters["retriever"]) == ("r1+g", {"checkpoint": "r1", "premises": 3})
+        assert second.parameters["generator"]["path"] == "/models/tactics/t1"
+        assert second.parameters["progress"] == {"path": "/models/progress/p1", "weight": 0.5}
+        assert [type(one) for one in rungs_now(order, real, [1, 2, 3])] == [Left, Rung, Left]

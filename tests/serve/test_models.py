@@ -1,0 +1,356 @@
+"""Models by name: every kind, what is said of them, and how one that cannot be had leaves the others alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import torch
+from transformers import (
+    AutoTokenizer,
+    BertForSequenceClassification,
+    T5EncoderModel,
+    T5ForConditionalGeneration,
+)
+
+from pipeline.external.testing import ChatServer, Fails, Says
+from pipeline.retrieval.tiny import make_tiny_retriever
+from pipeline.serve.generating import RetrievalGenerator
+from pipeline.serve.measures import Measures
+from pipeline.serve.order import PROMOTED, EndpointOrder, Limits, ModelOrder
+from pipeline.serve.prefixed import OTHER_BEGINNING, BegunRequest, PrefixedGenerator, beginning_with
+from pipeline.serve.retrievers import LoadedRetriever, Retriever
+from pipeline.serve.swapping import About
+from pipeline.serve.testing import Served, make_saying, order_of
+from pipeline.tactics.decoding import Completion, Decoding
+from pipeline.tactics.generate import Request, Suggestion, Suggestions
+from pipeline.tactics.models import load_model
+from pipeline.tactics.tiny import make_tiny_classifier, make_tiny_seq2seq
+
+STATE = "n : ℕ\n⊢ gcd n n = n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("models")
+    make_saying(made / "said", {"simp": 1.0})
+    make_tiny_seq2seq(made / "seq2seq", d_model=32, layers=1)
+    make_tiny_classifier(made / "bert", hidden=16, layers=1)
+    make_tiny_retriever(made / "t5", d_model=16, layers=1)
+    return made
+
+
+@pytest.fixture(scope="module")
+def chat() -> Iterator[ChatServer]:
+    def reply(body: Any) -> Says | Fails:
+        return (
+            Fails(402, "no credit")
+            if "poor" in body["messages"][-1]["content"]
+            else Says(["simp", "rfl", "simp"])
+        )
+
+    with ChatServer(reply) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path, chat: ChatServer) -> Iterator[Served]:
+    def here(name: str, kind: Any, source: str) -> ModelOrder:
+        return ModelOrder(name, kind, str(folder / source), candidates=2, max_tokens=16)
+
+    order = order_of(
+        folder,
+        here("said", "causal", "said"),
+        here("seq2seq", "seq2seq", "seq2seq"),
+        here("bert", "encoder", "bert"),
+        here("t5", "encoder", "t5"),
+        here("missing", "tactics", "nowhere"),
+        here("another kind", "seq2seq", "said"),
+        ModelOrder("promoted", "retriever", PROMOTED),
+        ModelOrder(
+            "retrieving",
+            "retrieval",
+            str(folder / "t5"),
+            generator=str(folder / "said"),
+            candidates=1,
+            max_tokens=16,
+        ),
+        ModelOrder(
+            "endpoint", "endpoint", "org/model", candidates=3, endpoint=EndpointOrder(chat.url, retries=0)
+        ),
+    )
+    with Served(order) as it:
+        it.wait_ready()
+        yield it
+
+
+def generate(served: Served, **body: Any) -> httpx2.Response:
+    return served.client.post("/generate", json={"input": STATE, **body})
+
+
+def told(answer: httpx2.Response) -> dict[str, str]:
+    found: dict[str, str] = answer.json()
+    assert set(found) == {"error", "reason", "remedy", "detail"}
+    assert found["detail"] == f"{found['reason']}; {found['remedy']}"
+    return found
+
+
+def test_models_that_cannot_be_loaded_take_no_other_along_and_say_why(served: Served) -> None:
+    found = {one["name"]: one for one in served.client.get("/models").json()["models"]}
+    assert {name: one["state"] for name, one in found.items()} == {
+        "said": "loaded",
+        "seq2seq": "loaded",
+        "bert": "loaded",
+        "t5": "loaded",
+        "missing": "failed",
+        "another kind": "failed",
+        "promoted": "waiting",
+        "retrieving": "loaded",
+        "endpoint": "loaded",
+    }
+    assert "nowhere" in found["missing"]["reason"]
+    assert 'Write kind = "causal"' in found["another kind"]["reason"]
+    assert "database.db" in found["promoted"]["reason"]
+    assert generate(served, name="said").json()["outputs"][0]["output"] == "simp"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        ({"name": "nobody"}, 404, "said, seq2seq"),
+        ({"name": "t5"}, 400, "generates no tactics"),
+        ({"name": "missing"}, 503, "nowhere"),
+        ({"name": "said", "use_reward": True}, 400, "LEANPROGRESS_MODEL"),
+        ({"name": "said", "prefix": "x" * 100}, 409, "100 tokens"),
+        ({"name": "said", "input": ""}, 422, "input"),
+        ({"name": "said", "input": " \n"}, 422, "input"),
+        ({"name": "said", "input": 1}, 422, "input"),
+        ({"name": "said", "use_reward": "yes"}, 422, "use_reward"),
+        ({"name": "said", "prefix": ["rw"]}, 422, "prefix"),
+    ],
+)
+def test_what_cannot_be_answered_is_told_with_a_remedy(
+    served: Served, body: dict[str, Any], status: int, says: str
+) -> None:
+    answer = generate(served, **body)
+    assert answer.status_code == status
+    assert says in told(answer)["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"name": "said", "input": "\\ud800"}', 422),
+        (b"[" * 50_000, 400),
+        (b'{"name"', 422),
+        (b"\xff\xfe", 422),
+        (b"", 422),
+    ],
+)
+def test_bytes_that_are_no_request_are_refused(served: Served, body: bytes, status: int) -> None:
+    answer = served.client.post("/generate", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == status
+    told(answer)
+
+
+@pytest.mark.parametrize(
+    "state", ["p " * 5_000, "\x00\x01\x1f\u202e\ufffd", "<|im_end|></s><a>", "⊢ \U0001f600" * 200]
+)
+@pytest.mark.parametrize("name", ["said", "seq2seq"])
+def test_any_state_is_answered(served: Served, name: str, state: str) -> None:
+    answer = served.client.post("/generate", json={"name": name, "input": state})
+    assert answer.status_code == 200
+    assert all(math.isfinite(one["score"]) for one in answer.json()["outputs"])
+    assert served.client.post("/encode", json={"name": "t5", "input": state}).status_code == 200
+
+
+def test_a_generator_with_retrieval_is_shown_the_premises_that_are_found(
+    served: Served, folder: Path
+) -> None:
+    shown: list[tuple[str, ...]] = []
+    wanted: list[tuple[str, str, int]] = []
+
+    class Noting(PrefixedGenerator):
+        def suggest(self, requests: Sequence[Request]) -> list[Suggestions]:
+            shown.extend(request.premises for request in requests)
+            return super().suggest(requests)
+
+    async def nearest(retriever: LoadedRetriever, state: str, k: int) -> tuple[str, ...]:
+        wanted.append((retriever.checkpoint, state, k))
+        return ("theorem <a>Nat.gcd_self</a> : gcd n n = n",)
+
+    async def work() -> Sequence[Suggestion]:
+        limits, measures = Limits(), Measures()
+        loaded = Retriever.load(folder / "t5", device=torch.device("cpu"))
+        model = RetrievalGenerator(
+            "m",
+            Noting(load_model(folder / "said")),
+            Decoding(1, max_tokens=8),
+            about=About("a" * 16),
+            retriever=LoadedRetriever("m", loaded, about=About("a" * 16), limits=limits, measures=measures),
+            nearest=nearest,
+            premises=3,
+            limits=limits,
+            measures=measures,
+        )
+        await model.start()
+        try:
+            return await model.tactics(STATE, "")
+        finally:
+            await model.close()
+
+    assert [one.tactic for one in asyncio.run(work())] == ["simp"]
+    assert shown == [("theorem <a>Nat.gcd_self</a> : gcd n n = n",)]
+    assert wanted == [("a" * 16, STATE, 3)]
+    assert generate(served, name="retrieving").json()["outputs"][0]["output"] == "simp", "and without any"
+
+
+def test_an_encoder_gives_the_mean_over_the_tokens(served: Served, folder: Path) -> None:
+    def vector(name: str) -> Any:
+        return served.client.post("/encode", json={"name": name, "input": STATE}).json()["outputs"]
+
+    with torch.no_grad():
+        t5 = T5EncoderModel.from_pretrained(folder / "t5")
+        ids = AutoTokenizer.from_pretrained(folder / "t5")(STATE, return_tensors="pt").input_ids
+        assert vector("t5") == pytest.approx(t5(ids).last_hidden_state.mean(dim=1)[0].tolist(), abs=1e-5)
+        bert = BertForSequenceClassification.from_pretrained(folder / "bert").bert.train(False)
+        ids = AutoTokenizer.from_pretrained(folder / "bert")(STATE, return_tensors="pt").input_ids
+        assert vector("bert") == pytest.approx(bert(ids).last_hidden_state.mean(dim=1)[0].tolist(), abs=1e-5)
+
+
+def test_an_encoder_decoder_goes_on_from_a_prefix(folder: Path) -> None:
+    generator = PrefixedGenerator(load_model(folder / "seq2seq"))
+    texts: list[tuple[int, ...]] = []
+
+    class Noting(PrefixedGenerator):
+        def text(self, completion: Completion) -> str:
+            texts.append(completion.ids)
+            return super().text(completion)
+
+    noting = Noting(load_model(folder / "seq2seq"))
+    decoding = Decoding(1, max_tokens=12)
+    found = noting.suggest(
+        [BegunRequest(STATE, decoding=decoding, prefix="rw ["), Request(STATE, decoding=decoding)]
+    )
+    assert len(found) == 2
+    # What it wrote behind the prefix is what the model itself has for the likeliest there.
+    model = T5ForConditionalGeneration.from_pretrained(folder / "seq2seq").train(False)
+    prompt = torch.tensor([generator.prompts.ids(STATE)])
+    begun = [0, *generator.prompts.answer_ids("rw [")[:-1]]
+    for answer in texts[:1]:
+        for token in answer:
+            with torch.no_grad():
+                logits = model(input_ids=prompt, decoder_input_ids=torch.tensor([begun])).logits[0, -1]
+            assert int(logits.argmax()) == token
+            begun.append(token)
+
+
+def test_requests_with_different_prefixes_are_answered_apart_and_each_its_own(folder: Path) -> None:
+    generator = PrefixedGenerator(load_model(folder / "said"))
+    decoding = Decoding(1, max_tokens=8)
+    asked = [BegunRequest(STATE, decoding=decoding, prefix=prefix) for prefix in ("", "s", "", "si")]
+    assert generator.together(asked) == [0, 2]
+    assert [one.tactics[0].tactic for one in generator.suggest(asked)] == ["simp"] * 4
+
+
+def test_what_begins_otherwise_is_left_out_and_counted() -> None:
+    found = Suggestions((Suggestion("rw [h]", -1.0, 3), Suggestion("simp", -2.0, 2)), {"repeated": 1})
+    kept = beginning_with("by rw ", found)
+    assert [one.tactic for one in kept.tactics] == ["rw [h]"]
+    assert kept.left_out == {"repeated": 1, OTHER_BEGINNING: 1}
+
+
+def test_an_endpoint_s_tactics_are_scored_by_how_often_it_suggests_them(served: Served) -> None:
+    answer = generate(served, name="endpoint").json()
+    assert answer["outputs"] == [
+        {"output": "simp", "score": pytest.approx(2 / 3)},
+        {"output": "rfl", "score": pytest.approx(1 / 3)},
+    ]
+
+
+def test_an_endpoint_is_told_the_prefix_and_other_answers_are_left_out(
+    served: Served, chat: ChatServer
+) -> None:
+    answer = generate(served, name="endpoint", prefix="rf").json()
+    assert [one["output"] for one in answer["outputs"]] == ["rfl"]
+    assert chat.requests[-1].body["messages"][-1]["content"].endswith("The tactic has to begin with: rf")
+
+
+def test_an_endpoint_that_refuses_is_the_upstream_s_failure(served: Served) -> None:
+    answer = generate(served, name="endpoint", input="⊢ poor")
+    assert answer.status_code == 503
+    assert told(answer)["error"] == "endpoint_no_credit"
+    assert "no credit" in told(answer)["reason"]
+
+
+def test_a_server_without_a_model_that_is_there_is_not_ready(folder: Path) -> None:
+    with Served(order_of(folder / "other", ModelOrder("missing", "causal", str(folder / "nowhere")))) as it:
+        with pytest.raises(TimeoutError, match="missing is failed"):
+            it.wait_ready(seconds=1.0)
+        answer = it.client.get("/ready")
+        assert "nowhere" not in answer.text, "it is answered without a token, and a path is nobody's business"
+        assert "nowhere" in it.client.get("/models").text
+        assert answer.status_code == 503
+        assert answer.json()["models"] == {"missing": "failed"}
+        assert it.client.get("/health").json()["status"] == "ok"
+
+
+WITH_A_THREAD_THAT_DOES_NOT_END = """
+import asyncio, runpy, time
+from pipeline.serve import app
+from pipeline.serve.registry import Registry
+
+real = Registry.__aenter__
+
+async def entered(registry):
+    asyncio.get_running_loop().run_in_executor(None, time.sleep, 3600)
+    return await real(registry)
+
+Registry.__aenter__ = entered
+runpy.run_module("pipeline.serve", run_name="__main__")
+"""
+
+
+def test_the_process_says_where_it_listens_and_ends_when_told_whatever_a_thread_still_does(
+    tmp_path: Path,
+) -> None:
+    order = tmp_path / "order.json"
+    order_of(tmp_path).write(order)
+    with subprocess.Popen(
+        [sys.executable, "-c", WITH_A_THREAD_THAT_DOES_NOT_END, str(order)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        where = json.loads(process.stdout.readline())["listening"]
+        answer = httpx2.get(f"http://{where['host']}:{where['port']}/health", trust_env=False)
+        assert answer.status_code == 200
+        process.terminate()
+        try:
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 0, said
+
+
+def test_the_process_tells_in_one_line_why_it_cannot_start(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "pipeline.serve", str(tmp_path / "none.json")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert len(ended.stderr.splitlines()) == 1
+    assert ended.stderr.startswith("unsorry serve: ")
+    assert "none.json" in ended.stderr

@@ -1,0 +1,286 @@
+"""POST /retrieve over a real socket: what may be used where the goal stands, of the newest trace, by the retriever."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from pipeline.retrieval.encoder import load_encoder, load_tokens
+from pipeline.retrieval.index import embed_texts
+from pipeline.retrieval.text import query_text
+from pipeline.retrieval.tiny import make_tiny_retriever
+from pipeline.serve.order import ModelOrder, RepositoryOrder, ServeOrder
+from pipeline.serve.prefixed import PrefixedGenerator
+from pipeline.serve.problems import Problem
+from pipeline.serve.retrieve import Premises, _Indexed
+from pipeline.serve.rooms_testing import World, post, premises
+from pipeline.serve.testing import Served, make_saying, order_of
+from pipeline.tactics.generate import Request, Suggestions
+from store.testing_events import REPOSITORY
+
+GOAL = "2 goals\np : Prop\n⊢ p"
+OLD = "1" * 40
+BASE = premises("Base.lean", ["base_one", "base_two"])
+TOP = premises("Top.lean", ["top_one", "top_two", "top_three"], imports=["Base.lean"])
+APART = premises("Apart.lean", ["apart"])
+ALL = {"base_one", "base_two", "top_one", "top_two", "top_three", "apart"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_retriever(tmp_path_factory.mktemp("retriever"), d_model=16, layers=1)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    world = World(tmp_path_factory.mktemp("world"), {"Top.lean": "theorem t : True := by\n  sorry\n"})
+    world.trace([BASE], sha=OLD)
+    world.trace([BASE, TOP, APART], sha=world.sha)
+    return world
+
+
+@pytest.fixture(scope="module")
+def served(world: World, model: Path) -> Iterator[Served]:
+    with Served(world.order(ModelOrder("retriever", "retriever", str(model)), lean="none")) as it:
+        it.wait_ready()
+        yield it
+
+
+def asked(served: Served, **more: Any) -> tuple[int, Any]:
+    body = {"goal": GOAL, "repository": REPOSITORY, "file": "Top.lean", "position": {"line": 2, "column": 1}}
+    return post(served.port, "/retrieve", body | more)
+
+
+def beside(order: ServeOrder, folder: Path) -> ServeOrder:
+    """Return the order for a second server at the same time: the scratch folder is one's alone."""
+    return replace(order, lean=replace(order.lean, scratch=folder / "scratch"))
+
+
+def names(answer: Any) -> set[str]:
+    return {one["full_name"] for one in answer["premises"]}
+
+
+def test_only_what_is_imported_or_stands_above_is_returned(served: Served, world: World) -> None:
+    status, answer = asked(served)
+    assert status == 200, answer
+    assert names(answer) == {"base_one", "base_two", "top_one"}
+    assert all(one["accessible"] for one in answer["premises"])
+    assert (answer["accessible"], answer["known"]) == (3, 6)
+    assert (answer["commit"], answer["repository"], answer["simulated"]) == (world.sha, REPOSITORY, False)
+    top = next(one for one in answer["premises"] if one["full_name"] == "top_one")
+    assert (top["file"], top["line"], top["column"], top["end_line"]) == ("Top.lean", 1, 1, 1)
+    assert top["code"] == "theorem top_one : True"
+    _, below = asked(served, position={"line": 9, "column": 1})
+    assert names(below) == ALL - {"apart"}
+
+
+def test_the_best_come_first_with_the_cosine_for_a_score(served: Served, model: Path) -> None:
+    _, answer = asked(served, position={"line": 9}, k=4)
+    scores = [one["score"] for one in answer["premises"]]
+    assert len(scores) == 4
+    assert scores == sorted(scores, reverse=True)
+    first = answer["premises"][0]
+    encoder, tokens = load_encoder(model), load_tokens(model)
+    marked = first["code"].replace(first["full_name"], f"<a>{first['full_name']}</a>")
+    goal, document = embed_texts(encoder, tokens, [query_text(GOAL), marked], 1024)
+    assert scores[0] == pytest.approx(float(torch.dot(goal, document)), abs=1e-4)
+
+
+def test_a_theorem_that_moved_since_stands_where_it_was_traced(served: Served) -> None:
+    _, answer = asked(served, position={"line": 500}, declaration="top_two")
+    assert names(answer) == {"base_one", "base_two", "top_one"}
+
+
+def test_all_premises_are_marked_where_they_are_asked_for(served: Served) -> None:
+    _, answer = asked(served, accessible_only=False, k=100)
+    assert names(answer) == ALL
+    assert {one["full_name"] for one in answer["premises"] if not one["accessible"]} == {
+        "apart",
+        "top_two",
+        "top_three",
+    }
+
+
+def test_a_newer_trace_is_what_is_answered_from(model: Path, tmp_path: Path) -> None:
+    world = World(tmp_path, {"Top.lean": "theorem t : True := trivial\n"})
+    order = world.order(ModelOrder("retriever", "retriever", str(model)), lean="none")
+    with Served(order) as it:
+        it.wait_ready()
+        status, answer = asked(it)
+        assert (status, answer["error"]) == (404, "not_traced")
+        assert "import" in answer["remedy"]
+        world.trace([BASE, TOP], sha=world.sha, simulated=True)
+        assert asked(it)[1]["error"] == "not_traced", "of the simulator's nothing is said where Lean judges"
+        world.trace([BASE, TOP], sha=OLD)
+        assert asked(it)[1]["commit"] == OLD
+        world.trace([BASE, premises("Top.lean", ["changed", "top_two"], imports=["Base.lean"])], sha="2" * 40)
+        _, answer = asked(it)
+        assert (answer["commit"], names(answer)) == ("2" * 40, {"base_one", "base_two", "changed"})
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "error"),
+    [
+        ({"repository": "example.org/no/such"}, 404, "unknown_repository"),
+        ({"file": "None.lean"}, 404, "unknown_file"),
+        ({"k": 101}, 422, "invalid_request"),
+        ({"k": 0}, 422, "invalid_request"),
+        ({"goal": ""}, 422, "invalid_request"),
+        ({"position": {"line": 0}}, 422, "invalid_request"),
+        ({"position": {"line": 10**12}}, 422, "invalid_request"),
+    ],
+)
+def test_what_cannot_be_answered_is_told_with_a_remedy(
+    served: Served, more: dict[str, Any], status: int, error: str
+) -> None:
+    found, answer = asked(served, **more)
+    assert (found, answer["error"]) == (status, error), answer
+    assert answer["remedy"]
+
+
+def test_without_a_retriever_there_is_none_to_ask(world: World, tmp_path: Path) -> None:
+    with Served(beside(world.order(lean="none"), tmp_path)) as it:
+        status, answer = asked(it)
+    assert (status, bool(answer["remedy"])) == (404, True)
+
+
+class Encoder:
+    """What a retriever has, and what `Premises` asks of it, where nothing is searched."""
+
+    def __init__(self) -> None:
+        self.encoder, self.tokens, self.document_length = torch.nn.Identity(), None, 8
+        self.checkpoint, self.simulated = "", False
+
+    async def vectors(self, texts: Sequence[str]) -> list[list[float]]:
+        return [[1.0] for _ in texts]
+
+    async def run(self, work: Callable[[], Any]) -> Any:
+        return await asyncio.to_thread(work)
+
+
+class Making:
+    """Stands in for the making of an index: notes who has one made of what, and takes until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[tuple[Any, str]] = []
+        self.go = threading.Event()
+        monkeypatch.setattr(Premises, "_newest", lambda _self, _key: SimpleNamespace(seq=1))
+        monkeypatch.setattr(Premises, "_made", lambda _self, *asked: self._make(*asked))
+
+    def _make(self, retriever: Encoder, repository: str) -> Any:
+        self.made.append((retriever, repository))
+        assert self.go.wait(30)
+        if repository == "damaged":
+            raise Problem(500, "disk", "the disk refused", "see the log")
+        return _Indexed(
+            cast("Any", SimpleNamespace(seq=1)),
+            cast("Any", []),
+            torch.zeros(4, 1),
+            weakref.ref(retriever.encoder),
+        )
+
+
+@pytest.fixture
+def making(monkeypatch: pytest.MonkeyPatch) -> Making:
+    return Making(monkeypatch)
+
+
+def test_who_gives_up_waiting_leaves_one_making_and_no_thread_behind(making: Making, tmp_path: Path) -> None:
+    async def work() -> None:
+        found, one = Premises(order_of(tmp_path), patience_s=0.05), Encoder()
+        request = asyncio.create_task(found._indexed(one, "r", patience_s=30))
+        await asyncio.sleep(0.01)
+        request.cancel()
+        for _ in range(3):
+            with pytest.raises(Problem, match="being embedded") as told:
+                await found._indexed(one, "r", patience_s=0.05)
+            assert (told.value.status, bool(told.value.headers["Retry-After"])) == (503, True)
+        making.go.set()
+        await found._indexed(one, "r", patience_s=30)
+        assert making.made == [(one, "r")]
+        found.close()
+
+    asyncio.run(work())
+
+
+def test_two_retrievers_and_many_repositories_are_each_embedded_once(making: Making, tmp_path: Path) -> None:
+    making.go.set()
+    asked = [(retriever, f"r{number}") for retriever in (Encoder(), Encoder()) for number in range(6)]
+
+    async def work() -> None:
+        found = Premises(order_of(tmp_path))
+        for retriever, repository in [*asked, *asked]:
+            await found._indexed(retriever, repository, patience_s=30)
+        assert making.made == asked
+        found.close()
+        # What is too much goes, that which was asked for first before the rest.
+        small = Premises(order_of(tmp_path), most_bytes=32)
+        for number in (0, 1, 2, 2, 0):
+            await small._indexed(*asked[number], patience_s=30)
+        assert making.made[len(asked) :] == [asked[number] for number in (0, 1, 2, 0)]
+        small.close()
+
+    asyncio.run(work())
+
+
+def test_a_repository_that_cannot_be_searched_keeps_no_other_from_it(
+    making: Making, world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    making.go.set()
+
+    def newest(_self: Premises, key: str) -> Any:
+        if key == "nobody's":
+            raise Problem(404, "unknown_repository", "it is not known", "watch it")
+        return SimpleNamespace(seq=1)
+
+    monkeypatch.setattr(Premises, "_newest", newest)
+
+    async def nearest(*keys: str) -> tuple[str, ...]:
+        order = world.order(lean="none")
+        lean = replace(order.lean, repositories=tuple(RepositoryOrder(key, Path("none")) for key in keys))
+        found = Premises(replace(order, lean=lean))
+        try:
+            return await found.nearest(Encoder(), "⊢ p", 3)
+        finally:
+            found.close()
+
+    assert asyncio.run(nearest("nobody's")) == ()
+    assert asyncio.run(nearest("nobody's", "damaged", "sound")) == ()
+    assert "no premises of damaged are shown: the disk refused" in caplog.text
+    with pytest.raises(Problem, match="the disk refused"):
+        asyncio.run(nearest("nobody's", "damaged"))
+
+
+def test_a_generator_is_shown_the_premises_of_a_traced_repository(
+    world: World, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[tuple[str, ...]] = []
+    real = PrefixedGenerator.suggest
+
+    def suggest(self: PrefixedGenerator, requests: Sequence[Request]) -> list[Suggestions]:
+        shown.extend(request.premises for request in requests)
+        return real(self, requests)
+
+    monkeypatch.setattr(PrefixedGenerator, "suggest", suggest)
+    said = str(make_saying(tmp_path / "said", {"simp": 1.0}))
+    retrieving = ModelOrder(
+        "m", "retrieval", str(model), generator=said, premises=2, candidates=1, max_tokens=8
+    )
+    with Served(beside(world.order(retrieving, lean="none"), tmp_path)) as it:
+        it.wait_ready()
+        status, answer = post(it.port, "/generate", {"name": "m", "input": GOAL})
+        assert (status, answer["outputs"][0]["output"]) == (200, "simp"), answer
+        _, best = asked(it, accessible_only=False, k=2)
+    marked = tuple(
+        one["code"].replace(one["full_name"], f"<a>{one['full_name']}</a>") for one in best["premises"]
+    )
+    assert shown == [marked], "those that /retrieve has first, where nothing is left out"

@@ -1,0 +1,80 @@
+"""The published schema and what the server does agree, whatever is sent: as Schemathesis finds out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline.retrieval.tiny import make_tiny_retriever
+from pipeline.serve.order import ModelOrder, ProgressOrder
+from pipeline.serve.testing import Promotions, Served, make_saying, order_of
+from pipeline.tactics.tiny import make_tiny_classifier
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("schema")
+    order = order_of(
+        folder,
+        ModelOrder(
+            "said", "causal", str(make_saying(folder / "said", {"simp": 1.0})), candidates=1, max_tokens=64
+        ),
+        ModelOrder(
+            "retriever", "retriever", str(make_tiny_retriever(folder / "retriever", d_model=16, layers=1))
+        ),
+        progress=ProgressOrder(
+            str(make_tiny_classifier(folder / "progress", hidden=16, layers=1)), device="cpu"
+        ),
+    )
+    # Routes that read the view find one that is empty.
+    with Promotions(order), Served(order) as it:
+        it.wait_ready()
+        yield it
+
+
+def search(served: Served, folder: Path, *, phases: str, examples: int) -> None:
+    """Have Schemathesis search for a difference. It has a process of its own: Hypothesis would read all our modules."""
+    # It is made when it is asked for, and Schemathesis waits for ten seconds.
+    assert served.client.get("/openapi.json").status_code == 200
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-m", "schemathesis.cli", "run", f"{served.url}/openapi.json"),
+            *("--phases", phases, "--max-examples", str(examples), "--seed", "0", "--no-color"),
+            *("--generation-database", "none", "--request-timeout", "60"),
+            # Random names are those of no repository: that nothing is found is the answer that belongs here.
+            *("--warnings", "missing_auth,validation_mismatch"),
+        ],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, f"{ended.stdout[-6000:]}\n{ended.stderr[-2000:]}"
+    assert "No issues found" in ended.stdout, "it searched"
+
+
+@pytest.mark.timeout(300)
+def test_what_the_schema_allows_and_forbids_is_what_the_server_does(served: Served, tmp_path: Path) -> None:
+    search(served, tmp_path, phases="examples,fuzzing", examples=5)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_whatever_is_sent_the_schema_holds(served: Served, tmp_path: Path) -> None:
+    search(served, tmp_path, phases="examples,coverage,fuzzing", examples=300)
+
+
+def test_the_documentation_is_there(served: Served) -> None:
+    assert "swagger" in served.client.get("/docs").text
+    paths = served.client.get("/openapi.json").json()["paths"]
+    assert {"/generate", "/encode", "/retrieve", "/check", "/fill"} <= set(paths)
+    for path, methods in paths.items():
+        for method, about in methods.items():
+            assert about["summary"], f"{method} {path} says what it does"
+            assert "HTTPValidationError" not in str(about), "a problem has one shape"
+    examples = paths["/generate"]["post"]["requestBody"]["content"]["application/json"]["examples"]
+    assert served.client.post("/generate", json=examples["said"]["value"]).status_code == 200

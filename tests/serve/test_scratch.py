@@ -1,0 +1,125 @@
+"""A server's folder: its own, for nobody else to read, and clean of servers that were killed; real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from daemon import serving
+from daemon.serve_order import order_of
+from daemon.settings import parse
+from pipeline.children import MARK
+from pipeline.serve.scratch import BY_HAND, ScratchTakenError, own
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from pipeline.serve.scratch import own
+held = own(Path(sys.argv[1]))
+(held.folder / "file").write_text("x")
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@contextmanager
+def another(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run another server's process that has the folder."""
+    process = subprocess.Popen([sys.executable, "-c", OWNER, str(folder)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def sleeping(attempt: Path) -> subprocess.Popen[bytes]:
+    """Start what a job would leave running: long, and in a session of its own."""
+    return subprocess.Popen(["sleep", "600"], env={**os.environ, MARK: str(attempt)}, start_new_session=True)
+
+
+def test_it_is_for_this_user_alone_and_gone_when_it_is_given_back(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        held = own(tmp_path / "serve" / "daemon")
+    finally:
+        os.umask(before)
+    for folder in (held.folder, held.folder.parent):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    (held.folder / "left").write_text("x")
+    held.give_back()
+    assert list((tmp_path / "serve").iterdir()) == []
+
+
+def test_what_a_killed_server_left_is_removed_with_what_still_runs_there_and_the_living_keep_theirs(
+    tmp_path: Path,
+) -> None:
+    alive, dead, unlike = (tmp_path / name for name in (f"{BY_HAND}1", f"{BY_HAND}2", "models"))
+    unlike.mkdir()
+    with another(alive) as living, another(dead) as killed:
+        child = sleeping(dead / "a" / "job")
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        held = own(tmp_path / f"{BY_HAND}3")
+        child.wait(20)  # it would sleep longer
+        assert sorted(tmp_path.iterdir()) == sorted([alive, held.folder, unlike])
+        assert (alive / "file").exists()
+        assert living.poll() is None
+        held.give_back()
+
+
+def test_a_folder_that_another_server_has_is_refused_until_that_one_ends(tmp_path: Path) -> None:
+    folder = tmp_path / "daemon"
+    with another(folder) as process:
+        with pytest.raises(ScratchTakenError, match="another server has it"):
+            own(folder, patience_s=0.1)
+        assert (folder / "file").exists()
+        process.kill()
+        process.wait()
+        held = own(folder, patience_s=20)
+        assert list(folder.iterdir()) == [], "what the one before left is no business of this one"
+        held.give_back()
+
+
+def test_the_daemon_ends_what_a_server_of_a_daemon_that_died_left_running(tmp_path: Path) -> None:
+    order = order_of(parse(b"", path=tmp_path / "config.toml"), scratch="daemon", environment={})
+    order = replace(order, lean=replace(order.lean, scratch=tmp_path / "daemon"))
+    left = sleeping(tmp_path / "daemon" / "a" / "job")
+    other = sleeping(tmp_path / "daemon-of-another" / "a" / "job")
+    serving._prepared(tmp_path / "serve", order)
+    left.wait(20)
+    assert other.poll() is None
+    other.kill()
+    other.wait()
+
+
+def test_servers_that_start_together_each_have_one(tmp_path: Path) -> None:
+    folders = [tmp_path / f"{BY_HAND}{number}" for number in range(3)]
+    processes = [
+        subprocess.Popen([sys.executable, "-c", OWNER, str(folder)], stdout=subprocess.PIPE, text=True)
+        for folder in folders
+    ]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        end = time.monotonic() + 20
+        while not all((folder / "file").exists() for folder in folders):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()

@@ -1,0 +1,166 @@
+"""`unsorry serve` as a process: what it refuses, and that it becomes the server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import psutil
+import pytest
+
+from daemon import serve_order
+from daemon.settings import parse
+from store.log import EventLog
+from store.view import View
+
+COMMAND = Path(sys.executable).parent / "unsorry"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A configuration, and an empty log with its view."""
+    configure(tmp_path, "")
+    state = tmp_path / "state"
+    state.mkdir()
+    log = EventLog.open(state / "events.db")
+    reader = log.reader()
+    View.open(state / "database.db", reader).close()
+    reader.close()
+    log.close()
+    return tmp_path
+
+
+def configure(folder: Path, serve: str) -> None:
+    (folder / "config.toml").write_text(
+        f'[daemon]\nstate_dir = "state"\n[serve]\n{serve}\n', encoding="utf-8"
+    )
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("UNSORRY_", "LEANPROGRESS_"))
+    }
+    return {**kept, "UNSORRY_CONFIG": str(folder / "config.toml"), "HOME": str(folder), **more}
+
+
+def refused(folder: Path, *arguments: str, **more: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [str(COMMAND), "serve", *arguments],
+        capture_output=True,
+        text=True,
+        env=environment(folder, **more),
+        timeout=110,
+    )
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str, **more: str) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
+    """Yield the process, its port, and what it printed before; it is ended with SIGTERM, and ends well."""
+    with (folder / "stderr").open("w") as errors:
+        process = subprocess.Popen(
+            [str(COMMAND), "serve", "--port", "0", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=environment(folder, **more),
+        )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, (folder / "stderr").read_text()
+        yield process, json.loads(line)["listening"]["port"], (folder / "stderr").read_text()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, (folder / "stderr").read_text()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_it_serves_before_any_model_is_promoted_says_so_and_asks_for_the_token_of_its_environment(
+    folder: Path,
+) -> None:
+    with serving(folder, UNSORRY_SERVE_TOKEN="t0ken") as (process, port, said):
+        base = f"http://127.0.0.1:{port}"
+        assert "serving at http://127.0.0.1" in said
+        assert httpx2.get(f"{base}/health").status_code == 200
+        assert httpx2.get(f"{base}/ready").status_code == 503
+        assert httpx2.get(f"{base}/models").status_code == 401
+        models = httpx2.get(f"{base}/models", headers={"Authorization": "Bearer t0ken"}).json()["models"]
+        assert [model["name"] for model in models] == ["tactics", "retriever"]
+        assert all("promoted" in model["reason"] for model in models)
+        assert psutil.Process(process.pid).cmdline()[1:4] == ["-P", "-m", "pipeline.serve"]
+        (own,) = folder.rglob("by-hand-*")
+        assert own.name == f"by-hand-{process.pid}"
+    assert list(folder.rglob("*order*")) == [], "what it is told is in no file that would stay"
+    assert list(folder.rglob("by-hand-*")) == [], "nor is its folder"
+
+
+@pytest.mark.slow
+def test_a_head_that_does_not_end_has_its_connection_closed(folder: Path) -> None:
+    with serving(folder) as (_, port, _), socket.create_connection(("127.0.0.1", port), timeout=60) as line:
+        line.sendall(b"GET /health HTTP/1.1\r\n")
+        assert line.recv(1000) == b""
+
+
+def test_an_address_that_others_reach_needs_a_token(folder: Path) -> None:
+    code, said = refused(folder, "--host", "0.0.0.0")
+    assert code == 78
+    assert "there is no token" in said
+    assert "token_file" in said
+
+
+def test_what_is_no_address_is_a_wrong_command_line(folder: Path) -> None:
+    code, said = refused(folder, "--host", "everywhere")
+    assert code == 2
+    assert "--host" in said
+
+
+def test_a_port_that_is_taken_is_named_with_the_remedy(folder: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, said = refused(folder, "--port", str(port))
+    assert code == 1
+    assert f"127.0.0.1:{port} cannot be listened on" in said
+    assert "--port" in said
+
+
+def test_without_a_database_it_says_to_run_the_daemon_once(folder: Path) -> None:
+    (folder / "state" / "database.db").unlink()
+    code, said = refused(folder)
+    assert code == 1
+    assert "database.db: missing" in said
+    assert "unsorry run" in said
+
+
+def test_a_mistake_in_the_configuration_is_named_and_nothing_is_started(folder: Path) -> None:
+    configure(folder, 'device = "cud"')
+    code, said = refused(folder)
+    assert code == 78
+    assert 'serve.device: must be one of cpu, cuda (got "cud")' in said
+
+
+@pytest.mark.parametrize(
+    ("missing", "extras"), [("fastapi", "extra `serve`"), ("torch", "extras `serve` and `train`")]
+)
+def test_a_library_that_is_not_installed_is_named_with_its_extra(
+    missing: str, extras: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(serve_order, "find_spec", lambda name: None if name == missing else object())
+    order = serve_order.order_of(parse(b"", path=tmp_path / "config.toml"), scratch="x", environment={})
+    assert serve_order.why_not_servable(order) == (
+        f"{missing} not installed: install unsorry with its {extras} (docs/install.md)"
+    )

@@ -1,0 +1,129 @@
+"""docs/editors.md says what is so: its commands are run, its configuration is read, its names are there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from daemon.serve_order import order_of as order_of_settings
+from daemon.settings import parse
+from pipeline.serve.measures import Measures
+from pipeline.serve.order import ModelOrder, ProgressOrder
+from pipeline.serve.testing import Served, make_saying, order_of
+from pipeline.tactics.tiny import make_tiny
+
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "editors.md").read_text(encoding="utf-8")
+ADDRESS = "http://127.0.0.1:23337"
+TOKEN = "t0ken"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, flags=re.MULTILINE | re.DOTALL)
+
+
+def command(route: str, *, holds: str = "") -> str:
+    (found,) = (
+        one for one in blocks("sh") if f"{ADDRESS}{route} " in f"{one} ".replace("\n", " ") and holds in one
+    )
+    return found
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("served")
+    order = order_of(
+        folder,
+        ModelOrder(
+            "tactics", "causal", str(make_saying(folder / "said", {"simp": 0.6, "rfl": 0.4})), max_tokens=8
+        ),
+        ModelOrder("retriever", "encoder", str(make_tiny("encoder", folder / "encoder"))),
+        progress=ProgressOrder(str(make_tiny("classifier", folder / "progress")), device="cpu"),
+    )
+    with Served(order) as it:
+        it.wait_ready()
+        yield it
+
+
+def run(served: Served, text: str) -> tuple[int, Any]:
+    """Run a command of the page against this server; return the status and what was answered."""
+    if shutil.which("curl") is None:
+        pytest.skip("there is no curl here")
+    asked = text.replace(ADDRESS, served.url).replace(
+        "curl -s", "curl --noproxy '*' -w '\\n%{http_code}' -s", 1
+    )
+    done = subprocess.run(
+        ["sh", "-c", asked],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"UNSORRY_SERVE_TOKEN": TOKEN, "PATH": "/usr/bin:/bin"},
+    )
+    answer, _, status = done.stdout.rpartition("\n")
+    return int(status), json.loads(answer)
+
+
+def test_the_models_are_listed(served: Served) -> None:
+    for text in (
+        command("/models", holds="curl -s http://127.0.0.1:23337/models\n"),
+        command("/models", holds="Bearer"),
+    ):
+        status, answer = run(served, text)
+        assert status == 200
+        assert [model["name"] for model in answer["models"]] == ["tactics", "retriever"]
+
+
+def test_tactics_and_their_rewards_and_vectors_are_answered(served: Served) -> None:
+    status, answer = run(served, command("/generate", holds='"prefix"'))
+    assert (status, [one["output"] for one in answer["outputs"]][:2]) == (200, ["simp", "rfl"])
+    status, answer = run(served, command("/generate", holds='"use_reward"'))
+    assert status == 200
+    assert all(one["score"] == one["reward"] == -one["steps_remaining"] for one in answer["outputs"])
+    status, answer = run(served, command("/encode"))
+    assert status == 200
+    assert all(isinstance(number, float) for number in answer["outputs"])
+
+
+@pytest.mark.parametrize("route", ["/retrieve", "/check", "/fill"])
+def test_what_asks_about_a_repository_is_understood(route: str, served: Served) -> None:
+    """The page's repository is nobody's: what is refused is that, and not the request."""
+    status, answer = run(served, command(route))
+    assert status == 404, answer
+    assert set(answer) == {"error", "reason", "remedy", "detail"}
+
+
+def test_its_configuration_is_valid_and_its_lean_asks_for_models_that_there_are(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    for text in blocks("toml"):
+        order = order_of_settings(parse(text.encode(), path=config), scratch="x")
+        assert order.models
+    default = order_of_settings(parse(b"", path=config), scratch="x")
+    assert (default.host, default.port) == ("127.0.0.1", 23337)
+    (lean,) = blocks("lean")
+    asked = dict(re.findall(r": (External\w+) := \{ name := \"(\w+)\" \}", lean))
+    kinds = {model.kind: model.name for model in default.models}
+    assert asked == {"ExternalGenerator": kinds["tactics"], "ExternalEncoder": kinds["retriever"]}
+
+
+def test_every_number_is_listed_with_its_labels_and_no_other_is() -> None:
+    measures = Measures()
+    measures.answered("/generate", "POST", 200, 0.1)
+    measures.queued(1)
+    measures.waiting("m", 1)
+    measures.batch("m", 1)
+    measures.swapped("m")
+    there = {
+        family.name + ("_total" if family.type == "counter" else ""): {
+            label for sample in family.samples for label in sample.labels if label != "le"
+        }
+        for family in text_string_to_metric_families(measures.text().decode())
+    }
+    rows = re.findall(r"^\| `(unsorry_serve_[a-z_]+)` \| ([^|]*) \|", TEXT, re.MULTILINE)
+    assert {name: set(re.findall(r"`([a-z]+)`", labels)) for name, labels in rows} == there

@@ -1,0 +1,65 @@
+"""How the daemon's process ends: with the threads that end in time, and without those that hang."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from daemon import run
+
+
+class _Ended(BaseException):
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+
+@pytest.fixture
+def hangs(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """A thread that waits for the event, as one does in a resolver that answers nobody."""
+
+    def ends(status: int) -> None:
+        raise _Ended(status)
+
+    monkeypatch.setattr(run, "_THREADS_S", 0.05)
+    monkeypatch.setattr("os._exit", ends)
+    let_go = threading.Event()
+    thread = threading.Thread(target=let_go.wait, name="hangs")
+    thread.start()
+    yield let_go
+    let_go.set()
+    thread.join()
+
+
+def test_a_thread_that_hangs_is_named_and_does_not_keep_the_process(
+    hangs: threading.Event, capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(_Ended) as caught:
+        run._leave_no_threads(1)
+    assert caught.value.status == 1, "what is recorded stays what it was"
+    assert time.monotonic() - began < 2.0
+    said = "".join(capsys.readouterr())
+    assert "threads_left" in said
+    assert "hangs" in said
+
+
+def test_a_thread_that_still_does_something_is_waited_for(
+    hangs: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_THREADS_S", 10.0)
+    threading.Timer(0.05, hangs.set).start()
+    run._leave_no_threads(0)
+    assert hangs.is_set()
+
+
+def test_threads_that_nobody_waits_for_are_no_reason_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "_THREADS_S", 10.0)
+    let_go = threading.Event()
+    threading.Thread(target=let_go.wait, daemon=True).start()
+    began = time.monotonic()
+    run._leave_no_threads(0)
+    assert time.monotonic() - began < 2.0
+    let_go.set()

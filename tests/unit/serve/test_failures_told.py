@@ -1,0 +1,32 @@
+"""A model that fails at every request does not fill the log with tracebacks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from pipeline.serve.asking import ask, batching
+from pipeline.serve.measures import Measures
+from pipeline.serve.order import Limits
+from pipeline.serve.problems import Problem
+
+
+def test_a_failure_has_its_traceback_once_and_a_line_each_time(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(asked: Sequence[str]) -> Sequence[str]:
+        if asked[0] == "other":
+            raise KeyError("other")
+        raise ValueError(f"no {asked[0]}")
+
+    async def main() -> None:
+        async with batching("told-once", fails, limits=Limits(), measures=Measures()) as service:
+            for asked in ("a", "b", "other", "c"):
+                with pytest.raises(Problem, match="told-once"):
+                    await ask("told-once", service, asked)
+
+    with caplog.at_level(logging.ERROR, "pipeline.serve.asking"):
+        asyncio.run(main())
+    assert [record.exc_info is not None for record in caplog.records] == [True, False, True, False]
+    assert "no b" in caplog.records[1].getMessage()

@@ -1,0 +1,257 @@
+"""The order of the server: what goes in comes out, and what is wrong is named."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon import serve_order
+from daemon.serve_order import Lease, key_places, order_of, why_not_servable
+from daemon.settings import Settings, parse
+from pipeline.external.credentials import KeyPlace
+from pipeline.serve.order import GENERATING, EndpointOrder, ModelOrder, OrderError, ProgressOrder, ServeOrder
+
+EVERYTHING = """
+[lean]
+backend = "simulator"
+repl_memory = "1G"
+[prove]
+rungs = [0, 1, 2, 4]
+seed = 7
+[prove.generator]
+model = "org/generator"
+device = "cuda"
+[prove.external]
+base_url = "https://rung.example/v1"
+model = "m"
+credential = "rung-key"
+usd_per_day = 5
+usd_per_million_prompt = 1
+usd_per_million_completion = 2
+[train.tactics]
+model_name = "org/first"
+[serve]
+port = 8000
+token_file = ""
+[serve.limits]
+body = "2M"
+queue = 3
+timeout = "5s"
+lean_timeout = "2m"
+lean_processes = 4
+batch = 1
+[serve.progress]
+model = "org/progress"
+template = "{goal}"
+[[serve.models]]
+name = "far"
+kind = "endpoint"
+model = "a-model"
+base_url = "https://api.example/v1"
+credential = "far-key"
+key_variable = "FAR_KEY"
+usd_per_day = 1
+usd_per_million_prompt = 1
+usd_per_million_completion = 1
+[[serve.models]]
+name = "found"
+kind = "retrieval"
+generator = "./generator"
+[[repos]]
+url = "https://github.com/owner/name"
+[[repos]]
+url = "https://github.com/owner/other"
+enabled = false
+"""
+CONFIG = Path("/somewhere/config.toml")
+
+
+def settings(text: str = EVERYTHING) -> Settings:
+    return parse(text.encode(), path=CONFIG)
+
+
+def order(text: str = EVERYTHING, **more: Any) -> ServeOrder:
+    return order_of(settings(text), scratch="x", environment={}, **more)
+
+
+def test_what_is_written_is_read_as_it_was(tmp_path: Path) -> None:
+    for made in (order(), order("", lease=Lease(Path("/run/gpu.lock"), None), host="::1", port=0)):
+        made.write(tmp_path / "order.json")
+        assert ServeOrder.read(tmp_path / "order.json") == made
+
+
+def test_the_order_says_what_the_settings_say() -> None:
+    made = order()
+    assert (made.host, made.port, made.device, made.simulated, made.open) == (
+        "127.0.0.1",
+        8000,
+        "cpu",
+        True,
+        False,
+    )
+    limits = made.limits
+    assert (limits.body_bytes, limits.queue, limits.seconds, limits.lean_seconds) == (
+        2 * 2**20,
+        3,
+        5.0,
+        120.0,
+    )
+    assert (limits.lean_processes, limits.batch) == (4, 1)
+    assert (made.lean.pool.processes, made.lean.pool.memory_bytes) == (4, 2**30)
+    far, found = made.models
+    assert far.endpoint is not None
+    assert (far.source, far.endpoint.base_url, far.endpoint.cap_usd) == (
+        "a-model",
+        "https://api.example/v1",
+        1,
+    )
+    assert (found.source, found.generator) == ("promoted", "/somewhere/generator")
+    assert [one.key for one in made.lean.repositories] == ["github.com/owner/name"]
+    assert made.progress == ProgressOrder("org/progress", "auto", "{goal}")
+
+
+def test_the_ladder_is_that_of_the_settings_with_the_checkpoints_in_use_left_open() -> None:
+    rungs = {rung.number: rung for rung in order().lean.rungs}
+    assert list(rungs) == [0, 1, 2, 4]
+    assert rungs[1].parameters["retriever"]["checkpoint"] == "promoted"
+    assert rungs[1].parameters["generator"]["device"] == "cpu", "it computes where the server does"
+    assert rungs[2].parameters["generator"]["path"].endswith("/tactics/promoted")
+    assert rungs[2].fallback == "org/first"
+    assert order().lean.seed == 7
+    assert [rung.number for rung in order("[prove]\nenabled = false").lean.rungs] == [0]
+
+
+def test_without_models_there_are_those_in_use() -> None:
+    assert [(one.name, one.kind, one.source) for one in order("").models] == [
+        ("tactics", "tactics", "promoted"),
+        ("retriever", "retriever", "promoted"),
+    ]
+    assert order("").progress is None
+
+
+def test_leandojos_variables_go_before_the_settings() -> None:
+    known = {
+        "LEANPROGRESS_MODEL": " org/other\n",
+        "LEANPROGRESS_DEVICE": "cuda:1",
+        "LEANPROGRESS_TEMPLATE": "",
+    }
+    assert order_of(settings(), scratch="x", environment=known).progress == ProgressOrder(
+        "org/other", "cuda:1", "{goal}"
+    )
+    assert order_of(settings(""), scratch="x", environment=known).progress == ProgressOrder(
+        "org/other", "cuda:1", ""
+    )
+
+
+def test_a_folder_that_a_variable_names_is_meant_from_where_we_are_and_a_hubs_name_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "models"))
+    whole = str(tmp_path / "models" / "mine")
+    for said, meant in (
+        ("models/mine", whole),
+        ("./models/mine", whole),
+        ("~/mine", whole),
+        ("org/name", "org/name"),
+    ):
+        made = order_of(settings(""), scratch="x", environment={"LEANPROGRESS_MODEL": said}).progress
+        assert made is not None
+        assert made.source == meant
+
+
+def test_a_gpu_for_the_progress_model_takes_one_for_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve_order, "find_spec", lambda _name: object())
+    lease = Lease(Path("/run/gpu.lock"), "GPU-a")
+    for device, gpu, fits in (
+        ("cuda", None, False),
+        ("cuda:1", None, False),
+        ("cuda", lease, True),
+        ("cpu", None, True),
+        ("auto", None, True),
+    ):
+        known = {"LEANPROGRESS_MODEL": "org/m", "LEANPROGRESS_DEVICE": device}
+        made = order_of(settings(""), scratch="x", lease=gpu, environment=known)
+        reason, _, remedy = why_not_servable(made).partition(": ")
+        assert (reason == "") == fits
+        assert ("[serve]" in remedy) == (not fits)
+
+
+def test_every_secret_that_the_server_needs_is_looked_for_and_none_is_in_the_order() -> None:
+    assert key_places(order()) == (
+        KeyPlace("unsorry-serve-token", "UNSORRY_SERVE_TOKEN"),
+        KeyPlace("far-key", "FAR_KEY"),
+        KeyPlace("rung-key", "UNSORRY_MODEL_KEY"),
+    )
+
+
+def test_an_address_that_others_reach_is_open() -> None:
+    assert [order(host=host).open for host in ("127.0.0.1", "127.8.9.1", "::1", "0.0.0.0", "::", "192.0.2.1")] == [
+        False, False, False, True, True, True
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda raw: raw.update(port="23337"), "port: "),
+        (lambda raw: raw.update(port=65536), "port: "),
+        (lambda raw: raw.pop("view"), "view: "),
+        (lambda raw: raw.update(more=1), "more: "),
+        (lambda raw: raw["models"][0].update(kind="tactix"), "models.0.kind: "),
+        (lambda raw: raw["models"][0].update(endpoint=None), "models.0: "),
+        (lambda raw: raw["models"].append(raw["models"][0]), 'two models are called "far"'),
+        (lambda raw: raw["limits"].update(queue=0), "limits.queue: "),
+        (lambda raw: raw["lean"].update(backend="coq"), "lean.backend: "),
+        (lambda raw: raw["lean"]["rungs"][0].update(number=5), "lean.rungs.0.number: "),
+    ],
+)
+def test_what_is_wrong_with_an_order_is_named_with_its_field(change: Any, named: str, tmp_path: Path) -> None:
+    raw = json.loads(order().as_json())
+    change(raw)
+    path = tmp_path / "order.json"
+    path.write_text(json.dumps(raw))
+    with pytest.raises(OrderError) as caught:
+        ServeOrder.read(path)
+    assert named in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_that_is_no_order_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "order.json"
+    for data in (None, b"\xff", b"{", b"[]"):
+        if data is not None:
+            path.write_bytes(data)
+        with pytest.raises(OrderError, match=str(path)):
+            ServeOrder.read(path)
+
+
+def test_a_model_that_cannot_be_meant_is_refused() -> None:
+    endpoint = EndpointOrder("https://x.example/v1")
+    cannot_be: list[dict[str, Any]] = [
+        {"kind": "endpoint"},
+        {"kind": "causal", "endpoint": endpoint},
+        {"kind": "retrieval"},
+        {"kind": "causal", "source": "promoted"},
+    ]
+    for wrong in cannot_be:
+        with pytest.raises(ValueError, match="kind is"):
+            ModelOrder(**{"name": "m", "source": "s", **wrong})
+    assert replace(order().models[0], name="other").kind in GENERATING
+
+
+def test_jobs_are_held_to_the_memory_that_the_plan_gives_them() -> None:
+    def held(text: str) -> tuple[int, list[int]]:
+        lean = order_of(settings(text), scratch="x", environment={}).lean
+        return lean.memory_bytes >> 30, [rung.memory_bytes >> 30 for rung in lean.rungs]
+
+    limits = '[jobs]\nmemory = "3G"\n[prove]\nmemory = "5G"\nrungs = [0, 2]\n[train.tactics]\nmodel_name = "org/m"\n'
+    assert held(limits) == (3, [3, 5]), "of a rung with a model it is that of [prove]"
+    own = '[jobs.limits]\nprove = { memory = "7G" }\ncheck = { memory = "1G" }\n'
+    assert held(limits + own) == (1, [7, 7])
+    assert held('[jobs]\nmemory = "3G"\n[prove]\nenabled = false\n') == (3, [3])
