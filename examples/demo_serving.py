@@ -58,33 +58,36 @@ class Editor:
         """Ask about a sorry in each way; `proof` is what a search found for it."""
         goal = sorry["goal"]["goal"]
         say(f"The goal of {sorry['declaration']}: {' '.join(goal.splitlines()[-1].split())}\n")
-        tactics = self._ask("/generate", {"name": "tactics", "input": goal}, 'the model "tactics"')
+        asked = {"name": "tactics", "input": goal}
+        tactics, headers = self._ask("/generate", asked, 'the model "tactics"')
         for one in tactics["outputs"][:_SHOWN]:
             say(f"  {one['score']:.2f}  {one['output']}")
+        mark = _mark({"simulated": headers.get("X-Unsorry-Simulated") == "true"})
+        say(f"  by {headers['X-Unsorry-Checkpoint']}; nobody has checked them{mark}")
         place = {"repository": sorry["repository"], "file": sorry["path"]}
         position = {"line": sorry["line"], "column": sorry["column"] + 1}
-        found = self._ask(
+        found, _ = self._ask(
             "/retrieve", {"goal": goal, **place, "position": position, "k": _SHOWN}, "premises for it"
         )
         for one in found["premises"]:
             say(f"  {one['score']:.2f}  {one['full_name']}  {one['file']}:{one['line']}")
         say(f"  of {found['accessible']} that may be used there{_mark(found)}")
         for text in (proof["replacement"], "exact sorryAx _", "trivial"):
-            asked = {"repository": sorry["repository"], "sorry": {"id": sorry["sorry"]}, "proof": text}
-            judged = self._ask("/check", asked, text)
+            proposed = {"repository": sorry["repository"], "sorry": {"id": sorry["sorry"]}, "proof": text}
+            judged, _ = self._ask("/check", proposed, text)
             say(f"  {judged['verdict']}: {judged['reason']}{_mark(judged)}")
         say()
 
     def close(self) -> None:
         self._client.close()
 
-    def _ask(self, path: str, body: dict[str, Any], what: str) -> dict[str, Any]:
+    def _ask(self, path: str, body: dict[str, Any], what: str) -> tuple[dict[str, Any], httpx2.Headers]:
         answer = self._client.post(path, json=body)
         if answer.status_code != 200:
             raise DemoError(f"POST {path} {json.dumps(body)}: {answer.status_code} {answer.text}")
         say(f"POST {path}  {what}")
         told: dict[str, Any] = answer.json()
-        return told
+        return told, answer.headers
 
 
 def _mark(answer: dict[str, Any]) -> str:

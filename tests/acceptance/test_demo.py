@@ -117,6 +117,18 @@ def assert_climbed(events: list[StoredEvent], said: str, page: Path) -> None:
     assert page.name in said
 
 
+def assert_served(said: str) -> None:
+    """The server for editors had tactics and premises, and the gate judged three proofs as it judges the daemon's."""
+    served = said[said.index("POST /generate") : said.index("$ unsorry status")]
+    assert "nobody has checked them  [simulated]" in served
+    assert "that may be used there  [simulated]" in served
+    _, found, forbidden, wrong = served.split("POST /check")
+    assert "  unknown: the simulator judged, and not Lean  [simulated]" in found
+    assert "  rejected: the word sorryAx  [simulated]" in forbidden
+    assert "  rejected: " in wrong
+    assert "accepted" not in served
+
+
 def saved(events: list[StoredEvent]) -> list[dict[str, Any]]:
     return [event.data for event in events if event.type == "checkpoint_saved"]
 
@@ -211,6 +223,7 @@ def test_the_demo_runs_twice_in_a_row_and_leaves_patches_that_own_up_to_the_simu
         assert "nothing shown here was checked by Lean" in done.stdout
         assert_learned(events, done.stdout)
         assert_climbed(events, done.stdout, directory / "tree.html")
+        assert_served(done.stdout)
         assert counts.proofs["verified"] == counts.sorries["verified"] == 0
         assert ": SIMULATED trace of " in done.stdout
         assert "SIMULATED: no Lean said this" in done.stdout
