@@ -74,6 +74,7 @@ QUICK = Sizes(
         seeds=(1,),
         per_size=4,
         held_out=2,
+        practised=4,
         hidden=16,
         layers=1,
         epochs=1,

@@ -33,6 +33,11 @@ class Theorem:
     steps: tuple[str, ...]
     size: int
 
+    @property
+    def stated(self) -> str:
+        """What it says, without its name."""
+        return self.header.split(maxsplit=2)[2]
+
     def text(self, proof: Sequence[str] = ("sorry",)) -> str:
         """Return the whole theorem, proved by lines of tactics."""
         return f"{self.header} := by\n" + "".join(f"  {line}\n" for line in proof)

@@ -66,6 +66,6 @@ def test_what_is_measured_on_a_gpu_is_measured_on_whatever_is_named(tmp_path: Pa
 
 def test_each_theorem_of_the_family_is_proved_by_its_own_steps_and_no_two_are_alike(tmp_path: Path) -> None:
     given = [*shapes(1, 2, 12), *shapes(1, 4, 12)]
-    assert len({theorem.header.partition(" ")[2].partition(" ")[2] for theorem in given}) == 24
+    assert len({theorem.stated for theorem in given}) == 24
     rows = asyncio.run(steps_of(given, tmp_path))
     assert len(rows.rows) == sum(len(theorem.steps) for theorem in given)

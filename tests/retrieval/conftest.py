@@ -111,7 +111,9 @@ class Programs:
     def start(self, program: str, *arguments: object, folder: Path, stdin: Path | None = None) -> Program:
         """Start a program; `folder` takes what it says, and is made."""
         folder.mkdir()
-        files = {"stdin": stdin or os.devnull, "stdout": folder / "stdout", "stderr": folder / "stderr"}
+        files = {"stdin": stdin or Path(os.devnull), "stdout": folder / "stdout", "stderr": folder / "stderr"}
+        for name in ("stdout", "stderr"):  # they can be read from now on, also before the program has begun
+            files[name].touch()
         words = [str(argument) for argument in arguments]
         asked = {"program": program, "arguments": words, **{name: str(file) for name, file in files.items()}}
         return Program(self, self.ask(asked), folder)
