@@ -22,8 +22,8 @@ from benchmarks.prove_family import shapes, steps_of
 from benchmarks.prove_search import prove
 from benchmarks.store_bench import Row
 from pipeline.prove.search import Budget
-from pipeline.tactics.decoding import Decoding
-from pipeline.tactics.generate import Counts, Generator, Request
+from pipeline.tactics.generate import Counts, Generator
+from pipeline.tactics.requests import Decoding, Request
 from pipeline.tactics.rows import Rows
 from pipeline.tactics.sft import SFTTrainer
 

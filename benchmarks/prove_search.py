@@ -15,8 +15,8 @@ from pipeline.lean.pool.session import Session
 from pipeline.prove.generating import GeneratorProposer
 from pipeline.prove.scoring import ModelScoring
 from pipeline.prove.search import Budget, Search
-from pipeline.tactics.decoding import Decoding
 from pipeline.tactics.generate import Counts, Generator
+from pipeline.tactics.requests import Decoding
 from pipeline.tactics.service import GenerationService
 
 

@@ -1,14 +1,13 @@
 """What people ask of the work: pause and resume it, have it done now, cancel a job, have one tried again.
 
 Each is an event, and outlives us. What follows from it is the plan's: a pause keeps jobs from beginning
-(`daemon.timetable`), a trigger makes them due (`daemon.planner`, `daemon.training`). Asking for what is so already
-changes nothing, and says so.
+(`daemon.timetable`), a trigger makes them due (`daemon.planner`, `daemon.training`); whether it can is
+`daemon.triggers`'. Asking for what is so already changes nothing, and says so.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,15 +18,13 @@ from daemon.due import DueJob
 from daemon.job_records import cancelled_event
 from daemon.jobs import JobRunner
 from daemon.ledger import Ledger
-from daemon.proving import exercises
-from daemon.settings import Repo, Settings
-from daemon.watching import asked_for
+from daemon.settings import Settings
+from daemon.triggers import why_not
 from daemon.work import Work
-from store import line_queries, queries, trace_queries, work_queries
+from store import queries, work_queries
 from store.events import JobReleased
 from store.log import NewEvent
-from store.rows import BranchRow, JobRow
-from store.trace_rows import TraceRow
+from store.rows import JobRow
 from store.work_events import PausedWork, TriggeredWork, WorkPaused, WorkResumed, WorkTriggered
 
 _STREAM = "work"
@@ -86,16 +83,32 @@ class Desk:
         repo = next((repo for repo in self.settings().repos if repo.key == repository), None)
         if repo is None:
             raise KeyError(repository)
-        why = await self.ledger.ask(partial(self._why_not, work=work, repo=repo))
+        why = await self.ledger.ask(
+            partial(
+                why_not,
+                work=work,
+                repo=repo,
+                settings=self.settings(),
+                leans=self.work.leans,
+                untrainable=self.work.untrainable,
+            )
+        )
         if why:
             raise WorkStateError(f"{repository}: {why}")
         rows = await self.ledger.ask(work_queries.triggers)
-        waiting = any((row.work, row.repository, row.job) == (work, repository, None) for row in rows)
+        waiting = any((row.work, row.repository) == (work, repository) and row.waits for row in rows)
         if not waiting:
             await self._append(WorkTriggered(work=work, repository=repository, by=by), by)
             log.info("work_triggered", work=work, repository=repository, by=by)
         wait = None if self.work.plan.timetable is None else self.work.plan.timetable.of_work(work)
         return {"triggered": not waiting, "waits": None if wait is None else wait.text}
+
+    async def end_in_vain(self) -> None:
+        """End the triggers for which nothing is left to do: what they were for was done before a job of them began."""
+        ends, self.work.in_vain = self.work.in_vain, []
+        for body in ends:
+            await self.ledger.append([NewEvent(_STREAM, body, actor="daemon")])
+            log.info("trigger_ended", work=body.work, repository=body.repository, reason=body.reason)
 
     async def retry(self, job: str) -> None:
         """Make a job that failed, or waits for its next attempt, due again now.
@@ -155,65 +168,6 @@ class Desk:
 
     async def _append(self, body: WorkPaused | WorkResumed | WorkTriggered, by: str) -> None:
         await self.ledger.append([NewEvent(_STREAM, body, actor=f"user:{by}")])
-
-    def _why_not(self, view: sqlite3.Connection, *, work: TriggeredWork, repo: Repo) -> str:
-        """Say why this work cannot be done in a repository; "" where it can."""
-        settings = self.settings()
-        if not repo.enabled:
-            return "is not enabled; write enabled = true in its [[repos]]"
-        enabled = {
-            "trace": settings.trace.enabled,
-            "train": settings.train.enabled,
-            "prove": settings.prove.enabled,
-        }
-        if not enabled[work]:
-            return f"nothing is to {work}; write enabled = true under [{work}]"
-        if work != "trace" and repo.opt_out:
-            return "has opt_out; neither is it learned from nor is a proof searched there"
-        if work == "train":
-            if self.work.untrainable:
-                return f"nothing can be trained here: {self.work.untrainable}"
-            traced = trace_queries.newest_traces(view, simulated=True)
-            trace = next((trace for trace in traced if trace.repository == repo.key), None)
-            if trace is None:
-                return "has no trace to learn from; `unsorry trigger trace` makes one"
-            if not self._by_its_lean(view, trace):
-                return "its newest trace is not by the Lean that works there now; `unsorry trigger trace` makes one"
-            return ""
-        branches = [
-            row
-            for row in queries.branches(view, repo.key)
-            if row.state == "live" and (not repo.branches or asked_for(row.branch, repo.branches))
-        ]
-        scanned = [row for row in branches if row.scanned == row.tip and row.toolchain is not None]
-        if not scanned:
-            return "no tip of it is scanned yet; `unsorry repos` says how it stands"
-        leans = [self.work.leans.for_toolchain(row.toolchain or "") for row in scanned]
-        if all(lean.kind == "none" for lean in leans):
-            return f"no Lean for it: {leans[0].detail}"
-        return _nothing_to_prove(view, repo, scanned) if work == "prove" else ""
-
-    def _by_its_lean(self, view: sqlite3.Connection, trace: TraceRow) -> bool:
-        for row in queries.branches(view, trace.repository):
-            if row.state == "live" and line_queries.branch_line(row.branch) == trace.line:
-                lean = self.work.leans.for_toolchain(row.toolchain or "")
-                return lean.kind != "none" and lean.simulated == trace.simulated
-        return False
-
-
-def _nothing_to_prove(view: sqlite3.Connection, repo: Repo, branches: Sequence[BranchRow]) -> str:
-    """Say why no search would begin on these branches; "" where one would."""
-    is_exercise = {row.branch: exercises(view, repo, row.branch) for row in branches}
-    still_open = [
-        row
-        for row in queries.sorries(view, repository=repo.key)
-        if row.state == "open" and row.branch in is_exercise
-    ]
-    if not still_open:
-        return "has no open sorry"
-    if all(is_exercise[row.branch](row.path) for row in still_open):
-        return "every open sorry of it is an exercise, for people to solve; write exercises = [] in its [[repos]]"
-    return ""
 
 
 def _waits(row: JobRow) -> bool:

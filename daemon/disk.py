@@ -1,4 +1,4 @@
-"""Whether a folder's disk takes what is written to it: asked without writing.
+"""Whether the disks of the daemon's folders take what is written to them: asked without writing.
 
 Standard library only, for `unsorry status`. What the daemon itself meets is in `store.errors`; this says why, also
 when no daemon runs.
@@ -11,43 +11,67 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from daemon.paths import Paths
+
 FULL_BYTES = 2**20
 """With less than this free, the next batch of events may not fit."""
 
 _REFUSING = frozenset({"ro", "emergency_ro", "shutdown"})
+_Folder = Literal["state", "cache", "runtime"]
+_Code = Literal["disk_full", "disk_read_only"]
+_ROOM: dict[_Folder, str] = {
+    "state": "free some space there; a daemon that runs goes on by itself, and what was acknowledged is safe",
+    "cache": "free some space there; a daemon that runs goes on by itself. While none runs, all that lies there may be"
+    " removed: it is made again, but for toolchains (`unsorry toolchain install`)",
+    "runtime": "free some space there: a daemon that starts waits for it, and no job takes a GPU without",
+}
+_MEND = "look at the kernel's log, mend the disk and mount it for writing, then start the daemon"
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why nothing can be written, and what to do."""
+    """Why nothing can be written to `folder`, and what to do."""
 
-    code: Literal["disk_full", "disk_read_only"]
+    code: _Code
+    folder: Path
     message: str
     remedy: str
 
 
-def refusal(folder: Path) -> Refusal | None:
-    """Return why the disk of a folder takes nothing; None if it does, or if there is no such folder.
+def refusals(paths: Paths) -> list[Refusal]:
+    """Return why disks take nothing of what the daemon writes; one for each disk, that of the state folder first.
 
     A file system that the kernel took out of service after an error is found too: it still says `rw` of itself.
     """
+    folders: dict[_Folder, Path] = {"state": paths.state, "cache": paths.cache, "runtime": paths.runtime}
+    on_one: dict[tuple[_Code, int, str], list[_Folder]] = {}
+    for name, folder in folders.items():
+        if (refused := _refused(folder)) is not None:
+            on_one.setdefault(refused, []).append(name)
+    return [
+        Refusal(
+            code,
+            folders[names[0]],
+            f"{folders[names[0]]}: the disk of the {' and '.join(names)} folder is {how}",
+            _ROOM[names[0]] if code == "disk_full" else _MEND,
+        )
+        for (code, _, how), names in on_one.items()
+    ]
+
+
+def _refused(folder: Path) -> tuple[_Code, int, str] | None:
+    """Return what is wrong with the disk of a folder, its number, and how that is said; None where nothing is."""
     try:
         found = os.statvfs(folder)
         device = folder.stat().st_dev
     except OSError:
-        return None
+        return None  # not made yet, or not ours to look at: what the daemon meets there it says itself
     if found.f_flag & os.ST_RDONLY or _REFUSING & _file_system_options(device):
-        return Refusal(
-            "disk_read_only",
-            f"{folder}: its file system is read-only",
-            "look at the kernel's log, mend the disk and mount it for writing, then start the daemon",
-        )
-    if found.f_bavail * found.f_frsize < FULL_BYTES:
-        return Refusal(
-            "disk_full",
-            f"{folder}: its disk is full ({found.f_bavail * found.f_frsize:,} bytes are free)",
-            "free some space; a daemon that runs goes on by itself, and what was acknowledged is safe",
-        )
+        return "disk_read_only", device, "read-only"
+    free_bytes = found.f_bavail * found.f_frsize
+    # A tmpfs without a limit says of itself that it has no size.
+    if found.f_blocks and free_bytes < FULL_BYTES:
+        return "disk_full", device, f"full ({free_bytes:,} bytes are free)"
     return None
 
 

@@ -26,6 +26,8 @@ LONG: frozenset[Kind] = frozenset({"build", "trace", "prove"})
 """Jobs that may take hours; they never take the last free slot."""
 BESIDE: frozenset[Kind] = frozenset({"evaluate", "train", "train_tactics", "train_progress"})
 """Jobs that may take days. They take none of the slots, and there is one of them at a time (by their lane)."""
+LEANS_OF_A_CHECK = 2
+"""The Lean processes of a check: one that compiles, one that is asked for the axioms."""
 IN_A_WORKTREE: frozenset[Kind] = frozenset({"check", "build", "trace", "prove"})
 
 

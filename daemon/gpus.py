@@ -56,6 +56,14 @@ class Gpu:
         return f"GPU {self.index} ({self.name})"
 
 
+class NoGpuError(Exception):
+    """No GPU is free; `remedy` says what a person can do."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(reason)
+        self.remedy = remedy
+
+
 class Gpus:
     """The GPUs of this machine.
 
@@ -204,6 +212,23 @@ class Gpus:
             return True
         named = [part.strip() for part in self._visible.split(",") if part.strip()]
         return any(part == str(gpu.index) or (gpu.uuid and gpu.uuid.startswith(part)) for part in named)
+
+
+def chosen(gpus: Sequence[Gpu], *, device: Literal["cuda", "auto"]) -> Gpu | None:
+    """Return the GPU that somebody may take who is no job; None where nothing but the processor is left.
+
+    Args:
+        device: "cuda": a GPU and nothing else; "auto": the processor where none works. One that works is waited for.
+
+    Raises:
+        NoGpuError: none is free.
+    """
+    free = next((gpu for gpu in gpus if gpu.state == "free"), None)
+    lost = [gpu for gpu in gpus if gpu.state == "lost"]
+    if free is not None or (device == "auto" and len(lost) == len(gpus)):
+        return free
+    there = "; ".join(f"{gpu.called} is {gpu.state}: {gpu.detail}" for gpu in gpus) or "none is to be seen"
+    raise NoGpuError(f"no GPU is free ({there})", lost[0].remedy if lost else "wait for one")
 
 
 def load() -> Any:

@@ -1,8 +1,9 @@
-"""What a job and all that it started hold in memory: watched while it runs, and judged when it was killed.
+"""What a job, or the server for editors, and all that it started hold in memory: watched while it runs, and judged when
+it was killed.
 
-In a control group the kernel itself holds the job to its limit (`daemon.cgroups`). Its processes are looked at every
-few seconds as well, and the job is ended when they hold more together; a limit of each single process (RLIMIT_DATA)
-there is besides. What killed a job is said as far as it is known: that the kernel did is only known of a control group.
+In a control group the kernel itself holds them to their limit (`daemon.cgroups`). The processes are looked at every
+few seconds as well, and ended when they hold more together; a limit of each single process (RLIMIT_DATA) there is
+besides. What killed them is said as far as it is known: that the kernel did is only known of a control group.
 """
 
 from __future__ import annotations
@@ -16,37 +17,51 @@ import psutil
 import structlog
 
 from daemon.cgroups import Cgroups, Usage
-from daemon.due import DueJob
 from daemon.process import Exit
 from pipeline.lean.sandbox.watch import look_at_tree
 
 LOOK_EVERY_S = 2.0
 _NEAR = 0.9
-"""A job that was killed with so much of its limit in hand was probably killed for it."""
+"""What was killed with so much of its limit in hand was probably killed for it."""
 
 log = structlog.get_logger("daemon.job_memory")
 
 
 class MemoryBound:
-    """Holds one job to its memory, from its start to its end.
+    """Holds a process and its descendants to their memory, from the start to the end.
 
     Args:
-        due: the job.
-        pid: its process.
+        name: what the group is called.
+        pid: the process.
+        limit_bytes: what it and all that it starts may hold together.
         cgroups: where it gets a group of its own; None: nowhere.
         over: called once, with a sentence, when it holds more than it may.
     """
 
     def __init__(
-        self, due: DueJob, pid: int, cgroups: Cgroups | None, *, over: Callable[[str], None]
+        self,
+        name: str,
+        pid: int,
+        *,
+        limit_bytes: int,
+        cgroups: Cgroups | None,
+        over: Callable[[str], None],
     ) -> None:
-        self._due = due
+        self.limit_bytes = limit_bytes
+        self.held_bytes = 0
+        """As of the last look."""
+        self._name = name
         self._pid = pid
         self._cgroups = cgroups
         self._over = over
         self._group: Path | None = None
         self._peak_bytes = 0
         self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def has_group(self) -> bool:
+        """Whether the kernel holds it to its limit, and not our looks alone."""
+        return self._group is not None
 
     async def begin(self) -> None:
         """Put it into a group, and begin to look at its processes."""
@@ -60,16 +75,17 @@ class MemoryBound:
             self._watching.cancel()
             (ended,) = await asyncio.gather(self._watching, return_exceptions=True)
             if isinstance(ended, Exception):
-                log.error("job_not_watched", job=self._due.job, reason=f"{type(ended).__name__}: {ended}")
-        usage = None
-        if self._group is not None and self._cgroups is not None:
-            usage = await asyncio.to_thread(self._leave, self._cgroups, self._group)
+                log.error("memory_not_watched", of=self._name, reason=f"{type(ended).__name__}: {ended}")
+        usage, group = None, self._group
+        if group is not None and self._cgroups is not None:
+            self._group = None
+            usage = await asyncio.to_thread(self._leave, self._cgroups, group)
         return usage, max(self._peak_bytes, (usage.peak_bytes or 0) if usage is not None else 0)
 
     async def _watch(self) -> None:
-        most = self._due.whole_bytes
+        most = self.limit_bytes
         while True:
-            held = await asyncio.to_thread(held_by, self._pid)
+            self.held_bytes = held = await asyncio.to_thread(held_by, self._pid)
             self._peak_bytes = max(self._peak_bytes, held)
             if held > most:
                 self._over(f"with all that it started it held {shown(held)}, more than its {shown(most)}")
@@ -77,13 +93,13 @@ class MemoryBound:
             await asyncio.sleep(LOOK_EVERY_S)
 
     def _enter(self, cgroups: Cgroups) -> Path | None:
-        due, group = self._due, None
+        group = None
         try:
-            group = cgroups.open(f"{due.job}-{due.attempt}", memory_bytes=due.whole_bytes)
+            group = cgroups.open(self._name, memory_bytes=self.limit_bytes)
             cgroups.enter(group, self._pid)
         except OSError as error:
             # Its processes are looked at all the same. One that has ended already is no matter.
-            log.warning("cgroup_refused", job=due.job, reason=str(error))
+            log.warning("cgroup_refused", of=self._name, reason=str(error))
             if group is not None:
                 cgroups.close(group)
             return None

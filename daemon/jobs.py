@@ -269,10 +269,15 @@ class JobRunner:
             key=due.key,
             # Without a GPU of its own it sees none; the nameless one is whatever the daemon sees.
             visible="" if live.gpu is None else live.gpu.uuid or None,
-            leased=live.gpu is not None,
         )
         live.pid = process.pid
-        memory = MemoryBound(due, process.pid, self._cgroups, over=lambda held: live.ask("memory", held))
+        memory = MemoryBound(
+            f"{due.job}-{due.attempt}",
+            process.pid,
+            limit_bytes=due.whole_bytes,
+            cgroups=self._cgroups,
+            over=lambda held: live.ask("memory", held),
+        )
         reading = asyncio.create_task(self._read(process, due, spec, heard))
         asked = asyncio.create_task(live.asked.wait())
         whole = asyncio.ensure_future(_both(reading, process))

@@ -18,9 +18,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from daemon.exposition import CONTENT_TYPE
 from daemon.ledger import StoreFailedError
 from daemon.loopback import LoopbackServer, PortError
-from daemon.metrics import CONTENT_TYPE
 from daemon.report_page import Page, report_route
 from daemon.settings import Settings
 from daemon.settings_notify import address_of

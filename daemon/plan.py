@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from daemon.due import DueJob
+from daemon.due import LEANS_OF_A_CHECK, DueJob
 from daemon.planner import Planner
 from daemon.proving import seconds_left
 from daemon.settings import Settings
@@ -27,8 +27,6 @@ from daemon.training import Counted, training_jobs
 from pipeline.lean.backend import Leans
 from store import line_queries, queries
 
-_LEANS_OF_A_CHECK = 2
-"""One that compiles, one that is asked for the axioms."""
 _OF_THE_BUILD_ITSELF = 2**30
 """[build] memory is lake's and what it starts."""
 
@@ -140,7 +138,7 @@ def _limited(job: DueJob, settings: Settings) -> DueJob:
     beside = settings.lean.repl_memory_bytes * {
         "trace": settings.lean.repls,
         "prove": settings.lean.repls,
-        "check": _LEANS_OF_A_CHECK,
+        "check": LEANS_OF_A_CHECK,
     }.get(job.kind, 0)
     if job.kind == "build":
         beside = _OF_THE_BUILD_ITSELF

@@ -76,20 +76,17 @@ class JobProcess:
         memory_bytes: int,
         key: KeyPlace | None = None,
         visible: str | None = None,
-        leased: bool = False,
     ) -> JobProcess:
-        """Spawn `python -m module --spec spec` in `directory`, and hand it the key that is in this place.
+        """Spawn the job that is this module (`pipeline.launch`) in `directory`; hand it the key that is in this place.
 
         Args:
             visible: see `job_environment`.
-            leased: whether it takes the lock of the GPU in its spec first (`pipeline.leased`).
 
         Raises:
             OSError: the system refused.
         """
-        lease = ("pipeline.leased",) if leased else ()
         return await cls.spawn(
-            [*lease, module, "--spec", str(spec)],
+            ["pipeline.launch", module, "--spec", str(spec)],
             directory=directory,
             stderr=stderr,
             memory_bytes=memory_bytes,

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from daemon.github_calls import Calls, ProposalError
-from pipeline.prove.file import git_blob
+from store.identity import git_blob
 
 _FORK_WAIT_S = 120.0
 _FORK_EVERY_S = 2.0

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
-from daemon.due import Kind
+from daemon.due import LEANS_OF_A_CHECK, Kind
 from daemon.ladder import Ladder, spending
 from daemon.paths import slug
 from daemon.settings import Settings
@@ -114,6 +114,13 @@ def order_of(
         token=serve.token,
         gpu_lock=None if lease is None else lease.lock,
     )
+
+
+def whole_bytes(settings: Settings, order: ServeOrder) -> int:
+    """Return what the server may hold together with all that it starts for clients: at most so many jobs at once."""
+    of_a_job = max(order.lean.memory_bytes, *(rung.memory_bytes for rung in order.lean.rungs))
+    beside_it = LEANS_OF_A_CHECK * order.lean.pool.memory_bytes
+    return settings.serve.memory_bytes + order.limits.lean_processes * (of_a_job + beside_it)
 
 
 def key_places(order: ServeOrder) -> tuple[KeyPlace, ...]:

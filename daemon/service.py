@@ -19,9 +19,10 @@ from typing import Any
 import structlog
 
 from daemon.cgroups import cgroups_here
-from daemon.control import ControlServer
+from daemon.control import Controlled, ControlServer
 from daemon.control_socket import SocketInUseError
 from daemon.desk import Desk
+from daemon.face import Face
 from daemon.forge import Forge
 from daemon.git import Git
 from daemon.github import GitHub
@@ -35,15 +36,13 @@ from daemon.living import Living
 from daemon.logs import configure
 from daemon.metrics import Metrics
 from daemon.metrics_server import MetricsListener
-from daemon.models import Models
 from daemon.notifications import Notifications
 from daemon.own_record import OwnRecord
 from daemon.poll import Poller
 from daemon.polls import Polls
-from daemon.proposed import record
 from daemon.recovery import recover
 from daemon.reload import ConfigWatcher, reload
-from daemon.report_page import Made, ReportPage
+from daemon.report_page import ReportPage
 from daemon.serving import Serving
 from daemon.settings import ConfigError, Settings
 from daemon.starting import RoomToStart
@@ -56,7 +55,6 @@ from daemon.work import PLAN_EVERY_S, Work, leans_of
 from store import queries
 from store.build_events import ProjectBuilt
 from store.errors import LogError
-from store.events import PullRequestOpened
 from store.log import NewEvent
 
 _WITH_PATCH = frozenset({"proof_checked", "proof_verified"})
@@ -90,7 +88,10 @@ class Service:
             LogError, StoreFailedError: the store cannot be used.
             SocketInUseError: the control socket cannot be made.
         """
-        self._ledger = await self._opened()
+        paths = self.settings.paths
+        self._ledger = await self.room_to_start.outlasted(
+            lambda: Ledger.open(paths, patient=True), paths.state, LogError
+        )
         self._own = OwnRecord(self._ledger)
         self._upkeep = Upkeep(self._ledger, settings=lambda: self.settings)
         # Until the main loop turns, somebody else has to look for the room that a first event may wait for.
@@ -108,22 +109,14 @@ class Service:
             await self._ledger.close()
             raise
 
-    async def _opened(self) -> Ledger:
-        while True:
-            try:
-                return await Ledger.open(self.settings.paths, patient=True)
-            except LogError as error:
-                if not await self.room_to_start.regained(self.settings.paths.state, error):
-                    raise
-
-    async def _listening(self, settings: Settings) -> ControlServer:
+    async def _listening(self, settings: Settings, face: Controlled) -> ControlServer:
         paths, group = settings.paths, settings.daemon.control_group
-        while True:
-            try:
-                return await ControlServer.start(paths.socket, self, control_group=group)
-            except (SocketInUseError, OSError) as error:
-                if not await self.room_to_start.regained(paths.runtime, error):
-                    raise
+        return await self.room_to_start.outlasted(
+            lambda: ControlServer.start(paths.socket, face, control_group=group),
+            paths.runtime,
+            SocketInUseError,
+            OSError,
+        )
 
     async def _start(self, settings: Settings) -> None:
         paths = settings.paths
@@ -140,6 +133,7 @@ class Service:
         )
         self._connect(settings)
         gpus = Gpus(paths.runtime / "gpus")
+        cgroups = await asyncio.to_thread(cgroups_here)
         self._runner = JobRunner(
             ledger=self._ledger,
             git=self._git,
@@ -147,7 +141,7 @@ class Service:
             limits=settings.jobs,
             finished=self._plan_soon,
             gpus=gpus,
-            cgroups=await asyncio.to_thread(cgroups_here),
+            cgroups=cgroups,
         )
         self._work = Work(
             ledger=self._ledger,
@@ -159,8 +153,14 @@ class Service:
             problems=self._problems,
             begin=lambda work, name: self._spawn(work, name=name),
         )
-        self.desk = Desk(self._ledger, self._runner, self._work, lambda: self.settings)
-        self._serving = Serving(settings=lambda: self.settings, gpus=gpus, problems=self._problems)
+        desk = Desk(self._ledger, self._runner, self._work, lambda: self.settings)
+        self._serving = Serving(
+            settings=lambda: self.settings,
+            gpus=gpus,
+            problems=self._problems,
+            lent=lambda: self._runner.lent,
+            cgroups=cgroups,
+        )
         self._living = Living(
             settings=lambda: self.settings,
             config_errors=lambda: self._own.errors,
@@ -181,20 +181,25 @@ class Service:
             problems=self._problems,
             begin=lambda work, name: self._spawn(work, name=name),
         )
-        self._metrics = Metrics(self._ledger, self._living, failures=lambda: self._notifications.failures)
-        self._report = ReportPage(paths, every_s=lambda: self.settings.report.every_s)
+        face = Face(
+            desk=desk,
+            ledger=self._ledger,
+            living=self._living,
+            metrics=Metrics(self._ledger, self._living, failures=lambda: self._notifications.failures),
+            page=ReportPage(paths, every_s=lambda: self.settings.report.every_s),
+            polls=self._polls,
+            upkeep=self._upkeep,
+            wanted=self._wanted,
+        )
         self._metrics_listener = MetricsListener(
-            self._metrics.text,
-            settings=lambda: self.settings,
-            problems=self._problems,
-            report=self._report.now,
+            face.numbers, settings=lambda: self.settings, problems=self._problems, report=face.report
         )
         interrupted = await recover(ledger=self._ledger, git=self._git, paths=paths, keep=settings.jobs.keep)
         await self._own.started(settings, self._work.leans.summary)
         self._ledger.subscribe(self._on_append)
         await self._upkeep.write_patches(None)
         self._polls.remember(await self._ledger.ask(queries.repositories))
-        self._control = await self._listening(settings)
+        self._control = await self._listening(settings, face)
         self._watcher = ConfigWatcher(settings.path, changed=self.reload_soon)
         self._watcher.start()
         self._ticker = Ticker(poll=self._poll_tick, plan=self._plan_tick, plan_every_s=PLAN_EVERY_S)
@@ -211,6 +216,7 @@ class Service:
             ledger=self._ledger,
             jumps=self._jumps,
             work=self._work,
+            desk=desk,
             upkeep=self._upkeep,
             living=self._living,
             reload=self._reload,
@@ -240,33 +246,6 @@ class Service:
         if self.failed:
             self.stop_reason = f"the store failed: {self._ledger.failure}"
         return bool(self.stop_reason)
-
-    # --- what is asked for ----------------------------------------------------------------------------------
-
-    def poll_now(self, repository: str | None) -> Sequence[str]:
-        """Begin polls, whatever the back-off says; KeyError for a repository that is not watched.
-
-        Raises:
-            NoRoomError: the disk is full, so that none is begun.
-        """
-        if problem := self._ledger.room.problem:
-            raise NoRoomError(problem)
-        return self._polls.poll_now(repository)
-
-    async def pull_request_opened(self, opened: PullRequestOpened) -> None:
-        """Record a pull request that a command opened.
-
-        Raises:
-            KeyError: no such proof.
-            PullRequestStateError: it is not verified, or has another pull request already.
-        """
-        await record(self._ledger, opened)
-        log.info("pull_request_opened", proof=opened.proof, url=opened.url)
-
-    @property
-    def models(self) -> Models:
-        """What may be done with the trained models."""
-        return self._upkeep.models
 
     # --- reload -------------------------------------------------------------------------------------------
 
@@ -345,26 +324,6 @@ class Service:
     def failed(self) -> bool:
         """Whether the end has to be reported as a failure."""
         return self._ledger.failure is not None
-
-    def health(self) -> dict[str, Any]:
-        """Whether everything is as it should be, and what is not."""
-        return self._living.health()
-
-    def status(self) -> dict[str, Any]:
-        """What only the living daemon knows."""
-        return self._living.status()
-
-    async def numbers(self) -> bytes:
-        """Return the numbers for Prometheus."""
-        return await self._metrics.text()
-
-    async def report(self) -> Made:
-        """Return the page of the report.
-
-        Raises:
-            ReportError: it cannot be made.
-        """
-        return await self._report.now()
 
     # --- stop ---------------------------------------------------------------------------------------------
 

@@ -1,47 +1,40 @@
 """The server for editors, kept running as [serve] says: a child of the daemon, `python -m pipeline.serve ORDER.json`.
 
-Where it ends by itself it is started again, after a while that doubles, and `status` says why; where what it is told
-has changed (a reload, another token), it is ended, finishes what is under way, and begins anew. A GPU is only for one
-that [serve] device asks for: the server locks it as a job does (`pipeline.leased`), and has it until it ends. Its
-secrets go by a pipe, its environment is a job's, and it dies with the daemon.
+Where it ends by itself, holds more memory than it may or loses its GPU, it is started again, after a while that
+doubles, and `status` says why; where what it is told has changed (a reload, another token), it is ended, finishes what
+is under way, and begins anew. A GPU is only for one that [serve] device asks for: the server locks it as a job does
+(`pipeline.leased`), and has it until it ends. Its secrets go by a pipe, its environment, its limits and its control
+group are a job's, and it dies with the daemon. One run of it is `daemon.serve_process`'.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import os
-import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Literal
 
 import structlog
 
-from daemon.gpus import Gpus
-from daemon.handover import all_handed_over, keys_at
-from daemon.process import Exit, JobProcess, LineTooLongError
-from daemon.serve_order import Lease, key_places, order_of, why_not_servable
+from daemon.cgroups import Cgroups
+from daemon.gpus import Gpu, Gpus, NoGpuError, chosen
+from daemon.handover import keys_at
+from daemon.serve_order import Lease, key_places, order_of, whole_bytes, why_not_servable
+from daemon.serve_process import End, Launch, ServeRun
 from daemon.settings import Settings
-from pipeline.children import kill_marked
 from pipeline.external.errors import CredentialError
 from pipeline.serve.auth import read_token
-from pipeline.serve.order import ServeOrder
 
 PROBLEM = "serve"
 PREFIX = "serve: "
 """What its problem begins with: `status` shows the server's own state, with the remedy, instead."""
-_MODULE = "pipeline.serve"
 _SCRATCH = "daemon"
 _LOOK_AGAIN_S = 15.0
 _LONGEST_REST_S = 60.0
 _GRACE_S = 12.0
-_LOG_BYTES = 2**20
-_REASON_CHARS = 300
 
 State = Literal["off", "blocked", "starting", "running", "resting"]
 
@@ -50,13 +43,11 @@ log = structlog.get_logger("daemon.serving")
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """In seconds: the first rest after an end, what counts as running well, how long a start may take, and how often
-    the length of the server's log is looked at."""
+    """In seconds: the first rest after an end, what counts as running well, and how long a start may take."""
 
     first_rest: float = 1.0
     steady: float = 60.0
     start: float = 300.0
-    log: float = 30.0
 
 
 class _BlockedError(Exception):
@@ -67,21 +58,13 @@ class _BlockedError(Exception):
         self.remedy = remedy
 
 
-@dataclass(frozen=True, slots=True)
-class _Launch:
-    """What a server is started with. Equal ones need no other server."""
-
-    order: ServeOrder
-    keys: bytes
-    memory_bytes: int
-    gpu: str | None
-
-
 class Serving:
     """The server's life. `run` it in the background; `reload` has it look at the settings again.
 
     Args:
         problems: what is wrong, by a name of its own, for `status`.
+        lent: the GPUs that jobs have (`JobRunner.lent`).
+        cgroups: where the server gets a control group of its own; None: nowhere.
     """
 
     def __init__(
@@ -90,17 +73,20 @@ class Serving:
         settings: Callable[[], Settings],
         gpus: Gpus,
         problems: dict[str, str],
+        lent: Callable[[], Mapping[str, str]] = dict,
+        cgroups: Cgroups | None = None,
         patience: Patience | None = None,
     ) -> None:
         self._settings = settings
         self._gpus = gpus
         self._problems = problems
+        self._lent = lent
+        self._cgroups = cgroups
         self._patience = patience or Patience()
         self._wake = asyncio.Event()
-        self._process: JobProcess | None = None
+        self._now: ServeRun | None = None
         self._state: State = "off"
         self._since = datetime.now(UTC)
-        self._address = ""
         self._failures = 0
         self._reason = ""
         self._remedy = ""
@@ -118,12 +104,15 @@ class Serving:
 
     def status(self) -> dict[str, Any]:
         """What `status` shows."""
+        run = self._now
         return {
             "enabled": self.is_wanted,
             "state": self._state,
             "since": self._since.isoformat(),
-            "address": self._address,
-            "pid": None if self._process is None else self._process.pid,
+            "address": "" if run is None else run.address,
+            "pid": None if run is None else run.pid,
+            "device": None if run is None else self._device(run.launch),
+            "memory": None if run is None else run.memory,
             "restarts": self.restarts,
             "reason": self._reason,
             "remedy": self._remedy,
@@ -153,7 +142,6 @@ class Serving:
                     async with asyncio.timeout(rest_s):
                         await self._wake.wait()
         finally:
-            await self._end()
             self._is("off")
 
     async def _turn(self) -> float | None:
@@ -164,23 +152,23 @@ class Serving:
             self._is("off")
             return None
         try:
-            launch = await asyncio.to_thread(self._launch, self._free_gpu())
+            launch = await asyncio.to_thread(self._launch, await self._free_gpu())
         except _BlockedError as error:
             self._ill(str(error), error.remedy)
             self._is("blocked")
             return _LOOK_AGAIN_S
-        ended = await self._run(launch)
-        if ended is None:
+        end = await self._run(launch)
+        if end is None:
             self._failures = 0
             self._well()
             return 0
         times = f"{self._failures + 1} times in a row" if self._failures else "once"
+        what_to_do = end.remedy or f"see {self._settings().paths.state / 'serve' / 'server.log'}"
         return self._rest(
-            f"the server ended by itself, {times}: {ended}",
-            f"see {self._settings().paths.state / 'serve' / 'server.log'}; it is started again by itself",
+            f"the server ended, {times}: {end.reason}", f"{what_to_do}; it is started again by itself"
         )
 
-    def _launch(self, gpu: str | None) -> _Launch:
+    def _launch(self, gpu: str | None) -> Launch:
         """Return what a server is to be started with now. Reads files."""
         settings = self._settings()
         lease = None if gpu is None else Lease(self._gpus.lock(gpu), gpu or None)
@@ -194,84 +182,97 @@ class Serving:
         except CredentialError as error:
             reason, _, remedy = str(error).partition("; ")
             raise _BlockedError(reason, remedy) from error
-        return _Launch(order, keys_at(key_places(order)), settings.serve.memory_bytes, gpu)
+        return Launch(
+            order,
+            keys_at(key_places(order)),
+            settings.serve.memory_bytes,
+            whole_bytes(settings, order),
+            gpu,
+        )
 
-    def _free_gpu(self) -> str | None:
+    async def _look(self) -> Sequence[Gpu]:
+        return await self._gpus.look(self._lent())
+
+    async def _free_gpu(self) -> str | None:
         """Return the UUID of a GPU to take; None where the server is to have none."""
-        if self._settings().serve.device != "cuda":
+        device = self._settings().serve.device
+        if device == "cpu":
             return None
-        free = next((gpu for gpu in self._gpus.now if gpu.state == "free"), None)
-        if free is None:
-            there = (
-                ", ".join(f"{gpu.called} is {gpu.state}" for gpu in self._gpus.now) or "none is to be seen"
-            )
-            raise _BlockedError(
-                f"no GPU is free ({there})",
-                'nothing: it is looked for again; or write device = "cpu" under [serve]',
-            )
-        return free.uuid
+        try:
+            gpu = chosen(await self._look(), device=device)
+        except NoGpuError as error:
+            remedy = f'{error.remedy}, it is looked for again; or write device = "cpu" under [serve]'
+            raise _BlockedError(str(error), remedy) from error
+        return None if gpu is None else gpu.uuid
 
-    async def _run(self, launch: _Launch) -> str | None:
-        """Run a server; return why it ended by itself, None where it was ended."""
-        folder = self._settings().paths.state / "serve"
+    def _device(self, launch: Launch) -> str:
+        """Say where it computes."""
+        if launch.gpu is None:
+            return "cpu"
+        return next((gpu.called for gpu in self._gpus.now if gpu.uuid == launch.gpu), launch.gpu or "GPU")
+
+    async def _run(self, launch: Launch) -> End | None:
+        """Run a server; return why it ended, None where it was not wanted any more."""
         if launch.gpu is not None:
             self._gpus.beside[launch.gpu] = "the server ([serve] device)"
         try:
-            stderr = await asyncio.to_thread(_prepared, folder, launch.order)
-            self._process = await JobProcess.spawn(
-                [_MODULE, str(folder / "order.json")],
-                directory=folder,
-                stderr=stderr,
-                memory_bytes=launch.memory_bytes,
-                secrets=all_handed_over(launch.keys),
-                visible="" if launch.gpu is None else launch.gpu or None,
+            self._now = await ServeRun.start(
+                launch,
+                self._settings().paths.state / "serve",
+                cgroups=self._cgroups,
+                seen=lambda: self._gpus.now,
+                look=self._look,
+                listens=self._listens,
             )
             if self._failures:
                 self.restarts += 1
             self._is("starting")
-            log.info("serve_started", pid=self._process.pid)
-            return await self._watch(self._process, launch, stderr)
+            log.info("serve_started", pid=self._now.pid)
+            await self._now.begin()
+            return await self._watch(self._now)
         except OSError as error:
-            return f"it cannot be started: {error}"
+            return End(f"it cannot be started: {error}")
         finally:
-            await self._end()
-            # The jobs that it began for clients are in sessions of their own, and it may have been killed.
-            await asyncio.to_thread(kill_marked, launch.order.lean.scratch, below=True)
+            run, self._now = self._now, None
+            if run is not None:
+                await run.stop(grace_s=min(_GRACE_S, self._settings().daemon.shutdown_timeout_s / 2))
             if launch.gpu is not None:
                 self._gpus.beside.pop(launch.gpu, None)
 
-    async def _watch(self, process: JobProcess, launch: _Launch, stderr: Path) -> str | None:
+    def _listens(self, address: str) -> None:
+        self._is("running")
+        log.info("serve_listens", address=address)
+        self._wake.set()  # the watch waits for something else from here on
+
+    async def _watch(self, run: ServeRun) -> End | None:
         begun = time.monotonic()
-        ended = asyncio.create_task(process.ended())
-        hearing = asyncio.create_task(self._hear(process))
-        cutting = asyncio.create_task(self._keep_short(stderr))
+        ending = asyncio.create_task(run.end())
         try:
             while True:
                 waking = asyncio.create_task(self._wake.wait())
                 try:
                     await asyncio.wait(
-                        {ended, waking},
+                        {ending, waking},
                         timeout=self._until_news_s(begun),
                         return_when=asyncio.FIRST_COMPLETED,
                     )
                 finally:
                     waking.cancel()
-                if ended.done():
-                    return _why(ended.result(), stderr)
+                if ending.done():
+                    return ending.result()
                 if self._state == "starting" and time.monotonic() - begun >= self._patience.start:
-                    return f"it did not listen within {self._patience.start:g} s"
+                    return End(f"it did not listen within {self._patience.start:g} s")
                 if self.is_up and self._failures and time.monotonic() - begun >= self._patience.steady:
                     self._failures = 0
                     self._well()
                 if self._wake.is_set():
                     self._wake.clear()
-                    if not await self._still_wanted(launch):
+                    if not await self._still_wanted(run.launch):
                         log.info("serve_ends", reason="what it is told has changed")
                         return None
         finally:
-            for task in (ended, hearing, cutting):
-                task.cancel()
-            await asyncio.gather(ended, hearing, cutting, return_exceptions=True)
+            ending.cancel()
+            await asyncio.gather(ending, return_exceptions=True)
 
     def _until_news_s(self, begun: float) -> float | None:
         """How long until the clock alone has something to say."""
@@ -283,34 +284,15 @@ class Serving:
             return None
         return max(0.01, begun + wait_s - time.monotonic())
 
-    async def _still_wanted(self, launch: _Launch) -> bool:
-        if not self.is_wanted or (self._settings().serve.device == "cuda") != (launch.gpu is not None):
+    async def _still_wanted(self, launch: Launch) -> bool:
+        # "auto" leaves it where it is: whatever it moved for would cost those who ask an answer.
+        device = self._settings().serve.device
+        if not self.is_wanted or device == ("cpu" if launch.gpu is not None else "cuda"):
             return False
         try:
             return await asyncio.to_thread(self._launch, launch.gpu) == launch
         except _BlockedError:
             return False
-
-    async def _hear(self, process: JobProcess) -> None:
-        """Read what it prints to the end: the first line says where it listens."""
-        try:
-            async for line in process.lines():
-                place = _listening(line)
-                if place is not None and self._state == "starting":
-                    self._address = place
-                    self._is("running")
-                    log.info("serve_listens", address=place)
-                    self._wake.set()  # the watch waits for something else from here on
-        except LineTooLongError as error:
-            log.warning("serve_output", reason=str(error))
-
-    async def _keep_short(self, log_file: Path) -> None:
-        while True:
-            try:
-                await asyncio.to_thread(_cut, log_file)
-            except OSError as error:
-                log.warning("serve_log_not_cut", reason=str(error))
-            await asyncio.sleep(self._patience.log)
 
     def _rest(self, reason: str, remedy: str) -> float:
         """Say why there is none now; return how long to wait before the next."""
@@ -320,14 +302,6 @@ class Serving:
         self._is("resting")
         log.warning("serve_ended", reason=reason, failures=self._failures, again_s=rest_s)
         return rest_s
-
-    async def _end(self) -> None:
-        process, self._process = self._process, None
-        self._address = ""
-        if process is not None:
-            grace_s = min(_GRACE_S, self._settings().daemon.shutdown_timeout_s / 2)
-            await process.stop(grace_s=grace_s, first_alone=True)
-            process.close()
 
     def _is(self, state: State) -> None:
         if state != self._state:
@@ -342,38 +316,3 @@ class Serving:
     def _well(self) -> None:
         self._reason = self._remedy = ""
         self._problems.pop(PROBLEM, None)
-
-
-def _prepared(folder: Path, order: ServeOrder) -> Path:
-    """Make the folder ready for a server, and see to it that none of a daemon that died is left; return its log."""
-    folder.mkdir(mode=0o750, parents=True, exist_ok=True)
-    kill_marked(folder)
-    kill_marked(order.lean.scratch, below=True)
-    order.write(folder / "order.json")
-    return folder / "server.log"
-
-
-def _cut(log_file: Path) -> None:
-    """Begin the log anew where it is long; what it held is in `server.log.1` until the next time."""
-    if log_file.exists() and log_file.stat().st_size > _LOG_BYTES:
-        shutil.copyfile(log_file, log_file.with_name(f"{log_file.name}.1"))
-        # The server appends to this very file, so it cannot be renamed; a line between copy and cut is lost.
-        os.truncate(log_file, 0)
-
-
-def _listening(line: bytes) -> str | None:
-    """Return where a line of the server says that it listens, as host:port; None where it says something else."""
-    try:
-        place = json.loads(line)["listening"]
-        host, port = str(place["host"]), int(place["port"])
-    except (ValueError, KeyError, TypeError):
-        return None
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _why(ended: Exit, stderr: Path) -> str:
-    how = f"exit status {ended.status}" if ended.signal is None else f"signal {ended.signal}"
-    with stderr.open("rb") as file:
-        file.seek(max(0, stderr.stat().st_size - 4096))
-        lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
-    return f"{lines[-1][:_REASON_CHARS]} ({how})" if lines else how

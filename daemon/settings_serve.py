@@ -156,7 +156,7 @@ class Serve(Section):
     token_file: Annotated[Text, AfterValidator(_token_file)] = Field(
         "", examples=["/etc/unsorry/serve-token"]
     )
-    device: Literal["cpu", "cuda"] = Field("cpu", examples=["cpu"])
+    device: Literal["cpu", "cuda", "auto"] = Field("cpu", examples=["cpu"])
     memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="16G"))] = Field(
         2**34, alias="memory", examples=["16G"]
     )

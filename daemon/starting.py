@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import structlog
 
@@ -27,6 +28,8 @@ _TURN_S = 0.5
 _PATIENCE_S = 60.0
 """The service manager ends a start of which it hears nothing for so long."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+Made = TypeVar("Made")
 
 log = structlog.get_logger("daemon.starting")
 
@@ -51,6 +54,22 @@ class RoomToStart:
         self._look = look
         self._pause_s = _FIRST_S
         self._said_at = float("-inf")
+
+    async def outlasted(
+        self, step: Callable[[], Awaitable[Made]], folder: Path, *refused: type[Exception]
+    ) -> Made:
+        """Take a step of the start, and take it again when there is room where there was none; return what it made.
+
+        Args:
+            folder: where it makes something.
+            refused: how it fails where there is no room. What fails for another reason, fails as it does.
+        """
+        while True:
+            try:
+                return await step()
+            except refused as error:
+                if not await self.regained(folder, error):
+                    raise
 
     async def regained(self, folder: Path, error: Exception) -> bool:
         """Wait until there is room where a step of the start failed; return whether it is worth another try.

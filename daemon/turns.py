@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from daemon.desk import Desk
 from daemon.heartbeat import Heartbeat
 from daemon.jumps import Jumps
 from daemon.ledger import Ledger, StoreFailedError
@@ -57,6 +58,7 @@ class Turns:
     ledger: Ledger
     jumps: Jumps
     work: Work
+    desk: Desk
     upkeep: Upkeep
     living: Living
     reload: Callable[[], Awaitable[None]]
@@ -100,4 +102,5 @@ class Turns:
             # First, as what is to be learned next starts from the checkpoint in use.
             await self.upkeep.settle_models()
             await self.work.start_due()
+            await self.desk.end_in_vain()
             self.notifier.status(self.living.sentence())

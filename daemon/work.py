@@ -27,10 +27,12 @@ from daemon.settings import Settings
 from daemon.timetable import Wait, read_timetable, why_yield
 from daemon.training import Counted
 from daemon.training_needs import why_no_models, why_not_trainable
+from daemon.triggers import in_vain
 from daemon.upkeep import Upkeep
 from pipeline.lean.backend import Leans, find_leans
 from pipeline.lean.build.builds import present
 from store.errors import LogError
+from store.work_events import TriggerEnded
 
 PLAN_EVERY_S = 15.0
 """A plan is made at least this often: a toolchain may have been installed, a build removed."""
@@ -65,6 +67,8 @@ class Work:
         """What of it could begin when it was made, and what the rest waited for."""
         self.gpus = gpus
         self.lacking: tuple[Need, ...] = ()
+        self.in_vain: list[TriggerEnded] = []
+        """The ends of triggers for which nothing was left to do when the plan was made; they are to be recorded."""
         self.untrainable = ""
         """What training lacks here; "" where nothing is missing."""
         self._no_models = ""
@@ -88,23 +92,7 @@ class Work:
         settings = self._settings()
         try:
             builds = await asyncio.to_thread(present, settings.paths.cache)
-            self.plan = await self._ledger.ask(
-                partial(
-                    make_plan,
-                    settings=settings,
-                    leans=self.leans,
-                    builds=builds,
-                    trainable=not self.untrainable,
-                    no_models=self._no_models,
-                    counted=self._counted,
-                    reserved_s=self._runner.reserved_s,
-                    now=datetime.now(UTC),
-                    running=self._runner.lanes,
-                    last_started=dict(self._runner.last_started),
-                    waits_s=self._runner.retries.waits_s(),
-                )
-            )
-            self.lacking = await self._ledger.ask(partial(lacking, leans=self.leans))
+            self.plan, self.lacking, self.in_vain = await self._ledger.ask(self._found(settings, builds))
             gpus = await self.gpus.look(self._runner.lent)
         except (LogError, sqlite3.Error, OSError) as error:
             self._problems["plan"] = f"what is due cannot be found out: {error}"
@@ -133,6 +121,31 @@ class Work:
         self._make_way()
         if not self._runner.kinds:
             memory.give_back()
+
+    def _found(
+        self, settings: Settings, builds: Collection[tuple[str, str]]
+    ) -> Callable[[sqlite3.Connection], tuple[Plan, tuple[Need, ...], list[TriggerEnded]]]:
+        """Return one question for all that a turn has to know of the view: each by itself costs a thread's turn."""
+        leans, runner = self.leans, self._runner
+        plan = partial(
+            make_plan,
+            settings=settings,
+            leans=leans,
+            builds=builds,
+            trainable=not self.untrainable,
+            no_models=self._no_models,
+            counted=self._counted,
+            reserved_s=runner.reserved_s,
+            now=datetime.now(UTC),
+            running=runner.lanes,
+            last_started=dict(runner.last_started),
+            waits_s=runner.retries.waits_s(),
+        )
+        return lambda view: (
+            plan(view),
+            lacking(view, leans),
+            in_vain(view, settings=settings, leans=leans),
+        )
 
     async def polls_wait(self) -> Wait | None:
         """Return what keeps the polls from beginning now, None where nothing does."""

@@ -23,9 +23,10 @@ from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client.repl import ReplError
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
-from pipeline.prove.file import git_blob
 from pipeline.worktree import read_inside
-from store.events import BlobRef, EventBody, ProofChecked, ProofFound, ProofRejected, ProofVerified
+from store.event_body import BlobRef, EventBody
+from store.identity import git_blob
+from store.proof_events import ProofChecked, ProofFound, ProofRejected, ProofVerified
 
 Facts = tuple[tuple[str, str], ...]
 """Names and values, for people."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -80,7 +79,7 @@ def kill_marked(directory: Path, *, below: bool = False) -> int:
     """
     killed = 0
     for _ in range(3):  # a process may fork between the look and the signal
-        found = [process for process in _own_processes() if _is_of(_mark_of(process), directory, below=below)]
+        found = _marked(directory, below=below)
         for process in found:
             with contextlib.suppress(psutil.Error):
                 process.kill()
@@ -91,25 +90,30 @@ def kill_marked(directory: Path, *, below: bool = False) -> int:
     return killed
 
 
-def _is_of(mark: str | None, directory: Path, *, below: bool) -> bool:
-    if mark is None:
-        return False
-    return mark == str(directory) or (below and mark.startswith(f"{directory}{os.sep}"))
+def _marked(directory: Path, *, below: bool) -> list[psutil.Process]:
+    """Our processes that have the mark. Every process of the machine is looked at, and so only in its environment."""
 
+    def is_marked(pid: int) -> bool:
+        mark = _mark_of(pid)
+        return mark == str(directory) or (
+            below and mark is not None and mark.startswith(f"{directory}{os.sep}")
+        )
 
-def _own_processes() -> Sequence[psutil.Process]:
-    ours = os.getuid()
     found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.pid != os.getpid() and process.uids().real == ours:
-                found.append(process)
+    for pid in psutil.pids():
+        if pid != os.getpid() and is_marked(pid):
+            with contextlib.suppress(psutil.Error):
+                process = psutil.Process(pid)
+                # Asked again: until now the number may have become somebody else's.
+                if process.uids().real == os.getuid() and is_marked(pid):
+                    found.append(process)
     return found
 
 
-def _mark_of(process: psutil.Process) -> str | None:
+def _mark_of(pid: int) -> str | None:
     try:
-        mark: str | None = process.environ().get(MARK)
-    except (psutil.Error, OSError):
-        return None
-    return mark
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return None  # it is gone, or not ours to look into
+    _, marked, rest = (b"\0" + environment).partition(f"\0{MARK}=".encode())
+    return os.fsdecode(rest.partition(b"\0")[0]) if marked else None

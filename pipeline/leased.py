@@ -1,4 +1,4 @@
-"""Run a job that has a GPU: take its lock first, then be the job. `python -m pipeline.leased MODULE --spec spec.json`.
+"""The lock of the GPU that a job is lent: the job takes it first (`pipeline.launch`).
 
 The lock (`JobSpec.gpu_lock`, a flock) is held by this very process until it ends, so that the kernel gives the GPU back
 however it ends. It is taken before the job's module is imported, and so before torch is. Which GPU it is for, CUDA
@@ -10,9 +10,9 @@ from __future__ import annotations
 import argparse
 import fcntl
 import os
-import runpy
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -61,22 +61,15 @@ def take(lock: Path, *, patience_s: float = PATIENCE_S) -> IO[str]:
     return file
 
 
-def main() -> int:
+def arrive(words: Sequence[str]) -> bool:
+    """Take the lock of the job whose command line has these words, if it is lent a GPU; False: it was told why not."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("module")
     parser.add_argument("--spec", type=Path, required=True)
-    arguments = parser.parse_args()
-    spec = JobSpec.read(arguments.spec)
+    spec = JobSpec.read(parser.parse_args(words).spec)
     try:
         if spec.gpu_lock is not None:
             _held.append(take(spec.gpu_lock))
     except JobError as error:
         Reporter(spec, sys.stdout).failure(error)
-        return 1
-    sys.argv = [arguments.module, "--spec", str(arguments.spec)]
-    runpy.run_module(arguments.module, run_name="__main__", alter_sys=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        return False
+    return True

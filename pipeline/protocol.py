@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import gc
 import hashlib
 import json
 import os
@@ -33,7 +34,7 @@ from typing import IO, TYPE_CHECKING, Any
 from pipeline import yielding
 
 if TYPE_CHECKING:
-    from store.events import BlobRef, EventBody
+    from store.event_body import BlobRef, EventBody
 
 SPEC_SCHEMA = 1
 
@@ -146,7 +147,7 @@ class Reporter:
 
     def stage(self, payload: bytes) -> BlobRef:
         """Put a payload where the daemon will fetch it; returns the reference to cite. Safe to repeat."""
-        from store.events import BlobRef
+        from store.event_body import BlobRef
 
         digest = hashlib.sha256(payload).hexdigest()
         target = self.spec.staging / digest
@@ -214,6 +215,11 @@ def run_job(work: Callable[[JobSpec, Reporter], dict[str, Any]]) -> int:
     Anything but a JobError is a defect of ours: it is reported as `crashed`, with its traceback on standard
     error, and can be retried.
     """
+    if (
+        not gc.isenabled()
+    ):  # `pipeline.launch`: what is loaded by now stays until the end, and is looked at no more
+        gc.freeze()
+        gc.enable()
     parser = argparse.ArgumentParser(description=work.__doc__)
     parser.add_argument("--spec", type=Path, required=True)
     arguments = parser.parse_args()

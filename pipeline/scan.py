@@ -37,7 +37,6 @@ from pipeline.globs import path_filter
 from pipeline.lean.source.scanner import read_file
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.worktree import MOST_SOURCE_BYTES
-from store.events import CommitScanned, FileRemoved, FileScanned, SorryEvent, SorryPlace, TheoremsFollowed
 from store.matching import (
     Decl,
     LivingSorry,
@@ -46,6 +45,14 @@ from store.matching import (
     declarations_known,
     declarations_now,
     same_file,
+)
+from store.scan_events import (
+    CommitScanned,
+    FileRemoved,
+    FileScanned,
+    SorryEvent,
+    SorryPlace,
+    TheoremsFollowed,
 )
 from store.scanned import THEOREM_KINDS, ReadFile, ScannedFile
 from store.sorrylife import Commit, GivenProof, live

@@ -23,9 +23,9 @@ from pathlib import Path
 from store import schema
 from store.catchup import STATEMENTS, catch_up, read_checkpoint
 from store.errors import LogError, translated
-from store.events import FileRemoved, FileScanned, TheoremsFollowed
 from store.reader import LogReader
 from store.readonly import uri
+from store.scan_events import FileRemoved, FileScanned, TheoremsFollowed
 
 PollRow = tuple[str, str, str, str, str | None]
 

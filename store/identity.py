@@ -1,7 +1,7 @@
 """Identities that survive edits: keys derived from what a thing is, never from where it stands.
 
 Line numbers move with every commit, so nothing here depends on them. Every identifier is the first 16 hex
-digits (64 bits) of a SHA-256 over unit-separated fields, except event ids, which are UUIDs.
+digits (64 bits) of a SHA-256 over unit-separated fields, except event ids, which are UUIDs, and git's own.
 """
 
 from __future__ import annotations
@@ -83,3 +83,11 @@ def _bare_statement(text: str) -> str:
     text = _TAIL.sub("", text)
     head = _HEAD.match(text)
     return text if head is None else text[head.end() :].strip()
+
+
+def git_blob(data: bytes, *, like: str) -> str:
+    """Return git's object id of a file's content, in the hash (SHA-1 or SHA-256) that `like` is in."""
+    content = b"blob %d\0" % len(data) + data
+    if len(like) == 64:
+        return hashlib.sha256(content).hexdigest()
+    return hashlib.sha1(content, usedforsecurity=False).hexdigest()

@@ -25,8 +25,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
-from store.events import SorryPlace
 from store.identity import short_hash
+from store.scan_events import SorryPlace
 from store.scanned import THEOREM_KINDS, ReadFile, ScannedFile, Sorry
 
 _NO_STATEMENT = short_hash("statement", "")

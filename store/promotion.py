@@ -11,10 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from store.model_events import ModelKind
 from store.trace_rows import EvaluationRow
+
+if TYPE_CHECKING:
+    # The report has its rules from here, and is made without pydantic.
+    from store.model_events import ModelKind
 
 Verdict = Literal["promote", "refuse", "unknown"]
 

@@ -22,6 +22,21 @@ class KnownProofRow:
     tactics: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class CitableProofRow:
+    """A proof that stood the gate, of a sorry that is still in the source of a branch as it was proved.
+
+    `goal` is what Lean says is to be proved there, "" where it did not say; `statement` is the declaration's.
+    """
+
+    sorry: str
+    proof: str
+    declaration: str
+    statement: str
+    goal: str
+    tactics: tuple[str, ...]
+
+
 def known_proofs(
     db: sqlite3.Connection, *, repository: str, sorries: Iterable[str], simulated: bool
 ) -> list[KnownProofRow]:
@@ -42,6 +57,31 @@ def known_proofs(
         {"repository": repository, "sorries": json.dumps(sorted(sorries)), "simulated": int(simulated)},
     )
     return [KnownProofRow(row[0], row[1], row[2], tuple(json.loads(row[3]))) for row in rows]
+
+
+def citable_proofs(
+    db: sqlite3.Connection, *, repository: str, branch: str, simulated: bool, most: int
+) -> list[CitableProofRow]:
+    """Return the proofs of a branch's theorems whose sorry still stands there as it was proved; the newest first.
+
+    Not there: what was rejected, what is conditional on another sorry, what nobody checked yet, a sorry whose statement
+    or surroundings are others since (for the simulator: whose file is), and a text that fills several sorrys at once,
+    which proves none of them alone.
+
+    Args:
+        db: the view.
+        repository: whose theorems.
+        branch: of it.
+        simulated: as in `known_proofs`.
+        most: how many at most.
+    """
+    rows = db.execute(
+        statements("queries")["citable_proofs"],
+        {"repository": repository, "branch": branch, "simulated": int(simulated), "most": most},
+    )
+    return [
+        CitableProofRow(row[0], row[1], row[2], row[3], row[4], tuple(json.loads(row[5]))) for row in rows
+    ]
 
 
 def attempt_behind(db: sqlite3.Connection, proof: ProofRow) -> AttemptRow | None:

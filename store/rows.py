@@ -1,7 +1,7 @@
 """What questions answer with: one frozen dataclass a table, its columns as attributes.
 
-`*_json` columns are decoded and lose that suffix, 0 and 1 are booleans, all else is as in `store.tables`, whose
-docstrings say what the columns mean. Standard library only: see `store.queries`.
+`*_json` columns are decoded and lose that suffix, 0 and 1 are booleans, all else is as in `store.tables` and the
+modules of tables beside it, whose docstrings say what the columns mean. Standard library only: see `store.queries`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, TypeVar
 
 Row = TypeVar("Row")
@@ -345,19 +346,28 @@ def _decode(value: str) -> Any:
 
 def columns(cls: type[Any]) -> tuple[str, ...]:
     """Return the columns that a row class is made of, in the order of its fields."""
-    return tuple(f"{field.name}_json" if _is_json(field.type) else field.name for field in fields(cls))
+    return _read_as(cls)[0]  # type: ignore[arg-type] # a class is hashable
 
 
 def make_all(cls: type[Row], rows: Iterable[sqlite3.Row]) -> list[Row]:
     """Make row objects out of rows that hold `columns(cls)`, in that order."""
-    conversions: list[Callable[[Any], Any] | None] = [
-        _decode if _is_json(field.type) else bool if field.type == "bool" else None
-        for field in fields(cls)  # type: ignore[arg-type] # every class given here is a dataclass
-    ]
+    _, conversions = _read_as(cls)  # type: ignore[arg-type] # a class is hashable
     return [
         cls(*(value if to is None else to(value) for to, value in zip(conversions, row, strict=True)))
         for row in rows
     ]
+
+
+@cache
+def _read_as(cls: type[Any]) -> tuple[tuple[str, ...], tuple[Callable[[Any], Any] | None, ...]]:
+    """Return a class's columns, and what makes its fields of them: found out once, for plans ask hundreds of times."""
+    return (
+        tuple(f"{field.name}_json" if _is_json(field.type) else field.name for field in fields(cls)),
+        tuple(
+            _decode if _is_json(field.type) else bool if field.type == "bool" else None
+            for field in fields(cls)
+        ),
+    )
 
 
 def _is_json(declared: object) -> bool:

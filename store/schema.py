@@ -1,4 +1,4 @@
-"""The DDL of database.db, made from the SQLModel classes of `store.tables`.
+"""The DDL of database.db, made from the SQLModel classes of `store.tables` and the modules of tables beside it.
 
 SQLAlchemy compiles the statements; STRICT is ours to add. The fingerprint tells a view of this version from any
 other, and one that differs is made anew from the log.
@@ -15,7 +15,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlmodel import SQLModel
 
-from store import model_tables, notify_tables, tables, trace_tables, work_tables
+from store import model_tables, notify_tables, proof_tables, tables, trace_tables, work_tables
 
 PROJECTION = "view"
 PROJECTION_VERSION = 1
@@ -28,7 +28,7 @@ NOT_PROJECTED = frozenset({tables.PollState.__tablename__, tables.ViewPosition._
 @cache
 def table_list() -> tuple[Table, ...]:
     """Return all tables of the view, by name."""
-    ours = (tables, trace_tables, model_tables, work_tables, notify_tables)
+    ours = (tables, proof_tables, trace_tables, model_tables, work_tables, notify_tables)
     modules = {module.__name__ for module in ours}
     named = {cls.__tablename__ for cls in SQLModel.__subclasses__() if cls.__module__ in modules}
     return tuple(table for name, table in sorted(SQLModel.metadata.tables.items()) if name in named)

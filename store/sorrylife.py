@@ -15,7 +15,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from store.events import (
+from store.identity import sorry_id
+from store.matching import Compared, Decl, LivingSorry
+from store.scan_events import (
     SorryChanged,
     SorryEvent,
     SorryFilled,
@@ -24,8 +26,6 @@ from store.events import (
     SorryPlace,
     SorryRemoved,
 )
-from store.identity import sorry_id
-from store.matching import Compared, Decl, LivingSorry
 
 _MOST_PAIRS = (
     1_000_000  # sorrys before times sorrys now that are aligned by context; more are paired in order

@@ -211,34 +211,6 @@ class Tally(SQLModel, table=True):
     declarations: int = Field(sa_type=Integer)
 
 
-class JobTally(SQLModel, table=True):
-    """How many attempts of a kind of job had an outcome, by how long they took: see `store.projections.tallies`.
-
-    `bucket` is the number of an interval of seconds, -1 where nobody timed them. `seconds` is their sum.
-    """
-
-    __tablename__: ClassVar[str] = "job_tallies"
-    kind: str = Field(primary_key=True, sa_type=Text)
-    outcome: str = Field(primary_key=True, sa_type=Text)
-    simulated: int = Field(primary_key=True, sa_type=Integer)
-    bucket: int = Field(primary_key=True, sa_type=Integer)
-    n: int = Field(sa_type=Integer)
-    seconds: float = Field(sa_type=REAL)
-
-
-class ProofTally(SQLModel, table=True):
-    """How often a proof was found, and how often each verdict was given on one for the first time.
-
-    `verdict`: found, checked (nothing failed, not all could be judged), verified, rejected. What the simulator found is
-    never verified.
-    """
-
-    __tablename__: ClassVar[str] = "proof_tallies"
-    verdict: str = Field(primary_key=True, sa_type=Text)
-    simulated: int = Field(primary_key=True, sa_type=Integer)
-    n: int = Field(sa_type=Integer)
-
-
 class Sorry(SQLModel, table=True):
     """A sorry and where its life stands on a branch. Place columns are the last known ones.
 
@@ -295,104 +267,6 @@ class SorryStep(SQLModel, table=True):
     sha: str = Field(sa_type=Text)
     recorded_at: str = Field(sa_type=Text)
     detail: str = Field(sa_type=Text)
-
-
-class Attempt(SQLModel, table=True):
-    """What was tried on a sorry; the key is what must change before it is tried again.
-
-    `model` is "" where the prover has none, `tree_sha256` the blob of the search's tree where there is one.
-    """
-
-    __tablename__: ClassVar[str] = "attempts"
-    sorry: str = Field(primary_key=True, sa_type=Text)
-    blob: str = Field(primary_key=True, sa_type=Text)
-    prover: str = Field(primary_key=True, sa_type=Text)
-    rung: int = Field(primary_key=True, sa_type=Integer)
-    model: str = Field(primary_key=True, sa_type=Text)
-    budget: str = Field(primary_key=True, sa_type=Text)
-    repository: str = Field(sa_type=Text)
-    branch: str = Field(sa_type=Text)
-    sha: str = Field(sa_type=Text)
-    outcome: str = Field(sa_type=Text)
-    detail: str = Field(sa_type=Text)
-    nodes: int = Field(sa_type=Integer)
-    repl_calls: int = Field(sa_type=Integer)
-    seconds: float = Field(sa_type=REAL)
-    seed: int = Field(sa_type=Integer)
-    best: str = Field(sa_type=Text)
-    goals_left: int | None = Field(default=None, sa_type=Integer)
-    prompt_tokens: int = Field(sa_type=Integer)
-    completion_tokens: int = Field(sa_type=Integer)
-    usd: float | None = Field(default=None, sa_type=REAL)
-    tree_sha256: str | None = Field(default=None, sa_type=Text)
-    simulated: int = Field(sa_type=Integer)
-    job: str = Field(sa_type=Text)
-    recorded_at: str = Field(sa_type=Text)
-
-
-class Proof(SQLModel, table=True):
-    """A proof text for a sorry. `state`: candidate, verified, rejected, conditional.
-
-    candidate with `checked_at` set means: nothing failed, but `not_checked_json` could not be judged here.
-    `patch_sha256` is the patch's blob, `pull_request_url` where it was proposed. `simulated` proofs are never verified.
-    """
-
-    __tablename__: ClassVar[str] = "proofs"
-    proof: str = Field(primary_key=True, sa_type=Text)
-    sorry: str = Field(sa_type=Text, index=True)
-    repository: str = Field(sa_type=Text)
-    branch: str = Field(sa_type=Text)
-    sha: str = Field(sa_type=Text)
-    path: str = Field(sa_type=Text)
-    blob: str = Field(sa_type=Text)
-    byte_start: int = Field(sa_type=Integer)
-    byte_end: int = Field(sa_type=Integer)
-    declaration: str = Field(sa_type=Text)
-    declaration_text_hash: str = Field(sa_type=Text)
-    replacement: str = Field(sa_type=Text)
-    tactics_json: str = Field(sa_type=Text)
-    prover: str = Field(sa_type=Text)
-    rung: int = Field(sa_type=Integer)
-    toolchain: str = Field(sa_type=Text)
-    simulated: int = Field(sa_type=Integer)
-    state: str = Field(sa_type=Text, index=True)
-    checks_json: str = Field(default="[]", sa_type=Text)
-    not_checked_json: str = Field(default="[]", sa_type=Text)
-    axioms_json: str = Field(default="[]", sa_type=Text)
-    conditional_on_json: str = Field(default="[]", sa_type=Text)
-    reason: str = Field(default="", sa_type=Text)
-    patch_sha256: str | None = Field(default=None, sa_type=Text)
-    pull_request_url: str | None = Field(default=None, sa_type=Text)
-    pull_request_at: str | None = Field(default=None, sa_type=Text)
-    found_at: str = Field(sa_type=Text)
-    checked_at: str | None = Field(default=None, sa_type=Text)
-    job: str = Field(sa_type=Text)
-
-
-class Job(SQLModel, table=True):
-    """A job at its newest attempt. `state`: running, succeeded, failed, interrupted, cancelled, released."""
-
-    __tablename__: ClassVar[str] = "jobs"
-    __table_args__ = (Index("jobs_by_start", "started_at"), Index("jobs_by_state", "state", "kind"))
-    job: str = Field(primary_key=True, sa_type=Text)
-    kind: str = Field(sa_type=Text)
-    state: str = Field(sa_type=Text)
-    attempt: int = Field(sa_type=Integer)
-    repository: str | None = Field(default=None, sa_type=Text)
-    branch: str | None = Field(default=None, sa_type=Text)
-    sha: str | None = Field(default=None, sa_type=Text)
-    describes: str = Field(sa_type=Text)
-    simulated: int = Field(sa_type=Integer)
-    started_at: str = Field(sa_type=Text)
-    ended_at: str | None = Field(default=None, sa_type=Text)
-    seconds: float | None = Field(default=None, sa_type=REAL)
-    peak_rss_bytes: int | None = Field(default=None, sa_type=Integer)
-    reason: str = Field(default="", sa_type=Text)
-    message: str = Field(default="", sa_type=Text)
-    remedy: str = Field(default="", sa_type=Text)
-    deterministic: int = Field(default=0, sa_type=Integer)
-    retry_at: str | None = Field(default=None, sa_type=Text)
-    summary_json: str = Field(default="{}", sa_type=Text)
 
 
 class Service(SQLModel, table=True):

@@ -30,7 +30,7 @@ from store.testing_models import (
 )
 from store.testing_traces import TraceStory, sample_events
 from store.theoremlife import TheoremStep, counted, follow
-from store.work_events import JobCancelled, WorkPaused, WorkResumed, WorkTriggered
+from store.work_events import JobCancelled, TriggerEnded, WorkPaused, WorkResumed, WorkTriggered
 
 REPOSITORY = "example.org/demo/logic"
 BRANCH = "main"
@@ -428,6 +428,7 @@ def samples() -> dict[str, ev.EventBody]:
         WorkPaused(work="train", by="ada", reason="the room is hot"),
         WorkResumed(work="train", by="ada"),
         WorkTriggered(work="prove", repository=REPOSITORY, by="ada"),
+        TriggerEnded(work="prove", repository=REPOSITORY, trigger=31, reason="it has no open sorry"),
         attempt(sorry, spot, commit=sha(1)),
         found,
         proof_checked(found),

@@ -117,3 +117,13 @@ class WorkTriggered(EventBody):
     work: TriggeredWork
     repository: str
     by: str
+
+
+class TriggerEnded(EventBody):
+    """Nothing began for a trigger, and nothing is left to be done for it; `trigger` is the log position of that one."""
+
+    type: ClassVar[str] = "trigger_ended"
+    work: TriggeredWork
+    repository: str
+    trigger: int
+    reason: str

@@ -21,7 +21,10 @@ class PauseRow:
 
 @dataclass(frozen=True, slots=True)
 class TriggerRow:
-    """The newest wish for a sort of work in a repository; `job` is the first that began after it, None before."""
+    """The newest wish for a sort of work in a repository.
+
+    `job` is the first that began after it, None before; `ended` is why none had to, None otherwise.
+    """
 
     work: str
     repository: str
@@ -29,6 +32,12 @@ class TriggerRow:
     by: str
     triggered_at: str
     job: str | None
+    ended: str | None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is still to be done."""
+        return self.job is None and self.ended is None
 
 
 def pauses(db: sqlite3.Connection) -> list[PauseRow]:

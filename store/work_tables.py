@@ -1,10 +1,10 @@
-"""Tables of the work itself: what is paused, what was triggered, how long each attempt of a job took."""
+"""Tables of the work itself: what is paused, what was triggered, the jobs and how long each attempt of one took."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from sqlalchemy import Index, Integer, Text
+from sqlalchemy import REAL, Index, Integer, Text
 from sqlmodel import Field, SQLModel
 
 
@@ -19,7 +19,10 @@ class Pause(SQLModel, table=True):
 
 
 class Trigger(SQLModel, table=True):
-    """The newest wish for a sort of work in a repository. `job` is the first one that began after it, if any."""
+    """The newest wish for a sort of work in a repository.
+
+    `job` is the first one that began after it, if any; `ended` is why none had to.
+    """
 
     __tablename__: ClassVar[str] = "triggers"
     work: str = Field(primary_key=True, sa_type=Text)
@@ -28,6 +31,33 @@ class Trigger(SQLModel, table=True):
     by: str = Field(sa_type=Text)
     triggered_at: str = Field(sa_type=Text)
     job: str | None = Field(default=None, sa_type=Text)
+    ended: str | None = Field(default=None, sa_type=Text)
+
+
+class Job(SQLModel, table=True):
+    """A job at its newest attempt. `state`: running, succeeded, failed, interrupted, cancelled, released."""
+
+    __tablename__: ClassVar[str] = "jobs"
+    __table_args__ = (Index("jobs_by_start", "started_at"), Index("jobs_by_state", "state", "kind"))
+    job: str = Field(primary_key=True, sa_type=Text)
+    kind: str = Field(sa_type=Text)
+    state: str = Field(sa_type=Text)
+    attempt: int = Field(sa_type=Integer)
+    repository: str | None = Field(default=None, sa_type=Text)
+    branch: str | None = Field(default=None, sa_type=Text)
+    sha: str | None = Field(default=None, sa_type=Text)
+    describes: str = Field(sa_type=Text)
+    simulated: int = Field(sa_type=Integer)
+    started_at: str = Field(sa_type=Text)
+    ended_at: str | None = Field(default=None, sa_type=Text)
+    seconds: float | None = Field(default=None, sa_type=REAL)
+    peak_rss_bytes: int | None = Field(default=None, sa_type=Integer)
+    reason: str = Field(default="", sa_type=Text)
+    message: str = Field(default="", sa_type=Text)
+    remedy: str = Field(default="", sa_type=Text)
+    deterministic: int = Field(default=0, sa_type=Integer)
+    retry_at: str | None = Field(default=None, sa_type=Text)
+    summary_json: str = Field(default="{}", sa_type=Text)
 
 
 class JobAttempt(SQLModel, table=True):
@@ -41,3 +71,18 @@ class JobAttempt(SQLModel, table=True):
     started_at: str = Field(sa_type=Text)
     ended_at: str | None = Field(default=None, sa_type=Text)
     outcome: str | None = Field(default=None, sa_type=Text)
+
+
+class JobTally(SQLModel, table=True):
+    """How many attempts of a kind of job had an outcome, by how long they took: see `store.projections.tallies`.
+
+    `bucket` is the number of an interval of seconds, -1 where nobody timed them. `seconds` is their sum.
+    """
+
+    __tablename__: ClassVar[str] = "job_tallies"
+    kind: str = Field(primary_key=True, sa_type=Text)
+    outcome: str = Field(primary_key=True, sa_type=Text)
+    simulated: int = Field(primary_key=True, sa_type=Integer)
+    bucket: int = Field(primary_key=True, sa_type=Integer)
+    n: int = Field(sa_type=Integer)
+    seconds: float = Field(sa_type=REAL)

@@ -21,30 +21,32 @@ from daemon.cli.context import (
     merged_as_of,
     merged_config,
     merged_json,
-    one_match,
     view,
 )
 from daemon.cli.exits import CliError, ExitCode
 from daemon.cli.live import command
-from daemon.cli.render import ago, clean, counted, emit_json, fields, row_json, say, size, span, styled, table
+from daemon.cli.model_shown import (
+    SHOWN,
+    WARNING,
+    checkpoint_json,
+    figures,
+    find_checkpoints,
+    marked,
+    pairs,
+    share,
+    state_of,
+    task_of,
+)
+from daemon.cli.render import ago, clean, emit_json, fields, row_json, say, size, span, styled, table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from store.model_events import ModelKind
     from store.promotion import Decision, Rule, TaskChange
-    from store.trace_rows import CheckpointRow, EvaluationRow
 
 MODELS = ("retriever", "tactics", "progress")
-STATES = ("in use", "was in use", "refused", "undecided")
-SHOWN = {
-    "retriever": ("recall@1", "recall@10", "mrr"),
-    "tactics": ("tactic@1", "tactic@8", "token_accuracy"),
-    "progress": ("mae", "mse", "within_1"),
-}
-"""The metrics that tables have, by model; the documents have all."""
-WARNING = "SIMULATED: it learned from the simulator, and not from Lean."
 
 Model = Annotated[str | None, typer.Option("--model", metavar="M", help=f"Only: {', '.join(MODELS)}.")]
 CheckpointId = Annotated[str, typer.Argument(metavar="ID", help="A checkpoint's id, or its beginning.")]
@@ -100,7 +102,7 @@ def _list(*, model: str | None, as_of: str | None, config: Path | None, as_json:
         measured = model_queries.evaluations(database)
     of = {row.checkpoint: [item for item in measured if item.checkpoint == row.checkpoint] for row in rows}
     if as_json:
-        emit_json({**place.head(), "checkpoints": [_document(row, of[row.checkpoint]) for row in rows]})
+        emit_json({**place.head(), "checkpoints": [checkpoint_json(row, of[row.checkpoint]) for row in rows]})
         return
     if not rows:
         say("no checkpoint of this model was saved yet" if model else "no checkpoint was saved yet")
@@ -111,11 +113,11 @@ def _list(*, model: str | None, as_of: str | None, config: Path | None, as_json:
             (
                 row.checkpoint,
                 row.model,
-                _marked(_state(row), row.simulated),
+                marked(state_of(row), row.simulated),
                 row.parent or "-",
                 str(row.steps),
                 size(row.size_bytes),
-                _of_tasks(row.model, of[row.checkpoint]),
+                figures(row.model, of[row.checkpoint]),
                 ago(row.saved_at),
             )
             for row in rows
@@ -131,15 +133,15 @@ def show(
     as_json: Json = False,
 ) -> None:
     place = locate(merged_config(context, config), merged_as_of(context, as_of))
-    ((row, measured),) = _find(place, checkpoint)
+    ((row, measured),) = find_checkpoints(place, checkpoint)
     if merged_json(context, as_json):
         document = {
-            "checkpoint": _document(row, measured),
+            "checkpoint": checkpoint_json(row, measured),
             "evaluations": [row_json(item) for item in measured],
         }
         emit_json({**place.head(), **document})
         return
-    say(f"{styled(row.checkpoint, 'bold')}  {row.model}, {_marked(_state(row), row.simulated)}")
+    say(f"{styled(row.checkpoint, 'bold')}  {row.model}, {marked(state_of(row), row.simulated)}")
     if row.simulated:
         say(styled(WARNING, "yellow"))
     fields(
@@ -150,8 +152,8 @@ def show(
             *([("refused", f"{ago(row.refused_at)}: {clean(row.refused_reason)}")] if row.refused_at else []),
             ("trained on", f"the log up to event {row.data_seq}"),
             ("steps", f"{row.steps}, seed {row.seed}, {span(row.seconds)} on {clean(row.device)}"),
-            ("config", clean(_pairs(row.config))),
-            ("versions", clean(_pairs(row.versions))),
+            ("config", clean(pairs(row.config))),
+            ("versions", clean(pairs(row.versions))),
             ("weights", f"{row.weights} ({size(row.size_bytes)})"),
             ("fisher", row.fisher or "none"),
             ("job", row.job),
@@ -165,9 +167,9 @@ def show(
         ("TASK", "N", *(name.upper() for name in SHOWN[row.model]), "DATASET", "WHEN"),
         [
             (
-                _marked(_task(item), item.simulated),
+                marked(task_of(item), item.simulated),
                 str(item.n),
-                *(_share(item.metrics, name) for name in SHOWN[row.model]),
+                *(share(item.metrics, name) for name in SHOWN[row.model]),
                 item.dataset[:12],
                 ago(item.recorded_at),
             )
@@ -196,7 +198,7 @@ def compare(
     from store import promotion
 
     place = locate(merged_config(context, config), merged_as_of(context, as_of))
-    (old, old_measured), (new, new_measured) = _find(place, before, after)
+    (old, old_measured), (new, new_measured) = find_checkpoints(place, before, after)
     if old.model != new.model:
         raise CliError(
             f"{old.checkpoint} is a checkpoint of {old.model} and {new.checkpoint} of {new.model}; only two of one"
@@ -231,7 +233,7 @@ def compare(
         }
         emit_json({**place.head(), **document})
         return
-    names = (_marked(styled(row.checkpoint, "bold"), row.simulated) for row in (old, new))
+    names = (marked(styled(row.checkpoint, "bold"), row.simulated) for row in (old, new))
     say(f"{' -> '.join(names)}  {old.model}")
     if decision.tasks:
         table(
@@ -255,7 +257,7 @@ def promote(
 ) -> None:
     _check_model(model)
     place = _now(context, config)
-    ((row, _),) = _find(place, checkpoint)
+    ((row, _),) = find_checkpoints(place, checkpoint)
     if row.model != model:
         raise CliError(
             f"{row.checkpoint} is a checkpoint of {row.model}, not of {model}; `--model {row.model}` promotes it there"
@@ -284,7 +286,7 @@ def _tell(context: typer.Context, place: Place, answer: dict[str, Any], as_json:
         emit_json({"daemon": place.daemon_json(), **{name: answer[name] for name in names}})
         return
     before = f" instead of {answer['previous']}" if answer["previous"] else ""
-    name = _marked(answer["checkpoint"], answer["simulated"])
+    name = marked(answer["checkpoint"], answer["simulated"])
     say(f"{name} is in use for {answer['model']}{before}: {clean(answer['reason'])}")
 
 
@@ -318,27 +320,8 @@ def _tolerance(place: Place, model: ModelKind) -> float:
         ) from error
 
 
-def _find(place: Place, *prefixes: str) -> list[tuple[CheckpointRow, list[EvaluationRow]]]:
-    """The checkpoints with these ids, or beginnings of ids, each with its evaluations, all of one view."""
-    from store import model_queries
-
-    with view(place) as database:
-        rows = model_queries.checkpoints(database)
-        found: list[CheckpointRow] = [
-            one_match(
-                [row for row in rows if row.checkpoint.startswith(prefix)],
-                prefix,
-                what="checkpoint",
-                key="checkpoint",
-                verb="models",
-            )
-            for prefix in prefixes
-        ]
-        return [(row, model_queries.evaluations(database, row.checkpoint)) for row in found]
-
-
 def _compared(task: TaskChange, rule: Rule, shown: Sequence[str]) -> Sequence[str]:
-    cells = [f"{_share(task.before, name)} -> {_share(task.after, name)}" for name in shown]
+    cells = [f"{share(task.before, name)} -> {share(task.after, name)}" for name in shown]
     # As the metric moves: up or down, whichever is better.
     moved = "-" if task.lost is None else f"{task.lost if rule.lower_is_better else -task.lost:+.2f}"
     return (task.name, *cells, moved, task.problem)
@@ -351,51 +334,3 @@ def _said(decision: Decision) -> str:
         "unknown": "may not be promoted",
     }
     return f"{verdicts[decision.verdict]}: {decision.reason}"
-
-
-def _document(row: CheckpointRow, measured: Sequence[EvaluationRow]) -> dict[str, Any]:
-    from store.promotion import RULES, kind_of, measured_tasks
-
-    metric = RULES[kind_of(row.model)].metric
-    tasks = [
-        {**row_json(item, "repository", "split", "dataset", "simulated"), metric: item.metrics.get(metric)}
-        for item in measured_tasks(measured)
-    ]
-    return {**row_json(row), "state": _state(row), "tasks": tasks}
-
-
-def _state(row: CheckpointRow) -> str:
-    """Which of `STATES` a checkpoint is in."""
-    decided = (row.promoted, row.promoted_at, row.refused_at)
-    return next((state for state, of in zip(STATES, decided, strict=False) if of), STATES[-1])
-
-
-def _marked(text: str, simulated: bool) -> str:
-    return f"{text} SIMULATED" if simulated else text
-
-
-def _of_tasks(model: str, measured: Sequence[EvaluationRow]) -> str:
-    """What the model's rule looks at, on each task: the lowest and the highest of several."""
-    from store.promotion import RULES, kind_of, measured_tasks
-
-    metric = RULES[kind_of(model)].metric
-    found = sorted(item.metrics[metric] for item in measured_tasks(measured) if metric in item.metrics)
-    if not found:
-        return "-"
-    if len(found) == 1:
-        return f"{metric} {found[0]:.4f} on 1 task"
-    return f"{metric} {found[0]:.4f} to {found[-1]:.4f} on {counted(len(found), 'task')}"
-
-
-def _task(row: EvaluationRow) -> str:
-    from store.promotion import task_name
-
-    return task_name(row.repository, row.split)
-
-
-def _share(metrics: Mapping[str, float] | None, name: str) -> str:
-    return f"{metrics[name]:.4f}" if metrics is not None and name in metrics else "-"
-
-
-def _pairs(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())

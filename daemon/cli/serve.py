@@ -83,20 +83,22 @@ def _checked(host: str) -> str:
 
 def _lease(settings: Settings) -> Lease | None:
     """Return a GPU for the server to lock, where [serve] device asks for one; its own process takes the lock."""
-    from daemon.gpus import Gpus
+    from daemon.gpus import Gpus, NoGpuError, chosen
     from daemon.serve_order import Lease
 
-    if settings.serve.device != "cuda":
+    if settings.serve.device == "cpu":
         return None
     gpus = Gpus(settings.paths.runtime / "gpus")
     seen = gpus.seen({})
     gpus.close()
-    free = next((gpu for gpu in seen if gpu.state == "free"), None)
-    if free is None:
-        there = "; ".join(f"{gpu.called}: {gpu.state}, {gpu.detail}" for gpu in seen) or "none is to be seen"
+    try:
+        free = chosen(seen, device=settings.serve.device)
+    except NoGpuError as error:
         raise CliError(
-            f'no GPU is free ({there}); wait for one, or write device = "cpu" under [serve] in {settings.path}'
-        )
+            f'{error}; {error.remedy}, or write device = "cpu" under [serve] in {settings.path}'
+        ) from error
+    if free is None:
+        return None
     if free.uuid:
         os.environ["CUDA_VISIBLE_DEVICES"] = free.uuid
     return Lease(gpus.lock(free.uuid), free.uuid or None)

@@ -17,6 +17,7 @@ from daemon.cli.render import (
     fields,
     headline,
     say,
+    size,
     span,
     styled,
     table,
@@ -192,8 +193,16 @@ def _serve(serve: dict[str, Any] | None) -> str:
     if not serve or not serve["enabled"]:
         return ""
     at = f"at {serve['address']}, process {serve['pid']}, " if serve["address"] else ""
+    on = f", on {clean(serve['device'])}" if serve["device"] not in (None, "cpu") else ""
     again = f", started again {counted(serve['restarts'], 'time')}" if serve["restarts"] else ""
-    return f"{serve['state']} {at}since {ago(serve['since'])}{again}"
+    return f"{serve['state']} {at}since {ago(serve['since'])}{on}{again}{_memory(serve['memory'])}"
+
+
+def _memory(memory: dict[str, Any] | None) -> str:
+    """What the server for editors and all that it started hold, once that was looked at, and what holds them to it."""
+    if not memory or not memory["held_bytes"]:
+        return ""
+    return f"; holds {size(memory['held_bytes'])} of {size(memory['limit_bytes'])} ({memory['by']})"
 
 
 def _jobs(jobs: dict[str, Any], *, running: bool, earlier: bool) -> str:

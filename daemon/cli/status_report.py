@@ -31,7 +31,7 @@ from daemon.cli.problems import (
 )
 from daemon.cli.render import counted, parse_time, row_json
 from daemon.cli.repos import described as described_repositories
-from daemon.disk import refusal
+from daemon.disk import refusals
 from store import model_queries, notify_queries, proving_queries, queries
 from store.errors import LogError, translated
 from store.reader import LogReader
@@ -132,7 +132,7 @@ def _collect_now(report: dict[str, Any], problems: list[Problem], *, place: Plac
 
 
 def _of_the_daemon(report: dict[str, Any], problems: list[Problem], *, place: Place, live: Live) -> None:
-    daemon, refused = report["daemon"], refusal(place.paths.state)
+    daemon, refused = report["daemon"], refusals(place.paths)
     if place.held is not None:
         message = f"{place.held.purpose} (process {place.held.pid}) keeps the daemon away"
         problems.append(problem("kept_away", message, "wait for its end"))
@@ -148,7 +148,7 @@ def _of_the_daemon(report: dict[str, Any], problems: list[Problem], *, place: Pl
         problems.append(problem("daemon_not_asked", live.error, remedy, severity="warning"))
     elif live.error is not None:
         remedy = "look at the daemon's log"
-        if refused is not None and refused.code == "disk_full":
+        if any(one.code == "disk_full" for one in refused):
             remedy = (
                 "free some space: a daemon that finds no room when it starts waits for it, and then goes on"
             )
@@ -170,8 +170,7 @@ def _of_the_daemon(report: dict[str, Any], problems: list[Problem], *, place: Pl
         problems += serve_problems(live.status.get("serve", {}))
         problems += cache_problems(live.status.get("cache", {}))
         problems += clock_problems(live.status.get("clock"))
-    if refused is not None:
-        problems.append(problem(refused.code, refused.message, refused.remedy))
+    problems += [problem(one.code, one.message, one.remedy, subject=str(one.folder)) for one in refused]
     syntax = _syntax_error(place)
     if syntax is not None and not report["config"]["errors"]:
         problems.append(problem("config_broken", syntax, "unsorry config check", subject=str(place.config)))

@@ -167,7 +167,7 @@ def lives(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from store import queries
+    from store import theorem_queries
 
     if state is not None and state not in STATES:
         raise typer.BadParameter(f'"{state}" is none of {", ".join(STATES)}', param_hint="--state")
@@ -178,7 +178,7 @@ def lives(
     place = locate(merged_config(context, config), merged_as_of(context, as_of))
     most = _most(limit, as_json=as_json)
     with view(place) as database:
-        rows = queries.theorem_lives(
+        rows = theorem_queries.theorem_lives(
             database,
             repository=resolve(database, repo),
             branch=branch,
@@ -224,14 +224,14 @@ def show(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from store import queries
+    from store import theorem_queries
 
     place = locate(merged_config(context, config), merged_as_of(context, as_of))
     with view(place) as database:
         found = []
         for row in _chosen(database, theorem):
-            spot = queries.theorem_place(database, row)
-            versions = queries.theorem_history(
+            spot = theorem_queries.theorem_place(database, row)
+            versions = theorem_queries.theorem_history(
                 database, row.theorem, repository=row.repository, branch=row.branch
             )
             found.append((row, spot, versions))
@@ -254,13 +254,13 @@ def show(
 
 def _chosen(database: sqlite3.Connection, asked: str) -> list[TheoremRow]:
     """The one theorem that is meant, on each branch that has or had it: by id, by its present identity, or by name."""
-    from store import queries
+    from store import queries, theorem_queries
 
     rows = (
-        queries.theorem_by_name(database, asked)
-        or queries.theorem_by_prefix(database, asked)
-        or queries.theorem_by_identity(database, asked)
-        or queries.theorem_by_earlier_name(database, asked)
+        theorem_queries.theorem_by_name(database, asked)
+        or theorem_queries.theorem_by_prefix(database, asked)
+        or theorem_queries.theorem_by_identity(database, asked)
+        or theorem_queries.theorem_by_earlier_name(database, asked)
     )
     exact = [row for row in rows if row.theorem == asked]
     if exact:

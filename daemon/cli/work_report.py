@@ -26,7 +26,7 @@ def collect(database: sqlite3.Connection, live: Live) -> dict[str, Any]:
         "triggered": [
             {"work": row.work, "repository": row.repository, "by": row.by, "triggered_at": row.triggered_at}
             for row in work_queries.triggers(database)
-            if row.job is None
+            if row.waits
         ],
         "gpus": live.status.get("gpus", []),
     }

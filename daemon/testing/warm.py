@@ -1,12 +1,15 @@
-"""Daemons as processes of their own, for tests, without importing everything anew: that takes a second of each start.
+"""Daemons and verbs as processes of their own, for tests, without importing everything anew: up to a second of each.
 
 process = warm.start(PROGRAM, str(config), output=folder / "daemon.log")
 process.send_signal(signal.SIGTERM)
 assert process.wait(timeout=20) == 0
 
-One interpreter has imported the daemon and does nothing else; each program is a fork of it. The fork is adopted, so
-that it is our child like any other: who waits for it hears how it ended, and it is nobody's zombie. It ends as an
-interpreter ends, threads and all. What is started by its command line (`unsorry run`, as in the demo) is not warm.
+done = warm.unsorry("status", "--json", environment=os.environ, folder=folder)
+assert done.returncode == 0
+
+One interpreter has imported the daemon and the command line, and does nothing else; each program is a fork of it. The
+fork is adopted, so that it is our child like any other: who waits for it hears how it ended, and it is nobody's zombie.
+It ends as an interpreter ends, threads and all. What is installed as `unsorry` (as in the demo) is not warm.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,9 +31,11 @@ _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 # Forks twice: the one between ends at once and leaves the other to whoever adopts.
 _LOADED = """
-import json, os, sys
-import daemon.run
+import gc, json, os, sys
+import daemon.cli.app, daemon.run
 
+daemon.cli.app.build()
+gc.freeze()  # what is loaded stays the forks' common memory: a collection would have each copy all of it
 for line in sys.stdin:
     asked = json.loads(line)
     told, tell = os.pipe()
@@ -52,11 +58,14 @@ os.environ.clear()
 os.environ.update(asked["environment"])
 os.chdir(asked["folder"])
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-for number in (1, 2):
-    os.dup2(os.open(asked["output"], os.O_WRONLY | os.O_APPEND), number)
+for number, name in ((1, "output"), (2, "errors")):
+    os.dup2(os.open(asked[name], os.O_WRONLY | os.O_APPEND), number)
 sys.argv = ["-c", *asked["arguments"]]
 exec(compile(asked["program"], "<string>", "exec"), {"__name__": "__main__"})
 """
+
+
+_VERB = "import daemon.cli; daemon.cli.main()"
 
 
 class Adopted(subprocess.Popen[bytes]):
@@ -104,7 +113,7 @@ def start(
     """Run Python text as `python -c` would, with this process's environment and folder.
 
     Args:
-        program: what runs. `daemon.run` and all that it imports is there already.
+        program: what runs. `daemon.run`, every verb and all that they import is there already.
         arguments: `sys.argv[1:]`.
         output: what it says is appended here.
         environment: in addition to ours.
@@ -112,14 +121,28 @@ def start(
     Raises:
         RuntimeError: the warm interpreter is gone; its last words are in the test's output.
     """
+    everything = {**os.environ, **(environment or {})}
+    return _forked(program, arguments, output, output, everything, Path.cwd())
+
+
+def _forked(
+    program: str,
+    arguments: Sequence[str],
+    output: Path,
+    errors: Path,
+    environment: Mapping[str, str],
+    folder: Path,
+) -> subprocess.Popen[bytes]:
     asked = {
         "program": program,
         "arguments": arguments,
         "output": str(output),
-        "folder": str(Path.cwd()),
-        "environment": {**os.environ, **(environment or {})},
+        "errors": str(errors),
+        "folder": str(folder),
+        "environment": dict(environment),
     }
     output.touch()
+    errors.touch()
     warm = _interpreter()
     assert warm.stdin is not None
     assert warm.stdout is not None
@@ -130,3 +153,32 @@ def start(
     if not answer:
         raise RuntimeError(f"the warm interpreter ended with status {warm.wait()}")
     return Adopted(int(answer), ["python", "-c", program, *arguments])
+
+
+def unsorry(
+    *arguments: str, environment: Mapping[str, str], folder: Path, timeout_s: float = 60.0
+) -> subprocess.CompletedProcess[str]:
+    """Run a verb to its end, without a standard input; what it writes is UTF-8.
+
+    Args:
+        environment: the whole of it.
+
+    Raises:
+        RuntimeError: as `start`.
+        TimeoutExpired: it took longer, and was killed.
+    """
+    with tempfile.TemporaryDirectory() as said:
+        output, errors = Path(said, "output"), Path(said, "errors")
+        process = _forked(_VERB, arguments, output, errors, environment, folder)
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        return subprocess.CompletedProcess(
+            ["unsorry", *arguments],
+            code,
+            output.read_text(encoding="utf-8"),
+            errors.read_text(encoding="utf-8"),
+        )

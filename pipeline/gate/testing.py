@@ -23,8 +23,8 @@ from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.testing.credulous import TOOLCHAIN, Rule, make_credulous
 from pipeline.protocol import JobSpec, Reporter
-from pipeline.prove.file import git_blob
 from store.events import EVENT_TYPES, ProofChecked, ProofFound, ProofRejected, ProofVerified
+from store.identity import git_blob
 
 Verdict = ProofVerified | ProofChecked | ProofRejected
 Lean = Literal["credulous", "simulator", "none"]

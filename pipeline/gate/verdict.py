@@ -24,10 +24,9 @@ from pipeline.gate.shape import dedents, in_its_place, outside_the_sorrys
 from pipeline.gate.standing import other_toolchain, unseen_by_the_kernel
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.source.scanner import scan_source
-from pipeline.prove.file import PROVABLE_KINDS
 from pipeline.prove.splice import Replacement, splice
-from store.events import Check, ProofFound
-from store.scanned import Declaration
+from store.proof_events import Check, ProofFound
+from store.scanned import PROVABLE_KINDS, Declaration
 
 REQUIRED: tuple[StepName, ...] = ("text", "shape", "compile", "axioms", "statement")
 SCANNER = "scanner"

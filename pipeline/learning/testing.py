@@ -29,13 +29,14 @@ Kill = tuple[str, int]
 
 # Loads the libraries once. Each job is a fork that becomes the module's `__main__`.
 _FORKS = """
-import importlib, json, os, runpy, sys
+import gc, importlib, json, os, runpy, sys
 from pathlib import Path
 from pipeline import protocol
 from pipeline.learning import jobs
 
 for name in sys.argv[1:]:
     importlib.import_module(f"pipeline.{name}")
+gc.freeze()  # a collection in a fork would copy all of what is loaded
 
 
 def job(kind, folder, kill, number):

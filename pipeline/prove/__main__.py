@@ -9,9 +9,11 @@ mode}]; and, where the defaults do not suit or the rung needs them:
     repls, repl_memory_bytes, repl_calls   how many REPL processes at once (else `parallel`), memory of one, and after
                                            how many calls one is replaced
     journal                                a folder that stays, for all prove jobs: a search that was killed goes on
-    lemmas {database_db}                   the view, for proofs that the repository has of the same statements
+    lemmas {database_db}                   the view, for proofs that the repository has of the same statements, and
+                                           for those of its lemmas that a search may bring in
     generator {path, device, candidates, decoding "beam" or "sample", temperature,
-               engine "transformers" or, at rungs 1 and 2, "vllm"}                                    rungs 1 to 3
+               engine "transformers" or, at rungs 1 and 2, "vllm",
+               lent (a descriptor of `pipeline.prove.lent`, at rungs 1 and 2: nothing is loaded then)} rungs 1 to 3
     retriever {chain, checkpoint, indices, premises, events_db, database_db}                          rung 1
     progress {path, weight}                a progress model, if wanted                                rungs 1, 2
     whole {proofs, repairs, max_tokens}                                                               rungs 3, 4
@@ -51,14 +53,15 @@ from pipeline.prove.imports import local_file
 from pipeline.prove.journal import Journal
 from pipeline.prove.journal_file import JournalFile
 from pipeline.prove.kept import AnswerJournal
-from pipeline.prove.lemmas import Known, known_to
+from pipeline.prove.lemmas import Known, Lemma, known_to, lemmas_of
 from pipeline.prove.order import Order
 from pipeline.prove.rungs import Engine, engine
 from pipeline.prove.tree import Tree
 from pipeline.worktree import read_inside
 from store.errors import LogError
-from store.events import AttemptFinished, BlobRef, ProofFound
+from store.event_body import BlobRef
 from store.identity import proof_id
+from store.proof_events import AttemptFinished, ProofFound
 
 IMPORT_FAILED = "uncaught exception"  # how Lean's REPL ends when a module cannot be imported
 
@@ -118,13 +121,13 @@ class Run:
         for wanted in order.sorries:
             files.setdefault(wanted.path, []).append(wanted)
         order.forget_old_journals()
-        known = self._known()
+        known, lemmas = self._known()
         await self._build(files)
         self._reporter.progress(0, len(order.sorries))
         # Its model first: without one there is nothing to start Lean for.
         async with engine(order) as rung, ReplPool(order.limits) as pool, asyncio.TaskGroup() as tasks:
             for path in sorted(files):
-                tasks.create_task(self._file(path, files[path], pool, rung, known))
+                tasks.create_task(self._file(path, files[path], pool, rung, known, lemmas))
         self._let_go(rung.answering)
         return {"sorries": len(order.sorries), **self._outcomes, "simulated": order.lean.simulated}
 
@@ -145,18 +148,20 @@ class Run:
             if not built.ok:
                 print(f"lake build: {built.explain(BUILD_BOUNDS)}: {built.output}", file=sys.stderr)  # noqa: T201
 
-    def _known(self) -> Mapping[str, Sequence[Known]]:
-        """Return, by sorry, the proofs that the repository has of the same statement."""
+    def _known(self) -> tuple[Mapping[str, Sequence[Known]], Sequence[Lemma]]:
+        """Return, by sorry, the proofs that the repository has of the same statement; and what others may cite."""
         order = self._order
         if order.database_db is None:
-            return {}
+            return {}, ()
+        view, repository, simulated = order.database_db, order.repository, order.lean.simulated
         try:
-            return known_to(
-                order.database_db,
-                repository=order.repository,
+            known = known_to(
+                view,
+                repository=repository,
                 sorries=(one.sorry for one in order.sorries),
-                simulated=order.lean.simulated,
+                simulated=simulated,
             )
+            return known, lemmas_of(view, repository=repository, branch=order.branch, simulated=simulated)
         except LogError as error:
             raise JobError(
                 "database", f"the proofs that are known: {error}", remedy="see `unsorry doctor`"
@@ -169,6 +174,7 @@ class Run:
         pool: ReplPool,
         rung: Engine,
         known: Mapping[str, Sequence[Known]],
+        lemmas: Sequence[Lemma],
     ) -> None:
         order = self._order
         finished: set[str] = set()
@@ -191,6 +197,7 @@ class Run:
                 journals=None if order.journal is None else self._journal,
                 answers=None if order.journal is None else self._answers,
                 known=known,
+                lemmas=lemmas,
             )
             try:
                 await prover.run(wanted)

@@ -15,7 +15,7 @@ from pipeline.prove.whole import Author, AuthorError, Relay, WholeAsk, Written
 from pipeline.tactics.service import GenerationStoppedError
 
 if TYPE_CHECKING:
-    from pipeline.tactics.generate import Request, Suggestions
+    from pipeline.tactics.requests import Request, Suggestions
 
 ENDPOINT_REMEDY = "see [prove.external] in the configuration; the job is tried again"
 _CAP_REMEDY = "raise usd_per_day under [prove.external]; else its sorrys are asked again tomorrow (UTC)"

@@ -137,7 +137,7 @@ class HFAuthor:
 
     def _complete(self, wanted: Sequence[_Wanted]) -> list[list[Completion] | str]:
         """Answer a batch: those that want as many answers go to the model together. In the service's thread."""
-        from pipeline.tactics.decoding import Decoding
+        from pipeline.tactics.requests import Decoding
 
         found: dict[int, list[Completion] | str] = {}
         for count in sorted({one.count for one in wanted}):

@@ -16,9 +16,10 @@ from pipeline.lean.client.messages import Goal, Message, Unit
 from pipeline.lean.client.repl import ReplDied, ReplRefused
 from pipeline.lean.pool.session import Session
 from pipeline.lean.pool.states import State, StateLost
+from pipeline.prove.citing import cite
 from pipeline.prove.effort import Effort, Solved, Worked
 from pipeline.prove.journal import Journal
-from pipeline.prove.lemmas import Known, Recalled
+from pipeline.prove.lemmas import Known, Lemma, Recalled
 from pipeline.prove.negation import disprove
 from pipeline.prove.proposing import Proposer, Remaining
 from pipeline.prove.scoring import Scoring
@@ -97,7 +98,8 @@ class Way:
     """How goals are searched: who proposes, what ranks the states, and where it is written down.
 
     `scoring` None is rung 0's. `journal` returns the journal of the search for the goal with a number, None for no
-    journal. `seed` is of what is drawn. `negate`: where no proof was found, whether the negation is tried too.
+    journal. `seed` is of what is drawn. Where no proof was found: `lemmas` are those that a second search may cite
+    (`citing`), and `negate` says whether the negation is tried too.
     """
 
     proposer: Proposer
@@ -106,6 +108,7 @@ class Way:
     seed: int = 0
     journal: Callable[[int], Journal | None] = lambda _: None
     negate: bool = False
+    lemmas: Sequence[Lemma] = ()
 
     def said(self) -> str:
         """Return what the proposer has to say of its own trouble; "" where it has none."""
@@ -186,13 +189,23 @@ async def prove_declaration(
         before, (asked, failed) = way.cost(), way.failures()
         result = await search.run(state, goal=at)
         effort = Effort.of_search(result, detail="" if result.script else way.said()).after(*vain)
+        effort = replace(effort, cost=effort.cost + way.cost().since(before))
         now_asked, now_failed = way.failures()
         if result.outcome == "exhausted" and now_asked - asked == now_failed - failed > 0:
             # Nothing was left to try because nobody said what to try.
             effort = replace(effort, outcome="error")
-        elif result.script is None and way.negate and len(goals) == len(ordinals) == 1:
-            effort = await _disproved(session, declaration, state.goals[at], effort, way=way, budget=budget)
-        effort = replace(effort, cost=effort.cost + way.cost().since(before))
+        elif result.script is None:
+            again = await cite_lemmas(
+                session, declaration, worked, state, at, effort,
+                way=way, budget=budget, likely=likely, failures=failures,
+            )  # fmt: skip
+            if again is None:
+                continue
+            effort = again
+            if way.negate and len(goals) == len(ordinals) == 1:
+                effort = await _disproved(
+                    session, declaration, state.goals[at], effort, way=way, budget=budget
+                )
         if result.script is None:
             worked.unsolved.append((likely, effort))
         elif complaint := await _place(session, declaration, worked, effort, result.script, likely):
@@ -203,11 +216,55 @@ async def prove_declaration(
     return worked
 
 
+async def cite_lemmas(
+    session: Session,
+    declaration: Declaration,
+    worked: Worked,
+    state: State,
+    at: int,
+    effort: Effort,
+    *,
+    way: Way,
+    budget: Budget,
+    likely: int | None,
+    failures: Failures,
+) -> Effort | None:
+    """Search again with the way's lemmas; return what all of it took, None where a proof was found and placed."""
+    calls, began, before = session.calls, time.monotonic(), way.cost()
+    try:
+        cited = await cite(
+            session,
+            state,
+            at,
+            lemmas=way.lemmas,
+            proposer=way.proposer,
+            scoring=way.scoring,
+            remaining=way.remaining,
+            budget=budget,
+            seed=way.seed,
+            failures=failures,
+        )
+    except StateLost:
+        # What came of the search without lemmas stands.
+        return _and_spent(effort, session, way, calls=calls, began=began, cost=before)
+    if cited is None:
+        return effort
+    spent = replace(Effort.of_search(cited.result), cost=way.cost().since(before))
+    complaint = ""
+    for script in cited.scripts():
+        told = replace(spent.after(effort), detail=cited.said(script))
+        complaint = await _place(session, declaration, worked, told, script, likely)
+        if not complaint:
+            return None
+    worked.unplaced = worked.unplaced or complaint
+    return effort.after(spent)
+
+
 async def _disproved(
     session: Session, declaration: Declaration, goal: Goal, effort: Effort, *, way: Way, budget: Budget
 ) -> Effort:
     """Return what the search took and found, and that the theorem is false where its negation is proved."""
-    calls, began = session.calls, time.monotonic()
+    calls, began, before = session.calls, time.monotonic(), way.cost()
     try:
         tactics = await disprove(
             session,
@@ -221,14 +278,20 @@ async def _disproved(
     except StateLost:
         # Of the negation's search: what came of the theorem's own stands.
         tactics = None
-    spent = replace(
-        effort,
-        repl_calls=effort.repl_calls + session.calls - calls,
-        seconds=effort.seconds + time.monotonic() - began,
-    )
+    spent = _and_spent(effort, session, way, calls=calls, began=began, cost=before)
     if tactics is None:
         return spent
     return replace(spent, outcome="disproved", detail=f"false as it stands, by {'; '.join(tactics)}")
+
+
+def _and_spent(effort: Effort, session: Session, way: Way, *, calls: int, began: float, cost: Cost) -> Effort:
+    """Return an effort with what was spent since the session's calls, the time and the cost were these."""
+    return replace(
+        effort,
+        repl_calls=effort.repl_calls + session.calls - calls,
+        seconds=effort.seconds + time.monotonic() - began,
+        cost=effort.cost + way.cost().since(cost),
+    )
 
 
 async def recall(

@@ -14,8 +14,8 @@ from pipeline.external.client import ChatClient
 from pipeline.external.endpoint import Ask
 from pipeline.external.errors import ExternalError, Usage
 from pipeline.tactics.answer import read_tactic
-from pipeline.tactics.generate import Request, Suggestion, Suggestions
 from pipeline.tactics.prompt import messages
+from pipeline.tactics.requests import Request, Suggestion, Suggestions
 
 TACTIC_TOKENS = 1024
 """Of an answer at most, where nobody says otherwise: a tactic, and what the model thinks before it."""

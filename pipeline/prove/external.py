@@ -29,8 +29,7 @@ from pipeline.prove.search import Budget
 from pipeline.prove.server import LoopThread, Server, checked
 from pipeline.prove.tactic_prover import BUDGET, Prover, first_proof
 from pipeline.prove.whole import AuthorError, Cost, WholeAsk, WholeBudget, WholeResult, Written, prove_whole
-from pipeline.tactics.decoding import Decoding
-from pipeline.tactics.generate import Request, Suggestions
+from pipeline.tactics.requests import Decoding, Request, Suggestions
 
 ROUTER = "https://router.huggingface.co/v1"
 """Hugging Face's, which LeanDojo-v2 asks; its key is in HF_TOKEN."""

@@ -9,7 +9,6 @@ bring another to the same place.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,16 +25,15 @@ from pipeline.prove.effort import Worked
 from pipeline.prove.imports import closure
 from pipeline.prove.journal import Journal
 from pipeline.prove.kept import AnswerJournal
-from pipeline.prove.lemmas import Known
+from pipeline.prove.lemmas import Known, Lemma
 from pipeline.prove.rungs import Engine, FilePlace, Propose, ladder
 from pipeline.prove.search import Budget
 from pipeline.prove.source import tokens_of
 from pipeline.prove.splice import splice
 from pipeline.prove.wholly import prove_declaration_wholly
 from pipeline.worktree import read_inside
-from store.scanned import Sorry
-
-PROVABLE_KINDS = frozenset({"theorem", "lemma", "example"})
+from store.identity import git_blob
+from store.scanned import PROVABLE_KINDS, Sorry
 
 Journals = Callable[[Wanted, int], Journal | None]
 """Returns the journal of a search: of a declaration, by its first wanted sorry, and of a goal of it, by number."""
@@ -70,6 +68,7 @@ class FileProver:
         journals: Journals | None = None,
         answers: AnswerJournals | None = None,
         known: Mapping[str, Sequence[Known]] | None = None,
+        lemmas: Sequence[Lemma] = (),
     ) -> None:
         """Args:
         backend: which Lean.
@@ -84,6 +83,7 @@ class FileProver:
         journals: where searches are written down; None: nowhere.
         answers: where whole proofs are written down; None: nowhere.
         known: by sorry, proofs to try first.
+        lemmas: that a search may bring in; a sorry is not offered its own.
         """
         self._backend = backend
         self._pool = pool
@@ -100,6 +100,7 @@ class FileProver:
         self._journals = journals
         self._answers = answers
         self._known = known or {}
+        self._lemmas = tuple(lemmas)
         self._propose: Propose
         self._prefix: tuple[str, ...] = ()
         self._reached = 0
@@ -233,9 +234,18 @@ class FileProver:
             sorries=self._sorries_in(command),
         )
         known = {one.ordinal: self._known[one.sorry] for one in piece.group if one.sorry in self._known}
-        answers = self._answers
+        answers, journals = self._answers, self._journals
         # Each sorry's own: what one is done with goes when that is recorded, and the others' stays.
         own = {one.ordinal: one for one in piece.group}
+        way = Way(
+            self._propose(first.declaration, self._position(first)),
+            scoring=self._engine.scoring,
+            remaining=self._engine.remaining,
+            seed=self._seed,
+            negate=self._engine.again,
+            lemmas=self._citable(piece),
+            journal=lambda number: None if journals is None else journals(first, number),
+        )
         if self._engine.wholly is not None:
             return await prove_declaration_wholly(
                 session,
@@ -247,17 +257,16 @@ class FileProver:
                 journal=lambda ordinal: (
                     None if answers is None else answers(own.get(ordinal, first), ordinal)
                 ),
+                way=way,
             )
-        journals = self._journals
-        way = Way(
-            self._propose(first.declaration, self._position(first)),
-            scoring=self._engine.scoring,
-            remaining=self._engine.remaining,
-            seed=self._seed,
-            negate=self._engine.negate,
-            journal=lambda number: None if journals is None else journals(first, number),
-        )
         return await prove_declaration(session, declaration, way=way, budget=self._budget, known=known)
+
+    def _citable(self, piece: _Piece) -> tuple[Lemma, ...]:
+        """Return the lemmas but for those of the sorrys at hand; none where each question is paid for."""
+        if not self._engine.again:
+            return ()
+        own = {one.sorry for one in piece.group}
+        return tuple(one for one in self._lemmas if one.sorry not in own)
 
     def _position(self, wanted: Wanted) -> tuple[int, int]:
         """Return where the sorry's declaration begins: line and column, from 1."""
@@ -326,11 +335,3 @@ class FileProver:
 def _first(errors: BaseExceptionGroup[ReplStartError]) -> ReplStartError:
     first = errors.exceptions[0]
     return _first(first) if isinstance(first, BaseExceptionGroup) else first
-
-
-def git_blob(data: bytes, *, like: str) -> str:
-    """Return git's object id of the data, in the hash (SHA-1 or SHA-256) that `like` is in."""
-    content = b"blob %d\0" % len(data) + data
-    if len(like) == 64:
-        return hashlib.sha256(content).hexdigest()
-    return hashlib.sha1(content, usedforsecurity=False).hexdigest()

@@ -20,9 +20,8 @@ from pipeline.progress.text import Step
 from pipeline.protocol import JobError
 from pipeline.prove.proposing import Asked, Candidate
 from pipeline.prove.whole import Cost
-from pipeline.tactics.decoding import Decoding
-from pipeline.tactics.generate import Request, Suggestions
 from pipeline.tactics.prompt import state_of
+from pipeline.tactics.requests import Decoding, Request, Suggestions
 from pipeline.tactics.service import Batching, GenerationStoppedError
 
 Retrieve = Callable[[Asked], Awaitable[tuple[str, ...]]]
@@ -45,7 +44,7 @@ class GeneratorProposer:
         empty: those of them for which the model said nothing that could be one.
         failed: those for which there was no answer at all.
         unretrieved: those that were asked without premises because finding them failed.
-        left_out: of the model's answers, how many were no tactics, by why (`generate.Suggestions`).
+        left_out: of the model's answers, how many were no tactics, by why (`requests.Suggestions`).
         unparsed: candidates that Lean could not parse.
         cost: the model's tokens; what a run that was killed took is not in it.
     """

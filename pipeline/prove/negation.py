@@ -112,7 +112,8 @@ def closed(goal: Goal) -> str | None:
 
 
 async def _contradicts(session: Session, theorem: str, name: str, claim: str, script: Script) -> bool:
-    for lines in (script.block(), (f"({script.inline()})",)):
+    bracketed = f"({script.inline()})".replace("\n", "\n ").split("\n")
+    for lines in (script.block(), bracketed):
         proof = "\n".join(f"  {line}" for line in lines)
         refuted = f"theorem {_NAME} : ¬({claim}) := by\n{proof}\n\n#print axioms {_NAME}\n"
         text = f"{refuted}\nexample : False := {_NAME} @{name}\n"

@@ -25,10 +25,10 @@ from pipeline.prove.server import Server, checked
 from pipeline.prove.tactic_prover import BUDGET, TacticProver, first_proof
 from pipeline.prove.whole import WholeAsk
 from pipeline.tactics.bases import ADAPTER
-from pipeline.tactics.decoding import Decoding
 from pipeline.tactics.errors import ModelError
 from pipeline.tactics.generate import Generator
 from pipeline.tactics.models import Device
+from pipeline.tactics.requests import Decoding
 from pipeline.tactics.settings import device_of
 
 _log = logging.getLogger(__name__)

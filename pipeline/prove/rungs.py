@@ -23,6 +23,7 @@ from pipeline.prove.answering import (
     AnsweringSuggests,
     everybodys,
 )
+from pipeline.prove.lent import LentGenerator
 from pipeline.prove.order import Order, bad_spec
 from pipeline.prove.proposing import Proposer, Remaining
 from pipeline.prove.scoring import ModelScoring, Scoring
@@ -34,8 +35,8 @@ from store.errors import LogError
 if TYPE_CHECKING:
     from pipeline.external.client import ChatClient
     from pipeline.prove.retrieving import Retrieval
-    from pipeline.tactics.decoding import Decoding
     from pipeline.tactics.generate import Generator
+    from pipeline.tactics.requests import Decoding
     from pipeline.tactics.service import Suggesting
 
 _PROGRESS_WEIGHT = 0.5
@@ -64,7 +65,8 @@ class Engine:
         scoring: ranks a search's states; None: as rung 0 does.
         remaining: the progress model, where there is one.
         wholly: who writes whole proofs; None: tactics are searched.
-        negate: whether the negation of what was not proved is tried too; not where each question is paid for.
+        again: whether what was not proved is searched again, with lemmas brought in and for its negation; not where
+            each question is paid for.
         answering: hears whether the model answers; None where no model is asked.
         together: whether the declarations of one file are worked on side by side, so that a model is asked for many
             at once. Where no model is asked it costs only: each process then gets the file's beginning anew.
@@ -74,7 +76,7 @@ class Engine:
     scoring: Scoring | None = None
     remaining: Remaining | None = None
     wholly: Wholly | None = None
-    negate: bool = True
+    again: bool = True
     answering: Answering | None = None
     together: bool = True
 
@@ -118,6 +120,8 @@ async def _by_generator(order: Order, open_: AsyncExitStack) -> Engine:
         decoding = _decoding(part)
     retrieval = await _retrieval(order, open_) if order.rung == 1 else None
     suggesting = await asyncio.to_thread(_suggesting, part, decoding)
+    if isinstance(suggesting, LentGenerator):
+        open_.callback(suggesting.close)
     service = await open_.enter_async_context(GenerationService(suggesting))
     answering = Answering(alone=False)
     suggests = AnsweringSuggests(service, answering)
@@ -221,7 +225,7 @@ def _endpoint_searches(client: ChatClient, part: dict[str, Any], answering: Answ
     """Return the engine of searches whose tactics an endpoint suggests."""
     from pipeline.prove.endpoint_tactics import TACTIC_TOKENS, EndpointSuggests
     from pipeline.prove.generating import GeneratorProposer
-    from pipeline.tactics.decoding import Decoding
+    from pipeline.tactics.requests import Decoding
 
     with _read("external"):
         decoding = Decoding(
@@ -235,7 +239,7 @@ def _endpoint_searches(client: ChatClient, part: dict[str, Any], answering: Answ
     def of_file(_place: FilePlace) -> Propose:
         return lambda _name, _position: GeneratorProposer(suggests, decoding=decoding)
 
-    return Engine(of_file, scoring=ModelScoring(), negate=False, answering=answering)
+    return Engine(of_file, scoring=ModelScoring(), again=False, answering=answering)
 
 
 def _written(author: Author, answering: Answering, proofs: int, repairs: int, seed: int) -> Engine:
@@ -244,7 +248,12 @@ def _written(author: Author, answering: Answering, proofs: int, repairs: int, se
 
 
 def _suggesting(part: dict[str, Any], decoding: Decoding) -> Suggesting:
-    """Load the model of rungs 1 and 2, with vLLM where that is asked for."""
+    """Load the model of rungs 1 and 2, with vLLM where that is asked for; one that is lent is there already."""
+    if part.get("lent") is not None:
+        with _read("generator"):
+            descriptor = int(part["lent"])
+        with _loads("generator", str(part.get("path", ""))):
+            return LentGenerator(descriptor)
     with _read("generator"):
         path, engine = str(part["path"]), str(part.get("engine", "transformers"))
         if engine not in ("transformers", "vllm"):
@@ -284,7 +293,7 @@ def _progress(part: dict[str, Any], *, device: str) -> Any:
 
 
 def _decoding(part: dict[str, Any]) -> Decoding:
-    from pipeline.tactics.decoding import Decoding
+    from pipeline.tactics.requests import Decoding
 
     modes = {"beam": "beams", "sample": "sampling"}
     said = str(part.get("decoding", "beam"))

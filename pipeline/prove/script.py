@@ -1,6 +1,7 @@
 """A found proof as a list of tactics, and the two texts that it can become: a block of lines, or one line.
 
-Each step acts on the first goal. Where the goals left by each step fit a tree, the block shows it with `·`.
+Each step acts on the first goal. Where the goals left by each step fit a tree, the block shows it with `·`. A tactic of
+several lines keeps its layout: its lines stand to each other as they did when Lean took it.
 """
 
 from __future__ import annotations
@@ -33,11 +34,17 @@ class Script:
         lines, used = _branch(self.steps, 0)
         if lines is None or used != len(self.steps):
             # A step closed another goal on the way (a shared unknown): no tree, so every step on its own line.
-            return self.tactics
+            return tuple(line for tactic in self.tactics for line in tactic.split("\n"))
         return tuple(lines)
 
     def inline(self) -> str:
-        """Return the tactics on one line; needs parentheses where it stands among other tactics."""
+        """Return the tactics on one line, or one below the other where one of them has several lines.
+
+        Needs parentheses where it stands among other tactics.
+        """
+        if any("\n" in tactic for tactic in self.tactics):
+            # Behind a `;` its lines would not stand below its own first one.
+            return "\n".join(self.block())
         return "; ".join(self.tactics)
 
 
@@ -48,7 +55,7 @@ def _branch(steps: Sequence[Step], at: int) -> tuple[list[str] | None, int]:
         step = steps[at]
         left = step.goals_after - step.goals_before + 1
         at += 1
-        lines.append(step.tactic)
+        lines += step.tactic.split("\n")
         if left < 0:
             return None, at
         if left == 0:

@@ -97,6 +97,10 @@ def placements(
     newline = "\r\n" if _ends_with_crlf(data, byte_start) else "\n"
     inline = script.inline()
     texts: list[str] = []
+
+    def behind(before: str) -> str:
+        return before + inline.replace("\n", newline + " " * (place.column + len(before)))
+
     if mode == "tactic":
         # `by a; b` reads better than lines far to the right, as long as it is short and does not branch.
         on_a_starter_s_line = place.takes_a_block and place.before in ("by", "=>") and place.line_tokens
@@ -105,16 +109,16 @@ def placements(
         if place.takes_a_block:
             texts.append((newline + " " * place.column).join(script.block()))
         if len(script.steps) == 1:
-            texts.append(inline)
-        texts.append(f"({inline})")
+            texts.append(behind(""))
+        texts.append(f"{behind('(')})")
     else:
         indent = _indent_of_block(data, place, declaration_start, declaration_end)
         if indent is not None:
             if len(script.steps) == 1:
-                texts.append(f"by {inline}")
+                texts.append(behind("by "))
             separator = newline + " " * indent
             texts.append("by" + "".join(separator + line for line in script.block()))
-        texts.append(f"(by {inline})")
+        texts.append(f"{behind('(by ')})")
     return tuple(Replacement(byte_start, byte_end, text) for text in dict.fromkeys(texts))
 
 

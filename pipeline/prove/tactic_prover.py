@@ -29,9 +29,9 @@ from pipeline.prove.search import Budget
 from pipeline.prove.server import LoopThread, Server, checked
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole import Author, AuthorError, WholeAsk
-from pipeline.tactics.decoding import Decoding
-from pipeline.tactics.generate import Generator, Request, Suggestions
+from pipeline.tactics.generate import Generator
 from pipeline.tactics.prompt import state_of
+from pipeline.tactics.requests import Decoding, Request, Suggestions
 from pipeline.tactics.service import GenerationService
 from pipeline.trace.states import as_lean_prints, split_goals
 

@@ -17,8 +17,8 @@ from pipeline.lean.source.scanner import scan_source
 from pipeline.protocol import JobSpec, Reporter
 from pipeline.prove.__main__ import work
 from pipeline.prove.attempt import Wanted
-from pipeline.prove.file import git_blob
 from store.events import EVENT_TYPES, AttemptFinished
+from store.identity import git_blob
 
 FILE = "A.lean"
 LINES = "lines"

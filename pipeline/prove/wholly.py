@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.lean.pool.session import Session
-from pipeline.prove.declaration import Declaration, join_up, recall, states_of
+from pipeline.prove.declaration import Declaration, Way, cite_lemmas, join_up, recall, states_of
 from pipeline.prove.effort import Effort, Solved, Worked
 from pipeline.prove.filling import Filling
 from pipeline.prove.kept import AnswerJournal, KeptAuthor
 from pipeline.prove.lemmas import Known
 from pipeline.prove.proof_text import block_of
 from pipeline.prove.search import Budget
+from pipeline.prove.trying import Failures
 from pipeline.prove.whole import Author, Relay, WholeAsk, WholeBudget, Written, prove_whole
 
 # A line at the left edge that begins so goes on with the tactic above it.
@@ -42,6 +43,7 @@ async def prove_declaration_wholly(
     context: str = "",
     known: Mapping[int, Sequence[Known]] | None = None,
     journal: Callable[[int], AnswerJournal | None] = lambda _: None,
+    way: Way | None = None,
 ) -> Worked:
     """Have every sorry of the declaration proved by whole proofs, one after the other.
 
@@ -53,6 +55,7 @@ async def prove_declaration_wholly(
         context: the file's text before the declaration, for the author.
         known: as in `declaration.prove_declaration`.
         journal: returns where the answers for the sorry with an ordinal are kept; None for nowhere.
+        way: how a search goes that cites lemmas, where no text was taken; None: there is none.
 
     Raises:
         CannotAttempt: the declaration does not compile, or Lean makes no goals of it.
@@ -63,10 +66,10 @@ async def prove_declaration_wholly(
     worked = Worked()
     for number, sorry in enumerate(declaration.sorries):
         vain: list[Effort] | None = []
-        goal = ""
+        goal, at_goal = "", None
         if len(goals) == len(declaration.sorries):
             state, at = goals[number]
-            goal = state.goals[at].render()
+            goal, at_goal = state.goals[at].render(), (state, at)
             vain = await recall(
                 session,
                 declaration,
@@ -106,10 +109,18 @@ async def prove_declaration_wholly(
         effort = Effort.of_whole(result, repl_calls=session.calls - calls).after(*vain)
         if isinstance(author, KeptAuthor):
             effort = replace(effort, seconds=effort.seconds + author.earlier_s)
-        if result.found is None or filling.replacement is None:
-            worked.unsolved.append((sorry.ordinal, effort))
-        else:
+        if result.found is not None and filling.replacement is not None:
             worked.solved[sorry.ordinal] = Solved(tactics_of(result.found), filling.replacement, effort)
+            continue
+        if way is not None and at_goal is not None and result.outcome != "error":
+            again = await cite_lemmas(
+                session, declaration, worked, *at_goal, effort,
+                way=way, budget=budget, likely=sorry.ordinal, failures=Failures(),
+            )  # fmt: skip
+            if again is None:
+                continue
+            effort = again
+        worked.unsolved.append((sorry.ordinal, effort))
     session.release(states)
     await join_up(session, declaration, worked)
     return worked

@@ -9,8 +9,8 @@ from typing import Any
 from pipeline.prove.tree import Tree
 from pipeline.report.history import Moment
 from pipeline.report.machine import MachineTime
+from pipeline.report.matrix import Matrix
 from pipeline.report.periods import OverTime
-from pipeline.report.recall import RecallMatrix
 from store.report_queries import Searches
 from store.rows import AttemptRow, JobRow, ProofRow, ServiceRow
 from store.trace_rows import CheckpointRow, EvaluationRow
@@ -93,7 +93,7 @@ class ReportData:
     others: tuple[ShownProof, ...]
     searches: tuple[Searches, ...]
     rejections: tuple[Rejection, ...]
-    matrices: tuple[RecallMatrix, ...]
+    matrices: tuple[Matrix, ...]
     trainings: tuple[CheckpointRow, ...]
     failed_trainings: tuple[JobRow, ...]
     measurements: tuple[EvaluationRow, ...]

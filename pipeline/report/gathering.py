@@ -20,8 +20,8 @@ from pipeline.report.data import (
     ShownProof,
 )
 from pipeline.report.history import followed
+from pipeline.report.matrix import matrices
 from pipeline.report.periods import over_time
-from pipeline.report.recall import matrices
 from store import model_queries, proof_queries, queries, report_queries
 from store.errors import DatabaseMissingError, LogError
 from store.reader import LogReader
@@ -76,10 +76,7 @@ def _gathered(view: sqlite3.Connection, *, made_at: str, blob: Blob | None) -> R
             for row in sorted(verdicts, key=lambda row: row.simulated)
             if row.state in ("rejected", "conditional")
         ),
-        matrices=matrices(
-            [row for row in checkpoints if row.model == "retriever"],
-            [row for row in evaluations if row.model == "retriever"],
-        ),
+        matrices=matrices(checkpoints, evaluations),
         trainings=tuple(checkpoints),
         failed_trainings=_failed_trainings(view),
         measurements=tuple(evaluations),

@@ -52,10 +52,20 @@ def rising_scale(values: Sequence[float]) -> Scale:
     return Scale(low, high, rising=True, said=said)
 
 
-def change_scale(values: Sequence[float]) -> Scale:
-    """Return a scale of losses and gains, as wide to both sides as the largest of these values, at least 5."""
-    end = max(5.0, -5 * (-max(map(abs, values), default=0.0) // 5))
-    said = f"orange is a loss, grey none, blue a gain; the ends are {end:g} points"
+def error_scale(values: Sequence[float]) -> Scale:
+    """Return a scale of errors in steps, from the half step below the lowest to the one above the highest, at least 1
+    wide."""
+    low = 0.5 * (min(values, default=0.0) // 0.5)
+    high = max(low + 1.0, -0.5 * (-max(values, default=1.0) // 0.5))
+    said = f"lightest {low:g} steps or less, darkest {high:g} steps or more"
+    return Scale(low, high, rising=True, said=said)
+
+
+def change_scale(values: Sequence[float], *, unit: str = "points", step: float = 5.0) -> Scale:
+    """Return a scale of losses and gains, as wide to both sides as the largest of these values, in whole steps of it,
+    at least one."""
+    end = max(step, -step * (-max(map(abs, values), default=0.0) // step))
+    said = f"orange is a loss, grey none, blue a gain; the ends are {end:g} {unit}"
     return Scale(-end, end, rising=False, said=said)
 
 
@@ -123,9 +133,11 @@ def _row(
         told = f"<title>{safe(f'{name}, {columns[i]}: {form(value)}')}</title>"
         parts.append(f'<rect fill="{_hex(colour)}" {box}>{told}</rect>')
         if i == framed:
-            # Inside its cell, for the frame would cover a neighbour's edge.
-            inner = f'x="{x + 2:g}" y="{top + 2:g}" width="{width - 4:g}" height="{_HEIGHT - 4}"'
-            parts.append(f'<rect class="first" stroke-linejoin="round" {inner}/>')
+            # Inside its cell, some of which is left around it: the ground may have the frame's colour.
+            inner = f'x="{x + 4:g}" y="{top + 4:g}" width="{width - 8:g}" height="{_HEIGHT - 8}"'
+            # Of the letters' colour: the page's own may be the cell's.
+            stroke = "#000" if ink(colour) == "on-light" else "#fff"
+            parts.append(f'<rect class="first" style="stroke:{stroke}" stroke-linejoin="round" {inner}/>')
         parts.append(text(x + width / 2, top + 20, form(value), anchor="middle", css=ink(colour)))
     return parts
 

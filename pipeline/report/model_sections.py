@@ -26,7 +26,13 @@ from store.trace_rows import CheckpointRow, EvaluationRow
 _MOST_CHECKPOINTS, _MOST_FAILED, _MOST_EVALUATIONS = 300, 300, 2000
 _STANDING = "In use, and why or why not"
 _TELLING = ("against_forgetting", "lambda_value", "loss", "lr", "max_epochs")
-_SHOWN = ("recall@1", "recall@10", "mrr")
+_SHOWN = {
+    "retriever": ("recall@1", "recall@10", "mrr"),
+    "tactics": ("tactic@1", "tactic@8", "token_accuracy"),
+    "progress": ("mae", "mse", "within_1"),
+}
+_CALLED = {"retriever": "retriever", "tactics": "tactic model", "progress": "progress model"}
+_UNITS = {"mae": "steps", "mse": "steps squared"}
 
 
 def training(data: ReportData) -> Section:
@@ -168,8 +174,19 @@ def _whole_configuration(rows: Sequence[CheckpointRow]) -> str:
 
 
 def evaluations(data: ReportData) -> Section:
-    """The newest evaluations as they were recorded."""
+    """The newest evaluations as they were recorded, in a table for each model."""
+    section = Section("evaluations", "Evaluations")
     left = max(0, len(data.measurements) - _MOST_EVALUATIONS)
+    shown = data.measurements[left:]
+    for model, names in _SHOWN.items():
+        of_model = [row for row in shown if row.model == model]
+        if of_model or (model == "retriever" and not shown):
+            section.add(_evaluations(f"Evaluations of the {_CALLED[model]}", names, of_model))
+    section.add(paragraph(f"{left:,} older ones are left out.") if left else "")
+    return section
+
+
+def _evaluations(caption: str, names: Sequence[str], shown: Sequence[EvaluationRow]) -> str:
     rows: list[tuple[Value, ...]] = [
         (
             row.checkpoint,
@@ -178,32 +195,31 @@ def evaluations(data: ReportData) -> Section:
             row.dataset[:8],
             data_of(row.simulated),
             row.n,
-            *(_share(row, name) for name in _SHOWN),
-            _others(row),
+            *(_value(row, name) for name in names),
+            _others(row, names),
             moment(row.recorded_at),
         )
-        for row in data.measurements[left:]
+        for row in shown
     ]
     headers = (
-        "Checkpoint", "Repository", "Split", "Dataset", DATA_OF, "Examples", "Recall@1", "Recall@10", "MRR",
+        "Checkpoint", "Repository", "Split", "Dataset", DATA_OF, "Examples", *map(_headed, names),
         "Other measures", "Recorded (UTC)",
     )  # fmt: skip
-    caption = "Evaluations, oldest first; measures in 0 to 1, with their 95 % intervals where recorded"
-    section = Section("evaluations", "Evaluations")
-    section.add(
-        table(
-            caption,
-            headers,
-            rows,
-            long=("Repository", "Other measures"),
-            empty="a checkpoint, which is measured on every test set",
-        )
+    return table(
+        f"{caption}, oldest first; measures in 0 to 1 where no unit is said, with their 95 % intervals where recorded",
+        headers,
+        rows,
+        long=("Repository", "Other measures"),
+        empty="a checkpoint, which is measured on every test set",
     )
-    section.add(paragraph(f"{left:,} older ones are left out.") if left else "")
-    return section
 
 
-def _share(row: EvaluationRow, name: str) -> str:
+def _headed(name: str) -> str:
+    unit = _UNITS.get(name)
+    return f"{name} ({unit})" if unit else name
+
+
+def _value(row: EvaluationRow, name: str) -> str:
     value = row.metrics.get(name)
     low, high = row.metrics.get(f"{name}_low"), row.metrics.get(f"{name}_high")
     if value is None:
@@ -211,6 +227,9 @@ def _share(row: EvaluationRow, name: str) -> str:
     return f"{value:.4f}" + ("" if low is None or high is None else f" ({low:.4f} to {high:.4f})")
 
 
-def _others(row: EvaluationRow) -> str:
-    ours = {f"{name}{end}" for name in _SHOWN for end in ("", "_low", "_high")}
-    return ", ".join(f"{name} {value:.4f}" for name, value in sorted(row.metrics.items()) if name not in ours)
+def _others(row: EvaluationRow, names: Sequence[str]) -> str:
+    shown = {f"{name}{end}" for name in names for end in ("", "_low", "_high")}
+    others = ", ".join(
+        f"{name} {value:.4f}" for name, value in sorted(row.metrics.items()) if name not in shown
+    )
+    return others or "none"

@@ -102,11 +102,18 @@ def _work(data: ReportData) -> Iterable[tuple[str, str, Sequence[str]]]:
 
 
 def _retriever(data: ReportData) -> tuple[str, str, Sequence[str]]:
-    in_use = next((row for row in data.trainings if row.model == "retriever" and row.promoted), None)
+    trained = [row for row in data.trainings if row.model == "retriever"]
+    in_use = next((row for row in trained if row.promoted), None)
     if in_use is None:
-        return "Retriever in use", "none", [f"{len(data.trainings):,} checkpoints"] if data.trainings else []
-    more = [f"checkpoint {in_use.checkpoint}, of {len(data.trainings):,}"]
-    matrix = next((one for one in data.matrices if one.simulated == in_use.simulated), None)
+        return (
+            "Retriever in use",
+            "none",
+            [_many(len(trained), "checkpoint", "checkpoints")] if trained else [],
+        )
+    more = [f"checkpoint {in_use.checkpoint}, of {len(trained):,}"]
+    matrix = next(
+        (one for one in data.matrices if (one.model, one.simulated) == ("retriever", in_use.simulated)), None
+    )
     average = matrix.averages[-1] if matrix else None
     name = "Retriever in use: mean recall@10"
     if in_use.simulated:

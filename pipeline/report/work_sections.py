@@ -26,7 +26,7 @@ _FLOWS = ("opened", "by_people", "by_us", "removed", "by_simulation")
 def sorrys(data: ReportData) -> Section:
     """Sorrys opened, filled by whom, and removed, over time."""
     section = Section("sorrys", "Sorrys over time")
-    now = ", ".join(
+    now = "; ".join(
         f"{n:,} {_COLUMNS[name][0].lower()}{_COLUMNS[name][1:]}"
         for name, n in data.sorries.items()
         if n or name != "by_simulation"

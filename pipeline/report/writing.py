@@ -13,7 +13,8 @@ from pipeline.report.svg import ORIGIN
 
 PAGE = "index.html"
 _OUR_PICTURES = re.compile(
-    r"(sorrys-over-time|sorrys-by-period|rejections|machine-time(-over-time)?|training|recall-(matrix|over-time|change)(-simulated)?(-\d+)?)\.svg"
+    r"(sorrys-over-time|sorrys-by-period|rejections|machine-time(-over-time)?|training|"
+    r"(recall|tactics|progress)-(matrix|over-time|change)(-simulated)?(-\d+)?)\.svg"
 )
 _BEGINNING_BYTES = 1000
 """Of a file, how much is read to see who made it."""

@@ -119,7 +119,7 @@ def _copilot(registry: Registry) -> APIRouter:
         _mark(response, about)
         return GenerateResponse(outputs=found)
 
-    @router.post("/encode", responses=responses(404), openapi_extra=_examples(registry, ENCODING))
+    @router.post("/encode", responses=responses(404, 409), openapi_extra=_examples(registry, ENCODING))
     async def encode(asked: EncodeRequest, request: Request, response: Response) -> EncodeResponse:
         """Embed a text."""
         async with registry.encoder(asked.name).use() as model:

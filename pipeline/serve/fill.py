@@ -43,11 +43,13 @@ from pipeline.serve.fill_events import (
     failure,
 )
 from pipeline.serve.fill_rungs import Left, Rung, rungs_now
+from pipeline.serve.lending import Loan, lent
 from pipeline.serve.problems import Problem
 from pipeline.serve.rooms import Rooms
 from pipeline.serve.rooms_checkouts import Checkout, Commit
 from pipeline.serve.rooms_jobs import Failed, job
 from pipeline.serve.rooms_sorries import File, SorryPlace
+from pipeline.serve.wire import WHOLE
 from store.events import EVENT_TYPES, AttemptFinished, ProofFound
 from store.rows import SorryRow
 
@@ -69,11 +71,12 @@ class FillRequest(Asked):
         "ready and the gate's are not in it. All together is bounded by the server's own limit, which is the most that "
         "may be asked for.",
     )
-    rungs: Annotated[list[Annotated[int, Field(ge=0, le=4)]], Field(min_length=1, max_length=5)] | None = (
-        Field(default=None, description="Which rungs, in this order; without it those of the configuration.")
-    )
-    candidates: Annotated[int, Field(ge=1, le=100)] = Field(
-        default=8, description="After so many candidates the search ends."
+    rungs: (
+        Annotated[list[Annotated[int, Field(ge=0, le=4), WHOLE]], Field(min_length=1, max_length=5)] | None
+    ) = Field(default=None, description="Which rungs, in this order; without it those of the configuration.")
+    candidates: Annotated[int, Field(ge=1, le=100), WHOLE] = Field(
+        default=8,
+        description="After so many candidates the search ends. A rung gives one for a sorry, or none.",
     )
 
 
@@ -268,17 +271,18 @@ class _Filling:
             key = await asyncio.to_thread(
                 read_key, credential=rung.key.credential, variable=rung.key.variable
             )
-        parameters = self._parameters(rung, made, wanted)
         clock = Clock(self._left_s)
         async with (
+            lent(self._rooms.serving, rung.number, rung.parameters) as loan,
             self._rooms.folder() as folder,
             job(
                 "pipeline.prove",
-                parameters,
+                self._parameters(rung, loan, made, wanted),
                 kind="prove",
                 folder=folder,
                 memory_bytes=rung.memory_bytes,
                 key=key,
+                descriptors=loan.descriptors,
             ) as running,
         ):
             try:
@@ -302,7 +306,7 @@ class _Filling:
             finally:
                 self._left_s = clock.left_s
 
-    def _parameters(self, rung: Rung, made: Checkout, wanted: Sequence[Wanted]) -> dict[str, Any]:
+    def _parameters(self, rung: Rung, loan: Loan, made: Checkout, wanted: Sequence[Wanted]) -> dict[str, Any]:
         """Return what the prove job is told, as the planner tells it; its work is written down nowhere."""
         order = self._rooms.order
         budget, pool = order.lean.budget, order.lean.pool
@@ -327,7 +331,7 @@ class _Filling:
             "budget_key": "asked for",
             "parallel": 1,
             "lemmas": {"database_db": str(order.view)},
-            **rung.parameters,
+            **loan.parameters,
             "sorries": [dataclasses.asdict(one) for one in wanted],
         }
 

@@ -20,10 +20,9 @@ from pipeline.serve.prefixed import BegunRequest, PrefixedGenerator, beginning_w
 from pipeline.serve.problems import Problem
 from pipeline.serve.retrievers import LoadedRetriever
 from pipeline.serve.swapping import About
-from pipeline.tactics.decoding import Decoding
 from pipeline.tactics.errors import ModelError
-from pipeline.tactics.generate import Request, Suggestion, Suggestions
 from pipeline.tactics.models import load_model
+from pipeline.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.tactics.saving import read_about, settle
 from pipeline.tactics.service import Batching
 from pipeline.tactics.settings import computes_in_bfloat16, device_of
@@ -51,7 +50,7 @@ class GeneratingModel(Protocol):
 
 
 class LocalGenerator:
-    """A model that runs here."""
+    """A model that runs here, loaded from `source`."""
 
     def __init__(
         self,
@@ -59,6 +58,7 @@ class LocalGenerator:
         generator: PrefixedGenerator,
         decoding: Decoding,
         *,
+        source: str,
         about: About,
         limits: Limits,
         measures: Measures,
@@ -67,11 +67,13 @@ class LocalGenerator:
         name: of its place.
         generator: nobody else may use it.
         decoding: how many tactics, and how they are found.
+        source: the folder or the name of the hub that the generator was loaded from.
         about: what it is.
         limits: of its batches.
         measures: count them.
         """
         self.about = about
+        self.source = source
         self._name = name
         self._decoding = decoding
         self._service: Batching[Request, Suggestions] = batching(
@@ -86,11 +88,18 @@ class LocalGenerator:
 
     async def tactics(self, state: str, prefix: str) -> Sequence[Suggestion]:
         premises = await self.premises(state)
-        request = BegunRequest(state, premises, self._decoding, _SEED, prefix=prefix)
-        found = await ask(self._name, self._service, request)
+        found = await self.suggest(BegunRequest(state, premises, self._decoding, _SEED, prefix=prefix))
         if found.error:
             raise failed(self._name, found.error)
         return found.tactics
+
+    async def suggest(self, request: Request) -> Suggestions:
+        """Return the model's answer to a request as it is, in batches with all others'.
+
+        Raises:
+            Problem: there is none.
+        """
+        return await ask(self._name, self._service, request)
 
     async def premises(self, state: str) -> tuple[str, ...]:  # noqa: ARG002 - some are shown what they are found for
         """Return what the model is shown beside a state: marked code, the nearest first."""
@@ -106,6 +115,7 @@ class RetrievalGenerator(LocalGenerator):
         generator: PrefixedGenerator,
         decoding: Decoding,
         *,
+        source: str,
         about: About,
         retriever: LoadedRetriever,
         nearest: Callable[[LoadedRetriever, str, int], Awaitable[tuple[str, ...]]],
@@ -114,13 +124,15 @@ class RetrievalGenerator(LocalGenerator):
         measures: Measures,
     ) -> None:
         """Args:
-        name, generator, decoding, limits, measures: as of a model that is shown none.
+        name, generator, decoding, source, limits, measures: as of a model that is shown none.
         about: the retriever's checkpoint; simulated where the retriever or the generator is.
         retriever: closed with this.
         nearest: finds so many premises of the watched repositories for a state, wherever they stand.
         premises: how many are shown.
         """
-        super().__init__(name, generator, decoding, about=about, limits=limits, measures=measures)
+        super().__init__(
+            name, generator, decoding, source=source, about=about, limits=limits, measures=measures
+        )
         self.retriever = retriever
         self._nearest = nearest
         self._premises = premises

@@ -1,6 +1,6 @@
 """What a client may ask for: so large a body, so many requests at once, so long an answer.
 
-    413   the body is longer than `Limits.body_bytes`, said beforehand or not; what is no POST has none
+    413   the body is longer than `Limits.body_bytes`, said beforehand or not; of what is no POST none is read
     429   as many requests as `Limits.queue` are worked on or wait, or half as many (`share`) ask one model, or Lean, so
           that what is slow leaves room for the rest; Retry-After says when to come again
     504   there is no answer after `Limits.seconds`, or `lean_seconds` where Lean works on it; a stream that has
@@ -55,16 +55,16 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        # What is no POST stands in no queue, so nothing is kept for it.
-        taken = scope["method"] == "POST"
-        most_bytes = self._most_bytes if taken else 0
-        body = await self._read(Headers(scope=scope), receive, most_bytes)
+        # What is no POST stands in no queue, so nothing is read or kept of what comes with it.
+        body: bytes | None = b""
+        if scope["method"] == "POST":
+            body = await self._read(Headers(scope=scope), receive, self._most_bytes)
         if body is None:
             refusal = Problem(
                 413,
                 "body_too_large",
-                f"the body has more than {most_bytes} bytes" if taken else "only a POST has a body here",
-                "send less, or raise [serve.limits] body" if taken else "leave the body out",
+                f"the body has more than {self._most_bytes} bytes",
+                "send less, or raise [serve.limits] body",
                 headers={"Connection": "close"},
             )
             await problem_response(refusal)(scope, receive, send)

@@ -79,7 +79,7 @@ class ModelOrder:
         device: "": the order's.
         generator: for "retrieval": the folder or hub name of what is shown the premises.
         premises: for "retrieval": how many it is shown.
-        candidates, decoding, temperature, max_tokens: see `pipeline.tactics.decoding.Decoding`; max_tokens None: the
+        candidates, decoding, temperature, max_tokens: see `pipeline.tactics.requests.Decoding`; max_tokens None: the
             model's own.
         endpoint: for "endpoint", and for nothing else.
     """

@@ -16,7 +16,8 @@ from torch import Tensor
 from pipeline.serve.problems import Problem
 from pipeline.tactics.answer import read_tactic
 from pipeline.tactics.decoding import Completion, Rows
-from pipeline.tactics.generate import Generator, Request, Suggestions
+from pipeline.tactics.generate import Generator
+from pipeline.tactics.requests import Request, Suggestions
 
 OTHER_BEGINNING = "other_beginning"
 """Why an answer was left out: it does not begin as was asked."""

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from pipeline.serve.wire import ModelInfo, ModelsResponse, ReadyResponse
 
 if TYPE_CHECKING:
     from pipeline.serve.encoding import EncodingModel
-    from pipeline.serve.generating import GeneratingModel
+    from pipeline.serve.generating import GeneratingModel, LocalGenerator
     from pipeline.serve.progress import RatingModel
     from pipeline.serve.retrievers import LoadedRetriever
 
@@ -43,6 +43,8 @@ _TRAINED = {"tactics": "tactics", "retrieval": "retriever", "retriever": "retrie
 """Which of the daemon's models a kind takes, where it takes the promoted one."""
 _FINDING = ("retriever", "retrieval")
 """The kinds that find premises."""
+_LENDING = GENERATING - {"endpoint"}
+"""The kinds whose generator runs here."""
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +121,7 @@ class Registry:
         """Return the place of a model that generates.
 
         Raises:
-            Problem: 404, there is none of this name; 400, it encodes.
+            Problem: 404, there is none of this name; 409, it encodes.
         """
         return self._of_kind(name, GENERATING, "generates no tactics", "/encode")
 
@@ -127,7 +129,7 @@ class Registry:
         """Return the place of a model that encodes.
 
         Raises:
-            Problem: 404, there is none of this name; 400, it generates.
+            Problem: 404, there is none of this name; 409, it generates.
         """
         return self._of_kind(name, ENCODING, "encodes nothing", "/generate")
 
@@ -168,6 +170,23 @@ class Registry:
         async with entry.place.use() as model:
             yield _retriever(entry, model)
 
+    @asynccontextmanager
+    async def lent(self, source: str) -> AsyncIterator[LocalGenerator | None]:
+        """Have the generator that was loaded from this source, for one search; None where there is none, or as many
+        have it as may."""
+        async with AsyncExitStack() as held:
+            yield await self._lent(source, held)
+
+    async def _lent(self, source: str, held: AsyncExitStack) -> LocalGenerator | None:
+        for entry in self._entries.values():
+            model = entry.place.model
+            if entry.kind not in _LENDING or model is None or model.source != source:
+                continue
+            with suppress(Problem):
+                found: LocalGenerator = await held.enter_async_context(entry.place.use())
+                return found
+        return None
+
     def models(self) -> ModelsResponse:
         """Return what there is, in the order of the order."""
         return ModelsResponse(
@@ -206,7 +225,7 @@ class Registry:
             )
         if entry.kind not in kinds:
             raise Problem(
-                400,
+                409,
                 "wrong_kind",
                 f'the model "{name}" {not_so}',
                 f"POST to {rather}, or ask one of these: {names}",

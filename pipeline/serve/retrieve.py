@@ -28,6 +28,7 @@ from pipeline.retrieval.text import query_text
 from pipeline.serve.order import ServeOrder
 from pipeline.serve.problems import Problem
 from pipeline.serve.rooms_checkouts import no_view
+from pipeline.serve.wire import WHOLE
 from store import queries
 from store.errors import LogError
 from store.leandojo.choosing import NothingToExportError, choose
@@ -74,8 +75,8 @@ class Position(BaseModel):
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
-    line: Annotated[int, Field(strict=False, ge=1, le=2**31 - 1)] = Field(description="From 1.")
-    column: Annotated[int, Field(strict=False, ge=1, le=2**31 - 1)] = Field(default=1, description="From 1.")
+    line: Annotated[int, Field(ge=1, le=2**31 - 1), WHOLE] = Field(description="From 1.")
+    column: Annotated[int, Field(ge=1, le=2**31 - 1), WHOLE] = Field(default=1, description="From 1.")
 
 
 class RetrieveRequest(BaseModel):
@@ -98,7 +99,7 @@ class RetrieveRequest(BaseModel):
         description="The theorem's full name: where the trace has it in that file, that place counts, however lines "
         "have moved since.",
     )
-    k: Annotated[int, Field(strict=False, ge=1, le=MOST_PREMISES)] = Field(
+    k: Annotated[int, Field(ge=1, le=MOST_PREMISES), WHOLE] = Field(
         default=10, description="How many premises."
     )
     accessible_only: bool = Field(

@@ -97,6 +97,7 @@ async def job(
     folder: Path,
     memory_bytes: int,
     key: str | None = None,
+    descriptors: tuple[int, ...] = (),
 ) -> AsyncIterator[Job]:
     """Begin `python -m module` with these parameters, and end it with the block.
 
@@ -107,6 +108,7 @@ async def job(
         folder: of this job alone; made, and left to the caller to remove.
         memory_bytes: that each process of it may take for itself (`pipeline.children.hold_to`).
         key: the one secret that it is handed, by a pipe.
+        descriptors: that it inherits besides.
 
     Raises:
         OSError: it cannot be started.
@@ -117,7 +119,7 @@ async def job(
     (folder / "spec.json").write_text(json.dumps(spec.as_json()), encoding="utf-8")
     # Whatever it would leave in /tmp when it is killed goes with its folder.
     environment = {**job_environment(folder), "TMPDIR": str(scratch)}
-    with _handed(key, environment) as descriptors, (folder / _STDERR).open("wb") as errors:
+    with _handed(key, environment) as handed, (folder / _STDERR).open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             # -P: the working directory is no place to import from.
@@ -127,7 +129,7 @@ async def job(
             stderr=errors,
             cwd=folder,
             env=environment,
-            pass_fds=descriptors,
+            pass_fds=(*handed, *descriptors),
             start_new_session=True,
             limit=_LONGEST_LINE_BYTES,
         )

@@ -12,13 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.lean.source.scanner import scan_source
 from pipeline.prove.attempt import Wanted
-from pipeline.prove.file import git_blob
 from pipeline.prove.splice import Replacement, splice
 from pipeline.serve.problems import Problem
 from pipeline.serve.rooms_checkouts import no_view
+from pipeline.serve.wire import WHOLE
 from store import queries
 from store.errors import LogError
-from store.identity import sorry_id
+from store.identity import git_blob, sorry_id
 from store.rows import SorryRow
 from store.scanned import ScannedFile, Sorry
 
@@ -38,11 +38,11 @@ class SorryPlace(BaseModel):
     declaration: Annotated[str, Field(min_length=1, max_length=1000)] | None = Field(
         default=None, description="The full name of the declaration that it stands in."
     )
-    ordinal: Annotated[int, Field(strict=False, ge=0)] | None = Field(
+    ordinal: Annotated[int, Field(ge=0), WHOLE] | None = Field(
         default=None, description="Which one of the declaration's sorrys, from 0."
     )
-    line: Annotated[int, Field(strict=False, ge=1)] | None = Field(default=None, description="From 1.")
-    column: Annotated[int, Field(strict=False, ge=1)] | None = Field(
+    line: Annotated[int, Field(ge=1), WHOLE] | None = Field(default=None, description="From 1.")
+    column: Annotated[int, Field(ge=1), WHOLE] | None = Field(
         default=None, description="From 1, in code points: any column of the word."
     )
 

@@ -21,14 +21,13 @@ from typing import Any, Literal
 
 from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.testing.credulous import TOOLCHAIN, Credulous, make_credulous
-from pipeline.prove.file import git_blob
 from pipeline.serve.order import ModelOrder, RepositoryOrder, ServeOrder
 from pipeline.serve.testing import order_of
 from store import queries
 from store.envelope import Expect, NewEvent
 from store.event_body import EventBody
 from store.events import BranchCreated, SorryOpened
-from store.identity import sorry_id
+from store.identity import git_blob, sorry_id
 from store.log import EventLog
 from store.reader import LogReader
 from store.recording import record_trace
@@ -173,13 +172,17 @@ def post(port: int, path: str, body: Mapping[str, Any], *, token: str = "") -> t
 
 
 @contextmanager
-def streamed(port: int, path: str, body: Mapping[str, Any]) -> Iterator[Iterator[tuple[str, Any]]]:
-    """Send JSON; yield the events of the answer as they come, a comment as ("", its text). Leaving the block hangs up.
+def streamed(
+    port: int, path: str, body: Mapping[str, Any], *, token: str = ""
+) -> Iterator[Iterator[tuple[str, Any]]]:
+    """Send JSON, with a token if there is one; yield the events of the answer as they come.
+
+    A comment is ("", its text). Leaving the block hangs up.
 
     Raises:
         AssertionError: the answer is no stream; its text is the message.
     """
-    with closing(_sent(port, path, body)) as line:
+    with closing(_sent(port, path, body, token=token)) as line:
         answer = line.getresponse()
         kind = answer.getheader("content-type") or ""
         assert kind.startswith("text/event-stream"), (answer.status, answer.read())

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from pipeline.serve.problems import ProblemBody
@@ -21,6 +21,14 @@ State = Literal["loading", "loaded", "waiting", "failed"]
 
 _ASKED = ConfigDict(strict=True, frozen=True)
 _ANSWERED = ConfigDict(frozen=True)
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+WHOLE = BeforeValidator(_whole)
+"""Of a request's integer, behind its `Field`: JSON Schema's 16.0 is one, and "16" and true are none."""
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 _WHAT = {

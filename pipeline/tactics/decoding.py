@@ -12,55 +12,13 @@ import inspect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.tactics.errors import SettingsError
-
-Mode = Literal["beams", "sampling"]
-
-
-@dataclass(frozen=True, slots=True)
-class Decoding:
-    """How answers are found. Checked when made.
-
-    Attributes:
-        candidates: answers wanted of each prompt.
-        mode: "beams": the most likely ones that beam search finds; "sampling": drawn, perhaps one several times.
-        temperature: of sampling: probabilities to the power of one over it.
-        top_p: of sampling: from the most likely tokens that have this share of the probability together.
-        length_penalty: of beams: they are ranked by log-probability over length to this power. 0 is ReProver's.
-        max_tokens: of an answer, its end mark included; None: as many as the model was trained with.
-
-    Raises:
-        SettingsError: a value is one that cannot be meant.
-    """
-
-    candidates: int = 8
-    mode: Mode = "beams"
-    temperature: float = 1.0
-    top_p: float = 1.0
-    length_penalty: float = 0.0
-    max_tokens: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, fits, takes in (
-            ("candidates", self.candidates >= 1, "a number from 1"),
-            ("mode", self.mode in ("beams", "sampling"), "beams or sampling"),
-            (
-                "temperature",
-                0 < self.temperature < math.inf,
-                "a number above 0 (for the likeliest, one beam)",
-            ),
-            ("top_p", 0 < self.top_p <= 1, "a number above 0, up to 1"),
-            ("length_penalty", math.isfinite(self.length_penalty), "a finite number"),
-            ("max_tokens", self.max_tokens is None or self.max_tokens >= 1, "a number from 1"),
-        ):
-            if not fits:
-                raise SettingsError(f"{name} is {getattr(self, name)!r}: it takes {takes}")
+from pipeline.tactics.requests import Decoding
 
 
 @dataclass(frozen=True, slots=True)

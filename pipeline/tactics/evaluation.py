@@ -23,10 +23,11 @@ from peft import PeftModel
 from torch import Tensor
 
 from pipeline.retrieval.ranking import Interval, summarise
-from pipeline.tactics.decoding import Decoding, padded
+from pipeline.tactics.decoding import padded
 from pipeline.tactics.errors import NothingToLearnError
-from pipeline.tactics.generate import Generator, Request
+from pipeline.tactics.generate import Generator
 from pipeline.tactics.models import TacticModel
+from pipeline.tactics.requests import Decoding, Request
 from pipeline.tactics.rows import Row, Rows
 
 METRICS = ("tactic@1", "tactic@8", "token_accuracy")

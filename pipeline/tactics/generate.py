@@ -13,8 +13,8 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import cast, get_args
@@ -24,9 +24,10 @@ from peft import PeftModel
 from transformers import PreTrainedTokenizerBase
 
 from pipeline.tactics.answer import read_tactic
-from pipeline.tactics.decoding import CausalRows, Completion, Decoding, EncodedRows, Rows, decode
+from pipeline.tactics.decoding import CausalRows, Completion, EncodedRows, Rows, decode
 from pipeline.tactics.models import Device, TacticModel, load_model
 from pipeline.tactics.prompt import without_marks
+from pipeline.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.tactics.settings import computes_in_bfloat16, device_of
 
 UNENDED = "unended"
@@ -40,48 +41,6 @@ MARKS = "marks"
 _log = logging.getLogger(__name__)
 
 _SEEDS = 1 << 64
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A state for which tactics are wanted; `premises` are code of retrieved ones, the nearest first."""
-
-    state: str
-    premises: tuple[str, ...] = ()
-    decoding: Decoding = field(default_factory=Decoding)
-    seed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Suggestion:
-    """A tactic; the log-probability (natural logarithm) is that of its `tokens`, the end mark among them."""
-
-    tactic: str
-    log_probability: float
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Suggestions:
-    """A request's answer.
-
-    Attributes:
-        tactics: different ones, the likeliest first; none where the model said nothing that could be one.
-        left_out: of the candidates asked for, how many are none of these, by why: "repeated", UNENDED, NO_NUMBERS,
-            MARKS, or a flaw of `answer.read_tactic`.
-        error: why there is no answer at all; "" nearly always.
-        prompt_tokens, written_tokens: what the answer took, the candidates that were left out counted.
-        usd: what that cost; None where nobody says.
-        reason: of an endpoint's error, its kind (`pipeline.external`).
-    """
-
-    tactics: tuple[Suggestion, ...]
-    left_out: Mapping[str, int]
-    error: str = ""
-    prompt_tokens: int = 0
-    written_tokens: int = 0
-    usd: float | None = None
-    reason: str = ""
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 from pipeline.tactics.errors import TacticsError
 
 if TYPE_CHECKING:
-    from pipeline.tactics.generate import Request, Suggestions
+    from pipeline.tactics.requests import Request, Suggestions
 
 WAIT_S = 0.005
 AT_ONCE = 32

@@ -16,10 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.tactics.decoding import Completion, Decoding
+from pipeline.tactics.decoding import Completion
 from pipeline.tactics.errors import ModelError, SettingsError
-from pipeline.tactics.generate import Request, Suggestions, ends_of, marks_of, read_answers, written
+from pipeline.tactics.generate import ends_of, marks_of, read_answers, written
 from pipeline.tactics.models import read_model
+from pipeline.tactics.requests import Decoding, Request, Suggestions
 
 _SEEDS = 1 << 63  # it takes signed ones
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from pipeline.lean.build.manifest import MANIFEST
 from pipeline.lean.source.scanner import parse
-from pipeline.prove.file import git_blob
 from pipeline.worktree import MOST_SOURCE_BYTES, StrangeFileError, read_beginning, read_inside
+from store.identity import git_blob
 
 MOST_BYTES = MOST_SOURCE_BYTES
 """A larger file is a gap."""

@@ -44,7 +44,7 @@ from store.trace_events import (
     TraceMeasured,
     TraceWithdrawn,
 )
-from store.work_events import JobCancelled, WorkPaused, WorkResumed, WorkTriggered
+from store.work_events import JobCancelled, TriggerEnded, WorkPaused, WorkResumed, WorkTriggered
 
 Handler = Callable[[sqlite3.Connection, StoredEvent, Any], None]
 PayloadHandler = Callable[[sqlite3.Connection, StoredEvent, Any, LogReader], None]
@@ -101,6 +101,7 @@ HANDLERS: Mapping[type[ev.EventBody], Handler] = MappingProxyType(
         WorkPaused: work.work_paused,
         WorkResumed: work.work_resumed,
         WorkTriggered: work.work_triggered,
+        TriggerEnded: work.trigger_ended,
         ProjectBuilt: builds.project_built,
         ev.AttemptFinished: proofs.attempt_finished,
         ev.ProofFound: proofs.proof_found,

@@ -6,7 +6,7 @@ import sqlite3
 
 from store.envelope import StoredEvent
 from store.projections.rows import upsert
-from store.work_events import WorkPaused, WorkResumed, WorkTriggered
+from store.work_events import TriggerEnded, WorkPaused, WorkResumed, WorkTriggered
 
 _TRIGGERED = {
     "trace": "trace",
@@ -34,9 +34,17 @@ def work_resumed(db: sqlite3.Connection, _event: StoredEvent, body: WorkResumed)
 
 def work_triggered(db: sqlite3.Connection, event: StoredEvent, body: WorkTriggered) -> None:
     """Note the wish; it takes the place of an earlier one for the same work."""
-    values = {"seq": event.seq, "by": body.by, "triggered_at": event.recorded_at, "job": None}
+    values = {"seq": event.seq, "by": body.by, "triggered_at": event.recorded_at, "job": None, "ended": None}
     key = {"work": body.work, "repository": body.repository}
     upsert(db, "triggers", key=key, values=values, once={})
+
+
+def trigger_ended(db: sqlite3.Connection, _event: StoredEvent, body: TriggerEnded) -> None:
+    """Note why nothing began for the wish; one that was made since waits."""
+    db.execute(
+        "UPDATE triggers SET ended = ? WHERE work = ? AND repository = ? AND seq = ?",
+        (body.reason, body.work, body.repository, body.trigger),
+    )
 
 
 def attempt_began(

@@ -1,12 +1,10 @@
-"""A state folder with a real log and view in it, and the installed command run on it as a process."""
+"""A state folder with a real log and view in it, and the command run on it as a process of its own."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from daemon.testing import warm
 from store import events as ev
 from store.log import EventLog, Expect, NewEvent
 from store.scanned import Declaration, ScannedFile
@@ -102,22 +101,10 @@ class StateFolder:
         cwd: Path | None = None,
         timeout_s: float = 60,
     ) -> Answer:
-        """Run the installed command with this folder's configuration and wait for it."""
+        """Run the command, a process of its own, with this folder's configuration, and wait for it."""
         environment = {**_environment(self.root), "UNSORRY_CONFIG": str(self.config), **(env or {})}
-        done = subprocess.run(
-            [str(COMMAND), *arguments],
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            env=environment,
-            cwd=cwd or self.root,
-            timeout=timeout_s,
-            stdin=subprocess.DEVNULL,
-        )
+        done = warm.unsorry(*arguments, environment=environment, folder=cwd or self.root, timeout_s=timeout_s)
         return Answer(done.returncode, done.stdout, done.stderr)
-
-
-COMMAND = Path(sys.executable).parent / "unsorry"
 
 
 def _environment(home: Path) -> dict[str, str]:

@@ -21,7 +21,7 @@ from daemon.testing.house import House
 from pipeline.lean.backend import find_leans
 from pipeline.protocol import JobSpec, Reporter
 from pipeline.scan import scan_commit
-from store import queries
+from store import queries, theorem_queries
 from store.events import BranchCreated, CommitObserved, EventBody, RepositoryWatched
 from store.log import EventLog, Expect, NewEvent
 from store.projector import verify
@@ -120,7 +120,7 @@ class History:
     def check(self) -> None:
         """Every present theorem is one declaration of the tip, and every version is counted."""
         with closing(self.connect()) as view:
-            rows = queries.theorem_lives(view)
+            rows = theorem_queries.theorem_lives(view)
             standing = queries.theorems(view)
             assert Counter(
                 (row.path, row.name, row.statement_hash, row.identity)
@@ -128,7 +128,7 @@ class History:
                 if row.state == "present"
             ) == Counter((row.path, row.name, row.statement_hash, row.theorem) for row in standing)
             for row in rows:
-                versions = queries.theorem_history(view, row.theorem)
+                versions = theorem_queries.theorem_history(view, row.theorem)
                 last = versions[-1]
                 assert row.versions == len(versions)
                 assert (row.state == "deleted") == (last.steps == "deleted")
@@ -137,7 +137,7 @@ class History:
 
     def rows(self, *, state: str | None = None) -> list[TheoremRow]:
         with closing(self.connect()) as view:
-            return queries.theorem_lives(view, state=state)
+            return theorem_queries.theorem_lives(view, state=state)
 
     def named(self, name: str) -> TheoremRow:
         """The one lineage that has this name now, or had it when it was deleted."""
@@ -146,7 +146,7 @@ class History:
 
     def versions(self, name: str) -> list[TheoremVersionRow]:
         with closing(self.connect()) as view:
-            return queries.theorem_history(view, self.named(name).theorem)
+            return theorem_queries.theorem_history(view, self.named(name).theorem)
 
     def steps(self, name: str) -> list[str]:
         return [version.steps for version in self.versions(name)]
@@ -456,7 +456,7 @@ def test_every_living_theorem_is_one_declaration_whatever_people_do(history: His
 
 def history_of(history: History, row: TheoremRow) -> list[str]:
     with closing(history.connect()) as view:
-        versions = queries.theorem_history(view, row.theorem)
+        versions = theorem_queries.theorem_history(view, row.theorem)
     return [step for version in versions for step in version.steps.split(",")]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,17 +14,22 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from daemon.cli import work_report
 from daemon.cli.app import build
+from daemon.cli.live import Live
+from daemon.control_client import request
 from daemon.desk import Desk, WorkStateError
 from daemon.plan import Held, Plan
 from daemon.settings_schedule import Schedule
 from daemon.testing.bench import Bench, bench, until
 from daemon.testing.house import House
+from daemon.testing.remote import Remote
 from daemon.timetable import Timetable
 from pipeline.lean.backend import find_leans
-from store import work_queries
+from store import queries, work_queries
 from store.events import SorryOpened, SorryPlace
 from store.log import NewEvent
+from store.work_events import WorkPaused
 
 NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
 SIMULATOR = find_leans(backend="simulator", repl="", sandbox="none", toolchains=Path("/nonexistent"))
@@ -186,6 +191,43 @@ def test_a_search_where_every_open_sorry_is_an_exercise_is_refused_with_that(
 
     assert asyncio.run(go()) == (why == "")
     assert len(house.events("work_triggered")) == (why == "")
+
+
+def test_a_search_that_waits_ends_when_somebody_fills_the_last_sorry_and_status_says_so(house: House) -> None:
+    settings = house.write(
+        repos=[house.folder / "remotes" / "demo"],
+        extra='[lean]\nbackend = "simulator"\nsandbox = "none"\n[trace]\nenabled = false\n',
+    )
+
+    async def paused() -> None:
+        async with house.opened() as parts:
+            await parts.ledger.append([NewEvent("work", WorkPaused(work="prove", by="ada", reason=""))])
+
+    def ask(method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        status, answer = request(settings.paths, method, path, body)
+        assert status in (200, 202), answer
+        return answer
+
+    def waiting() -> list[Any]:
+        with closing(queries.connect(settings.paths.database_db)) as view:
+            found: list[Any] = work_report.collect(view, Live())["triggered"]
+            return found
+
+    asyncio.run(paused())
+    with house.daemon():
+        house.wait_for(lambda: house.events("commit_scanned"), what="the first scan")
+        assert ask("POST", "/trigger", {"work": "prove", "repository": KEY})["triggered"]
+        (one,) = waiting()
+        assert (one["work"], one["repository"]) == ("prove", KEY)
+        Remote.at(house.folder / "remotes" / "demo").commit(
+            "second", {"A.lean": "theorem a : True := trivial\n"}
+        )
+        ask("POST", "/poll", {"repository": KEY})
+        house.wait_for(lambda: house.events("trigger_ended"), what="its end")
+        assert waiting() == []
+    (ended,) = house.events("trigger_ended")
+    assert ended.data["reason"] == "it has no open sorry"
+    assert not house.events("job_started", "attempt_finished")[2:], "two scans, and no search"
 
 
 def test_a_job_can_be_cancelled_while_it_runs_while_it_waits_and_before_it_ever_began(house: House) -> None:

@@ -22,6 +22,8 @@ from typing import Any
 import pytest
 
 from daemon.control_client import ControlError, request
+from daemon.disk import refusals
+from daemon.paths import Paths
 from daemon.settings import Settings, load
 from daemon.testing.disk import Disk, failing_disk, may_mount, may_unshare, small_disk
 from daemon.testing.house import House
@@ -315,6 +317,53 @@ def test_a_disk_that_turns_read_only_ends_the_daemon_and_loses_nothing(
     watched = Watched(tmp_path)
     with failing_disk(watched.settings.paths.state, size_bytes=32 * 2**20) as disk:
         refuses(watched, disk, code="disk_read_only")
+
+
+@with_mounts
+def test_a_full_disk_of_the_cache_or_of_the_runtime_folder_is_told_with_what_to_do_there(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+) -> None:
+    watched = Watched(tmp_path)
+    paths = watched.settings.paths
+    paths.state.mkdir()
+    assert refusals(paths) == []
+    with (
+        small_disk(paths.cache, size_bytes=2 * 2**20) as cache,
+        small_disk(paths.runtime, size_bytes=2 * 2**20) as runtime,
+    ):
+        if not (cache.real and runtime.real):
+            pytest.skip("a disk that can be full and empty again needs a mount")
+        assert refusals(paths) == [], "there is room"
+        cache.refuse(0)
+        runtime.refuse(0)
+        told = {
+            problem["subject"]: problem
+            for problem in json.loads(watched.unsorry("status", "--json").stdout)["problems"]
+            if problem["code"] == "disk_full"
+        }
+        assert set(told) == {str(paths.cache), str(paths.runtime)}
+        of_cache, of_runtime = told[str(paths.cache)], told[str(paths.runtime)]
+        assert "the disk of the cache folder is full (0 bytes are free)" in of_cache["message"]
+        assert "all that lies there may be removed" in of_cache["remedy"]
+        assert "the disk of the runtime folder is full" in of_runtime["message"]
+        assert "a daemon that starts waits" in of_runtime["remedy"]
+        cache.mend()
+        assert [refused.folder for refused in refusals(paths)] == [paths.runtime]
+
+
+@with_mounts
+def test_folders_on_one_disk_are_told_of_once(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", size_bytes=2**20) as disk:
+        if not disk.real:
+            pytest.skip("a disk that can be full needs a mount")
+        paths = Paths(*(tmp_path / "disk" / name for name in ("state", "cache", "run")))
+        for folder in (paths.state, paths.cache):
+            folder.mkdir()
+        disk.refuse(0)
+        (refused,) = refusals(paths)
+        assert refused.folder == paths.state
+        assert "the disk of the state and cache folder is full" in refused.message
 
 
 def test_a_state_folder_that_is_renamed_ends_the_daemon_which_says_where_it_is(tmp_path: Path) -> None:

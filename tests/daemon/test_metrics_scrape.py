@@ -16,7 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from daemon import metrics_server
-from daemon.metrics import CONTENT_TYPE, LiveNumbers, exposition
+from daemon.exposition import CONTENT_TYPE, LiveNumbers, exposition
 from daemon.metrics_server import PROBLEM, MetricsListener
 from daemon.settings import Settings, parse
 from daemon.testing.house import House

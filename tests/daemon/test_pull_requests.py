@@ -24,8 +24,8 @@ from daemon.settings import Settings
 from daemon.testing.github import Failure, GitHubServer
 from daemon.testing.house import House
 from daemon.testing.remote import Remote
-from pipeline.prove.file import git_blob
 from store import events as ev
+from store.identity import git_blob
 from store.log import NewEvent
 from store.testing_events import ALL_PASSED, attempt, digest, proof_rejected, stage
 from store.testing_models import checkpoint_saved

@@ -15,7 +15,7 @@ import pytest
 from pipeline.gate.testing import FILE, Case, Court
 from pipeline.lean.testing.credulous import TOOLCHAIN, Rule
 from pipeline.protocol import JobError
-from pipeline.prove.file import git_blob
+from store.identity import git_blob
 
 PROOF = "exact ⟨h.2, h.1⟩"
 HONEST = Case(PROOF)

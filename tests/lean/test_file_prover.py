@@ -15,8 +15,9 @@ from pipeline.lean.pool.pool import PoolStats, ReplPool
 from pipeline.lean.pool.pooled import PoolLimits
 from pipeline.lean.source.scanner import scan_source
 from pipeline.prove.attempt import Attempt, Wanted
-from pipeline.prove.file import FileProver, git_blob
+from pipeline.prove.file import FileProver
 from pipeline.prove.search import Budget
+from store.identity import git_blob
 
 SOURCE = """theorem first (p : Prop) : p → p := sorry
 theorem poison (p : Prop) : p → p := sorry

@@ -30,7 +30,7 @@ from pipeline.prove.testing import BUDGET, attempts, parameters, recorded, run, 
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole import AuthorError, WholeAsk, Written
 from pipeline.prove.wholly import Wholly, tactics_of
-from pipeline.tactics.generate import Request, Suggestion, Suggestions
+from pipeline.tactics.requests import Request, Suggestion, Suggestions
 from pipeline.tactics.tiny import make_tiny_causal
 from store.events import AttemptFinished, ProofFound
 

@@ -27,8 +27,8 @@ from pipeline.lean.testing.toolchain_build import write_build
 from pipeline.lean.toolchain.revisions import parse_version
 from pipeline.lean.toolchain.standins import MARK, SWITCH, is_stand_in
 from pipeline.lean.toolchain.toolchains import ToolchainBusyError, ToolchainError, Toolchains
-from pipeline.prove.file import git_blob
 from pipeline.trace.testing import Workshop
+from store.identity import git_blob
 
 VERSION = parse_version("v4.21.0")
 KINDS = ("trace", "prove", "check", "build")

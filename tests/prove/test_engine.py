@@ -7,8 +7,8 @@ import pytest
 
 from pipeline.protocol import JobError
 from pipeline.prove.rungs import _suggesting
-from pipeline.tactics.decoding import Decoding
 from pipeline.tactics.generate import Generator
+from pipeline.tactics.requests import Decoding
 from pipeline.tactics.tiny import make_tiny_causal
 
 SAMPLES = Decoding(mode="sampling")

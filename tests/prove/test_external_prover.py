@@ -21,7 +21,7 @@ from pipeline.prove.generating import GeneratorProposer
 from pipeline.prove.proposing import Asked, Proposer
 from pipeline.prove.search import Budget
 from pipeline.prove.server import Server
-from pipeline.tactics.decoding import Decoding
+from pipeline.tactics.requests import Decoding
 
 SMALL = Budget(nodes=6, seconds=20.0, tactic_timeout_s=5.0)
 PROVABLE = "∀ (p : Prop), p → p"

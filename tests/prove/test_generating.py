@@ -18,9 +18,10 @@ from pipeline.prove.generating import GeneratorProposer, ProgressRemaining
 from pipeline.prove.proposing import Asked
 from pipeline.prove.scoring import ModelScoring
 from pipeline.prove.search import Budget, Search, SearchResult
-from pipeline.tactics.decoding import Completion, Decoding
-from pipeline.tactics.generate import Generator, Request, Suggestions
+from pipeline.tactics.decoding import Completion
+from pipeline.tactics.generate import Generator
 from pipeline.tactics.models import TacticModel, load_model
+from pipeline.tactics.requests import Decoding, Request, Suggestions
 from pipeline.tactics.service import GenerationService, GenerationStoppedError
 from pipeline.tactics.tiny import make_tiny_causal
 

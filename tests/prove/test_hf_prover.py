@@ -13,8 +13,8 @@ from pipeline.lean.backend import simulator
 from pipeline.prove.provers import HFProver
 from pipeline.prove.search import Budget
 from pipeline.prove.server import Server, ServerError
-from pipeline.tactics.decoding import Decoding
 from pipeline.tactics.errors import ModelError
+from pipeline.tactics.requests import Decoding
 from pipeline.tactics.tiny import make_tiny_causal, make_tiny_seq2seq
 from store.leandojo.models import Pos, Theorem
 

@@ -18,8 +18,9 @@ from pipeline.prove.testing import run as run_job
 from pipeline.retrieval.corpus import Corpus
 from pipeline.retrieval.testing import write_dataset
 from pipeline.retrieval.tiny import make_tiny_retriever
-from pipeline.tactics.decoding import Completion, Decoding
-from pipeline.tactics.generate import Generator, Request, Suggestions
+from pipeline.tactics.decoding import Completion
+from pipeline.tactics.generate import Generator
+from pipeline.tactics.requests import Decoding, Request, Suggestions
 from pipeline.tactics.tiny import make_tiny_classifier
 
 SOURCE = "theorem known : ∀ (p : Prop), p → p := sorry\ntheorem again : ∀ (p : Prop), p → p := by\n  sorry\n"

@@ -27,7 +27,8 @@ from pipeline.retrieval.index import embed_texts
 from pipeline.retrieval.retriever import PremiseRetriever
 from pipeline.retrieval.testing import write_dataset
 from pipeline.retrieval.tiny import make_tiny_retriever
-from pipeline.tactics.decoding import Completion, Decoding
+from pipeline.tactics.decoding import Completion
+from pipeline.tactics.requests import Decoding
 from pipeline.tactics.tiny import make_tiny_seq2seq
 from store import queries
 from store.leandojo.choosing import choose

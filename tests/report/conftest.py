@@ -34,6 +34,8 @@ from store import queries
 from store.envelope import Expect, NewEvent
 from store.event_body import EventBody
 from store.identity import short_hash
+from store.model_events import ModelKind
+from store.promotion import RULES
 from store.testing import MemoryLog
 from store.testing_events import (
     PATCH,
@@ -219,7 +221,12 @@ def browser() -> Iterator[Browser]:
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Pages by what they show: a year with nine tasks, the simulator's beside it, and nothing at all."""
     events: dict[str, Told] = {"empty": []}
-    events["year"] = [*sorrys(NAMES[:3], random.Random(11)), *learned(NAMES, random.Random(3))]
+    events["year"] = [
+        *sorrys(NAMES[:3], random.Random(11)),
+        *learned(NAMES, random.Random(3)),
+        *learned_beside(NAMES[:4], "tactics", random.Random(5)),
+        *learned_beside(NAMES[:4], "progress", random.Random(7)),
+    ]
     events["mixed"] = [
         *sorrys(NAMES[:3], random.Random(11)),
         *learned(NAMES[:2], random.Random(3)),
@@ -373,6 +380,26 @@ def learned(
         promoted = checkpoint_promoted(at, previous=before, simulated=simulated)
         reason = "by the rule: recall@10 falls on none of the earlier tasks"
         told.append(("model:retriever", promoted.model_copy(update={"reason": reason})))
+        before = at
+    return told
+
+
+def learned_beside(names: Sequence[str], model: ModelKind, random_: random.Random) -> Told:
+    """A chain of a model that writes tactics or tells the steps that remain, measured by what its rule looks at."""
+    told: Told = []
+    before, stream, metric = None, f"model:{model}", RULES[model].metric
+    for number in range(len(names)):
+        at = short_hash(model, str(number))
+        told.append((stream, checkpoint_saved(at, parent=before, model=model)))
+        for j in range(number + 1):
+            worse = 0.05 * (number - j) + 0.03 * random_.random()
+            value = 1.5 + 4 * worse if RULES[model].lower_is_better else 0.6 - worse
+            changes = {
+                "evaluation": f"{at}-{j}", "repository": names[j], "split": "test", "metrics": {metric: value},
+                "dataset": hashlib.sha256(f"{model}{j}".encode()).hexdigest(),
+            }  # fmt: skip
+            told.append((stream, evaluation_finished(at, model=model).model_copy(update=changes)))
+        told.append((stream, checkpoint_promoted(at, previous=before, model=model)))
         before = at
     return told
 

@@ -30,9 +30,11 @@ def one_thread() -> None:
 
 # What takes its time is loaded once. Each program is a fork, with files for its standard input and outputs.
 _LOADED = """
-import json, os, sys, traceback
+import gc, json, os, sys, traceback
 import pytorch_lightning, torch, transformers
 import pipeline.retrieval, pipeline.retrieval.fisher_estimate, pipeline.retrieval.lifelong
+
+gc.freeze()  # a collection in a fork would copy all of what is loaded
 
 
 def be(asked):

@@ -189,17 +189,18 @@ def test_slow_requests_to_lean_take_half_the_queue_at_most_and_the_rest_is_answe
     asyncio.run(main())
 
 
-def test_what_is_no_post_has_no_body_even_where_anybody_may_ask() -> None:
+def test_of_what_is_no_post_no_body_is_read_however_long_it_says_that_it_is() -> None:
     async def main() -> None:
-        async with served(length, token=TOKEN) as (client, _, port):
-            for size in (1, 900):
-                refused = await client.request("GET", "/health", content=b"x" * size)
-                assert refused.status_code == 413
-                assert refused.json()["remedy"] == "leave the body out"
-            head = (
-                b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-            )
-            assert (await raw(port, head)).startswith(b"HTTP/1.1 200")
+        async with served(length, limits=Limits(body_bytes=1000), token=TOKEN) as (client, _, port):
+            for size in (1, 900, 3_000_000):
+                answer = await client.request("GET", "/health", content=b"x" * size)
+                assert (answer.status_code, answer.json()) == (200, {"length": 0})
+            for told in (b"0", b"99999999999"):
+                head = b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + told + b"\r\n\r\n"
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(head)
+                assert (await asyncio.wait_for(reader.readline(), 8)).startswith(b"HTTP/1.1 200")
+                writer.close()
 
     asyncio.run(main())
 

@@ -225,6 +225,11 @@ def test_a_build_that_is_missing_is_unknown_and_a_trap_is_one_all_the_same(
             "statement",
         }
         assert check(it, "exact sorryAx _", sorry={"line": 4})["verdict"] == "rejected"
+        file = {"repository": REPOSITORY, "path": "Demo/A.lean"}
+        with streamed(it.port, "/fill", file, token=TOKEN) as events:
+            (_, failed), (_, summary) = events
+        assert (failed["error"], summary["ended"]) == ("no_lean", "failed"), "there is nothing to search with"
+        assert "no build" in failed["reason"]
 
 
 def test_nothing_that_a_client_chose_is_run_without_a_sandbox_for_whoever_reaches_the_port(

@@ -226,13 +226,13 @@ def test_one_that_others_could_reach_without_a_token_is_not_started_and_says_why
 def test_a_gpu_is_locked_by_the_server_itself_and_is_no_jobs_meanwhile(
     house: House, ports: Callable[[], int]
 ) -> None:
-    nvml = FakeNvml(FakeGpu("GPU-a", users={1: 2**30}), FakeGpu("GPU-b"))
+    nvml = FakeNvml(FakeGpu("GPU-a", users={1: 2**30}), FakeGpu("GPU-b", users={1: 2**30}))
 
     async def main() -> None:
         async with kept(house, f'enabled = true\nport = {ports()}\ndevice = "cuda"', nvml=nvml) as one:
-            await one.until(lambda: one.problems, "no GPU was seen yet")
+            await one.until(lambda: one.problems, "both are somebody else's")
             assert "no GPU is free" in one.serving.status()["reason"]
-            await one.gpus.look({})
+            nvml.gpus[1].users = {}
             one.serving.reload()
             pid = await one.up()
             assert one.gpus.lock("GPU-b").read_text() == str(pid)

@@ -275,6 +275,14 @@ def test_what_turns_out_in_the_stream_is_an_error_and_a_summary(
 def test_what_is_known_before_has_its_status(served: Served) -> None:
     for more, status, error in (
         ({"repository": "example.org/no/such"}, 404, "unknown_repository"),
+        (
+            {"repository": "example.org/no/such", "candidates": 16.0, "rungs": [0.0]},
+            404,
+            "unknown_repository",
+        ),
+        ({"candidates": 16.5}, 422, "invalid_request"),
+        ({"candidates": "16"}, 422, "invalid_request"),
+        ({"rungs": [True]}, 422, "invalid_request"),
         ({"path": "../A.lean"}, 422, "bad_path"),
         ({"rungs": [7]}, 422, "invalid_request"),
         ({"seconds": 0}, 422, "invalid_request"),

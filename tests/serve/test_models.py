@@ -30,12 +30,14 @@ from pipeline.serve.prefixed import OTHER_BEGINNING, BegunRequest, PrefixedGener
 from pipeline.serve.retrievers import LoadedRetriever, Retriever
 from pipeline.serve.swapping import About
 from pipeline.serve.testing import Served, make_saying, order_of
-from pipeline.tactics.decoding import Completion, Decoding
-from pipeline.tactics.generate import Request, Suggestion, Suggestions
+from pipeline.tactics.decoding import Completion
 from pipeline.tactics.models import load_model
+from pipeline.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.tactics.tiny import make_tiny_classifier, make_tiny_seq2seq
 
 STATE = "n : ℕ\n⊢ gcd n n = n"
+REFUSALS = {"poor": Fails(402, "no credit"), "odd": Fails(400, "nothing of the kind")}
+KEY, VARIABLE = "the-key-of-the-endpoint", "UNSORRY_TEST_KEY"
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +53,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def chat() -> Iterator[ChatServer]:
     def reply(body: Any) -> Says | Fails:
-        return (
-            Fails(402, "no credit")
-            if "poor" in body["messages"][-1]["content"]
-            else Says(["simp", "rfl", "simp"])
-        )
+        asked = body["messages"][-1]["content"]
+        fails = next((one for word, one in REFUSALS.items() if word in asked), None)
+        return fails or Says(["simp", "rfl", "simp"])
 
-    with ChatServer(reply) as server:
+    with ChatServer(reply, key=KEY) as server:
         yield server
 
 
@@ -84,12 +84,18 @@ def served(folder: Path, chat: ChatServer) -> Iterator[Served]:
             max_tokens=16,
         ),
         ModelOrder(
-            "endpoint", "endpoint", "org/model", candidates=3, endpoint=EndpointOrder(chat.url, retries=0)
+            "endpoint",
+            "endpoint",
+            "org/model",
+            candidates=3,
+            endpoint=EndpointOrder(chat.url, key_variable=VARIABLE, retries=0),
         ),
     )
-    with Served(order) as it:
-        it.wait_ready()
-        yield it
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, KEY)
+        with Served(order) as it:
+            it.wait_ready()
+            yield it
 
 
 def generate(served: Served, **body: Any) -> httpx2.Response:
@@ -126,7 +132,7 @@ def test_models_that_cannot_be_loaded_take_no_other_along_and_say_why(served: Se
     ("body", "status", "says"),
     [
         ({"name": "nobody"}, 404, "said, seq2seq"),
-        ({"name": "t5"}, 400, "generates no tactics"),
+        ({"name": "t5"}, 409, "generates no tactics"),
         ({"name": "missing"}, 503, "nowhere"),
         ({"name": "said", "use_reward": True}, 400, "LEANPROGRESS_MODEL"),
         ({"name": "said", "prefix": "x" * 100}, 409, "100 tokens"),
@@ -194,6 +200,7 @@ def test_a_generator_with_retrieval_is_shown_the_premises_that_are_found(
             "m",
             Noting(load_model(folder / "said")),
             Decoding(1, max_tokens=8),
+            source=str(folder / "said"),
             about=About("a" * 16),
             retriever=LoadedRetriever("m", loaded, about=About("a" * 16), limits=limits, measures=measures),
             nearest=nearest,
@@ -268,8 +275,11 @@ def test_what_begins_otherwise_is_left_out_and_counted() -> None:
     assert kept.left_out == {"repeated": 1, OTHER_BEGINNING: 1}
 
 
-def test_an_endpoint_s_tactics_are_scored_by_how_often_it_suggests_them(served: Served) -> None:
+def test_an_endpoint_is_sent_its_key_and_its_tactics_are_scored_by_how_often_it_suggests_them(
+    served: Served, chat: ChatServer
+) -> None:
     answer = generate(served, name="endpoint").json()
+    assert chat.requests[-1].authorization == f"Bearer {KEY}"
     assert answer["outputs"] == [
         {"output": "simp", "score": pytest.approx(2 / 3)},
         {"output": "rfl", "score": pytest.approx(1 / 3)},
@@ -284,11 +294,15 @@ def test_an_endpoint_is_told_the_prefix_and_other_answers_are_left_out(
     assert chat.requests[-1].body["messages"][-1]["content"].endswith("The tactic has to begin with: rf")
 
 
-def test_an_endpoint_that_refuses_is_the_upstream_s_failure(served: Served) -> None:
-    answer = generate(served, name="endpoint", input="⊢ poor")
-    assert answer.status_code == 503
-    assert told(answer)["error"] == "endpoint_no_credit"
-    assert "no credit" in told(answer)["reason"]
+@pytest.mark.parametrize(
+    ("word", "status", "error"), [("poor", 503, "endpoint_no_credit"), ("odd", 502, "endpoint_bad_request")]
+)
+def test_an_endpoint_that_refuses_is_the_upstream_s_failure(
+    served: Served, word: str, status: int, error: str
+) -> None:
+    answer = generate(served, name="endpoint", input=f"⊢ {word}")
+    assert (answer.status_code, told(answer)["error"]) == (status, error)
+    assert REFUSALS[word].message in told(answer)["reason"]
 
 
 def test_a_server_without_a_model_that_is_there_is_not_ready(folder: Path) -> None:

@@ -24,7 +24,7 @@ from pipeline.serve.problems import Problem
 from pipeline.serve.retrieve import Premises, _Indexed
 from pipeline.serve.rooms_testing import World, post, premises
 from pipeline.serve.testing import Served, make_saying, order_of
-from pipeline.tactics.generate import Request, Suggestions
+from pipeline.tactics.requests import Request, Suggestions
 from store.testing_events import REPOSITORY
 
 GOAL = "2 goals\np : Prop\n⊢ p"

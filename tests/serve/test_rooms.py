@@ -28,9 +28,12 @@ _PATIENCE_S = 20.0
 
 
 class NoModels:
-    """A server without a retriever."""
+    """A server without a model."""
 
     def retriever(self) -> AbstractAsyncContextManager[Encodes]:
+        raise NotImplementedError
+
+    def lent(self, source: str) -> AbstractAsyncContextManager[None]:
         raise NotImplementedError
 
 

@@ -68,6 +68,12 @@ def test_whatever_is_sent_the_schema_holds(served: Served, tmp_path: Path) -> No
     search(served, tmp_path, phases="examples,coverage,fuzzing", examples=300)
 
 
+@pytest.mark.parametrize("method", ["TRACE", "PUT", "GET"])
+def test_a_method_that_no_route_has_is_a_405_whatever_comes_with_it(served: Served, method: str) -> None:
+    answer = served.client.request(method, "/check", content=b"{}")
+    assert (answer.status_code, answer.json()["error"]) == (405, "wrong_method")
+
+
 def test_the_documentation_is_there(served: Served) -> None:
     assert "swagger" in served.client.get("/docs").text
     paths = served.client.get("/openapi.json").json()["paths"]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon import serving
+from daemon import serve_process
 from daemon.serve_order import order_of
 from daemon.settings import parse
 from pipeline.children import MARK
@@ -98,7 +98,7 @@ def test_the_daemon_ends_what_a_server_of_a_daemon_that_died_left_running(tmp_pa
     order = replace(order, lean=replace(order.lean, scratch=tmp_path / "daemon"))
     left = sleeping(tmp_path / "daemon" / "a" / "job")
     other = sleeping(tmp_path / "daemon-of-another" / "a" / "job")
-    serving._prepared(tmp_path / "serve", order)
+    serve_process._prepared(tmp_path / "serve", order)
     left.wait(20)
     assert other.poll() is None
     other.kill()

@@ -150,7 +150,7 @@ def test_a_mistake_in_the_configuration_is_named_and_nothing_is_started(folder: 
     configure(folder, 'device = "cud"')
     code, said = refused(folder)
     assert code == 78
-    assert 'serve.device: must be one of cpu, cuda (got "cud")' in said
+    assert 'serve.device: must be one of cpu, cuda, auto (got "cud")' in said
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.lean.simulator.__main__ import RECURSION_LIMIT
+from pipeline.lean.simulator.command import RECURSION_LIMIT
 from pipeline.lean.simulator.modules import Modules
 from pipeline.lean.simulator.server import Server
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.lean.simulator.__main__ import serve
+from pipeline.lean.simulator.command import serve
 from pipeline.lean.simulator.protocol import render
 from pipeline.lean.simulator.server import Server
 

@@ -9,16 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline.tactics.decoding import (
-    CausalRows,
-    Completion,
-    Decoding,
-    EncodedRows,
-    Rows,
-    decode,
-)
+from pipeline.tactics.decoding import CausalRows, Completion, EncodedRows, Rows, decode
 from pipeline.tactics.errors import SettingsError
 from pipeline.tactics.models import TacticModel, load_model
+from pipeline.tactics.requests import Decoding
 from pipeline.tactics.tiny import make_tiny_causal, make_tiny_seq2seq
 
 STATES = ["⊢ p", "h : p\nq : r\n⊢ p ∧ q ∧ r", "x : ℕ\n⊢ x = x + 0", "⊢ ∀ n, n < n + 1"]

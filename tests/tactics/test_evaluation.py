@@ -10,8 +10,9 @@ import torch
 
 from pipeline.tactics.errors import NothingToLearnError
 from pipeline.tactics.evaluation import comparable, evaluate, sampled, token_accuracies
-from pipeline.tactics.generate import Generator, Suggestion, Suggestions
+from pipeline.tactics.generate import Generator
 from pipeline.tactics.models import TacticModel, load_model
+from pipeline.tactics.requests import Suggestion, Suggestions
 from pipeline.tactics.rows import Row, Rows
 from pipeline.tactics.tiny import make_tiny_causal, make_tiny_seq2seq
 

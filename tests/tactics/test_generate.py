@@ -16,10 +16,11 @@ from peft import LoraConfig, get_peft_model
 
 from pipeline.retrieval.quiet import quiet_libraries
 from pipeline.tactics import generate
-from pipeline.tactics.decoding import Completion, Decoding, decode
+from pipeline.tactics.decoding import Completion, decode
 from pipeline.tactics.errors import ModelError
-from pipeline.tactics.generate import Generator, Request, Suggestion, Suggestions
+from pipeline.tactics.generate import Generator
 from pipeline.tactics.models import TacticModel, load_model
+from pipeline.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.tactics.service import GenerationService
 from pipeline.tactics.tiny import make_tiny_causal, make_tiny_seq2seq
 

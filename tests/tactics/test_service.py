@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.tactics.generate import Request, Suggestion, Suggestions
+from pipeline.tactics.requests import Request, Suggestion, Suggestions
 from pipeline.tactics.service import GenerationService, GenerationStoppedError
 
 

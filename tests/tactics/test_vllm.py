@@ -15,10 +15,9 @@ import pytest
 from peft import LoraConfig, get_peft_model
 
 from pipeline.retrieval.quiet import quiet_libraries
-from pipeline.tactics.decoding import Decoding
 from pipeline.tactics.errors import ModelError, SettingsError
-from pipeline.tactics.generate import Request
 from pipeline.tactics.models import load_model
+from pipeline.tactics.requests import Decoding, Request
 from pipeline.tactics.service import GenerationService
 from pipeline.tactics.tiny import make_tiny_causal, make_tiny_seq2seq
 from pipeline.tactics.vllm import VLLMGenerator

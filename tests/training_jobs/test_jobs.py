@@ -16,8 +16,9 @@ from pipeline.learning.datasets import dataset_of
 from pipeline.learning.testing import Outcome
 from pipeline.progress import ProgressModel
 from pipeline.tactics.checkpoints import Chain
-from pipeline.tactics.generate import Generator, Request
+from pipeline.tactics.generate import Generator
 from pipeline.tactics.models import load_model
+from pipeline.tactics.requests import Request
 from store import model_queries, queries
 from store.model_events import ModelKind
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.lean.simulator.__main__ import main as simulate
+from pipeline.lean.simulator.command import main as simulate
 from pipeline.lean.testing.toolchain import SETTINGS
 
 

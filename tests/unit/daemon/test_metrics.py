@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from daemon.metrics import GpuNumbers, LiveNumbers, QuotaNumbers, ServeNumbers, exposition
+from daemon.exposition import GpuNumbers, LiveNumbers, QuotaNumbers, ServeNumbers, exposition
 from store import metrics_queries, schema
 from store.catchup import catch_up
 from store.events import EventBody, JobInterrupted, JobSucceeded, RepositoryFailed, SorryOpened

@@ -126,7 +126,7 @@ def test_a_control_socket_that_finds_no_room_is_waited_for_and_one_in_use_is_not
     listens: Any = object()
     tries: list[Path] = []
 
-    async def start(path: Path, _service: Service, *, control_group: str) -> ControlServer:
+    async def start(path: Path, _face: Any, *, control_group: str) -> ControlServer:
         tries.append(path)
         if len(tries) == 1:
             raise SocketInUseError("no") from (FULL if full else None)
@@ -135,11 +135,11 @@ def test_a_control_socket_that_finds_no_room_is_waited_for_and_one_in_use_is_not
 
     monkeypatch.setattr("daemon.service.ControlServer.start", start)
     if full:
-        assert asyncio.run(service._listening(settings)) is listens
+        assert asyncio.run(service._listening(settings, listens)) is listens
         assert looked == [settings.paths.runtime] * 2
     else:
         with pytest.raises(SocketInUseError):
-            asyncio.run(service._listening(settings))
+            asyncio.run(service._listening(settings, listens))
     assert tries == [settings.paths.socket] * (2 if full else 1)
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pipeline.lean.source.scanner import parse
 from pipeline.prove.declaration import Declaration
-from pipeline.prove.file import git_blob
 from pipeline.prove.source import tokens_of
+from store.identity import git_blob
 
 
 def cut(text: str, keyword: str) -> Declaration:

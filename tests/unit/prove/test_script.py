@@ -42,3 +42,19 @@ def test_a_step_that_closes_a_sibling_falls_back_to_one_line_each() -> None:
     """`exact` may settle the unknown that another goal is."""
     script = Script((Step("apply Exists.intro", 1, 2), Step("rfl", 2, 0)))
     assert script.block() == ("apply Exists.intro", "rfl")
+
+
+HAVE = "have l (p : Prop) : p → p := by\n  intro h\n  exact h"
+
+
+def test_a_tactic_of_several_lines_keeps_its_layout_wherever_it_stands() -> None:
+    script = Script((Step("constructor", 1, 2), Step(HAVE, 2, 2), Step("exact l q", 2, 1), Step("rfl", 1, 0)))
+    assert script.block() == (
+        "constructor",
+        "· have l (p : Prop) : p → p := by",
+        "    intro h",
+        "    exact h",
+        "  exact l q",
+        "· rfl",
+    )
+    assert script.inline() == "\n".join(script.block()), "behind a `;` its lines would belong to nothing"

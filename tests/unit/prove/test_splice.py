@@ -13,6 +13,8 @@ from store.scanned import SorryMode
 
 ONE = Script((Step("rfl", 1, 0),))
 TWO = Script((Step("intro h", 1, 1), Step("exact h", 1, 0)))
+HAVE = "have l : q := by\n  intro h\n  exact h"
+LINES = Script((Step(HAVE, 1, 1), Step("exact l", 1, 0)))
 TREE = Script((Step("constructor", 1, 2), Step("rfl", 2, 1), Step("trivial", 1, 0)))
 
 
@@ -119,6 +121,18 @@ def filled(text: str, script: Script, *, mode: SorryMode, which: int = 0) -> lis
             "theorem t : p := by\n  cases h with\n  | inl h => intro h; exact h\n  | inr h => rfl",
         ),
         (
+            "theorem t : p := by\n  · sorry\n  · rfl",
+            LINES,
+            "tactic",
+            "theorem t : p := by\n  · have l : q := by\n      intro h\n      exact h\n    exact l\n  · rfl",
+        ),
+        (
+            "theorem t : p := sorry",
+            LINES,
+            "term",
+            "theorem t : p := by\n  have l : q := by\n    intro h\n    exact h\n  exact l",
+        ),
+        (
             "theorem t : p := by\n  sorry -- a note stays",
             TWO,
             "tactic",
@@ -148,6 +162,28 @@ def test_the_most_robust_text_comes_last_and_is_one_line() -> None:
         assert text.endswith("(constructor; rfl; trivial)")
 
 
+@pytest.mark.parametrize(
+    ("text", "mode", "expected"),
+    [
+        (
+            "theorem t : p := by\n  sorry",
+            "tactic",
+            "theorem t : p := by\n  (have l : q := by\n     intro h\n     exact h\n   exact l)",
+        ),
+        (
+            "theorem t : p := f sorry",
+            "term",
+            "theorem t : p := f (by have l : q := by\n"
+            + " " * 25 + "intro h\n" + " " * 25 + "exact h\n" + " " * 23 + "exact l)",
+        ),
+    ],
+)  # fmt: skip
+def test_lines_of_one_tactic_stay_below_its_first_one_in_brackets_too(
+    text: str, mode: SorryMode, expected: str
+) -> None:
+    assert filled(text, LINES, mode=mode)[-1] == expected
+
+
 def test_several_replacements_join_into_one_with_the_text_between_kept() -> None:
     data = "⟨sorry, h, sorry⟩".encode()
     first = Replacement(3, 8, "(by rfl)")
@@ -166,7 +202,7 @@ def test_overlapping_replacements_are_refused() -> None:
     before=st.text(st.characters(codec="utf-8"), max_size=60),
     after=st.text(st.characters(codec="utf-8"), max_size=60),
     mode=st.sampled_from(["term", "tactic"]),
-    script=st.sampled_from([ONE, TWO, TREE]),
+    script=st.sampled_from([ONE, TWO, TREE, LINES]),
 )
 def test_every_byte_outside_the_sorry_stays_as_it_was(
     before: str, after: str, mode: SorryMode, script: Script

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
+from html import escape, unescape
 from html.parser import HTMLParser
 from sqlite3 import Connection
 from xml.etree import ElementTree as ET
@@ -19,6 +19,7 @@ from pipeline.report.page import Page, render
 from store import events as ev
 from store import model_queries, queries
 from store.event_body import EventBody
+from store.model_events import ModelKind
 from store.testing_events import STREAM, Story, job_started, watched
 from store.testing_models import (
     checkpoint_promoted,
@@ -330,6 +331,66 @@ def test_a_hostile_name_is_shown_and_does_nothing(view_of: Fill) -> None:
     for svg in page.pictures.values():
         ET.fromstring(svg)
     assert [row[0] for row in reader.table("Recall matrix")][:2] == [f"{expected}0", f"{expected}1"]
+
+
+def test_a_tactic_model_has_a_section_that_says_what_it_lacks_and_then_its_matrix(view_of: Fill) -> None:
+    saved = [
+        ("model:tactics", body)
+        for body in (checkpoint_saved("t0", model="tactics"), checkpoint_promoted("t0", model="tactics"))
+    ]
+    view = view_of([*events(), *saved])
+    page = render(gather(view, made_at=WHEN))
+    text = unescape(page.html)
+    assert "No checkpoint in the tactic model's chain was measured on a test set yet." in text
+    assert "progress model's chain" not in text, "there is no such model"
+    assert not any(name.startswith("tactics") for name in page.pictures)
+
+
+MEASURED: Mapping[ModelKind, Mapping[str, float]] = {
+    "tactics": {
+        "tactic@1": 0.25,
+        "tactic@8": 0.5,
+        "tactic@8_low": 0.375,
+        "tactic@8_high": 0.625,
+        "token_accuracy": 0.75,
+    },
+    "progress": {"mae": 1.5, "mse": 4.0, "within_1": 0.5, "other": 0.125},
+}
+
+
+def test_each_model_s_evaluations_have_a_table_with_its_own_measures_and_their_units(view_of: Fill) -> None:
+    told = events()
+    for model, metrics in MEASURED.items():
+        saved = checkpoint_saved(f"{model}-1", model=model)
+        measured = evaluation_finished(f"{model}-1", model=model).model_copy(update={"metrics": metrics})
+        told += [(f"model:{model}", saved), (f"model:{model}", measured)]
+    page = render(gather(view_of(told), made_at=WHEN))
+    reader = read(page.html)
+    tactics, progress = (reader.table(f"Evaluations of the {name} model") for name in ("tactic", "progress"))
+    assert [row[6:10] for row in tactics] == [["0.2500", "0.5000 (0.3750 to 0.6250)", "0.7500", "none"]]
+    assert [row[6:10] for row in progress] == [["1.5000", "4.0000", "0.5000", "other 0.1250"]]
+    for header in ("mae (steps)", "mse (steps squared)", "tactic@8", "recall@10"):
+        assert f">{header}</th>" in page.html, header
+    assert "checkpoint k1, of 2" in page.html, "of the retriever's"
+
+
+def test_a_page_is_never_larger_than_it_may_be_and_says_what_it_leaves_out(
+    made: tuple[Connection, ReportData, Page], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, data, whole = made
+    monkeypatch.setattr("pipeline.report.page._REST_BYTES", 1 << 15)
+    most = len(whole.html.encode()) * 2 // 3
+    page = render(data, most_bytes=most)
+    assert len(page.html.encode()) <= most
+    reader = read(page.html)
+    headings = re.findall(r"<h2[^>]*>([^<]+)</h2>", page.html)
+    assert headings == re.findall(r"<h2[^>]*>([^<]+)</h2>", whole.html)
+    told = re.findall(r"<p>Left out, so that the page has no more than [\d.]+ MiB: ([^<]+)\.</p>", page.html)
+    (named,) = told
+    assert page.html.count("<p>Left out: it takes") == len(named.split("; "))
+    assert set(page.pictures) < set(whole.pictures)
+    assert len(reader.tables) < len(read(whole.html).tables)
+    assert "Left out" not in whole.html
 
 
 def simulated_models() -> list[tuple[str, EventBody]]:

@@ -165,6 +165,26 @@ def test_cells_are_darker_where_higher_and_what_was_not_measured_has_no_colour()
     assert len(empty) == 2, "the cell, and the legend"
 
 
+@pytest.mark.parametrize("first", [0.0, 50.0, 100.0])
+def test_the_frame_of_the_first_measurement_stands_out_from_its_cell(first: float) -> None:
+    root = heat([first, 0.0, 100.0])
+    (cell, *_), (frame, _) = (
+        [node for node in root.iter(f"{SVG}rect") if holds(node)]
+        for holds in (
+            lambda node: node.find(f"{SVG}title") is not None,
+            lambda node: node.get("class") == "first",
+        )
+    )
+    letters = {"on-light": "#000", "on-dark": "#fff"}
+    (told,) = {
+        letters[node.get("class", "")]
+        for node in root.iter(f"{SVG}text")
+        if node.text == f"{first:.1f}" and node.get("class") in letters
+    }
+    assert frame.get("style") == f"stroke:{told}"
+    assert cell.get("fill")
+
+
 def test_the_scale_is_written_below_and_spans_what_was_measured() -> None:
     texts = [node.text for node in heat([61.0, 68.0]).iter(f"{SVG}text")]
     assert {"55.0", "65.0", "75.0", "not measured", "first measurement"} <= set(texts)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from daemon import serving
+from daemon import serve_process
 from daemon.gpus import Gpus
 from daemon.serving import PROBLEM, Patience, Serving
 from daemon.settings import Settings, parse
@@ -50,15 +50,15 @@ def test_a_defect_is_a_problem_that_is_told_and_the_next_turn_comes(tmp_path: Pa
 def test_a_long_log_begins_anew_under_the_one_that_writes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "_LOG_BYTES", 10)
+    monkeypatch.setattr(serve_process, "_LOG_BYTES", 10)
     path = tmp_path / "server.log"
-    serving._cut(path)  # there is none yet
+    serve_process._cut(path)  # there is none yet
     with path.open("ab", buffering=0) as server:
         server.write(b"0123456789")
-        serving._cut(path)
+        serve_process._cut(path)
         assert path.read_bytes() == b"0123456789", "it is not too long"
         server.write(b"a")
-        serving._cut(path)
+        serve_process._cut(path)
         server.write(b"after")
     assert path.read_bytes() == b"after"
     assert (tmp_path / "server.log.1").read_bytes() == b"0123456789a"

@@ -14,7 +14,7 @@ NOW = datetime.now(UTC).isoformat()
 def told(**changes: Any) -> dict[str, Any]:
     fine = {
         "enabled": True, "state": "running", "since": NOW, "address": "127.0.0.1:23337", "pid": 7, "restarts": 0,
-        "reason": "", "remedy": "",
+        "reason": "", "remedy": "", "device": "cpu", "memory": None,
     }  # fmt: skip
     return {**fine, **changes}
 
@@ -22,6 +22,11 @@ def told(**changes: Any) -> dict[str, Any]:
 def test_one_that_runs_is_a_line_and_no_problem() -> None:
     assert _serve(told()).startswith("running at 127.0.0.1:23337, process 7, since ")
     assert "started again 2 times" in _serve(told(restarts=2))
+    held = {"held_bytes": 3 * 2**30, "limit_bytes": 2**35, "by": "control group"}
+    assert _serve(told(device="GPU 0 (A100)", memory=held)).endswith(
+        ", on GPU 0 (A100); holds 3 GiB of 32 GiB (control group)"
+    )
+    assert "holds" not in _serve(told(memory={**held, "held_bytes": 0})), "nobody has looked yet"
     assert serve_problems(told()) == []
 
 

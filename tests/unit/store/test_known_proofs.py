@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -9,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.prove.lemmas import known_to
+from pipeline.prove.lemmas import Lemma, known_to, lemmas_of
 from store import events as ev
 from store import queries, schema
 from store.catchup import catch_up
-from store.proof_queries import attempt_behind, known_proofs
+from store.proof_queries import attempt_behind, citable_proofs, known_proofs
 from store.testing import MemoryLog
 from store.testing_events import (
     BRANCH,
@@ -125,6 +126,87 @@ def test_a_prove_job_is_offered_each_text_once(world: World) -> None:
     assert set(offered) == {NEW}
     assert [one.tactics for one in offered[NEW]] == [("trivial",)]
     assert known_to(view, repository=REPOSITORY, sorries=(NEW,), simulated=True) == {}
+
+
+def stated(world: World, sorry: str, goal: str, **changes: object) -> None:
+    where = world.places[sorry]
+    said = {"repository": REPOSITORY, "branch": BRANCH, "sha": sha(1), "sorry": sorry, "goal": goal}
+    about = {"statement_hash": where.statement_hash, "context_hash": where.context_hash, "simulated": False}
+    world.tell(SorryStated.model_validate(said | about | {"before": None, "same_text": True} | changes))
+
+
+def citable(world: World, *, branch: str = BRANCH, simulated: bool = False) -> list[Lemma]:
+    view = world.folder / "view.db"
+    return list(lemmas_of(view, repository=REPOSITORY, branch=branch, simulated=simulated))
+
+
+def test_a_proved_sorry_that_still_stands_may_be_cited_with_its_proof(world: World) -> None:
+    found = world.found()
+    assert citable(world) == [], "a candidate is not known to be right"
+    world.tell(proof_verified(found))
+    lemma = Lemma(OLD, found.proof, "old", "p → p", "", ("trivial",))
+    assert citable(world) == [lemma]
+    stated(world, OLD, "p : Prop\n⊢ p → p")
+    assert citable(world) == [dataclasses.replace(lemma, goal="p : Prop\n⊢ p → p")]
+    stated(world, OLD, "⊢ q", statement_hash="0" * 16)
+    assert citable(world) == [lemma], "what Lean said of another statement is not this one's goal"
+    assert citable(world, simulated=True) == []
+    assert citable(world, branch="other") == []
+    elsewhere = citable_proofs(world.db, repository="another/one", branch=BRANCH, simulated=False, most=9)
+    assert elsewhere == []
+
+
+@pytest.mark.parametrize("simulated", [False, True])
+@pytest.mark.parametrize("conditional_on", [(), ("Demo.gap",)], ids=["rejected", "conditional"])
+def test_what_the_gate_rejected_is_never_cited(
+    world: World, conditional_on: tuple[str, ...], simulated: bool
+) -> None:
+    world.tell(proof_rejected(world.found(simulated=simulated), conditional_on=conditional_on))
+    assert citable(world) == []
+    assert citable(world, simulated=True) == []
+
+
+def test_what_the_simulator_took_is_cited_by_the_simulator_alone(world: World) -> None:
+    found = world.found(simulated=True)
+    assert citable(world, simulated=True) == [], "it was not checked yet"
+    world.tell(proof_checked(found))
+    assert [one.proof for one in citable(world, simulated=True)] == [found.proof]
+    assert citable(world) == []
+
+
+def test_a_sorry_that_is_gone_or_another_one_by_now_is_not_cited(world: World) -> None:
+    world.tell(proof_verified(world.found()))
+    life = {"repository": REPOSITORY, "branch": BRANCH, "sha": sha(2), "sorry": OLD}
+    changed = world.places[OLD].model_copy(
+        update={"statement": "q", "statement_hash": "1" * 16, "blob": sha("new")}
+    )
+    world.tell(ev.SorryChanged.model_validate(life | {"place": changed, "statement_before": "p → p"}))
+    assert citable(world) == []
+
+
+def test_a_filled_sorry_is_left_to_lean_s_environment(world: World) -> None:
+    world.tell(proof_verified(world.found()))
+    life = {"repository": REPOSITORY, "branch": BRANCH, "sha": sha(2), "sorry": OLD}
+    world.tell(ev.SorryFilled.model_validate(life | {"by": "people", "proof": None}))
+    assert citable(world) == []
+
+
+def test_a_text_that_fills_several_sorrys_proves_none_of_them_alone(world: World) -> None:
+    found = world.found()
+    joint = found.model_copy(update={"proof": "f" * 16, "byte_end": found.byte_end + 40})
+    world.tell(joint, proof_verified(joint))
+    assert citable(world) == []
+
+
+def test_the_newest_proofs_come_first_and_no_more_than_were_asked_for(world: World) -> None:
+    older = world.found(simulated=True)
+    newer = older.model_copy(update={"proof": "f" * 16, "sorry": OTHER, "tactics": ("intro h",)})
+    world.tell(proof_checked(older), newer, proof_checked(newer))
+    twice = older.model_copy(update={"proof": "0" * 16})
+    world.tell(twice, proof_checked(twice))
+    assert [one.sorry for one in citable(world, simulated=True)] == [OLD, OTHER], "one proof a sorry"
+    rows = citable_proofs(world.db, repository=REPOSITORY, branch=BRANCH, simulated=True, most=1)
+    assert [row.proof for row in rows] == ["0" * 16]
 
 
 def test_the_attempt_behind_a_proof_is_the_one_of_its_job(world: World) -> None:

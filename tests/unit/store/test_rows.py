@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from store import model_tables, rows, schema, tables, trace_rows, trace_tables
+from store import model_tables, proof_tables, rows, schema, tables, trace_rows, trace_tables, work_tables
 from store.events import EVENT_TYPES
 from store.projections import HANDLERS, PAYLOAD_HANDLERS
 
@@ -21,9 +21,9 @@ PAIRS = {
     rows.TheoremVersionRow: tables.TheoremVersion,
     rows.SorryRow: tables.Sorry,
     rows.SorryStepRow: tables.SorryStep,
-    rows.AttemptRow: tables.Attempt,
-    rows.ProofRow: tables.Proof,
-    rows.JobRow: tables.Job,
+    rows.AttemptRow: proof_tables.Attempt,
+    rows.ProofRow: proof_tables.Proof,
+    rows.JobRow: work_tables.Job,
     rows.PositionRow: tables.ViewPosition,
     trace_rows.TraceRow: trace_tables.Trace,
     trace_rows.CheckpointRow: model_tables.Checkpoint,

@@ -1,4 +1,4 @@
-"""The recall matrix of the chain, and what is said of forgetting where it cannot be known."""
+"""The matrix of each model's chain, and what is said of forgetting where it cannot be known."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.report.recall import Cell, chain, matrices
+from pipeline.report.matrix import Cell, chain, matrices
 from pipeline.retrieval.metrics import lifelong_metrics
 from store.trace_rows import CheckpointRow, EvaluationRow
 
@@ -16,10 +16,15 @@ VALIDATION = [0.55, 0.65, 0.85]
 
 
 def checkpoint(
-    identity: str, parent: str | None, *, promoted: bool = False, simulated: bool = False
+    identity: str,
+    parent: str | None,
+    *,
+    promoted: bool = False,
+    simulated: bool = False,
+    model: str = "retriever",
 ) -> CheckpointRow:
     return CheckpointRow(
-        checkpoint=identity, model="retriever", parent=parent, base="b", data_seq=1, config={}, seed=1, steps=1,
+        checkpoint=identity, model=model, parent=parent, base="b", data_seq=1, config={}, seed=1, steps=1,
         weights="w", size_bytes=1, fisher=None, versions={}, device="cpu", seconds=1.0, job="train-1",
         simulated=simulated, saved_at="2026-01-01", promoted=promoted, promoted_at=None, reason="", refused_at=None,
         refused_reason="",
@@ -67,9 +72,9 @@ def test_the_matrix_has_tasks_as_rows_and_the_chain_as_columns() -> None:
 
 def test_each_task_says_what_changed_since_it_was_first_measured_and_what_was_forgotten() -> None:
     first, second, third = matrices(LINKS, TESTS)[0].tasks
-    assert first.changes == pytest.approx((0.0, 10.0, -10.0))
+    assert first.gains == pytest.approx((0.0, 10.0, -10.0))
     assert first.forgotten == pytest.approx(20.0)
-    assert second.changes[0] is None
+    assert second.gains[0] is None
     assert second.forgotten == pytest.approx(-5.0)
     assert third.forgotten is None
 
@@ -170,3 +175,49 @@ def test_each_test_split_has_its_own_matrix_and_checkpoints_off_the_chain_have_n
         "novel_premises/test",
         "random/test",
     ]
+
+
+def of_model(
+    model: str, metric: str, values: list[list[float]]
+) -> tuple[list[CheckpointRow], list[EvaluationRow]]:
+    """A chain of a model of three links, and what was measured of task j from link j on."""
+    links = [
+        checkpoint(f"{model}{at}", f"{model}{at - 1}" if at else None, promoted=at == 2, model=model)
+        for at in range(3)
+    ]
+    measured = [
+        evaluation(f"{model}{j + offset}", j, 0.0, model=model, metrics={metric: value, "recall@10": 0.9})
+        for j, row in enumerate(values)
+        for offset, value in enumerate(row)
+    ]
+    return links, measured
+
+
+def test_each_model_has_a_matrix_of_what_its_rule_looks_at_along_its_own_chain() -> None:
+    tactics, tried = of_model("tactics", "tactic@8", TEST)
+    progress, off = of_model("progress", "mae", [[2.5, 1.5, 3.0], [4.0, 0.5]])
+    found = matrices([*LINKS, *progress, *tactics], [*TESTS, *off, *tried])
+    assert [matrix.model for matrix in found] == ["retriever", "tactics", "progress"]
+    assert found[0] == matrices(LINKS, TESTS)[0]
+    assert found[1].checkpoints == ("tactics0", "tactics1", "tactics2")
+    assert [task.known for task in found[1].tasks] == [task.known for task in found[0].tasks]
+    assert found[1].forgetting == found[0].forgetting
+    assert found[2].tasks[0].cells == (Cell(2.5), Cell(1.5), Cell(3.0))
+
+
+def test_of_an_error_less_is_better_and_no_share_is_made_of_it() -> None:
+    (matrix,) = matrices(*of_model("progress", "mae", [[2.5, 1.5, 3.0], [4.0, 0.5]]))
+    first, second = matrix.tasks
+    assert first.gains == pytest.approx((0.0, 1.0, -0.5)), "in steps, and below 0 is a loss"
+    assert first.best(first.known) == 1.5
+    assert first.forgotten == pytest.approx(1.5)
+    assert second.forgotten == pytest.approx(-3.5)
+    assert matrix.forgetting is None
+    assert "mae is an error" in matrix.why_not
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -0.1])
+def test_what_is_no_error_counts_as_not_measured(value: float) -> None:
+    links, measured = of_model("progress", "mae", [[2.5, 1.5], [4.0]])
+    odd = evaluation("progress2", 2, 0.0, model="progress", metrics={"mae": value})
+    assert matrices(links, [*measured, odd]) == matrices(links, measured)

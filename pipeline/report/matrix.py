@@ -1,4 +1,8 @@
-"""The recall matrix of the chain of retrievers: how every task's test set was answered after every training run."""
+"""A matrix for each of our models: how every task's test set was answered after every training run of its chain.
+
+What counts of a model, and which way is better, is what the rule that decides on its checkpoints looks at
+(`store.promotion.RULES`): recall@10 of a retriever, tactic@8 of a tactic model, the mean error of a progress model.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +11,38 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from pipeline.retrieval.metrics import LifelongMetrics, lifelong_metrics
+from store.promotion import RULES, Rule
 from store.trace_rows import CheckpointRow, EvaluationRow
 
-MEASURE = "recall@10"
+if TYPE_CHECKING:
+    from store.model_events import ModelKind
+
 _VALIDATION = ("val", "validation")
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Recall@10 of one task at one checkpoint, 0..1, and its interval where one was recorded."""
+    """What counts, of one task at one checkpoint, as it was measured; and its interval where one was recorded."""
 
-    recall: float
+    value: float
     interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A row of the matrix: one frozen test set. `cells` has one entry a checkpoint, None where it was not measured."""
+    """A row of the matrix: one frozen test set. `cells` has one entry a checkpoint, None where it was not measured.
+
+    What is won and lost is told in the unit of `rule`: in points of 0..100, or in steps.
+    """
 
     name: str
     dataset: str
     n: int
     cells: tuple[Cell | None, ...]
+    rule: Rule = RULES["retriever"]
 
     @property
     def known(self) -> tuple[Cell, ...]:
@@ -43,16 +55,21 @@ class Task:
         return next(index for index, cell in enumerate(self.cells) if cell is not None)
 
     @property
-    def changes(self) -> tuple[float | None, ...]:
-        """How each cell differs from the first one measured, in points of 0..100; below 0 is a loss."""
-        first = self.known[0].recall
-        return tuple(None if cell is None else (cell.recall - first) * 100 for cell in self.cells)
+    def gains(self) -> tuple[float | None, ...]:
+        """How much better each cell is than the first one measured; below 0 is a loss."""
+        first = self.known[0].value
+        return tuple(None if cell is None else self.rule.lost(cell.value, first) for cell in self.cells)
 
     @property
     def forgotten(self) -> float | None:
-        """The best earlier recall less the last one, in points; None where it was measured once only."""
+        """How much worse the last one is than the best earlier one; None where it was measured once only."""
         *earlier, last = self.known
-        return (max(cell.recall for cell in earlier) - last.recall) * 100 if earlier else None
+        return self.rule.lost(self.best(earlier), last.value) if earlier else None
+
+    def best(self, cells: Sequence[Cell]) -> float:
+        """Return the best value of some of its cells."""
+        values = [cell.value for cell in cells]
+        return min(values) if self.rule.lower_is_better else max(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +82,15 @@ class Forgetting:
 
 
 @dataclass(frozen=True, slots=True)
-class RecallMatrix:
-    """One kind of test split: tasks in the order in which they came, checkpoints from the chain's first to its last.
+class Matrix:
+    """A model and one kind of test split: tasks in the order in which they came, checkpoints from the chain's first to
+    its last.
 
     All of it was measured (`simulated` false) or made by the simulator (true). `forgetting` is None where the matrix
     does not say what was learned when; `why_not` says what it lacks.
     """
 
+    model: ModelKind
     split: str
     simulated: bool
     checkpoints: tuple[str, ...]
@@ -80,8 +99,12 @@ class RecallMatrix:
     why_not: str
 
     @property
+    def rule(self) -> Rule:
+        return RULES[self.model]
+
+    @property
     def averages(self) -> tuple[float | None, ...]:
-        """The mean recall over the tasks seen until each checkpoint, 0..1; None where one of them was not measured."""
+        """The mean over the tasks seen until each checkpoint; None where one of them was not measured."""
         found: list[float | None] = []
         for at in range(len(self.checkpoints)):
             seen = [
@@ -89,7 +112,7 @@ class RecallMatrix:
                 for task in self.tasks
                 if any(cell is not None for cell in task.cells[: at + 1])
             ]
-            known = [cell.recall for cell in seen if cell is not None]
+            known = [cell.value for cell in seen if cell is not None]
             found.append(math.fsum(known) / len(known) if known and len(known) == len(seen) else None)
         return tuple(found)
 
@@ -113,15 +136,30 @@ def chain(checkpoints: Sequence[CheckpointRow], *, simulated: bool = False) -> t
 
 def matrices(
     checkpoints: Sequence[CheckpointRow], evaluations: Sequence[EvaluationRow]
-) -> tuple[RecallMatrix, ...]:
-    """Return a matrix for every test split that a link of the chain was measured on, by the split's name.
+) -> tuple[Matrix, ...]:
+    """Return a matrix for every model and test split that a link of its chain was measured on, by the split's name.
 
-    What the simulator made has a chain and matrices of its own, after the others.
+    What the simulator made has a chain and matrices of its own, after the others of the model.
 
     Args:
-        checkpoints: of one model, oldest first.
-        evaluations: of that model, oldest first; of a repeated one the newest counts.
+        checkpoints: oldest first.
+        evaluations: oldest first; of a repeated one the newest counts.
     """
+    return tuple(
+        matrix
+        for model in RULES
+        for matrix in _of_model(
+            model,
+            [row for row in checkpoints if row.model == model],
+            [row for row in evaluations if row.model == model],
+        )
+    )
+
+
+def _of_model(
+    model: ModelKind, checkpoints: Sequence[CheckpointRow], evaluations: Sequence[EvaluationRow]
+) -> list[Matrix]:
+    rule = RULES[model]
     found = []
     for simulated in (False, True):
         rows = [row for row in evaluations if row.simulated == simulated]
@@ -129,10 +167,14 @@ def matrices(
         links = chain(checkpoints, simulated=simulated)
         columns = [row for row in links if row.simulated == simulated or row.checkpoint in at]
         order = {row.checkpoint: index for index, row in enumerate(columns)}
-        measured = [row for row in rows if row.checkpoint in order and _is_recall(row.metrics.get(MEASURE))]
+        measured = [
+            row
+            for row in rows
+            if row.checkpoint in order and _is_measured(row.metrics.get(rule.metric), rule)
+        ]
         splits = sorted({row.split for row in measured if not is_validation(row.split)})
-        found += [_matrix(split, order, measured, simulated=simulated) for split in splits]
-    return tuple(found)
+        found += [_matrix(model, split, order, measured, simulated=simulated) for split in splits]
+    return found
 
 
 def is_validation(split: str) -> bool:
@@ -141,9 +183,15 @@ def is_validation(split: str) -> bool:
 
 
 def _matrix(
-    split: str, order: Mapping[str, int], measured: Sequence[EvaluationRow], *, simulated: bool
-) -> RecallMatrix:
-    # Another dataset is another task: recalls over different questions cannot be laid side by side.
+    model: ModelKind,
+    split: str,
+    order: Mapping[str, int],
+    measured: Sequence[EvaluationRow],
+    *,
+    simulated: bool,
+) -> Matrix:
+    rule = RULES[model]
+    # Another dataset is another task: answers to different questions cannot be laid side by side.
     rows: dict[tuple[str | None, str], dict[int, EvaluationRow]] = {}
     for row in measured:
         if row.split == split:
@@ -157,23 +205,28 @@ def _matrix(
             name=_name(repository, dataset, alone=sets[repository] == 1),
             dataset=dataset,
             n=max(row.n for row in found.values()),
-            cells=tuple(_cell(found.get(index)) for index in range(len(order))),
+            cells=tuple(_cell(found.get(index), rule.metric) for index in range(len(order))),
+            rule=rule,
         )
         for (repository, dataset), found in by_first
     )
     validation = {
-        (row.repository, order[row.checkpoint]): row.metrics[MEASURE]
+        (row.repository, order[row.checkpoint]): row.metrics[rule.metric]
         for row in measured
         if is_validation(row.split) and row.split.rpartition("/")[0] == split.rpartition("/")[0]
     }
     repositories = [repository for (repository, _), _ in by_first]
-    forgetting, why_not = _forgetting(tasks, repositories, validation)
-    return RecallMatrix(split, simulated, tuple(order), tasks, forgetting, why_not)
+    forgetting: Forgetting | None = None
+    why_not = f"they are made of shares, of which more is better, and {rule.metric} is an error"
+    if not rule.lower_is_better:
+        forgetting, why_not = _forgetting(tasks, repositories, validation)
+    return Matrix(model, split, simulated, tuple(order), tasks, forgetting, why_not)
 
 
-def _is_recall(value: float | None) -> bool:
-    """What is no number in 0..1 was not measured; the table of evaluations shows it as it was recorded."""
-    return value is not None and 0 <= value <= 1
+def _is_measured(value: float | None, rule: Rule) -> bool:
+    """What is no share of 0..1 was not measured, nor an error that is no number from 0; the table of evaluations shows
+    it as it was recorded."""
+    return value is not None and 0 <= value <= (math.inf if rule.lower_is_better else 1) and value < math.inf
 
 
 def _name(repository: str | None, dataset: str, *, alone: bool) -> str:
@@ -181,11 +234,11 @@ def _name(repository: str | None, dataset: str, *, alone: bool) -> str:
     return name if alone else f"{name} ({dataset[:8]})"
 
 
-def _cell(row: EvaluationRow | None) -> Cell | None:
+def _cell(row: EvaluationRow | None, metric: str) -> Cell | None:
     if row is None:
         return None
-    low, high = row.metrics.get(f"{MEASURE}_low"), row.metrics.get(f"{MEASURE}_high")
-    return Cell(row.metrics[MEASURE], None if low is None or high is None else (low, high))
+    low, high = row.metrics.get(f"{metric}_low"), row.metrics.get(f"{metric}_high")
+    return Cell(row.metrics[metric], None if low is None or high is None else (low, high))
 
 
 def _forgetting(
@@ -204,7 +257,7 @@ def _forgetting(
     test: list[list[float]] = []
     for task, first in zip(tasks, firsts, strict=True):
         later = [task.cells[at] for at in columns if at >= first]
-        known = [cell.recall * 100 for cell in later if cell is not None]
+        known = [cell.value * 100 for cell in later if cell is not None]
         if len(known) < len(later):
             return None, f"{task.name} was not measured at every later checkpoint"
         test.append(known)
@@ -212,7 +265,7 @@ def _forgetting(
     present = [value * 100 for value in checked if value is not None]
     complete = len(present) == len(checked)
     found = lifelong_metrics(test, present if complete else [0.0] * len(test))
-    # IP alone looks at the validation recalls, so without them it alone is undefined.
+    # IP alone looks at the validation figures, so without them it alone is undefined.
     return _defined(found, without=() if complete else ("IP",)), ""
 
 

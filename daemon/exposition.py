@@ -1,0 +1,381 @@
+"""Numbers as Prometheus reads them, in its text exposition format; `daemon.metrics` is who collects them.
+
+Owns the names: `unsorry_`, base units at the end, `_total` on what only goes up; docs/monitoring.md lists them, and
+docs/grafana-dashboard.json draws them. What the simulator is the source of has simulated="true". The library that
+writes the format is loaded with the first question, so that a daemon which nobody asks does without it.
+"""
+
+from __future__ import annotations
+
+import platform
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, get_args
+
+from daemon.due import Kind
+from store import metrics_queries
+from store.metrics_queries import ViewNumbers
+from store.projections.tallies import JOB_BOUNDS_S, UNTIMED
+from store.queries import SORRY_STATES
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+KINDS: tuple[str, ...] = get_args(Kind)
+_OUTCOMES = ("succeeded", "failed", "interrupted", "cancelled")
+_VERDICTS = (("found", False), ("found", True), ("checked", False), ("checked", True), ("verified", False),
+             ("rejected", False), ("rejected", True))  # fmt: skip
+"""There is no verified proof of the simulator's."""
+_PAUSES = ("poll", "train", "prove", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuNumbers:
+    """A GPU, by its UUID ("" for the nameless one), its state, and memory in bytes."""
+
+    uuid: str
+    name: str
+    state: str
+    used_bytes: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaNumbers:
+    """What is left of a quota of the forge's API, and when it is full again."""
+
+    remaining: int
+    limit: int | None
+    reset_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ServeNumbers:
+    """The server for editors: whether it listens, and how often it was started again after it had ended by itself."""
+
+    up: bool
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveNumbers:
+    """What only the living daemon knows, at `now`.
+
+    `waiting` are jobs that have not begun, by kind and state (queued, held); `requests` are those to the forge's API,
+    by what they were about.
+    """
+
+    now: datetime
+    version: str
+    started_at: datetime
+    lean: str
+    problems: int
+    log_position: int
+    waiting: Mapping[tuple[str, str], int]
+    gpus: tuple[GpuNumbers, ...]
+    quotas: Mapping[str, QuotaNumbers]
+    requests: Mapping[str, int]
+    cache_bytes: int
+    cache_limit_bytes: int
+    notification_failures: Mapping[str, int]
+    serve: ServeNumbers | None = None
+    """None: the settings want none."""
+
+
+def exposition(view: ViewNumbers, live: LiveNumbers) -> bytes:
+    """Return the text for these numbers."""
+    from prometheus_client import generate_latest
+
+    class Once:
+        """What the library asks for metrics."""
+
+        def collect(self) -> Iterable[Metric]:
+            return families(view, live)
+
+    return generate_latest(Once())
+
+
+def families(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
+    """Yield every metric; one that there is nothing to say of is left out."""
+    yield from _daemon(view, live)
+    yield from _repositories(view, live)
+    yield from _jobs(view, live)
+    yield from _results(view)
+    yield from _machine(live)
+    yield from _notifications(view, live)
+
+
+def _gauge(
+    name: str, about: str, labels: tuple[str, ...], rows: Iterable[tuple[Iterable[str], float]]
+) -> Metric:
+    from prometheus_client.core import GaugeMetricFamily
+
+    family = GaugeMetricFamily(f"unsorry_{name}", about, labels=labels)
+    for values, number in rows:
+        family.add_metric(list(values), number)
+    return family
+
+
+def _counter(
+    name: str, about: str, labels: tuple[str, ...], rows: Iterable[tuple[Iterable[str], float]]
+) -> Metric:
+    from prometheus_client.core import CounterMetricFamily
+
+    family = CounterMetricFamily(f"unsorry_{name}", about, labels=labels)
+    for values, number in rows:
+        family.add_metric(list(values), number)
+    return family
+
+
+def _one(name: str, about: str, number: float) -> Metric:
+    return _gauge(name, about, (), [((), number)])
+
+
+def _daemon(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
+    yield _gauge(
+        "build_info",
+        "The version of unsorry, Python and SQLite, and which Lean there is: pantograph, simulator or none.",
+        ("version", "python", "sqlite", "lean"),
+        [((live.version, platform.python_version(), sqlite3.sqlite_version, live.lean), 1)],
+    )
+    yield _one(
+        "start_time_seconds", "When the daemon started, in seconds since 1970.", live.started_at.timestamp()
+    )
+    yield _one(
+        "problems", "Problems that the daemon knows of by itself; `unsorry status` says which.", live.problems
+    )
+    yield _counter(
+        "log_events", "Events in the log: the position of the last one.", (), [((), live.log_position)]
+    )
+    yield _one(
+        "view_lag_events", "Events that the database does not contain yet.", live.log_position - view.position
+    )
+    yield _one(
+        "view_stopped",
+        "1 where an event cannot be put into the database, which stays before it.",
+        view.stopped,
+    )
+    yield _gauge(
+        "paused",
+        "1 while this work is paused; all: every job and every poll.",
+        ("work",),
+        [((work,), work in view.paused) for work in _PAUSES],
+    )
+
+
+def _repositories(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
+    rows = view.repositories
+    yield _gauge(
+        "repository_poll_age_seconds",
+        "Seconds since the repository was last asked for its tips.",
+        ("repository",),
+        [((row.repository,), _age_s(row.checked_at, live.now)) for row in rows if row.checked_at is not None],
+    )
+    yield _gauge(
+        "repository_failing_seconds",
+        "Seconds for which its polls have failed without a break; 0 where the last one went well.",
+        ("repository",),
+        [
+            ((row.repository,), 0 if row.failing_since is None else _age_s(row.failing_since, live.now))
+            for row in rows
+        ],
+    )
+    yield _gauge(
+        "repository_problem",
+        "1 for what is wrong with a repository that fails, such as unreachable, gone, auth_failed, rate_limited.",
+        ("repository", "problem"),
+        [((row.repository, row.state), 1) for row in rows if row.failing_since is not None],
+    )
+    if live.requests:
+        yield _counter(
+            "forge_requests",
+            "Requests to the forge's API since the daemon connected to it, by the repository (or sort of question) "
+            "that they were about.",
+            ("about",),
+            [((about,), number) for about, number in sorted(live.requests.items())],
+        )
+    if live.quotas:
+        quotas = sorted(live.quotas.items())
+        yield _gauge(
+            "forge_quota_remaining",
+            "What is left of a quota of the forge's API, as its last answer told: requests of core, points of graphql.",
+            ("resource",),
+            [((name,), quota.remaining) for name, quota in quotas],
+        )
+        yield _gauge(
+            "forge_quota_limit",
+            "How much the whole quota is.",
+            ("resource",),
+            [((name,), quota.limit) for name, quota in quotas if quota.limit is not None],
+        )
+        yield _gauge(
+            "forge_quota_reset_timestamp_seconds",
+            "When the quota is full again, in seconds since 1970.",
+            ("resource",),
+            [((name,), quota.reset_at.timestamp()) for name, quota in quotas],
+        )
+    counts = {(row.repository, row.state): row.n for row in view.sorries}
+    yield _gauge(
+        "sorries",
+        "Sorrys on watched branches by state; verified: one that waits for its proof, which Lean accepted.",
+        ("repository", "state"),
+        [
+            ((row.repository, state), counts.get((row.repository, state), 0))
+            for row in rows
+            for state in SORRY_STATES
+        ],
+    )
+    yield _gauge(
+        "theorems",
+        "Theorems and lemmas on watched branches.",
+        ("repository",),
+        [((repository,), number) for repository, number in view.theorems],
+    )
+
+
+def _jobs(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
+    from prometheus_client.core import HistogramMetricFamily
+
+    states = {(row.kind, row.state): row.n for row in view.jobs} | dict(live.waiting)
+    kinds = dict.fromkeys((*KINDS, *(kind for kind, _ in states), *(row.kind for row in view.job_ends)))
+    yield _gauge(
+        "jobs",
+        "Jobs by kind and state now: queued, held (by hours, a budget or a pause), running, failed (for good, or until "
+        "their next attempt), interrupted, cancelled. Those that ended well are in unsorry_job_ends_total.",
+        ("kind", "state"),
+        [
+            ((kind, state), states.get((kind, state), 0))
+            for kind in kinds
+            for state in ("queued", "held", *metrics_queries.GOING)
+        ],
+    )
+    ends: dict[tuple[str, str, str], float] = {
+        (kind, outcome, simulated): 0
+        for kind in kinds
+        for outcome in _OUTCOMES
+        for simulated in ("false", "true")
+    }
+    timed: dict[tuple[str, str, str], tuple[list[int], list[float]]] = {}
+    for row in view.job_ends:
+        key = (row.kind, row.outcome, _flag(row.simulated))
+        ends[key] = ends.get(key, 0) + row.n
+        if row.bucket != UNTIMED:
+            buckets, seconds = timed.setdefault(key, ([0] * (len(JOB_BOUNDS_S) + 1), [0.0]))
+            buckets[row.bucket] += row.n
+            seconds[0] += row.seconds
+    yield _counter(
+        "job_ends",
+        "Attempts of jobs that ended, since the log began.",
+        ("kind", "outcome", "simulated"),
+        sorted(ends.items()),
+    )
+    family = HistogramMetricFamily(
+        "unsorry_job_duration_seconds",
+        "How long attempts of jobs took, since the log began; interrupted ones are not timed.",
+        labels=("kind", "outcome", "simulated"),
+    )
+    for key, (buckets, seconds) in sorted(timed.items()):
+        bounds = [*(f"{bound:g}" for bound in JOB_BOUNDS_S), "+Inf"]
+        below = [float(sum(buckets[: at + 1])) for at in range(len(buckets))]
+        family.add_metric(list(key), buckets=list(zip(bounds, below, strict=True)), sum_value=seconds[0])
+    yield family
+
+
+def _results(view: ViewNumbers) -> Iterator[Metric]:
+    verdicts = dict.fromkeys(_VERDICTS, 0) | {(row.verdict, row.simulated): row.n for row in view.proofs}
+    yield _counter(
+        "proofs",
+        "Proofs by verdict, each counted when it is given first, since the log began. found: a candidate. verified: "
+        "Lean accepted it. checked: nothing failed, but not all could be judged, which is where every proof of the "
+        "simulator ends, which is none.",
+        ("verdict", "simulated"),
+        [((verdict, _flag(simulated)), number) for (verdict, simulated), number in sorted(verdicts.items())],
+    )
+    if view.promoted:
+        yield _gauge(
+            "model_info",
+            "The checkpoint of each model that is in use.",
+            ("model", "checkpoint", "simulated"),
+            [((row.model, row.checkpoint, _flag(row.simulated)), 1) for row in view.promoted],
+        )
+    if view.recalls:
+        yield _gauge(
+            "retriever_recall_ratio",
+            "Recall at k, from 0 to 1, of the retriever in use, on each repository's newest test set.",
+            ("task", "k", "simulated"),
+            [
+                ((row.repository or "several", str(row.k), _flag(row.simulated)), row.recall)
+                for row in view.recalls
+            ],
+        )
+
+
+def _machine(live: LiveNumbers) -> Iterator[Metric]:
+    yield _one(
+        "cache_bytes", "What builds and their packages took on disk after the last sweep.", live.cache_bytes
+    )
+    yield _one("cache_limit_bytes", "[cache] size.", live.cache_limit_bytes)
+    if live.gpus:
+        yield _gauge(
+            "gpu_state",
+            "1 for the state that a GPU is in: free, lent (to a job), busy (somebody else's), lost.",
+            ("gpu", "name", "state"),
+            [
+                ((gpu.uuid, gpu.name, state), gpu.state == state)
+                for gpu in live.gpus
+                for state in ("free", "lent", "busy", "lost")
+            ],
+        )
+    if live.serve is not None:
+        yield _one("serve_up", "1 while the server for editors listens.", live.serve.up)
+        yield _counter(
+            "serve_restarts",
+            "Times that it was started again after it had ended by itself, since the daemon started.",
+            (),
+            [((), live.serve.restarts)],
+        )
+    sized = [gpu for gpu in live.gpus if gpu.memory_bytes]
+    if sized:
+        about = "Memory of a GPU that is used, by whomever."
+        rows = [((gpu.uuid, gpu.name), gpu.used_bytes) for gpu in sized]
+        yield _gauge("gpu_memory_used_bytes", about, ("gpu", "name"), rows)
+        rows = [((gpu.uuid, gpu.name), gpu.memory_bytes) for gpu in sized]
+        yield _gauge("gpu_memory_bytes", "Memory of a GPU.", ("gpu", "name"), rows)
+
+
+def _notifications(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
+    if not view.notifiers:
+        return
+    yield _counter(
+        "notifications_sent",
+        "Messages that a channel took, since the log began.",
+        ("channel",),
+        [((row.channel,), row.messages) for row in view.notifiers],
+    )
+    yield _counter(
+        "notification_failures",
+        "Attempts to send that failed, since the daemon started.",
+        ("channel",),
+        [((row.channel,), live.notification_failures.get(row.channel, 0)) for row in view.notifiers],
+    )
+    yield _gauge(
+        "notifications_failing_seconds",
+        "Seconds for which a channel has taken no message that was sent; 0 where it took the last one.",
+        ("channel",),
+        [
+            ((row.channel,), 0 if row.failing_since is None else _age_s(row.failing_since, live.now))
+            for row in view.notifiers
+        ],
+    )
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _age_s(moment: str, now: datetime) -> float:
+    """Seconds since a time of the view, never negative: the clock may have been set back."""
+    return max(0.0, (now - datetime.fromisoformat(moment)).total_seconds())

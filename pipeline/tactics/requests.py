@@ -1,0 +1,96 @@
+"""What a tactic model is asked, how its answers are found, and what it answers. No torch: an endpoint, and a model that
+another process has loaded, are asked the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pipeline.tactics.errors import SettingsError
+
+Mode = Literal["beams", "sampling"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How answers are found. Checked when made.
+
+    Attributes:
+        candidates: answers wanted of each prompt.
+        mode: "beams": the most likely ones that beam search finds; "sampling": drawn, perhaps one several times.
+        temperature: of sampling: probabilities to the power of one over it.
+        top_p: of sampling: from the most likely tokens that have this share of the probability together.
+        length_penalty: of beams: they are ranked by log-probability over length to this power. 0 is ReProver's.
+        max_tokens: of an answer, its end mark included; None: as many as the model was trained with.
+
+    Raises:
+        SettingsError: a value is one that cannot be meant.
+    """
+
+    candidates: int = 8
+    mode: Mode = "beams"
+    temperature: float = 1.0
+    top_p: float = 1.0
+    length_penalty: float = 0.0
+    max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, fits, takes in (
+            ("candidates", self.candidates >= 1, "a number from 1"),
+            ("mode", self.mode in ("beams", "sampling"), "beams or sampling"),
+            (
+                "temperature",
+                0 < self.temperature < math.inf,
+                "a number above 0 (for the likeliest, one beam)",
+            ),
+            ("top_p", 0 < self.top_p <= 1, "a number above 0, up to 1"),
+            ("length_penalty", math.isfinite(self.length_penalty), "a finite number"),
+            ("max_tokens", self.max_tokens is None or self.max_tokens >= 1, "a number from 1"),
+        ):
+            if not fits:
+                raise SettingsError(f"{name} is {getattr(self, name)!r}: it takes {takes}")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A state for which tactics are wanted; `premises` are code of retrieved ones, the nearest first."""
+
+    state: str
+    premises: tuple[str, ...] = ()
+    decoding: Decoding = field(default_factory=Decoding)
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A tactic; the log-probability (natural logarithm) is that of its `tokens`, the end mark among them."""
+
+    tactic: str
+    log_probability: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestions:
+    """A request's answer.
+
+    Attributes:
+        tactics: different ones, the likeliest first; none where the model said nothing that could be one.
+        left_out: of the candidates asked for, how many are none of these, by why: "repeated", a reason of
+            `pipeline.tactics.generate` (UNENDED, NO_NUMBERS, MARKS), or a flaw of `answer.read_tactic`.
+        error: why there is no answer at all; "" nearly always.
+        prompt_tokens, written_tokens: what the answer took, the candidates that were left out counted.
+        usd: what that cost; None where nobody says.
+        reason: of an endpoint's error, its kind (`pipeline.external`).
+    """
+
+    tactics: tuple[Suggestion, ...]
+    left_out: Mapping[str, int]
+    error: str = ""
+    prompt_tokens: int = 0
+    written_tokens: int = 0
+    usd: float | None = None
+    reason: str = ""

@@ -1,0 +1,197 @@
+"""POST /fill on the rungs that ask a model, over HTTP: a small model that says what it was made to say, and an endpoint
+on a real socket. The simulator stands in for Lean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.external.testing import ChatServer, Says
+from pipeline.retrieval.chain import Chain, Checkpoint
+from pipeline.retrieval.tiny import make_tiny_retriever
+from pipeline.serve.order import PROMOTED, Limits, ModelOrder, RungOrder
+from pipeline.serve.rooms_testing import World, premises, streamed
+from pipeline.serve.testing import Promotions, Served, make_saying
+from store.testing_events import REPOSITORY
+
+# The search is a process of its own, and loads torch.
+pytestmark = pytest.mark.timeout(180)
+
+SOURCE = "theorem first (p : Prop) (h : p) : p := by\n  sorry\n\ntheorem second : 2 + 2 = 4 := by\n  sorry\n"
+SECOND = {"declaration": "second"}
+TACTICS, RETRIEVER = "a" * 16, "b" * 16
+KEY, VARIABLE = "the-key-of-the-endpoint", "UNSORRY_TEST_KEY"
+SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    world = World(tmp_path_factory.mktemp("world"), {"A.lean": SOURCE})
+    world.trace([premises("A.lean", ["one", "two"])], sha=world.sha, simulated=True)
+    make_saying(world.folder / "models" / "tactics" / TACTICS, {"rfl": 1.0})
+    Chain(world.folder / "models" / "retriever").put(
+        RETRIEVER, lambda folder: make_tiny_retriever(folder, d_model=16, layers=1), described
+    )
+    with Promotions(world.order()) as promotions:
+        promotions.promote("tactics", TACTICS, simulated=True)
+        promotions.promote("retriever", RETRIEVER, simulated=True)
+    return world
+
+
+def described(files: dict[str, str]) -> Checkpoint:
+    """Say what a retriever's checkpoint.json has."""
+    return Checkpoint(
+        checkpoint=RETRIEVER,
+        parent=None,
+        base="tiny",
+        task=REPOSITORY,
+        data="d" * 64,
+        data_seq=1,
+        config={},
+        seed=0,
+        steps=0,
+        files=files,
+        digest="",
+        versions={},
+        device="cpu",
+        seconds=0.0,
+        warnings=(),
+    )
+
+
+@pytest.fixture(scope="module")
+def chat() -> Iterator[ChatServer]:
+    with ChatServer([Says("```lean\nby\n  rfl\n```")], key=KEY) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def rungs(world: World, chat: ChatServer) -> tuple[RungOrder, ...]:
+    models = world.folder / "models"
+    generator = {"path": str(models / "tactics" / PROMOTED), "device": "cpu", "candidates": 2}
+    retriever = {
+        "chain": str(models / "retriever"),
+        "checkpoint": PROMOTED,
+        "indices": str(world.folder / "indices"),
+        "premises": 2,
+        "events_db": str(world.folder / "events.db"),
+        "database_db": str(world.folder / "database.db"),
+    }
+    whole = {"proofs": 1, "repairs": 0, "max_tokens": 16}
+    endpoint = {"base_url": chat.url, "model": "org/model", "credential": "", "key_variable": VARIABLE}
+    named = str(models / "tactics" / TACTICS)
+    return (
+        RungOrder(
+            1, SECONDS, f"{PROMOTED}+g", {"generator": {**generator, "path": named}, "retriever": retriever}
+        ),
+        RungOrder(2, SECONDS, PROMOTED, {"generator": generator}),
+        RungOrder(3, SECONDS, "writer", {"generator": {**generator, "path": named}, "whole": whole}),
+        RungOrder(4, SECONDS, "org/model", {"external": {**endpoint, "retries": 0}, "whole": whole}),
+    )
+
+
+@pytest.fixture(scope="module")
+def served(world: World, rungs: tuple[RungOrder, ...]) -> Iterator[Served]:
+    """A server that has the tactic model in use loaded, as it has where nothing else is said."""
+    order = world.order(
+        ModelOrder("tactics", "tactics", PROMOTED, candidates=1, max_tokens=8),
+        limits=Limits(lean_processes=1),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, KEY)
+        with Served(replace(order, lean=replace(order.lean, rungs=rungs))) as it:
+            it.wait_ready()
+            yield it
+
+
+def told(served: Served, *, fails: bool = False, **more: Any) -> list[tuple[str, Any]]:
+    """Return all events of a search, which may say of a rung that it failed, or not."""
+    body = {"repository": REPOSITORY, "path": "A.lean", "seconds": SECONDS, **more}
+    with streamed(served.port, "/fill", body) as events:
+        found = [event for event in events if event[0]]
+    assert bool(of(found, "rung_failed")) == fails, found
+    return found
+
+
+def of(events: Sequence[tuple[str, Any]], name: str) -> list[Any]:
+    return [data for named, data in events if named == name]
+
+
+def asked(served: Served) -> int:
+    """Return how many requests the server's own model was asked."""
+    label = 'unsorry_serve_batch_requests_sum{model="tactics"} '
+    lines = served.client.get("/metrics").text.splitlines()
+    return int(float(next((line.removeprefix(label) for line in lines if line.startswith(label)), "0")))
+
+
+def test_rung_2_asks_the_tactic_model_in_use_which_the_server_has_loaded(served: Served) -> None:
+    before = asked(served)
+    events = told(served, rungs=[2])
+    (begun,), (summary,) = of(events, "begun"), of(events, "summary")
+    assert begun["rungs"] == [{"number": 2, "prover": "generator", "model": TACTICS}]
+    (candidate,) = of(events, "candidate")
+    assert (candidate["declaration"], candidate["rung"], candidate["model"]) == ("second", 2, TACTICS)
+    assert candidate["tactics"] == ["rfl"]
+    attempts = {one["byte_start"]: one["outcome"] for one in of(events, "attempt")}
+    assert [attempts[one["byte_start"]] for one in begun["sorries"]] == ["exhausted", "found"]
+    (verdict,) = of(events, "verdict")
+    assert (verdict["candidate"], verdict["verdict"], verdict["simulated"]) == (1, "unknown", True)
+    assert (summary["ended"], summary["unknown"]) == ("rungs", 1)
+    assert asked(served) - before >= 2, "both goals were asked of the model that is loaded already"
+
+
+def test_rung_4_asks_the_endpoint_with_its_key_and_the_gate_judges_what_it_wrote(
+    served: Served, chat: ChatServer
+) -> None:
+    events = told(served, rungs=[4], sorry=SECOND)
+    (candidate,), (verdict,) = of(events, "candidate"), of(events, "verdict")
+    assert (candidate["rung"], candidate["prover"], candidate["model"]) == (4, "external", "org/model")
+    assert candidate["replacement"].split() == ["rfl"]
+    assert (verdict["verdict"], verdict["simulated"]) == ("unknown", True)
+    assert {one.authorization for one in chat.requests} == {f"Bearer {KEY}"}
+    assert "second" in chat.requests[-1].body["messages"][-1]["content"]
+    assert KEY not in str(events)
+
+
+@pytest.mark.slow
+def test_a_rung_whose_endpoint_refuses_the_key_fails_and_says_so_in_the_stream(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "another-key")
+    events = told(served, fails=True, rungs=[4], sorry=SECOND)
+    (failed,), (summary,) = of(events, "rung_failed"), of(events, "summary")
+    assert (failed["number"], summary["ended"], summary["candidates"]) == (4, "rungs", 0)
+    assert failed["reason"] == "auth_failed"
+    assert failed["remedy"]
+    assert "another-key" not in str(events)
+
+
+@pytest.mark.slow
+def test_rung_1_shows_the_generator_what_the_retriever_in_use_finds(served: Served) -> None:
+    before = asked(served)
+    (candidate,) = of(told(served, rungs=[1]), "candidate")
+    assert (candidate["declaration"], candidate["prover"]) == ("second", "retrieval")
+    assert candidate["model"] == f"{RETRIEVER}+g"
+    assert asked(served) - before >= 2
+
+
+@pytest.mark.slow
+def test_rung_3_has_a_model_of_this_machine_write_whole_proofs(served: Served) -> None:
+    (candidate,) = of(told(served, rungs=[3], sorry=SECOND), "candidate")
+    assert (candidate["prover"], candidate["model"], candidate["rung"]) == ("whole", "writer", 3)
+
+
+@pytest.mark.slow
+def test_a_server_without_the_rung_s_model_has_the_search_load_it(
+    world: World, rungs: tuple[RungOrder, ...], tmp_path: Path
+) -> None:
+    order = world.order()
+    order = replace(order, lean=replace(order.lean, rungs=rungs, scratch=tmp_path / "scratch"))
+    with Served(order) as it:
+        (candidate,) = of(told(it, rungs=[2]), "candidate")
+        assert (candidate["declaration"], candidate["model"]) == ("second", TACTICS)
+        assert asked(it) == 0

@@ -1,0 +1,149 @@
+"""Half of the queue for one model or for Lean, over HTTP: what hangs leaves the rest of the server to the others."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.external.testing import ChatServer, Says, Silence
+from pipeline.lean.backend import Leans, simulator
+from pipeline.retrieval.tiny import make_tiny_retriever
+from pipeline.serve.limits import RETRY_AFTER_S
+from pipeline.serve.order import EndpointOrder, Limits, ModelOrder
+from pipeline.serve.rooms_testing import World, post, premises, streamed
+from pipeline.serve.testing import Served
+from store.testing_events import REPOSITORY
+
+SOURCE = "theorem same (p : Prop) (h : p) : p := by\n  sorry\n"
+HALF = 2
+CHECK = {"repository": REPOSITORY, "path": "A.lean", "proof": "exact h"}
+RETRIEVE = {"repository": REPOSITORY, "file": "A.lean", "goal": "⊢ p", "position": {"line": 9}}
+_PATIENCE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    world = World(tmp_path_factory.mktemp("world"), {"A.lean": SOURCE})
+    world.trace([premises("A.lean", ["one", "two"])], sha=world.sha, simulated=True)
+    return world
+
+
+@pytest.fixture(scope="module")
+def hanging() -> Iterator[ChatServer]:
+    """An endpoint that takes every request and answers none."""
+    with ChatServer([Silence()]) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def quick() -> Iterator[ChatServer]:
+    with ChatServer([Says("rfl")]) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def served(world: World, hanging: ChatServer, quick: ChatServer) -> Iterator[Served]:
+    retriever = make_tiny_retriever(world.folder / "retriever", d_model=16, layers=1)
+    order = world.order(
+        endpoint("hanging", hanging),
+        endpoint("quick", quick),
+        ModelOrder("retriever", "retriever", str(retriever)),
+        limits=Limits(queue=2 * HALF),
+    )
+    with Served(order) as it:
+        it.wait_ready()
+        yield it
+
+
+def endpoint(name: str, server: ChatServer) -> ModelOrder:
+    return ModelOrder(
+        name, "endpoint", "org/model", candidates=1, endpoint=EndpointOrder(server.url, retries=0)
+    )
+
+
+def generate(served: Served, name: str) -> tuple[int, Any]:
+    return post(served.port, "/generate", {"name": name, "input": "⊢ p"})
+
+
+def asking(served: Served, name: str) -> socket.socket:
+    """Ask a model, and wait for no answer."""
+    body = json.dumps({"name": name, "input": "⊢ p"}).encode()
+    line = socket.create_connection(("127.0.0.1", served.port), timeout=_PATIENCE_S)
+    line.sendall(
+        f"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n".encode()
+        + body
+    )
+    return line
+
+
+def inside(served: Served, name: str) -> int:
+    """Return how many requests have a model now."""
+    label = f'unsorry_serve_model_waiting_requests{{model="{name}"}} '
+    lines = served.client.get("/metrics").text.splitlines()
+    return int(float(next((line.removeprefix(label) for line in lines if line.startswith(label)), "0")))
+
+
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + _PATIENCE_S
+    while not holds():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+def test_an_endpoint_that_hangs_takes_half_of_the_queue_and_all_else_is_answered(
+    served: Served, hanging: ChatServer
+) -> None:
+    with ExitStack() as clients:
+        lines = [clients.enter_context(asking(served, "hanging")) for _ in range(HALF)]
+        wait_until(lambda: inside(served, "hanging") == HALF, "both are at the endpoint")
+        wait_until(lambda: len(hanging.requests) == HALF, "which has heard them")
+        refused = served.client.post("/generate", json={"name": "hanging", "input": "⊢ p"})
+        assert (refused.status_code, refused.json()["error"]) == (429, "queue_full")
+        assert refused.headers["retry-after"] == str(RETRY_AFTER_S)
+        assert 'the model "hanging"' in refused.json()["reason"]
+        assert generate(served, "quick") == (200, {"outputs": [{"output": "rfl", "score": 1.0}]})
+        status, found = post(served.port, "/retrieve", RETRIEVE)
+        assert (status, {one["full_name"] for one in found["premises"]}) == (200, {"one", "two"})
+        status, verdict = post(served.port, "/check", CHECK)
+        assert (status, verdict["reason"]) == (200, "the simulator judged, and not Lean")
+        assert inside(served, "hanging") == HALF, "none of it waited for the endpoint"
+        lines[0].close()
+        wait_until(lambda: inside(served, "hanging") == HALF - 1, "who left has given the place back")
+        clients.enter_context(asking(served, "hanging"))
+        wait_until(lambda: len(hanging.requests) == HALF + 1, "the next one's request goes to the endpoint")
+        assert inside(served, "hanging") == HALF
+    wait_until(lambda: inside(served, "hanging") == 0, "all have left")
+
+
+def test_a_lean_that_hangs_takes_half_of_the_queue_and_models_go_on(
+    world: World, quick: ChatServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lean = simulator()
+    leans = Leans(replace(lean, argv=(*lean.argv, "--fault", "hang@1")))
+    monkeypatch.setattr("pipeline.serve.rooms.find_leans", lambda **_: leans)
+    order = world.order(endpoint("quick", quick), limits=Limits(queue=2, lean_processes=1))
+    order = replace(order, lean=replace(order.lean, scratch=tmp_path / "scratch"))
+    fill = {"repository": REPOSITORY, "path": "A.lean"}
+    with Served(order) as it:
+        it.wait_ready()
+        with streamed(it.port, "/fill", fill) as events:
+            assert next(name for name, _ in events if name) == "begun"
+            for path, body in (("/check", CHECK), ("/fill", fill)):
+                refused = it.client.post(path, json=body)
+                assert (refused.status_code, refused.headers["retry-after"]) == (429, str(RETRY_AFTER_S))
+                assert "Lean" in refused.json()["reason"]
+            assert generate(it, "quick")[0] == 200
+        wait_until(
+            lambda: b"queue_requests 0.0" in it.client.get("/metrics").content, "who left has given Lean back"
+        )
+        status, answer = post(it.port, "/check", {**CHECK, "path": "None.lean"})
+        assert (status, answer["error"]) == (404, "unknown_file"), "and it is taken again"

@@ -1,0 +1,125 @@
+"""A search that was asked for ends when nothing is left to find before a job of it begins, and waits otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from daemon.settings import load
+from daemon.testing.house import House
+from daemon.triggers import in_vain
+from pipeline.lean.backend import Leans, find_leans
+from store import work_queries
+from store.events import BranchCreated, EventBody, JobStarted, SorryFilled, SorryOpened
+from store.log import NewEvent
+from store.testing_events import (
+    BRANCH,
+    REPOSITORY,
+    commit_scanned,
+    declaration,
+    observed,
+    place,
+    proof_found,
+    scanned,
+    sha,
+)
+from store.work_events import TriggerEnded, WorkTriggered
+
+SIMULATOR, NOTHING = (
+    find_leans(backend=backend, repl="", sandbox="none", toolchains=Path("/nonexistent"))
+    for backend in ("simulator", "none")
+)
+SCAN = scanned("Demo/Main.lean", [declaration("a")], with_sorry=["a"])
+PLACE = place(SCAN, SCAN.sorries[0], blob=sha("file"))
+ONE, TWO = sha(1), sha(2)
+OPEN: list[EventBody] = [
+    BranchCreated(repository=REPOSITORY, branch=BRANCH, tip=ONE, is_default=True),
+    observed(ONE),
+    SorryOpened(repository=REPOSITORY, branch=BRANCH, sha=ONE, sorry="s", place=PLACE, reopened=False),
+    commit_scanned(ONE),
+    WorkTriggered(work="prove", repository=REPOSITORY, by="ada"),
+]
+FILLED: list[EventBody] = [
+    observed(TWO, parent=ONE),
+    SorryFilled(repository=REPOSITORY, branch=BRANCH, sha=TWO, sorry="s", by="people", proof=None),
+]
+SCANNED: list[EventBody] = [commit_scanned(TWO, base=ONE)]
+PROVED: list[EventBody] = [proof_found("s", PLACE, commit=ONE, simulated=True)]
+BEGAN: list[EventBody] = [
+    JobStarted(
+        job="prove-1",
+        kind="prove",
+        attempt=1,
+        repository=REPOSITORY,
+        branch=BRANCH,
+        sha=ONE,
+        describes="prove a",
+        simulated=True,
+    )
+]
+
+
+class World:
+    """A log that is written by hand, and what its view says of the triggers."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+
+    def after(self, *bodies: EventBody, leans: Leans = SIMULATOR) -> tuple[list[str], int]:
+        """Record the events, and what then ends in vain; return the reasons, and how many triggers wait."""
+
+        async def go() -> tuple[list[str], int]:
+            async with self._house.opened() as parts:
+                ledger = parts.ledger
+                if bodies:
+                    await ledger.append([NewEvent(f"repository:{REPOSITORY}", body) for body in bodies])
+                settings = load(self._house.config)
+                ends = await ledger.ask(lambda view: in_vain(view, settings=settings, leans=leans))
+                for end in ends:
+                    await ledger.append([NewEvent("work", end)])
+                rows = await ledger.ask(work_queries.triggers)
+                return [end.reason for end in ends], sum(row.waits for row in rows)
+
+        return asyncio.run(go())
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    house = House(tmp_path)
+    house.write(repos=[f"https://{REPOSITORY}"])
+    return World(house)
+
+
+def test_it_waits_while_a_sorry_is_open_and_ends_once_when_the_last_is_filled(world: World) -> None:
+    assert world.after(*OPEN) == ([], 1)
+    assert world.after(*FILLED) == ([], 1), "the tip is not scanned: it may bring another one"
+    assert world.after(*SCANNED) == (["it has no open sorry"], 0)
+    assert world.after() == ([], 0)
+    assert world.after(WorkTriggered(work="prove", repository=REPOSITORY, by="bob")) == (
+        ["it has no open sorry"],
+        0,
+    )
+
+
+def test_it_ends_where_a_search_that_ran_already_found_a_proof_of_each(world: World) -> None:
+    (reason,), waiting = world.after(*OPEN, *PROVED)
+    assert reason.startswith("it has no open sorry without a proof")
+    assert waiting == 0
+
+
+def test_it_waits_for_a_lean_that_is_missing(world: World) -> None:
+    assert world.after(*OPEN, *FILLED, *SCANNED, leans=NOTHING) == ([], 1)
+    assert world.after() == (["it has no open sorry"], 0)
+
+
+def test_one_for_which_a_job_began_and_one_for_other_work_are_left_alone(world: World) -> None:
+    assert world.after(*OPEN, *BEGAN, *FILLED, *SCANNED) == ([], 0)
+    assert world.after(WorkTriggered(work="trace", repository=REPOSITORY, by="ada")) == ([], 1)
+
+
+def test_an_end_is_of_one_trigger_and_leaves_a_later_one(world: World) -> None:
+    world.after(*OPEN)
+    earlier = TriggerEnded(work="prove", repository=REPOSITORY, trigger=3, reason="another one")
+    assert world.after(earlier) == ([], 1)
