@@ -16,6 +16,7 @@ common with the goal. Which, and in which order, follows from the goal and the l
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -49,7 +50,8 @@ _USE_LOG_PROBABILITY = -1.0
 _GRAMMAR = words("( ) { } [ ] ⟨ ⟩ ⦃ ⦄ ✝ , . : := => ↦ ⊢ @ _ ∀ → fun λ Prop Type Sort")
 _VARIABLE = re.compile(r"[A-Za-zα-ωΑ-Ω][\d'₀-₉]*")
 _BINDER = re.compile(r"[({\[⦃]([^:(){}\[\]⦃⦄]+):")
-_LEVEL = re.compile(r"\b(Type|Sort)(?:\*| +(?:\([^()]*\)|[^\W\d][\w.]*))")
+_LEVEL = re.compile(r"\b(Type|Sort)(?:\*| +(?:\((?:max|imax|[uvw])\b[^()]*\)|[uvw][\w']*))")
+_LEVELS = re.compile(r"\.\{[^{}]*\}")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_]")
 _OPENING, _CLOSING = "([{⟨⦃", ")]}⟩⦄"
 
@@ -71,9 +73,13 @@ def texts_of(lemma: Lemma) -> tuple[str, ...]:
     in mid-proof. Then as the source states it, which Lean may read where it does not read its own printing.
     """
     lines = "".join(f"\n  {line}" for tactic in lemma.tactics for line in tactic.split("\n"))
-    stated = [one for one in (_as_printed(lemma.goal), _as_written(lemma.statement)) if one]
-    texts = dict.fromkeys(f"have {name_of(lemma)} {_any_level(one)} := by{lines}" for one in stated)
+    texts = (f"have {name_of(lemma)} {one} := by{lines}" for one in _stated(lemma))
     return tuple(text for text in texts if len(text) <= LONGEST and not complaints(text))
+
+
+def _stated(lemma: Lemma) -> tuple[str, ...]:
+    found = (_as_printed(lemma.goal), _as_written(lemma.statement))
+    return tuple(dict.fromkeys(_any_level(one) for one in found if one))
 
 
 def _as_printed(goal: str) -> str:
@@ -89,7 +95,7 @@ def _as_written(text: str) -> str:
 
 def _any_level(text: str) -> str:
     """Leave universes to Lean: a name of one is unknown elsewhere, and a hypothesis is of one level only."""
-    return _LEVEL.sub(r"\1 _", text)
+    return _LEVEL.sub(r"\1 _", _LEVELS.sub("", text))
 
 
 # ---- which lemmas
@@ -139,12 +145,16 @@ def contents_of(lemma: Lemma) -> Contents:
 def nearest(lemmas: Iterable[Lemma], goal: Goal) -> tuple[Lemma, ...]:
     """Return the few lemmas that have the most in common with a goal, those that have nothing left out.
 
-    Of equals the one that comes first does.
+    Of equals the one that comes first does, and of those that are stated alike no other.
     """
     wanted = Contents.of_goal(as_lean_prints(goal))
     near = ((contents_of(one).likeness(wanted), one) for one in lemmas)
     ranked = sorted((one for one in near if one[0]), key=lambda one: -one[0])
-    return tuple(itertools.islice((lemma for _, lemma in ranked if texts_of(lemma)), MOST))
+    found: dict[str, Lemma] = {}
+    for _, lemma in ranked:
+        if texts_of(lemma) and not any(text in found for text in _stated(lemma)):
+            found |= dict.fromkeys(_stated(lemma), lemma)
+    return tuple(itertools.islice(dict.fromkeys(found.values()), MOST))
 
 
 def _words(text: str, names: set[str]) -> frozenset[str]:
@@ -201,7 +211,12 @@ class Citing:
         self._number = {text: at for at, lemma in enumerate(lemmas) for text in texts_of(lemma)}
 
     async def propose(self, asked: Asked) -> Iterable[Candidate]:
-        """Return the lemmas that are not brought in yet, as long as nothing else was done, and the rung's word."""
+        """Return the lemmas that are not brought in yet, as long as nothing else was done, and the rung's word.
+
+        At first the lemmas alone: what the rung does without them was tried before.
+        """
+        if not asked.steps:
+            return self._to_bring(after=-1)
         brought = [self._number[step] for step in asked.steps if step in self._number]
         said = await self._proposer.propose(asked)
         uses = [self._uses(self._lemmas[at], asked.goals[0]) for at in brought]
@@ -298,7 +313,8 @@ async def cite(
     Raises:
         StateLost, ReplError: as `Search.run`.
     """
-    near = nearest(lemmas, state.goals[at])
+    # Many lemmas take seconds the first time: other searches go on meanwhile.
+    near = await asyncio.to_thread(nearest, lemmas, state.goals[at])
     if not near:
         return None
     few = replace(

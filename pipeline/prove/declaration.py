@@ -228,8 +228,13 @@ async def cite_lemmas(
     budget: Budget,
     likely: int | None,
     failures: Failures,
+    whose: str = "",
 ) -> Effort | None:
-    """Search again with the way's lemmas; return what all of it took, None where a proof was found and placed."""
+    """Search again with the way's lemmas; return what all of it took, None where a proof was found and placed.
+
+    `whose` says whose tactics the way's are where they are not the rung's own: a proof that cites nothing is then none
+    of the rung's, and is not taken.
+    """
     calls, began, before = session.calls, time.monotonic(), way.cost()
     try:
         cited = await cite(
@@ -252,7 +257,10 @@ async def cite_lemmas(
     spent = replace(Effort.of_search(cited.result), cost=way.cost().since(before))
     complaint = ""
     for script in cited.scripts():
-        told = replace(spent.after(effort), detail=cited.said(script))
+        said = cited.said(script)
+        if whose and not said:
+            break
+        told = replace(spent.after(effort), detail=f"{said}; the steps are {whose}" if whose else said)
         complaint = await _place(session, declaration, worked, told, script, likely)
         if not complaint:
             return None

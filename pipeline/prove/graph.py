@@ -141,9 +141,9 @@ class Graph:
         self.killed += outcome == "killed"
         if outcome == "step":
             outcome, to = self._stepped(node, candidate, ran)
-            # A step that loses nothing and leads to a known state leaves nothing to do here.
+            # A step that loses nothing and leads to another state leaves nothing to do here.
             node.settled = (
-                candidate.commits
+                (candidate.commits and to != node.number)
                 or outcome == "proved"
                 or (outcome == "step" and _closed_cleanly(node.goals, ran.goals))
             )

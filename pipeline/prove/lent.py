@@ -51,8 +51,12 @@ class LentGenerator:
 
     def close(self) -> None:
         """Give it back."""
-        self._lines.close()
-        self._socket.close()
+        try:
+            self._lines.close()
+        except OSError:
+            pass  # what could not be written is written once more here; whoever asked it was told
+        finally:
+            self._socket.close()
 
 
 def requests_line(requests: Sequence[Request]) -> bytes:

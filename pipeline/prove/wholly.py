@@ -115,7 +115,7 @@ async def prove_declaration_wholly(
         if way is not None and at_goal is not None and result.outcome != "error":
             again = await cite_lemmas(
                 session, declaration, worked, *at_goal, effort,
-                way=way, budget=budget, likely=sorry.ordinal, failures=Failures(),
+                way=way, budget=budget, likely=sorry.ordinal, failures=Failures(), whose="rung 0's",
             )  # fmt: skip
             if again is None:
                 continue

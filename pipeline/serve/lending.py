@@ -1,5 +1,5 @@
 """A generator that the server has loaded, lent to a search that it runs: a prove job asks it over a socket that it
-inherits (`pipeline.prove.lent`), in batches with what all clients ask, and loads no weights of its own.
+inherits (`pipeline.prove.lent`), in batches with what all clients ask, and loads no second copy of its weights.
 
 It is lent as long as the job lives. A checkpoint that takes the model's place meanwhile takes the next search: what one
 search asks is one model, and that is closed when the search has ended.

@@ -9,6 +9,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -258,7 +259,7 @@ class Wrong:
         return Written(("by\n  assumption",), 100, 10)
 
 
-def attempt_with(folder: Path, engine: Engine, source: str, lemma: Lemma) -> Attempt:
+def attempt_with(folder: Path, engine: Engine, source: str, *lemmas: Lemma) -> Attempt:
     (folder / FILE).write_text(source, encoding="utf-8")
     done: list[Attempt] = []
 
@@ -272,7 +273,7 @@ def attempt_with(folder: Path, engine: Engine, source: str, lemma: Lemma) -> Att
                 budget=Budget(nodes=50, seconds=20, tactic_timeout_s=5),
                 done=done.append,
                 engine=engine,
-                lemmas=(lemma,),
+                lemmas=lemmas,
             )
             await prover.run(wanted(source))
 
@@ -287,16 +288,38 @@ def test_a_model_s_search_is_offered_the_lemma_s_use_beside_the_model_s_steps(tm
     attempt = attempt_with(tmp_path, engine, SWAPPED, SWAP)
     assert attempt.proof is not None, attempt
     assert attempt.proof.tactics[1:] == ("apply swap_1a2b3c4d", "assumption")
-    assert model.asked == 4, "the goal without the lemma, then each state on the way to the proof"
+    assert model.asked == 3, "the goal without the lemma, with it, and what `apply` leaves"
 
 
 def test_whole_proofs_that_fail_leave_the_lemma_to_the_curated_tactics(tmp_path: Path) -> None:
     engine = Engine(ladder().propose, wholly=Wholly(Wrong(), proofs=1, repairs=0))
     attempt = attempt_with(tmp_path, engine, CLASSICAL, DOUBLE)
     assert attempt.proof is not None, attempt
-    assert attempt.detail == "brings in drop_double (proof 99aabbccddeeff00)"
+    assert attempt.detail == "brings in drop_double (proof 99aabbccddeeff00); the steps are rung 0's"
     assert attempt.effort.cost.prompt_tokens == 100
     assert attempt.effort.tree is not None
+
+
+def test_what_needs_no_lemma_is_no_proof_of_an_author_who_did_not_find_it(tmp_path: Path) -> None:
+    engine = Engine(ladder().propose, wholly=Wholly(Wrong(), proofs=1, repairs=0))
+    attempt = attempt_with(tmp_path, engine, SWAPPED, SWAP)
+    assert (attempt.outcome, attempt.proof) == ("exhausted", None)
+
+
+@pytest.mark.parametrize(
+    "also",
+    [replace(DOUBLE, sorry="e" * 16, proof="55aabbccddeeff00", declaration="twice"),
+     Lemma("h" * 16, "77aabbccddeeff00", "had", "(p q : Prop) (h : p ∧ q) : p ∧ q", "", ("exact h",))],
+    ids=["another lemma", "a hypothesis"],
+)  # fmt: skip
+@pytest.mark.parametrize("first", [True, False])
+def test_what_reads_like_something_that_is_there_already_stands_in_no_other_lemma_s_way(
+    tmp_path: Path, also: Lemma, first: bool
+) -> None:
+    source = CLASSICAL.replace("(h :", "(k : ∀ p q : Prop, p ∧ q → p ∧ q) (h :")
+    lemmas = (also, DOUBLE) if first else (DOUBLE, also)
+    attempt = attempt_with(tmp_path, Engine(ladder().propose), source, *lemmas)
+    assert attempt.proof is not None, attempt
 
 
 def test_nothing_is_brought_in_where_each_question_is_paid_for_nor_for_a_sorry_s_own_proof(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -136,6 +137,19 @@ def test_what_leaves_in_the_middle_of_a_question_is_worked_for_no_more_and_leave
     theirs = asyncio.run(main())
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(theirs)
+
+
+def test_a_generator_whose_lender_is_gone_says_so_and_is_given_back_without_a_word() -> None:
+    here, there = socket.socketpair()
+    generator = LentGenerator(here.detach())
+    there.close()
+    asked = [Request("⊢ p", (), Decoding(1), 0)]
+    with pytest.raises(ModelError, match=r"cannot be asked|is gone"):
+        generator.suggest(asked)
+    descriptor = generator._socket.fileno()
+    generator.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
 
 
 @pytest.mark.parametrize(
