@@ -44,18 +44,21 @@ def refusals(paths: Paths) -> list[Refusal]:
     A file system that the kernel took out of service after an error is found too: it still says `rw` of itself.
     """
     folders: dict[_Folder, Path] = {"state": paths.state, "cache": paths.cache, "runtime": paths.runtime}
-    on_one: dict[tuple[_Code, int, str], list[_Folder]] = {}
+    on_one: dict[tuple[_Code, int], list[_Folder]] = {}
+    said: dict[tuple[_Code, int], str] = {}
     for name, folder in folders.items():
         if (refused := _refused(folder)) is not None:
-            on_one.setdefault(refused, []).append(name)
+            code, disk, how = refused
+            on_one.setdefault((code, disk), []).append(name)
+            said.setdefault((code, disk), how)  # how much is free may change from one look to the next
     return [
         Refusal(
             code,
             folders[names[0]],
-            f"{folders[names[0]]}: the disk of the {' and '.join(names)} folder is {how}",
+            f"{folders[names[0]]}: the disk of the {' and '.join(names)} folder is {said[code, disk]}",
             _ROOM[names[0]] if code == "disk_full" else _MEND,
         )
-        for (code, _, how), names in on_one.items()
+        for (code, disk), names in on_one.items()
     ]
 
 

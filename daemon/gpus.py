@@ -115,13 +115,24 @@ class Gpus:
         if done:
             self._silences = 0
             self.now = self._looking.result()
-            return self.now
+            return self.standing(lent)
         self._silences += 1
         silent = f"the driver has not answered for {self._silences * _ANSWERS_WITHIN_S:g} s"
         for_good = self._silences >= _SILENCES
         self.now = tuple(
             replace(gpu, state="lost" if for_good else "busy", detail=silent, remedy=_LOST)
             if for_good or gpu.state == "free"
+            else gpu
+            for gpu in self.now
+        )
+        return self.now
+
+    def standing(self, lent: Mapping[str, str]) -> tuple[Gpu, ...]:
+        """Return the last look's, less what was taken since that look began: somebody else may have begun it."""
+        taken = {**self.beside, **lent}
+        self.now = tuple(
+            replace(gpu, state="lent", detail=taken[gpu.uuid])
+            if gpu.state == "free" and gpu.uuid in taken
             else gpu
             for gpu in self.now
         )

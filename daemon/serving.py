@@ -152,7 +152,7 @@ class Serving:
             self._is("off")
             return None
         try:
-            launch = await asyncio.to_thread(self._launch, await self._free_gpu())
+            launch = await self._made_ready()
         except _BlockedError as error:
             self._ill(str(error), error.remedy)
             self._is("blocked")
@@ -167,6 +167,16 @@ class Serving:
         return self._rest(
             f"the server ended, {times}: {end.reason}", f"{what_to_do}; it is started again by itself"
         )
+
+    async def _made_ready(self) -> Launch:
+        """Return what a server is to be started with, with its GPU taken."""
+        gpu = await self._taken_gpu()
+        try:
+            return await asyncio.to_thread(self._launch, gpu)
+        except BaseException:
+            if gpu is not None:
+                self._gpus.beside.pop(gpu, None)
+            raise
 
     def _launch(self, gpu: str | None) -> Launch:
         """Return what a server is to be started with now. Reads files."""
@@ -193,17 +203,22 @@ class Serving:
     async def _look(self) -> Sequence[Gpu]:
         return await self._gpus.look(self._lent())
 
-    async def _free_gpu(self) -> str | None:
-        """Return the UUID of a GPU to take; None where the server is to have none."""
+    async def _taken_gpu(self) -> str | None:
+        """Take a GPU and return its UUID; None where the server is to have none."""
         device = self._settings().serve.device
         if device == "cpu":
             return None
         try:
-            gpu = chosen(await self._look(), device=device)
+            await self._look()
+            # From here to where it is taken nothing is waited for: a job may have been lent one while we looked.
+            gpu = chosen(self._gpus.standing(self._lent()), device=device)
         except NoGpuError as error:
             remedy = f'{error.remedy}, it is looked for again; or write device = "cpu" under [serve]'
             raise _BlockedError(str(error), remedy) from error
-        return None if gpu is None else gpu.uuid
+        if gpu is None:
+            return None
+        self._gpus.beside[gpu.uuid] = "the server ([serve] device)"
+        return gpu.uuid
 
     def _device(self, launch: Launch) -> str:
         """Say where it computes."""
@@ -213,8 +228,6 @@ class Serving:
 
     async def _run(self, launch: Launch) -> End | None:
         """Run a server; return why it ended, None where it was not wanted any more."""
-        if launch.gpu is not None:
-            self._gpus.beside[launch.gpu] = "the server ([serve] device)"
         try:
             self._now = await ServeRun.start(
                 launch,

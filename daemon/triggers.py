@@ -51,7 +51,9 @@ def why_not(
     found = [leans.for_toolchain(row.toolchain or "") for row in scanned]
     if all(lean.kind == "none" for lean in found):
         return f"no Lean for it: {found[0].detail}"
-    return _nothing_to_prove(view, repo, scanned, leans) if work == "prove" else ""
+    # A tip that is not scanned yet may bring a sorry.
+    all_known = len(scanned) == len(_branches(view, repo))
+    return _nothing_to_prove(view, repo, scanned, leans) if work == "prove" and all_known else ""
 
 
 def in_vain(view: sqlite3.Connection, *, settings: Settings, leans: Leans) -> list[TriggerEnded]:

@@ -31,7 +31,7 @@ _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 # Forks twice: the one between ends at once and leaves the other to whoever adopts.
 _LOADED = """
-import gc, json, os, sys
+import gc, json, os, sys, time
 import daemon.cli.app, daemon.run
 
 daemon.cli.app.build()
@@ -56,6 +56,7 @@ os.close(told)
 os.close(tell)
 os.environ.clear()
 os.environ.update(asked["environment"])
+time.tzset()
 os.chdir(asked["folder"])
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 for number, name in ((1, "output"), (2, "errors")):

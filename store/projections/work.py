@@ -55,7 +55,7 @@ def attempt_began(
     upsert(db, "job_attempts", key={"job": job, "attempt": attempt}, values=values, once={})
     if kind in _TRIGGERED:
         db.execute(
-            "UPDATE triggers SET job = ? WHERE work = ? AND repository = ? AND job IS NULL",
+            "UPDATE triggers SET job = ? WHERE work = ? AND repository = ? AND job IS NULL AND ended IS NULL",
             (job, _TRIGGERED[kind], repository),
         )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -101,10 +103,34 @@ class StateFolder:
         cwd: Path | None = None,
         timeout_s: float = 60,
     ) -> Answer:
-        """Run the command, a process of its own, with this folder's configuration, and wait for it."""
+        """Run the command, a process of its own, with this folder's configuration, and wait for it.
+
+        It is the installed one where the environment says what an interpreter reads as it starts.
+        """
         environment = {**_environment(self.root), "UNSORRY_CONFIG": str(self.config), **(env or {})}
+        if any(name.startswith(("PYTHON", "LC_", "LANG", "TZ")) for name in env or {}):
+            return self._installed(
+                *arguments, environment=environment, folder=cwd or self.root, timeout_s=timeout_s
+            )
         done = warm.unsorry(*arguments, environment=environment, folder=cwd or self.root, timeout_s=timeout_s)
         return Answer(done.returncode, done.stdout, done.stderr)
+
+    def installed(self, *arguments: str) -> Answer:
+        """Run the command as it is installed: nothing is loaded before it starts."""
+        environment = {**_environment(self.root), "UNSORRY_CONFIG": str(self.config)}
+        return self._installed(*arguments, environment=environment, folder=self.root, timeout_s=60)
+
+    def _installed(
+        self, *arguments: str, environment: dict[str, str], folder: Path, timeout_s: float
+    ) -> Answer:
+        done = subprocess.run(
+            [str(COMMAND), *arguments], capture_output=True, text=True, encoding="utf-8", env=environment,
+            cwd=folder, timeout=timeout_s, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+
+COMMAND = Path(sys.executable).parent / "unsorry"
 
 
 def _environment(home: Path) -> dict[str, str]:

@@ -31,6 +31,7 @@ class Folder(Protocol):
 
     def write(self, *, project: bool = True) -> None: ...
     def unsorry(self, *arguments: str, **options: Any) -> Any: ...
+    def installed(self, *arguments: str) -> Any: ...
 
 
 def test_status_answers_within_200_ms_over_100_000_theorems(
@@ -99,3 +100,17 @@ def test_completing_loads_nothing_heavy(
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "LOADED\n")
     assert done.stdout
+
+
+@pytest.mark.parametrize(
+    ("verb", "code"),
+    [("poll", 3), ("pause prove", 3), ("resume all", 3), ("trigger prove github.com/demo/one", 3), ("db check", 0),
+     ("config check", 0), ("toolchain list", 0), ("scan .", 0), ("curriculum", 0), ("export progress out", 1),
+     ("jobs retry prove-1111", 3), ("models list", 0)],
+)  # fmt: skip
+def test_each_verb_as_it_is_installed_loads_what_it_needs_itself(
+    verb: str, code: int, filled: Folder
+) -> None:
+    done = filled.installed(*verb.split())
+    assert "Traceback" not in done.err
+    assert done.code == code, done.err
