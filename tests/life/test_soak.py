@@ -83,8 +83,10 @@ class Project:
         for sha in self.remote.git("rev-list", "--reverse", "--first-parent", "HEAD").split():
             text = self.remote.git("show", f"{sha}:Main.lean")
             now = dict(re.findall(r"theorem (\w+) : .*\n  (\w+)", text))
-            for name in seen:
-                seen[name] = {"sorry": "open", "rfl": "filled", None: "removed"}[now.get(name)]
+            for name, was in seen.items():
+                # What was filled stays so when the theorem is deleted: nobody owes its proof any more.
+                gone = "filled" if was == "filled" else "removed"
+                seen[name] = {"sorry": "open", "rfl": "filled", None: gone}[now.get(name)]
             seen.update({name: "open" for name, proof in now.items() if proof == "sorry"})
         return seen
 
