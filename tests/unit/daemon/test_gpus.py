@@ -49,6 +49,20 @@ def test_a_gpu_whose_lock_somebody_holds_is_not_free(tmp_path: Path) -> None:
     assert states(found) == [("GPU-a", "free", "")]
 
 
+def test_who_joins_a_look_that_began_before_a_gpu_was_taken_finds_it_taken(tmp_path: Path) -> None:
+    found = gpus(tmp_path, FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b"), FakeGpu("GPU-c")))
+
+    async def main() -> list[str]:
+        began = asyncio.create_task(found.look({}))
+        await asyncio.sleep(0)
+        found.beside["GPU-a"] = "the server"
+        joined = await found.look({"GPU-b": "train it"})
+        await began
+        return [gpu.state for gpu in joined]
+
+    assert asyncio.run(main()) == ["lent", "lent", "free"]
+
+
 def test_a_gpu_that_falls_off_the_bus_is_lost_under_its_name_until_it_answers_again(tmp_path: Path) -> None:
     nvml = FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
     found = gpus(tmp_path, nvml)

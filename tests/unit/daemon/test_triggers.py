@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from daemon.settings import load
+from daemon.settings import Settings, load
 from daemon.testing.house import House
-from daemon.triggers import in_vain
+from daemon.triggers import in_vain, why_not
 from pipeline.lean.backend import Leans, find_leans
 from store import work_queries
 from store.events import BranchCreated, EventBody, JobStarted, SorryFilled, SorryOpened
@@ -27,6 +30,7 @@ from store.testing_events import (
 )
 from store.work_events import TriggerEnded, WorkTriggered
 
+T = TypeVar("T")
 SIMULATOR, NOTHING = (
     find_leans(backend=backend, repl="", sandbox="none", toolchains=Path("/nonexistent"))
     for backend in ("simulator", "none")
@@ -66,6 +70,17 @@ class World:
 
     def __init__(self, house: House) -> None:
         self._house = house
+
+    def ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
+        async def go() -> T:
+            async with self._house.opened() as parts:
+                return await parts.ledger.ask(question)
+
+        return asyncio.run(go())
+
+    @property
+    def settings(self) -> Settings:
+        return load(self._house.config)
 
     def after(self, *bodies: EventBody, leans: Leans = SIMULATOR) -> tuple[list[str], int]:
         """Record the events, and what then ends in vain; return the reasons, and how many triggers wait."""
@@ -123,3 +138,27 @@ def test_an_end_is_of_one_trigger_and_leaves_a_later_one(world: World) -> None:
     world.after(*OPEN)
     earlier = TriggerEnded(work="prove", repository=REPOSITORY, trigger=3, reason="another one")
     assert world.after(earlier) == ([], 1)
+
+
+def test_what_begins_after_its_end_is_no_answer_to_it(world: World) -> None:
+    world.after(*OPEN, *FILLED, *SCANNED)
+    world.after(*BEGAN)
+    (row,) = world.ask(work_queries.triggers)
+    assert (row.job, row.ended) == (None, "it has no open sorry")
+
+
+def test_it_is_not_refused_while_a_tip_is_not_scanned_that_may_bring_a_sorry(world: World) -> None:
+    other = BranchCreated(repository=REPOSITORY, branch="dev", tip=sha(3), is_default=False)
+    world.after(*OPEN, *FILLED, *SCANNED)
+
+    def answered() -> str:
+        settings = world.settings
+        return world.ask(
+            lambda view: why_not(
+                view, work="prove", repo=settings.repos[0], settings=settings, leans=SIMULATOR, untrainable=""
+            )
+        )
+
+    assert answered() == "has no open sorry"
+    world.after(other, observed(sha(3)).model_copy(update={"branch": "dev"}))
+    assert answered() == ""
