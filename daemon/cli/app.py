@@ -60,7 +60,7 @@ def main() -> None:
 
             answer(sys.argv[1:])
             return
-        gc.disable()  # what is loaded here stays, and a verb takes a tenth of a second
+        gc.disable()  # what is loaded here stays: to look at it while it grows finds nothing
         app = build(asked_for(sys.argv[1:]))
         gc.freeze()
         gc.enable()
