@@ -123,7 +123,7 @@ async def job(
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             # -P: the working directory is no place to import from.
-            *("-P", "-m", module, "--spec", str(folder / "spec.json")),
+            *("-P", "-m", "pipeline.launch", module, "--spec", str(folder / "spec.json")),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=errors,
