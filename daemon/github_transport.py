@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
@@ -53,16 +54,22 @@ class Transport:
         self.token: str | None = None
         self._renew = renew
         self._refused, self._refused_until = False, 0.0
-        self._client = httpx2.AsyncClient(
+        self._take_token(token)
+
+    @cached_property
+    def _client(self) -> httpx2.AsyncClient:
+        """The connections, from the first question on: a daemon that watches no GitHub makes none."""
+        return httpx2.AsyncClient(
             headers={
                 "Accept": "application/vnd.github+json",
                 "X-GitHub-Api-Version": _API_VERSION,
                 "User-Agent": f"unsorry/{version('unsorry')}",
             },
-            timeout=timeout_s,
+            timeout=self.timeout_s,
             follow_redirects=False,
+            # Where nothing is encrypted there is no certificate to check, and reading those of this machine takes time.
+            verify=urlsplit(self.api_url).scheme == "https",
         )
-        self._take_token(token)
 
     async def get(self, address: str, *, etag: str | None, what: str) -> tuple[httpx2.Response, bool]:
         """Ask one question; return the answer (200 or 304) and whether it stands at another address (a rename).
@@ -143,6 +150,8 @@ class Transport:
         url = address if urlsplit(address).netloc else self.api_url + address
         try:
             headers = {"If-None-Match": etag} if etag else {}
+            if self.token:
+                headers["Authorization"] = f"Bearer {self.token}"
             answer = await self._client.request(method, url, headers=headers, json=body)
         except httpx2.HTTPError as error:
             said = self.hidden(f"{type(error).__name__}: {error}")
@@ -159,7 +168,8 @@ class Transport:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.aclose()
+        if "_client" in self.__dict__:
+            await self._client.aclose()
 
     def hidden(self, said: str) -> str:
         """Return a text without the token."""
@@ -191,9 +201,6 @@ class Transport:
     def _take_token(self, token: str | None) -> None:
         self.token = token
         self._refused, self._refused_until = False, 0.0
-        self._client.headers.pop("Authorization", None)
-        if token:
-            self._client.headers["Authorization"] = f"Bearer {token}"
 
     def _token_is_new(self) -> bool:
         """Whether there is another token than the one in use, which is then in use."""

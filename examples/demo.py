@@ -86,6 +86,8 @@ TRACED = "Demo.Negation.drop_triple"
 """A theorem that a person proved with tactics, one of which names another theorem: its trace is shown at the end."""
 MARKER = ".unsorry-demo"
 COMMIT_DEADLINE_S = 180.0
+LOOK_S = 0.4
+"""How often the daemon is asked how far it is: each answer takes it some time of its own."""
 QUIET_S = 1.0
 """How long the plan must stay empty, with nothing running, before a commit counts as worked off."""
 
@@ -252,7 +254,7 @@ def work_off(daemon: Daemon, teller: Teller, sha: str, *, until: Callable[[], bo
             raise DemoError(
                 f"commit {sha[:9]} was not worked off in {COMMIT_DEADLINE_S:.0f} s; see {daemon.log}"
             )
-        time.sleep(0.15)
+        time.sleep(LOOK_S)
 
 
 def unsorry(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

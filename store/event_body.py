@@ -16,7 +16,7 @@ class EventBody(BaseModel):
     """What an event says. Subclasses set `type`; pydantic refuses unknown fields."""
 
     # NaN and infinity have no JSON: they would be stored as null and could not be read back.
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
     type: ClassVar[str]
     schema_version: ClassVar[int] = 1
 
@@ -24,7 +24,7 @@ class EventBody(BaseModel):
 class Part(BaseModel):
     """A value inside an event body."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class BlobRef(Part):

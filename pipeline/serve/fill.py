@@ -56,7 +56,7 @@ from store.rows import SorryRow
 MOST_SORRYS = 32
 USUAL_SECONDS = 60.0
 _RESERVE_S = 5.0
-"""Of the server's time for a request, what is kept for ending it and saying so; never more than a quarter of it."""
+"""Of the server's time for a request, what is kept for ending it and saying so; never more than half of it."""
 _log = logging.getLogger(__name__)
 Key = tuple[str, int]
 """A sorry of the file: its id, and its first byte."""
@@ -114,7 +114,7 @@ class _Filling:
         self._rooms = rooms
         self._asked = asked
         self._emit = emit
-        self._until = until - min(_RESERVE_S, most_s / 4)
+        self._until = until - min(_RESERVE_S, most_s / 2)
         self._began = time.monotonic()
         self._left_s = min(USUAL_SECONDS, most_s) if asked.seconds is None else asked.seconds
         self._sorries: list[Wanted] = []

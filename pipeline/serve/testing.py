@@ -178,7 +178,7 @@ class Served:
         )
         self.port: int = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.client = httpx2.Client(base_url=self.url, timeout=_PATIENCE_S, trust_env=False)
+        self.client = httpx2.Client(base_url=self.url, timeout=_PATIENCE_S, trust_env=False, verify=False)
 
     def __enter__(self) -> Served:
         self._thread.start()

@@ -233,7 +233,7 @@ def hanging(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     lean = simulator()
     leans = Leans(replace(lean, argv=(*lean.argv, "--fault", "hang@1")))
     monkeypatch.setattr("pipeline.serve.rooms.find_leans", lambda **_: leans)
-    order = world.order(limits=Limits(lean_seconds=6.0))
+    order = world.order(limits=Limits(lean_seconds=10.0))
     with Served(replace(order, lean=replace(order.lean, scratch=world.folder / "scratch" / "of-it"))) as it:
         yield it
 
@@ -251,7 +251,7 @@ def test_the_server_s_own_limit_ends_a_search_with_a_summary(hanging: Served, wo
     assert [name for name, _ in events][-2:] == ["error", "summary"]
     assert (events[-2][1]["error"], events[-1][1]["ended"]) == ("timeout", "timeout")
     assert not running(world)
-    status, answer = post(hanging.port, "/fill", asked(sorry=SWAP, seconds=6.5))
+    status, answer = post(hanging.port, "/fill", asked(sorry=SWAP, seconds=10.5))
     assert (status, answer["error"]) == (409, "too_many_seconds")
 
 

@@ -37,7 +37,9 @@ def run(
         (("--fault", "crash@0"), "requests count from 1"),
         (("--fault", "bigline@1"), "a size is missing"),
         (("--fault", "exit-before-ready"), "before ready"),
-        (("--dialect", "middle"), "invalid choice"),
+        (("--dialect", "middle"), "there is new, and there is old"),
+        (("--seed", "x"), "invalid literal"),
+        (("--root",), "option --root requires argument"),
     ],
 )
 def test_a_bad_start_dies_before_ready_and_says_why(argv: tuple[str, ...], said: str, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pipeline.lean.simulator.protocol import Dialect, Refusal, render
 
@@ -48,8 +48,7 @@ class BadFault(Exception):  # noqa: N818 - named by what happened
     """A `--fault` that says nothing that can be done."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(NamedTuple):
     """One fault: at the request `at`, at any with `probability`, else always; `size` is bytes or milliseconds."""
 
     kind: str

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pipeline.lean.simulator import kernel
 from pipeline.lean.simulator.kernel import Environment, Exhausted, KernelError
@@ -84,8 +85,7 @@ class Local:
 Context = tuple[Local, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Hole:
+class Hole(NamedTuple):
     """A hole of a term: the type that fills it and the hypotheses that it may use."""
 
     type: Term

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from pipeline.lean.simulator.frontend import Frontend
 from pipeline.lean.simulator.kernel import Environment
@@ -21,8 +22,7 @@ class ImportFailure(Exception):  # noqa: N818 - named by what happened
     """A module cannot be imported."""
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """Where a declaration stands: lines from 1, columns in code points from 0, the end exclusive."""
 
     start: tuple[int, int]

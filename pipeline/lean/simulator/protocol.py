@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pipeline.lean.simulator.syntax import is_name, plain_name
 
@@ -41,8 +40,7 @@ class Refusal(Exception):  # noqa: N818 - named by what happened
         return {"error": kind, "desc": self.desc}
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One field of a request; `dialects` lists those that know it."""
 
     kind: FieldKind
@@ -50,8 +48,7 @@ class Field:
     dialects: tuple[Dialect, ...] = ("old", "new")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """The request of one command: the structure's name in Lean, its fields in their order."""
 
     type: str

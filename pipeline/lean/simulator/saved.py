@@ -6,10 +6,8 @@ process is the same state; in another process the counter moves past them.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 from pipeline.lean.simulator import kernel, terms
@@ -43,8 +41,7 @@ class NotSaved(Exception):  # noqa: N818 - named by what happened
 
 
 def _written(term: Term) -> list[object]:
-    parts = (getattr(term, field.name) for field in fields(term) if field.init)
-    return [type(term).__name__, *(_written(p) if type(p).__name__ in _KINDS else p for p in parts)]
+    return [type(term).__name__, *(_written(p) if type(p).__name__ in _KINDS else p for p in term.parts)]
 
 
 def _read(value: object) -> Term:
@@ -69,6 +66,8 @@ def _goal_numbers(goals: Sequence[MVar]) -> list[int]:
 
 def fingerprint(env: Environment) -> str:
     """Return a digest of the environment's constants: states belong to one environment."""
+    import hashlib  # of OpenSSL: few ask for it, and each start would load it
+
     digest = hashlib.sha256()
     for name, constant in sorted(env.table.items()):
         digest.update(f"{name}\0{constant.type!r}\0{constant.value!r}\0".encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from pipeline.lean.simulator.kernel import Exhausted
 from pipeline.lean.simulator.meta import Context, Interrupted, Local, Meta
@@ -28,8 +29,7 @@ class Scope:
         return [*found, name, *(f"{opened}.{name}" for opened in reversed(self.opens))]
 
 
-@dataclass(frozen=True, slots=True)
-class Invocation:
+class Invocation(NamedTuple):
     """One tactic that ran: its range in code points, the goals as Lean prints them, and its term's constants."""
 
     start: int

@@ -5,7 +5,6 @@ Speaks both dialects of `pantograph-repl`. Nothing in here knows logic; nothing 
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 
 from pipeline.lean.simulator import VERSION
@@ -101,5 +100,7 @@ class Server:
                 return Refusal("core", str(error))
             case RecursionError():
                 return Refusal("core", "maximum recursion depth has been reached (simulator)")
+        import traceback
+
         traceback.print_exception(error)
         return Refusal("io", f"unexpected internal error: {error!r} (simulator)")

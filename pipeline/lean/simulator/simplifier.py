@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pipeline.lean.simulator.automation import FALSE, TRUE, ground, implication, not_
 from pipeline.lean.simulator.meta import LeanError, Meta, outside
@@ -26,8 +26,7 @@ from pipeline.lean.simulator.terms import (
 MAX_SIMP_VISITS = 1000  # rules can feed each other: a ↔ b ∧ b, b ↔ a ∧ a
 
 
-@dataclass(frozen=True, slots=True)
-class SimpRule:
+class SimpRule(NamedTuple):
     """A fact to simplify with: `proof` of `left ↔ right`, or of `left = right` between other things."""
 
     left: Term

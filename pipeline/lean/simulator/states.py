@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pipeline.lean.simulator.meta import Meta
 from pipeline.lean.simulator.protocol import Json, Payload, Refusal
@@ -17,8 +17,7 @@ from pipeline.lean.simulator.terms import MVar, Term
 FragmentKind = Literal["tactic", "calc", "conv"]
 
 
-@dataclass(frozen=True, slots=True)
-class Fragment:
+class Fragment(NamedTuple):
     """The mode that a goal is in; `previous` is the right-hand side of a calc goal's last step."""
 
     kind: Literal["calc", "conv"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pipeline.lean.simulator.elaborator import Elaborator
 from pipeline.lean.simulator.meta import Hole, Interrupted, LeanError, Meta, outside
@@ -33,8 +34,7 @@ _TRANSITIVE = {
 _SLEEP_STEP_S = 0.002
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """What a step is run with: the goal, its mode, and the text."""
 
     meta: Meta

@@ -6,8 +6,9 @@ its `kind` says what the fields mean, as listed beside the parser's functions.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pipeline.lean.simulator.terms import Info
 
@@ -28,8 +29,7 @@ class ParseError(Exception):
         self.offset = offset
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """One token. `first`: it is the first on its line; `glued`: nothing stands between it and the one before.
 
     Kind "broken" is what Lean has no token for; its text says why.
@@ -59,8 +59,7 @@ class Stx:
     binders: tuple[Binder, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Binder:
+class Binder(NamedTuple):
     """Names (or patterns) with one type; `type` is None when it is to be inferred."""
 
     names: tuple[Stx, ...]
@@ -90,6 +89,12 @@ _SYMBOLS = sorted(
     key=len,
     reverse=True,
 )
+_SYMBOLS_FROM = {
+    first: tuple(symbol for symbol in _SYMBOLS if symbol[0] == first) for first in {s[0] for s in _SYMBOLS}
+}
+_DIGITS = re.compile("[0-9]*")
+_PLAIN = re.compile(r"[A-Za-z0-9_'!?₀-₉]*")
+"""What goes on most names: where it ends, `_continues` says whether that was the end."""
 
 
 def _starts_identifier(char: str) -> bool:
@@ -175,10 +180,7 @@ def _skip_comment(text: str, at: int, line_start: int) -> tuple[int, int]:
 def _token(text: str, at: int) -> tuple[TokenKind, int]:
     char = text[at]
     if char.isdigit() and char.isascii():
-        end = at
-        while end < len(text) and text[end].isdigit() and text[end].isascii():
-            end += 1
-        return "number", end
+        return "number", _end_of(_DIGITS, text, at)
     if char == '"':
         end = at + 1
         while end < len(text) and text[end] != '"':
@@ -196,10 +198,16 @@ def _token(text: str, at: int) -> tuple[TokenKind, int]:
     ):
         end = _identifier(text, at)
         return ("keyword" if text[at:end] in KEYWORDS else "ident"), end
-    for symbol in _SYMBOLS:
+    for symbol in _SYMBOLS_FROM.get(char, ()):
         if text.startswith(symbol, at):
             return "symbol", at + len(symbol)
     raise ParseError(f"unexpected token '{char}'", at)
+
+
+def _end_of(run: re.Pattern[str], text: str, at: int) -> int:
+    """Return where a run that may be empty ends."""
+    found = run.match(text, at)
+    return found.end() if found else at
 
 
 def _identifier(text: str, at: int) -> int:
@@ -210,8 +218,9 @@ def _identifier(text: str, at: int) -> int:
                 raise ParseError("unterminated identifier escape", at)
             at = closing + 1
         else:
+            at = _end_of(_PLAIN, text, at)
             while at < len(text) and text[at] != "«" and _continues(text[at]):
-                at += 1
+                at = _end_of(_PLAIN, text, at + 1)
         if at + 1 < len(text) and text[at] == "." and _starts_identifier(text[at + 1]):
             at += 1
         else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pipeline.lean.simulator.meta import Meta
 from pipeline.lean.simulator.scope import Invocation, Scope
@@ -17,8 +17,7 @@ from pipeline.lean.simulator.terms import MVar, Term
 Severity = Literal["information", "warning", "error"]
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(NamedTuple):
     """One message, with its range in code points of the file."""
 
     severity: Severity
@@ -42,8 +41,7 @@ class Command:
     target: SorryTarget | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SectionFrame:
+class SectionFrame(NamedTuple):
     """What `end` gives back."""
 
     kind: Literal["namespace", "section"]
@@ -52,8 +50,7 @@ class SectionFrame:
     variables: tuple[Binder, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SorryTarget:
+class SorryTarget(NamedTuple):
     """A declaration with sorrys, ready for search: its goals, in a `Meta` whose `root` they fill.
 
     `spans[i]` is the range of code points of the sorry that `goals[i]` stands for; empty when there is one goal
@@ -67,8 +64,7 @@ class SorryTarget:
     spans: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """The imports of a file, and where its commands start."""
 
     imports: tuple[str, ...]
