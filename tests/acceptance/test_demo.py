@@ -17,6 +17,7 @@ import pytest
 
 from daemon.lock import holder
 from daemon.paths import Paths, paths_from_config
+from daemon.testing.kills import read
 from examples import demo_library
 from pipeline.gate.patch import is_simulated_patch
 from store import queries
@@ -171,8 +172,9 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
             pid = holder(paths.lock) if paths.lock.exists() else None
             if pid is None:
                 continue
-            if paths.events_db.exists():
-                acknowledged = told(everything(paths))
+            acknowledged = told(read(paths)) or acknowledged
+            if kills == 9 and not acknowledged:
+                continue  # on a slow machine no daemon has lived long enough yet
             os.kill(pid, signal.SIGKILL)
             kills += 1
         output, _ = demo.communicate(timeout=600)

@@ -104,7 +104,7 @@ def test_a_build_that_fails_is_told_in_a_line_with_the_compiler_s_errors_and_the
 
 
 def test_a_bound_that_a_build_passes_is_named_with_its_setting(house: House, tools: StandIn) -> None:
-    flood = "--! run mkdir -p .lake/build; dd if=/dev/zero of=.lake/build/x bs=1M count=9 2>&1; sleep 9\n"
+    flood = "--! run mkdir -p .lake/build; dd if=/dev/zero of=.lake/build/x bs=1M count=9 2>&1; sleep 60\n"
     with daemon_on(house, tools, {"Demo.lean": flood + MODULE}, '[build]\ndisk = "2M"\n') as settings:
         house.wait_for(lambda: house.events("job_failed"), what="the build to be ended", seconds=60)
         shown = problem(settings, "job_failed")

@@ -224,7 +224,7 @@ def test_following_shows_what_is_appended_later(
         filled.write(project=False)
         second = json.loads(process.stdout.readline())
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0
     assert (second["seq"], second["type"]) == (first["seq"] + 1, "daemon_stopped")
 
 

@@ -28,6 +28,8 @@ def test_a_sorry_that_moves_is_filled_comes_back_and_goes_is_one_sorry_throughou
                 lambda wanted=number: len(house.events("commit_scanned")) == wanted,  # type: ignore[misc]
                 what=f"commit {number} to be scanned",
             )
+        # The log is first, and the view a moment later: what ends the job comes behind both.
+        house.wait_for(lambda: len(house.events("job_succeeded")) == 5, what="the jobs' ends")
     view = queries.connect(settings.paths.database_db)
     (sorry,) = queries.sorries(view)
     steps = [step.step for step in queries.sorry_steps(view, sorry.sorry)]

@@ -108,7 +108,7 @@ def test_a_build_that_fails_is_told_and_not_repeated_before_somebody_asks_or_a_c
     remote = house.remote("demo")
     remote.commit("first", files(tools, module="--! error no such thing\n" + MODULE))
     settings = write(house, remote.path, tools)
-    with house.daemon(environment=environment(tools)):
+    with house.daemon(environment=environment(tools)) as process:
         house.wait_for(lambda: kinds(house, "job_failed") == ["build"], what="the build to fail", seconds=60)
         (failed,) = house.events("job_failed")
         assert failed.data["deterministic"] is True
@@ -129,6 +129,8 @@ def test_a_build_that_fails_is_told_and_not_repeated_before_somebody_asks_or_a_c
         house.wait_for(
             lambda: "build" in kinds(house, "job_succeeded"), what="the mended commit's build", seconds=60
         )
+        process.terminate()  # and not killed, so that the view has what the log has
+        assert process.wait(timeout=60) == 0
     view = queries.connect(settings.paths.database_db)
     rows = [row for row in queries.jobs(view) if row.kind == "build"]
     view.close()

@@ -224,7 +224,7 @@ def test_a_search_that_waits_ends_when_somebody_fills_the_last_sorry_and_status_
         )
         ask("POST", "/poll", {"repository": KEY})
         house.wait_for(lambda: house.events("trigger_ended"), what="its end")
-        assert waiting() == []
+        house.wait_for(lambda: waiting() == [], what="the view to know of it")
     (ended,) = house.events("trigger_ended")
     assert ended.data["reason"] == "it has no open sorry"
     assert not house.events("job_started", "attempt_finished")[2:], "two scans, and no search"

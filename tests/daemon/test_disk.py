@@ -256,12 +256,12 @@ def test_a_daemon_is_stopped_while_its_disk_is_full_and_the_next_one_waits_for_r
             acknowledged = house.events()
             tips = watched.commit_until_it_waits()
             process.terminate()
-            process.wait(timeout=10)
+            process.wait(timeout=60)
         assert house.log().count('"daemon_stopped"') == 1
         # Asked to end while it waits it does so, and well: nobody has to let it start again.
         with watched.starting() as process:
             process.terminate()
-            assert process.wait(timeout=10) == 0
+            assert process.wait(timeout=60) == 0
         with watched.starting() as process:
             status = json.loads(watched.unsorry("status", "--json").stdout)
             remedies = {problem["code"]: problem["remedy"] for problem in status["problems"]}

@@ -306,7 +306,7 @@ def test_a_receiver_that_fails_is_asked_again_under_the_same_id_and_the_failure_
 
 def test_what_comes_while_a_message_is_under_way_or_too_soon_is_told_together(tmp_path: Path) -> None:
     async def run(at: Receiver) -> None:
-        text = webhook(at.url).replace('"0s"', '"500ms"')
+        text = webhook(at.url).replace('"0s"', '"5s"')
         async with house(tmp_path, text) as here:
             await here.prove()
             await here.until_row(lambda row: row.messages == 1)
@@ -354,7 +354,7 @@ def test_a_simulated_proof_is_not_told_unless_it_is_wanted_and_never_as_a_verifi
 
 def test_a_proof_that_was_rejected_before_it_could_be_told_is_not_told_as_verified(tmp_path: Path) -> None:
     async def run(at: Receiver) -> None:
-        text = webhook(at.url).replace('"0s"', '"400ms"')
+        text = webhook(at.url).replace('"0s"', '"5s"')
         async with house(tmp_path, text) as here:
             await here.prove()
             await here.until_row(lambda row: row.messages == 1)
@@ -417,7 +417,7 @@ def test_a_repository_that_has_failed_long_enough_is_told_once_and_again_after_i
     other = failed.model_copy(update={"problem": "unreachable", "reason": "no route"})
 
     async def run(at: Receiver) -> None:
-        async with house(tmp_path, webhook(at.url, more='failing_for = "1s"')) as here:
+        async with house(tmp_path, webhook(at.url, more='failing_for = "4s"')) as here:
             stream = f"repository:{REPOSITORY}"
             await here.ledger.append([NewEvent(stream, watched()), NewEvent(stream, failed)])
             await asyncio.sleep(0.4)
@@ -602,7 +602,7 @@ def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path)
     )
 
     async def run() -> None:
-        async with house(tmp_path, command(tmp_path, program, more='timeout = "1s"\n')) as here:
+        async with house(tmp_path, command(tmp_path, program, more='timeout = "5s"\n')) as here:
             await here.prove()
             row = await here.until_row(lambda row: row.problem, "command")
             assert row.problem == "timeout"
@@ -613,14 +613,12 @@ def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path)
 
 
 def test_a_command_that_leaves_something_running_has_taken_its_message(tmp_path: Path) -> None:
-    program = "import subprocess\nopen('child', 'w').write(str(subprocess.Popen(['sleep', '30']).pid))\n"
+    program = "import subprocess\nopen('child', 'w').write(str(subprocess.Popen(['sleep', '300']).pid))\n"
 
     async def run() -> None:
-        async with house(tmp_path, command(tmp_path, program, more='timeout = "10s"\n')) as here:
-            started = time.monotonic()
+        async with house(tmp_path, command(tmp_path, program, more='timeout = "60s"\n')) as here:
             await here.prove()
-            await here.until_row(lambda row: row.messages == 1, "command")
-            assert time.monotonic() - started < 8
+            await here.until_row(lambda row: row.messages == 1, "command")  # long before its child ends
 
     try:
         asyncio.run(run())

@@ -104,7 +104,7 @@ def unsorry(house: House, *arguments: str) -> Result:
 @pytest.fixture(autouse=True)
 def _token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNSORRY_GITHUB_TOKEN", TOKEN)
-    monkeypatch.setattr(PullRequests.__init__, "__kwdefaults__", {"fork_wait_s": 0.3, "fork_every_s": 0.01})
+    monkeypatch.setattr(PullRequests.__init__, "__kwdefaults__", {"fork_wait_s": 60.0, "fork_every_s": 0.01})
 
 
 @pytest.fixture
@@ -260,7 +260,10 @@ def test_an_old_fork_is_brought_forward_and_one_with_commits_of_its_own_is_left_
     assert len(world.pulls) == 1
 
 
-def test_a_fork_that_never_appears_is_an_error_that_says_to_come_back(foreign: World) -> None:
+def test_a_fork_that_never_appears_is_an_error_that_says_to_come_back(
+    foreign: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PullRequests.__init__, "__kwdefaults__", {"fork_wait_s": 0.3, "fork_every_s": 0.01})
     world, github = foreign, foreign.github
     github.fork_ready_after = 10_000
     assert "run the same command again then" in world.refused()

@@ -144,6 +144,7 @@ def test_a_bad_configuration_is_refused_whole_and_a_good_one_taken_whole(
         house.config.write_text(good + "\n[poll2]\nevery = 1\n[jobs]\nmax_running = 0\n", encoding="utf-8")
         process.send_signal(signal.SIGHUP)
         house.wait_for(lambda: house.events("config_rejected"), what="the rejection")
+        house.wait_for(lambda: request(settings.paths, "GET", "/health")[0] == 503, what="the problem")
         health, answer = request(settings.paths, "GET", "/health")
         assert health == 503
         assert any("max_running" in problem for problem in answer["problems"])
@@ -197,7 +198,7 @@ def test_systemd_hears_of_each_step(house: House, remote: Remote) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         address = str(house.folder / "notify")
         manager.bind(address)
-        manager.settimeout(10)
+        manager.settimeout(60)
         heard: list[str] = []
 
         def hear(word: str) -> None:
@@ -380,7 +381,7 @@ def test_a_second_signal_ends_at_once_and_the_next_start_records_what_was_left(
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=0.5)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=10) == 128 + signal.SIGTERM
+        assert process.wait(timeout=60) == 128 + signal.SIGTERM
     assert house.events("daemon_stopped") == []
     with house.daemon() as process:
         house.wait_for(lambda: len(house.events("job_succeeded")) == 2, what="the scan, again", seconds=60)

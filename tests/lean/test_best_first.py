@@ -209,7 +209,7 @@ def test_a_progress_model_that_never_answers_is_given_up_at_the_end_of_the_time(
             await asyncio.sleep(60)
             return []
 
-    budget = Budget(nodes=60, seconds=0.5, tactic_timeout_s=5)
+    budget = Budget(nodes=60, seconds=3, tactic_timeout_s=5)
     result = lean.search(SWAPS, logic(), budget=budget, remaining=Silent())
     assert (result.outcome, result.limit, result.nodes) == ("budget", "seconds", 1)
     # What was found is in the picture all the same.
@@ -275,7 +275,7 @@ def test_a_progress_model_without_hope_does_not_end_the_search(lean: Lean) -> No
 
 def test_a_process_is_lent_while_a_slow_proposer_thinks_and_others_wait(lean: Lean) -> None:
     async def use(new: Callable[[], Session]) -> tuple[Listing, list[SearchResult]]:
-        slow = Listing(*[one.text for one in logic().candidates], wait_s=0.05)
+        slow = Listing(*[one.text for one in logic().candidates], wait_s=0.5)
 
         async def one() -> SearchResult:
             async with new() as session:

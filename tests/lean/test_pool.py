@@ -17,6 +17,7 @@ from pipeline.lean.client.dialect import NEWEST
 from pipeline.lean.client.errors import ReplDied, ReplStartError, ReplTimeout
 from pipeline.lean.client.messages import TacticFailed, TacticParseError
 from pipeline.lean.client.repl import Repl
+from pipeline.lean.pool import waiting
 from pipeline.lean.pool.pool import PoolClosed, ReplPool
 from pipeline.lean.pool.pooled import PooledRepl, PoolLimits, ReplKey, Setup
 from pipeline.lean.pool.session import Session, SetupFailed, Stepped, TacticKilled
@@ -400,7 +401,7 @@ import os, sys, time
 os.write(1, b"ready.\\n")
 sys.stdin.readline()
 os.write(1, b'{"nGoals":0}\\n')
-time.sleep(0.1)
+time.sleep(1.0)
 while True:
     os.write(1, b"more\\n" * 10_000)
 """
@@ -442,7 +443,7 @@ def test_an_idle_process_that_talks_without_end_costs_no_memory_and_no_search(tm
         place.pool._busy.add(process)
         place.pool._tickets += 1
         place.pool.give_back(process)
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(3.0)
         assert tracemalloc.get_traced_memory()[0] - before < 10 * MIB
         async with place.session() as session:
             await session.start("p")
@@ -767,7 +768,11 @@ def test_when_a_shared_process_dies_each_search_goes_on_by_itself(tmp_path: Path
     on_pool(tmp_path, use, processes=1)
 
 
-def test_many_searches_take_turns_on_few_processes_and_stay_where_their_states_are(tmp_path: Path) -> None:
+def test_many_searches_take_turns_on_few_processes_and_stay_where_their_states_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "PATIENCE_S", 10.0)
+
     async def use(place: Place) -> None:
         sessions = [place.session() for _ in range(9)]
 

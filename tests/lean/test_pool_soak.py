@@ -83,7 +83,7 @@ class Searcher:
                 )
             site = self.dice.randrange(len(ways))
             try:
-                answer = await session.tactic(state, tactic, goal=site or None, timeout_s=0.4)
+                answer = await session.tactic(state, tactic, goal=site or None, timeout_s=1.0)
             except (ReplDied, ReplStartError, StateLost, SetupFailed) as error:
                 self.counts[type(error).__name__] += 1
                 states = [(root, [[]])]
@@ -165,9 +165,9 @@ def test_thousands_of_tactics_each_get_one_answer_or_one_typed_error(tmp_path: P
         memory_bytes=512 * MIB,
         calls=150,
         ready_timeout_s=30,
-        call_timeout_s=0.4,
-        grace_s=0.4,
-        setup_timeout_s=0.4,
+        call_timeout_s=1.0,
+        grace_s=1.0,
+        setup_timeout_s=1.0,
     )
     searchers: list[Searcher] = []
     most = 0

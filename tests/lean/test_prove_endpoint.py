@@ -123,7 +123,7 @@ def test_bad_answers_are_each_their_sorry_s_and_the_others_go_on(tmp_path: Path)
         return BAD[which][0] if kind == "bad" else Says("by\n  simp_all")
 
     with ChatServer(script) as server:
-        given = parameters(tmp_path, source, parallel=4, **external(server, timeout_s=1))
+        given = parameters(tmp_path, source, parallel=4, **external(server, timeout_s=6))
         bodies, _ = run(given, tmp_path / "job")
     tried = attempts(bodies)
     assert {name for name, body in tried.items() if body.outcome == "found"} == {

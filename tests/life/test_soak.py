@@ -31,6 +31,8 @@ REPOSITORIES = 20
 WITH_SORRYS = 4
 """So many have sorrys from the start; each costs a search and a check."""
 MIB = 2**20
+ZOMBIE_LOOKS = 10
+"""A dead child that so many looks see, a second each, is waited for by nobody; a busy daemon is only late."""
 SETTINGS = """
 [lean]
 backend = "simulator"
@@ -93,13 +95,13 @@ class Project:
 
 @dataclass
 class Watch:
-    """What a daemon's process took, second by second, and what stayed a zombie from one look to the next."""
+    """What a daemon's process took, second by second, and what stayed a zombie for ten looks."""
 
     process: psutil.Process
     rss: list[int] = field(default_factory=list)
     files: list[int] = field(default_factory=list)
     zombies: list[int] = field(default_factory=list)
-    _dead: set[int] = field(default_factory=set)
+    _dead: dict[int, int] = field(default_factory=dict)
 
     def look(self) -> None:
         self.rss.append(self.process.memory_info().rss)
@@ -111,8 +113,8 @@ class Watch:
                     dead.add(child.pid)
             except psutil.NoSuchProcess:
                 continue
-        self.zombies += dead & self._dead
-        self._dead = dead
+        self._dead = {pid: self._dead.get(pid, 0) + 1 for pid in dead}
+        self.zombies += [pid for pid, looks in self._dead.items() if looks == ZOMBIE_LOOKS]
 
     def cpu_s(self) -> float:
         """CPU of the daemon and of every child that it has waited for."""

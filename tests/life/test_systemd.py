@@ -16,7 +16,7 @@ from daemon.testing.house import House
 from daemon.testing.systemd import Manager
 from store.projector import verify
 
-WATCHDOG_S = 6.0
+WATCHDOG_S = 10.0
 """Six daemons at once on two busy cores: a well one of them must still come to ping."""
 SLOW = """
 import asyncio, time

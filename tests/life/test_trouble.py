@@ -88,6 +88,9 @@ def test_a_laptop_that_slept_all_night_goes_on_with_its_job_and_polls_at_once(
     house: House, status: Ask
 ) -> None:
     remote = watched(house, extra='[jobs]\ntimeout = "1h"\n')
+    remote.commit(
+        "long", {"Long.lean": "-- long\n" * 1_000_000}
+    )  # the one job lasts long enough to be stopped
     text = house.config.read_text(encoding="utf-8").replace('slowest = "1s"', "")
     house.config.write_text(text.replace('every = "1s"', 'every = "10m"'), encoding="utf-8")
     clock = Clock(house.folder / "clock")

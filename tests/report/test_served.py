@@ -123,6 +123,7 @@ def test_a_page_that_cannot_be_made_is_an_error_with_its_reason_and_leaves_no_pr
             await page.now()
         assert len(started) == 1, "for a while the reason is told again, and nothing is started"
         monkeypatch.setattr(report_page, "FAILED_S", 0.0)
+        monkeypatch.setattr(report_page, "PATIENCE_S", 60.0)
         assert (await page.now()).html == b"made\n", "then it is tried again"
 
     asyncio.run(run())

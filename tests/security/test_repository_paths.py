@@ -73,7 +73,7 @@ STRANGE: list[Callable[[Path], None]] = [
 ]
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("make", STRANGE, ids=lambda make: make.__name__)
 def test_what_is_no_file_of_the_repository_is_not_read(project: Path, make: Callable[[Path], None]) -> None:
     (project / "Strange").mkdir()

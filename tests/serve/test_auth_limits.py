@@ -36,7 +36,7 @@ Answer = Callable[[Request], Awaitable[Response]]
 
 def order(*, limits: Limits | None = None, host: str = "127.0.0.1") -> ServeOrder:
     return ServeOrder(
-        host, 0, NOWHERE, NOWHERE, NOWHERE, NOWHERE, (), LEAN, limits=limits or Limits(queue=2, seconds=5.0)
+        host, 0, NOWHERE, NOWHERE, NOWHERE, NOWHERE, (), LEAN, limits=limits or Limits(queue=2, seconds=60.0)
     )
 
 
@@ -75,7 +75,7 @@ async def raw(port: int, data: bytes, *, rest: list[bytes] | None = None) -> byt
 
 
 async def counted(measures: Measures, what: bytes) -> None:
-    for _ in range(1000):
+    for _ in range(12_000):
         if what in measures.text():
             return
         await asyncio.sleep(0.005)
@@ -109,7 +109,7 @@ def test_a_body_in_chunks_that_says_no_length_is_refused_as_soon_as_it_is_too_lo
 
 def test_a_body_that_has_no_end_is_not_read_for_ever() -> None:
     async def main() -> None:
-        async with served(length, limits=Limits(body_bytes=1000, seconds=10.0)) as (_, _, port):
+        async with served(length, limits=Limits(body_bytes=1000, seconds=60.0)) as (_, _, port):
             head = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
             chunk = b"100000\r\n" + b"x" * 2**20 + b"\r\n"
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -121,7 +121,7 @@ def test_a_body_that_has_no_end_is_not_read_for_ever() -> None:
                     await writer.drain()
 
             sending = asyncio.create_task(without_end())
-            answer = await asyncio.wait_for(reader.readline(), 8)
+            answer = await asyncio.wait_for(reader.readline(), 60)
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
             writer.close()
@@ -199,7 +199,7 @@ def test_of_what_is_no_post_no_body_is_read_however_long_it_says_that_it_is() ->
                 head = b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + told + b"\r\n\r\n"
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(head)
-                assert (await asyncio.wait_for(reader.readline(), 8)).startswith(b"HTTP/1.1 200")
+                assert (await asyncio.wait_for(reader.readline(), 60)).startswith(b"HTTP/1.1 200")
                 writer.close()
 
     asyncio.run(main())
@@ -217,10 +217,10 @@ def test_an_answer_that_does_not_come_is_a_504_and_its_work_is_cancelled() -> No
         raise AssertionError
 
     async def main() -> None:
-        async with served(hangs, limits=Limits(seconds=0.05)) as (client, _, _):
+        async with served(hangs, limits=Limits(seconds=1.0)) as (client, _, _):
             late = await client.post("/", content=b"{}")
             assert late.status_code == 504
-            assert "0.05 s" in late.json()["reason"]
+            assert "after 1 s" in late.json()["reason"]
             assert cancelled.is_set()
 
     asyncio.run(main())
@@ -255,7 +255,7 @@ def test_what_lean_works_on_has_a_time_of_its_own() -> None:
 
 def test_a_stream_that_takes_too_long_ends_with_an_event() -> None:
     async def main() -> None:
-        async with served(streaming(2, pause_s=60.0), limits=Limits(seconds=5.0, lean_seconds=0.1)) as (
+        async with served(streaming(2, pause_s=60.0), limits=Limits(seconds=5.0, lean_seconds=2.0)) as (
             client,
             _,
             _,
@@ -299,9 +299,9 @@ def test_a_client_that_leaves_has_its_work_cancelled_and_is_counted() -> None:
         async with served(answer) as (_, measures, port):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}")
-            await asyncio.wait_for(begun.wait(), 5)
+            await asyncio.wait_for(begun.wait(), 60)
             writer.close()
-            await asyncio.wait_for(cancelled.wait(), 5)
+            await asyncio.wait_for(cancelled.wait(), 60)
             await counted(measures, b'status="499"')
 
     asyncio.run(main())

@@ -20,13 +20,13 @@ PATIENCE_S = 20.0
 
 async def hello(_: Scope, receive: Receive, send: Send) -> None:
     await receive()
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(1.0)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"hi"})
 
 
 @asynccontextmanager
-async def listening(*, head_s: float = 0.1) -> AsyncIterator[int]:
+async def listening(*, head_s: float = 0.5) -> AsyncIterator[int]:
     class Short(BoundedProtocol):
         most = 3
 

@@ -196,7 +196,8 @@ def test_who_leaves_ends_the_search_and_makes_room_for_who_waits(
         wait_until(lambda: running(world), "the search has a process of its own")
         wait_until(lambda: any(held_to(pid, MEMORY) for pid in running(world)), "it is held to its memory")
         for pid in running(world):
-            psutil.Process(pid).suspend()  # so that it does not end by itself
+            with contextlib.suppress(psutil.NoSuchProcess):
+                psutil.Process(pid).suspend()  # so that it does not end by itself
         with streamed(served.port, "/fill", asked(sorry=SWAP, rungs=[2])) as others:
             assert next(others) == ("waiting", {"places": 1})
             assert next(others) == ("", "still at work")

@@ -7,6 +7,7 @@ import json
 import math
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -307,6 +308,8 @@ def test_an_endpoint_that_refuses_is_the_upstream_s_failure(
 
 def test_a_server_without_a_model_that_is_there_is_not_ready(folder: Path) -> None:
     with Served(order_of(folder / "other", ModelOrder("missing", "causal", str(folder / "nowhere")))) as it:
+        while "loading" in it.client.get("/ready").text:
+            time.sleep(0.02)
         with pytest.raises(TimeoutError, match="missing is failed"):
             it.wait_ready(seconds=1.0)
         answer = it.client.get("/ready")
@@ -346,7 +349,7 @@ def test_the_process_says_where_it_listens_and_ends_when_told_whatever_a_thread_
     ) as process:
         assert process.stdout is not None
         where = json.loads(process.stdout.readline())["listening"]
-        answer = httpx2.get(f"http://{where['host']}:{where['port']}/health", trust_env=False)
+        answer = httpx2.get(f"http://{where['host']}:{where['port']}/health", trust_env=False, timeout=60)
         assert answer.status_code == 200
         process.terminate()
         try:

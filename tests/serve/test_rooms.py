@@ -72,7 +72,7 @@ def test_who_leaves_while_a_commit_is_written_out_gives_lean_s_place_back(
     def slowly(folder: Path, path: str, data: bytes) -> None:
         written.append(path)
         begun.set()
-        time.sleep(0.1)
+        time.sleep(0.5)
         put(folder, path, data)
 
     monkeypatch.setattr(rooms_checkouts, "_put", slowly)

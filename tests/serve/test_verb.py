@@ -94,10 +94,11 @@ def test_it_serves_before_any_model_is_promoted_says_so_and_asks_for_the_token_o
     with serving(folder, UNSORRY_SERVE_TOKEN="t0ken") as (process, port, said):
         base = f"http://127.0.0.1:{port}"
         assert "serving at http://127.0.0.1" in said
-        assert httpx2.get(f"{base}/health").status_code == 200
-        assert httpx2.get(f"{base}/ready").status_code == 503
-        assert httpx2.get(f"{base}/models").status_code == 401
-        models = httpx2.get(f"{base}/models", headers={"Authorization": "Bearer t0ken"}).json()["models"]
+        assert httpx2.get(f"{base}/health", timeout=60).status_code == 200
+        assert httpx2.get(f"{base}/ready", timeout=60).status_code == 503
+        assert httpx2.get(f"{base}/models", timeout=60).status_code == 401
+        answer = httpx2.get(f"{base}/models", headers={"Authorization": "Bearer t0ken"}, timeout=60)
+        models = answer.json()["models"]
         assert [model["name"] for model in models] == ["tactics", "retriever"]
         assert all("promoted" in model["reason"] for model in models)
         assert psutil.Process(process.pid).cmdline()[1:4] == ["-P", "-m", "pipeline.serve"]

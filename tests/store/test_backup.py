@@ -21,7 +21,7 @@ from store.testing_events import Story, record
 
 
 def test_a_backup_taken_while_the_log_grows_is_a_whole_prefix_of_it(tmp_path: Path) -> None:
-    done = threading.Event()
+    done, begun = threading.Event(), threading.Event()
     with EventLog.open(tmp_path / "events.db") as log:
 
         def write() -> None:
@@ -30,10 +30,12 @@ def test_a_backup_taken_while_the_log_grows_is_a_whole_prefix_of_it(tmp_path: Pa
                 batch = [NewEvent("daemon", DaemonStopped(reason="r", pid=number + i)) for i in range(10)]
                 log.append(batch, expect={"daemon": Expect.ANY})
                 number += 10
+                begun.set()
 
         thread = threading.Thread(target=write)
         thread.start()
         try:
+            assert begun.wait(60)
             reports = [backup(tmp_path / "events.db", tmp_path / f"backup-{n}.db") for n in range(3)]
         finally:
             done.set()

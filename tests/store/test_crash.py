@@ -192,7 +192,7 @@ install = store.rebuild._install
 def killed_in_between(*arguments):
     threading.Thread(target=lambda: (time.sleep({after_s}), die())).start()
     install(*arguments)
-    time.sleep(5)
+    time.sleep(60)
 store.rebuild._install = killed_in_between
 rebuild(folder / "events.db", folder / "database.db")
 """,

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store import schema
@@ -75,6 +75,7 @@ def test_limits_are_percentiles_between_lengths() -> None:
     assert thresholds({}) is None
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.integers(1, 5000), st.integers(1, 10**6), min_size=1))
 def test_limits_are_always_finite_and_in_order(counted: dict[int, int]) -> None:
     found = thresholds(counted)

@@ -388,9 +388,13 @@ def test_sixteen_thousand_theorems_are_split_in_less_time_than_a_quadratic_searc
             for i in range(n)
         ]
 
-    started = time.monotonic()
-    found = compat.split(of(16_000))["novel_premises"]
-    assert time.monotonic() - started < 5
+    for _ in range(3):  # the processor may be somebody else's meanwhile
+        started = time.monotonic()
+        found = compat.split(of(16_000))["novel_premises"]
+        if time.monotonic() - started < 5:
+            break
+    else:
+        pytest.fail("it took 5 s and more, three times")
     assert [len(found[side]) for side in ("train", "val", "test")] == [9600, 3200, 3200]
 
 

@@ -112,9 +112,9 @@ def test_a_generated_file_that_is_written_anew_costs_seconds_at_most() -> None:
         )
 
     before, now = decls({"A.lean": table("p")}, before=True), decls({"A.lean": table("q")}, before=False)
-    started = time.monotonic()
+    started = time.process_time()
     match_declarations(before, now)
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
 
 
 def test_of_two_names_of_one_statement_the_one_that_is_more_like_the_old_name_is_its_new_one() -> None:
