@@ -15,7 +15,8 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 class EventBody(BaseModel):
     """What an event says. Subclasses set `type`; pydantic refuses unknown fields."""
 
-    # NaN and infinity have no JSON: they would be stored as null and could not be read back.
+    # NaN and infinity have no JSON: they would be stored as null and could not be read back. Built when it is first
+    # used: a process loads all sorts of events, and most jobs and verbs meet a few.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
     type: ClassVar[str]
     schema_version: ClassVar[int] = 1

@@ -59,8 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _read(argv: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the values of each option, and the modules. getopt, which loads in a tenth of argparse's time: a check
-    starts three simulators, and most of what they take is the start.
+    """Return the values of each option, and the modules. By getopt: argparse loads more (`shutil` too, at its first
+    option), and a check starts three simulators.
 
     Raises:
         GetoptError: an option lacks its value, or is none of ours and sets none of Lean's.
