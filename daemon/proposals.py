@@ -21,7 +21,7 @@ from daemon.pull_requests import Ground, PullRequests, Text
 from daemon.settings import Repo, Settings
 from pipeline.gate.patch import RefusedPatchError, refuse_simulated
 from pipeline.lean.source.scanner import scan_source
-from pipeline.prove.splice import Replacement, splice
+from pipeline.lean.source.splice import Replacement, splice
 from store import model_queries, proof_queries
 from store.rows import AttemptRow, ProofRow
 from store.scanned import Declaration

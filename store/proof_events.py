@@ -9,6 +9,9 @@ from typing import ClassVar, Literal
 
 from store.event_body import BlobRef, EventBody, Part, Sha
 
+StepName = Literal["text", "shape", "compile", "axioms", "statement", "kernel"]
+CheckVerdict = Literal["passed", "failed", "not_checked"]
+
 
 class AttemptFinished(EventBody):
     """One prover worked on one sorry with one budget. What `outcome` "found" led to is a `proof_found`.
@@ -85,8 +88,8 @@ class ProofFound(EventBody):
 class Check(Part):
     """One verdict of the gate. `evidence` is what a person can look at; `by` names the program that judged."""
 
-    step: Literal["text", "shape", "compile", "axioms", "statement", "kernel"]
-    verdict: Literal["passed", "failed", "not_checked"]
+    step: StepName
+    verdict: CheckVerdict
     by: str
     evidence: str
 

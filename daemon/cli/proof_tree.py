@@ -51,7 +51,7 @@ def tree(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from pipeline.prove import treeview
+    from pipeline.report import search_tree
 
     place = locate(merged_config(context, config), merged_as_of(context, as_of))
     with view(place) as database:
@@ -60,7 +60,8 @@ def tree(
     what = f"{clean(proof.declaration) if proof else f'sorry {row.sorry}'}, {described(row)}"
     if html is not None:
         _write(
-            html, treeview.html(found, title=("SIMULATED: " if row.simulated else "") + f"Search for {what}")
+            html,
+            search_tree.html(found, title=("SIMULATED: " if row.simulated else "") + f"Search for {what}"),
         )
     if merged_json(context, as_json):
         emit_json(
@@ -81,7 +82,7 @@ def tree(
         say(f"{html}: the search for {what}")
         return
     say(styled(f"{what}, attempt {number}", "bold"))
-    say(treeview.text(found))
+    say(search_tree.text(found))
 
 
 def described(row: AttemptRow) -> str:

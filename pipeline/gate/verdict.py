@@ -13,19 +13,23 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline.gate import by_lake
-from pipeline.gate.citations import cites_itself, cites_later
-from pipeline.gate.conditional import rests_on
+from pipeline.gate import lake_checks
 from pipeline.gate.elaborate import Compiled, Files, elaborate, known, track
-from pipeline.gate.finding import CheckVerdict, Finding, StepName
-from pipeline.gate.lake import OWN_CHECKER
-from pipeline.gate.policy import complaints
-from pipeline.gate.shape import dedents, in_its_place, outside_the_sorrys
-from pipeline.gate.standing import other_toolchain, unseen_by_the_kernel
+from pipeline.gate.lake_checks import OWN_CHECKER, Finding
+from pipeline.gate.preconditions import other_toolchain, unseen_by_the_kernel
+from pipeline.gate.source_checks import (
+    cites_itself,
+    cites_later,
+    dedents,
+    in_its_place,
+    outside_the_sorrys,
+    rests_on,
+)
 from pipeline.lean.backend import LeanBackend
+from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.scanner import scan_source
-from pipeline.prove.splice import Replacement, splice
-from store.proof_events import Check, ProofFound
+from pipeline.lean.source.splice import Replacement, splice
+from store.proof_events import Check, CheckVerdict, ProofFound, StepName
 from store.scanned import PROVABLE_KINDS, Declaration
 
 REQUIRED: tuple[StepName, ...] = ("text", "shape", "compile", "axioms", "statement")
@@ -143,7 +147,7 @@ class Gate:
         """Return what the proof cites of what comes after it, less what the imports have under that name, says Lean."""
         cited = cites_later(self.proof.replacement, file=self.before, declaration_start=own.byte_start)
         if cited and self.backend.kind != "none" and self._not_our_lean is None:
-            by_lake.build_imports(self.backend, self.project, self._files.imports)
+            lake_checks.build_imports(self.backend, self.project, self._files.imports)
             imported = await known(self.backend, self._files, [one.word for one in cited])
             cited = tuple(one for one in cited if one.word not in imported)
         return [f"the proof cites {one.name}, which is declared after {own.name} or with it" for one in cited]
@@ -174,7 +178,7 @@ class Gate:
             return None
         by = "simulator" if backend.simulated else f"pantograph-repl {backend.toolchain}".strip()
         files = self._files
-        by_lake.build_imports(backend, self.project, files.imports)
+        lake_checks.build_imports(backend, self.project, files.imports)
         compiled = await elaborate(backend, files)
         complaint = compiled.complaint(proof.declaration)
         if compiled.uses_sorry:
@@ -204,7 +208,7 @@ class Gate:
             self.verdict.needs_replay = unseen_by_the_kernel(
                 self.project, path=proof.path, text=self.after, imports=self._files.imports
             )
-            findings = by_lake.findings(
+            findings = lake_checks.findings(
                 backend,
                 project=self.project,
                 path=proof.path,

@@ -36,20 +36,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipeline.gate.lake import BUILD_BOUNDS, build
+from pipeline.gate.lake_checks import BUILD_BOUNDS, build
 from pipeline.held import lean_held
 from pipeline.lean.backend import REPL_FAILED_REMEDY
 from pipeline.lean.build.lake import LakeRunner
+from pipeline.lean.client.errors import short
 from pipeline.lean.client.repl import ReplStartError
 from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.pool.pooled import ReplKey
 from pipeline.lean.pool.session import Session
+from pipeline.lean.source.imports import local_file
 from pipeline.lean.source.scanner import parse
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.prove.answering import Answering
-from pipeline.prove.attempt import Attempt, Wanted, short
+from pipeline.prove.attempt import Attempt, Wanted
 from pipeline.prove.file import FileProver
-from pipeline.prove.imports import local_file
 from pipeline.prove.journal import Journal
 from pipeline.prove.journal_file import JournalFile
 from pipeline.prove.kept import AnswerJournal

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pipeline.lean.source.splice import Replacement
 from pipeline.prove.effort import Effort, Worked, nearest
-from pipeline.prove.splice import Replacement
 
 AttemptOutcome = Literal["found", "disproved", "exhausted", "budget", "unsupported", "error"]
 
@@ -83,12 +83,6 @@ def in_vain(one: Wanted, worked: Worked) -> Attempt:
     if whole.killed:
         said.append(f"tactics that ended the process each time, and count as failed: {whole.killed}")
     return Attempt(one, outcome, "; ".join(said), whole)
-
-
-def short(text: str) -> str:
-    """Return the text, or its beginning and its end: what a dying process said last is what matters."""
-    text = " ".join(text.split())
-    return text if len(text) <= 600 else f"{text[:250]} … {text[-340:]}"
 
 
 def _int(value: object) -> int:

@@ -23,22 +23,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from pipeline.gate.policy import complaints
 from pipeline.lean.client.messages import Goal
+from pipeline.lean.goal_text import as_lean_prints, hypotheses, shape, split_goals, strip_parentheses
 from pipeline.lean.pool.session import Session
 from pipeline.lean.pool.states import State
-from pipeline.lean.source.words import words
+from pipeline.lean.source.forbidden import complaints
+from pipeline.lean.source.lexer import tokens_of_text, words
+from pipeline.lean.source.splice import Script
 from pipeline.prove.lemmas import MOST_LEMMAS, Lemma
 from pipeline.prove.proposing import Asked, Candidate, Proposer, Remaining
-from pipeline.prove.propositions import shape, strip_parentheses
 from pipeline.prove.scoring import Scoring
-from pipeline.prove.script import Script
 from pipeline.prove.search import Budget, Search, SearchResult
-from pipeline.prove.source import tokens_of_text
 from pipeline.prove.trying import Failures
 from pipeline.tactics.answer import LONGEST
 from pipeline.tactics.goals import NAME, statement
-from pipeline.trace.states import as_lean_prints, hypotheses, split_goals
 
 MOST = 3
 """Lemmas that are brought in for a goal, the nearest first."""

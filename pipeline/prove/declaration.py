@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from pipeline.lean.client.messages import Goal, Message, Unit
+from pipeline.lean.client.messages import Goal, first_error
 from pipeline.lean.client.repl import ReplDied, ReplRefused
 from pipeline.lean.pool.session import Session
 from pipeline.lean.pool.states import State, StateLost
+from pipeline.lean.source.splice import Declaration, Replacement, Script, join, placements, splice
 from pipeline.prove.citing import cite
 from pipeline.prove.effort import Effort, Solved, Worked
 from pipeline.prove.journal import Journal
@@ -23,74 +24,13 @@ from pipeline.prove.lemmas import Known, Lemma, Recalled
 from pipeline.prove.negation import disprove
 from pipeline.prove.proposing import Proposer, Remaining
 from pipeline.prove.scoring import Scoring
-from pipeline.prove.script import Script
 from pipeline.prove.search import Budget, Search
-from pipeline.prove.splice import Replacement, Token, join, placements, splice
 from pipeline.prove.trying import Failures
 from pipeline.prove.whole import Cost
-from store.scanned import Sorry
 
 
 class CannotAttempt(Exception):  # noqa: N818 - named by what it means for the caller
     """The declaration cannot be worked on; the message is what the attempt records."""
-
-
-@dataclass(frozen=True, slots=True)
-class Declaration:
-    """The command that the sorrys stand in, cut out of its file."""
-
-    data: bytes
-    byte_start: int
-    byte_end: int
-    preamble: str
-    tokens: tuple[Token, ...]
-    sorries: tuple[Sorry, ...]
-
-    @property
-    def name(self) -> str:
-        """The full name that it has in `framed_for_distil`."""
-        named = self.sorries[0].declaration
-        return named if self._example is None else f"unsorry_example_{self.byte_start}"
-
-    @property
-    def text(self) -> str:
-        """The declaration's own text, with its sorrys."""
-        return self.data[self.byte_start : self.byte_end].decode()
-
-    def framed(self, data: bytes | None = None) -> str:
-        """Return the declaration as a text that elaborates by itself; `data` is a patched version of the file."""
-        patched = self.data if data is None else data
-        end = self.byte_end + len(patched) - len(self.data)
-        return self._frame(patched[self.byte_start : end].decode())
-
-    def framed_for_distil(self) -> str:
-        """Return the framed text with `example` made a theorem: an example makes no constant to look at."""
-        text = self.data[self.byte_start : self.byte_end]
-        if self._example is not None:
-            at = self._example.byte_start - self.byte_start
-            text = text[:at] + f"theorem {self.name}".encode() + text[at + len(b"example") :]
-        return self._frame(text.decode())
-
-    @property
-    def _example(self) -> Token | None:
-        """The keyword of an example; None in what has a name."""
-        heads = (token for token in self.tokens if token.text in ("example", "theorem", "lemma"))
-        head = next(heads, None)
-        return head if head is not None and head.text == "example" else None
-
-    @property
-    def _before(self) -> str:
-        return self.preamble if not self.preamble or self.preamble.endswith("\n") else self.preamble + "\n"
-
-    def beside(self, text: str) -> str:
-        """Return another text as it would elaborate in the declaration's place."""
-        return f"{self._before}{text}"
-
-    def _frame(self, text: str) -> str:
-        # The first line keeps its column, or the layout of a block that begins on it would change.
-        line_start = self.data.rfind(b"\n", 0, self.byte_start) + 1
-        column = len(self.data[line_start : self.byte_start].decode())
-        return f"{self._before}{' ' * column}{text}\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,11 +331,6 @@ async def _complaint(session: Session, declaration: Declaration, replacement: Re
     if len(declaration.sorries) == 1 and any(unit.uses_sorry for unit in units):
         return f"{session.judge} says that the proof uses sorry"
     return None
-
-
-def first_error(units: Sequence[Unit]) -> Message | None:
-    """Return the first error message of processed text."""
-    return next((error for unit in units for error in unit.errors), None)
 
 
 def _first_line(text: str) -> str:

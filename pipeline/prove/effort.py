@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from pipeline.lean.source.splice import Replacement
 from pipeline.prove.search import SearchResult
-from pipeline.prove.splice import Replacement
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole import Cost, WholeResult
 

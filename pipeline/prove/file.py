@@ -14,22 +14,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.lean.backend import LeanBackend
+from pipeline.lean.client.errors import short
 from pipeline.lean.client.repl import ReplDied, ReplError, ReplStartError
 from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.pool.pooled import ReplKey, Setup
 from pipeline.lean.pool.session import Session, SetupFailed
+from pipeline.lean.source.imports import closure
+from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.scanner import Command, SourceFile, parse, scan_source
-from pipeline.prove.attempt import Attempt, AttemptOutcome, FoundProof, Wanted, in_vain, short
-from pipeline.prove.declaration import CannotAttempt, Declaration, Way, prove_declaration
+from pipeline.lean.source.splice import Declaration, splice
+from pipeline.prove.attempt import Attempt, AttemptOutcome, FoundProof, Wanted, in_vain
+from pipeline.prove.declaration import CannotAttempt, Way, prove_declaration
 from pipeline.prove.effort import Worked
-from pipeline.prove.imports import closure
 from pipeline.prove.journal import Journal
 from pipeline.prove.kept import AnswerJournal
 from pipeline.prove.lemmas import Known, Lemma
 from pipeline.prove.rungs import Engine, FilePlace, Propose, ladder
 from pipeline.prove.search import Budget
-from pipeline.prove.source import tokens_of
-from pipeline.prove.splice import splice
 from pipeline.prove.wholly import prove_declaration_wholly
 from pipeline.worktree import read_inside
 from store.identity import git_blob

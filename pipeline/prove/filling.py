@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from pipeline.lean.client.errors import ReplDied, ReplRefused
 from pipeline.lean.client.messages import Message, Unit
 from pipeline.lean.pool.session import Session
-from pipeline.prove.declaration import Declaration
+from pipeline.lean.source.splice import Declaration, Replacement, splice, text_placements
 from pipeline.prove.proof_text import block_of
-from pipeline.prove.splice import Replacement, splice, text_placements
 from store.scanned import Sorry
 
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pipeline.lean.client.messages import Goal
+from pipeline.lean.goal_text import ambiguous, goals_key
 from pipeline.lean.pool.states import State
-from pipeline.prove.goalkey import ambiguous, goals_key
+from pipeline.lean.source.splice import Script, Step
 from pipeline.prove.proposing import Asked, Candidate
 from pipeline.prove.scoring import Reached, Scoring
-from pipeline.prove.script import Script, Step
 from pipeline.prove.tree import Tried, TriedOutcome
 from pipeline.prove.trying import Ran, normalised
 

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from pipeline.gate.answers import ALLOWED_AXIOMS, read_axioms
+from pipeline.gate.lake_checks import ALLOWED_AXIOMS, read_axioms
 from pipeline.lean.client.messages import Goal, Unit
 from pipeline.lean.client.repl import ReplDied, ReplRefused
 from pipeline.lean.pool.session import Session
+from pipeline.lean.source.splice import Script
 from pipeline.prove.proposing import Proposer
 from pipeline.prove.scoring import Scoring
-from pipeline.prove.script import Script
 from pipeline.prove.search import Budget, Search
 
 NODES, CALLS, SHARE_OF_SECONDS, MOST_SECONDS = 16, 200, 0.2, 10.0

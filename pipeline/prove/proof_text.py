@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.lean.source.lexer import lex
+from pipeline.lean.source.lexer import Token, lex, tokens_of_text
 from pipeline.lean.source.scanner import Located, locate, scan_source
-from pipeline.prove.source import tokens_of_text
-from pipeline.prove.splice import Token
 from pipeline.tactics.answer import fences
 
 LONGEST = 20_000

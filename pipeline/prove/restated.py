@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.lean.pool.pooled import Setup
+from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.scanner import Located, SourceFile, locate, parse
-from pipeline.prove.declaration import Declaration
+from pipeline.lean.source.splice import Declaration, Replacement, splice
 from pipeline.prove.retrieving import Place
 from pipeline.prove.server import Server
-from pipeline.prove.source import tokens_of
-from pipeline.prove.splice import Replacement, splice
 from pipeline.tactics.goals import NAME, SourcePlaces, statement
 
 PROVABLE = frozenset({"theorem", "lemma", "example"})

@@ -16,6 +16,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from pipeline.lean.client.errors import ReplError
 from pipeline.lean.client.messages import Goal
+from pipeline.lean.goal_text import as_lean_prints, split_goals
 from pipeline.lean.pool.session import Session
 from pipeline.prove.declaration import CannotAttempt, Way, prove_declaration
 from pipeline.prove.effort import Outcome, Worked
@@ -33,7 +34,6 @@ from pipeline.tactics.generate import Generator
 from pipeline.tactics.prompt import state_of
 from pipeline.tactics.requests import Decoding, Request, Suggestions
 from pipeline.tactics.service import GenerationService
-from pipeline.trace.states import as_lean_prints, split_goals
 
 BUDGET = Budget(nodes=256, seconds=600.0, tactic_timeout_s=30.0)
 """Of one search, where none is named."""

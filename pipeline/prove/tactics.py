@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pipeline.lean.client.messages import Goal, Variable
+from pipeline.lean.goal_text import Shape, shape, strip_parentheses
 from pipeline.prove.proposing import Asked, Candidate
-from pipeline.prove.propositions import Shape, shape, strip_parentheses
 
 CLOSERS: tuple[str, ...] = (
     "rfl",

@@ -13,11 +13,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.gate.policy import complaints
 from pipeline.lean.client.messages import Goal, Message, TacticParseError
+from pipeline.lean.goal_text import ambiguous
 from pipeline.lean.pool.session import Answer, Session, Stepped, TacticKilled
 from pipeline.lean.pool.states import State, canonical
-from pipeline.prove.goalkey import ambiguous
+from pipeline.lean.source.forbidden import complaints
 from pipeline.prove.proposing import Candidate
 from pipeline.prove.tree import TriedOutcome
 from pipeline.tactics.answer import LONGEST

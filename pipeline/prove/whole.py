@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from pipeline.gate.policy import complaints
 from pipeline.lean.client.errors import ReplError
+from pipeline.lean.source.forbidden import complaints
 from pipeline.prove.proof_text import read_proof
 
 Outcome = Literal["found", "exhausted", "budget", "error"]

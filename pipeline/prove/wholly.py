@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.lean.pool.session import Session
-from pipeline.prove.declaration import Declaration, Way, cite_lemmas, join_up, recall, states_of
+from pipeline.lean.source.splice import Declaration
+from pipeline.prove.declaration import Way, cite_lemmas, join_up, recall, states_of
 from pipeline.prove.effort import Effort, Solved, Worked
 from pipeline.prove.filling import Filling
 from pipeline.prove.kept import AnswerJournal, KeptAuthor

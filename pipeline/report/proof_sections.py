@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from pipeline.prove.treepage import legend
-from pipeline.prove.treeview import MEANING
 from pipeline.report.charts import Bar, bar_chart
 from pipeline.report.data import Rejection, ReportData, ShownProof
 from pipeline.report.html import (
@@ -21,6 +19,7 @@ from pipeline.report.html import (
     shortened,
     table,
 )
+from pipeline.report.search_tree import MEANING, legend
 from pipeline.report.svg import safe
 from pipeline.report.tree_sections import MOST_CHARACTERS, tree_section
 from store.report_queries import Searches

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline.prove import treepage, treeview
 from pipeline.prove.tree import Tree, TreeNode
+from pipeline.report import search_tree
 from pipeline.report.html import SIMULATED, Value, paragraph, shortened, table
 
 MOST_CHARACTERS = 1 << 20
@@ -17,9 +17,9 @@ def tree_section(tree: Tree, *, proof: str, simulated: bool) -> str:
     mark = f"{SIMULATED}: " if simulated else ""
     by_number = {node.number: node for node in tree.nodes}
     steps = [by_number[number] for number in tree.proof]
-    drawn = treepage.drawing(
+    drawn = search_tree.drawing(
         tree,
-        name=f"{mark}search tree of proof {proof}: {treeview.counted(tree)}; the table has them",
+        name=f"{mark}search tree of proof {proof}: {search_tree.counted(tree)}; the table has them",
         most=_MOST_DRAWN,
     )
     states = len(tree.nodes) + tree.nodes_left_out
@@ -27,7 +27,7 @@ def tree_section(tree: Tree, *, proof: str, simulated: bool) -> str:
     more = f"; {shown} are shown, `unsorry proofs tree {proof}` has all" if states > shown else ""
     return (
         _steps(steps, mark)
-        + paragraph(f"{treeview.counted(tree)}{more}.", dim=True)
+        + paragraph(f"{search_tree.counted(tree)}{more}.", dim=True)
         + f'<figure class="scroll tree" tabindex="0" role="group" aria-label="Search tree of proof {proof}">'
         f"{drawn.svg}</figure>"
         + table(

@@ -11,8 +11,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.lean.source.scanner import scan_source
+from pipeline.lean.source.splice import Replacement, splice
 from pipeline.prove.attempt import Wanted
-from pipeline.prove.splice import Replacement, splice
 from pipeline.serve.problems import Problem
 from pipeline.serve.rooms_checkouts import no_view
 from pipeline.serve.wire import WHOLE

@@ -1,7 +1,7 @@
 """A model's text as a tactic: the one place where that is read, for the search, the reward and the provers.
 
 Nothing that a model writes is an error: what is no tactic says why, and costs no request to Lean. What is a tactic
-here is not yet a good one; whether it may stand in a proof is `pipeline.gate.policy`'s and Lean's.
+here is not yet a good one; whether it may stand in a proof is `pipeline.lean.source.forbidden`'s and Lean's.
 """
 
 from __future__ import annotations

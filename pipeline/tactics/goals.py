@@ -16,13 +16,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
+from pipeline.lean import goal_text
 from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.client.messages import Goal
 from pipeline.lean.pool.pooled import ReplKey, Setup
 from pipeline.lean.source.scanner import Command, SourceFile, parse
 from pipeline.tactics.errors import RewardError
 from pipeline.tactics.prompt import state_text
-from pipeline.trace import states
 
 NAME = "unsorry_goal"
 _TARGET = "⊢ "
@@ -67,8 +67,8 @@ class Statement:
 
     def is_of(self, goals: tuple[Goal, ...]) -> bool:
         """Say whether these goals are the one goal that the dataset has; hidden names may differ, and tags."""
-        return len(goals) == 1 and states.same_goal(
-            _comparable(states.as_lean_prints(goals[0])), _comparable(self.goal)
+        return len(goals) == 1 and goal_text.same_goal(
+            _comparable(goal_text.as_lean_prints(goals[0])), _comparable(self.goal)
         )
 
 
@@ -78,7 +78,7 @@ def statement(state: str) -> Statement | None:
     That is so for goals with local definitions (`x : T := v`), for those that mention a hypothesis without a name that
     can be written (`x✝`), for `conv` goals and for what is no goal.
     """
-    goals = states.split_goals(state_text(state))
+    goals = goal_text.split_goals(state_text(state))
     if not goals:
         return None
     binders: list[str] = []

@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from pipeline.lean.client.messages import Goal
+from pipeline.lean.goal_text import NO_GOALS, as_lean_prints, split_goals
 from pipeline.retrieval.text import MARK_END, MARK_START, query_text
 from pipeline.tactics.errors import ModelError
-from pipeline.trace.states import NO_GOALS, as_lean_prints, split_goals
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -22,14 +22,14 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from pipeline.gate.policy import complaints
 from pipeline.lean.client.errors import LimitReached, ReplDied, ReplError, ReplRefused, ReplStartError
 from pipeline.lean.client.messages import TacticFailed, TacticParseError
+from pipeline.lean.goal_text import goals_key
 from pipeline.lean.pool.pool import PoolClosed, ReplPool
 from pipeline.lean.pool.pooled import PoolLimits
 from pipeline.lean.pool.session import Session, SetupFailed, TacticKilled
 from pipeline.lean.pool.states import State
-from pipeline.prove.goalkey import goals_key
+from pipeline.lean.source.forbidden import complaints
 from pipeline.tactics.answer import read_tactic, text_of
 from pipeline.tactics.errors import RewardError, SettingsError
 from pipeline.tactics.goals import Place, Places, Statement, statement

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
+from pipeline.lean.goal_text import NO_GOALS
 from pipeline.tactics.answer import read_tactic
 from pipeline.tactics.errors import NothingToLearnError, RowsError
 from pipeline.tactics.prompt import without_marks
-from pipeline.trace.states import NO_GOALS
 from store.errors import LogError
 from store.leandojo.jsonstream import ImportFormatError, JsonStream
 from store.leandojo.records import Flaw, theorem

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipeline.lean.backend import LeanBackend
+from pipeline.lean.client.errors import short
 from pipeline.lean.client.repl import Repl, ReplError, ReplRefused, ReplStartError
 from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.pool.pooled import ReplKey
 from pipeline.lean.source.lexer import lex
 from pipeline.lean.source.scanner import SourceFile, parse
-from pipeline.prove.attempt import short
 from pipeline.trace.goals import sorry_goals, taken
 from pipeline.trace.marks import open_namespaces
 from pipeline.trace.sites import Sites

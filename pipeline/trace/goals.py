@@ -11,15 +11,16 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
+from pipeline.lean.client.errors import short
+from pipeline.lean.client.messages import first_error
 from pipeline.lean.client.repl import Repl, ReplError, ReplStartError
+from pipeline.lean.goal_text import as_lean_prints, joined, same_goal, split_goals
 from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.pool.pooled import ReplKey
+from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.scanner import Command, SourceFile
-from pipeline.prove.attempt import short
-from pipeline.prove.declaration import Declaration, first_error
-from pipeline.prove.source import tokens_of
+from pipeline.lean.source.splice import Declaration
 from pipeline.trace.source import FileSource
-from pipeline.trace.states import as_lean_prints, joined, same_goal, split_goals
 from pipeline.trace.theorems import Proof, Step
 from store.scanned import Sorry
 from store.traced import TraceGap

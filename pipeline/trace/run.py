@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 
 from pipeline.lean.backend import REPL_FAILED_REMEDY
 from pipeline.lean.client.repl import Repl, ReplStartError
+from pipeline.lean.goal_text import same_goal
 from pipeline.lean.pool.pool import ReplPool
 from pipeline.protocol import JobError, Recorded, Reporter
 from pipeline.trace.file import FileTrace, FileTracer, ImportsFailed
 from pipeline.trace.order import TRACER_VERSION, KnownFile, OpenSorry, Order
-from pipeline.trace.states import same_goal
 from pipeline.trace.tree import LeanFile, Tree
 from store.recording import file_event
 from store.trace_events import CommitTraced, FileTraced, SorryStated, TracedFileRemoved, TraceMeasured

@@ -12,15 +12,14 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pipeline.lean.client.errors import short
 from pipeline.lean.client.messages import Invocation, Message, Unit
-from pipeline.lean.source.lexer import lex
+from pipeline.lean.goal_text import dojo_state, hypotheses
+from pipeline.lean.source.lexer import MODIFIERS, OTHERS, lex
 from pipeline.lean.source.scanner import Located
-from pipeline.lean.source.words import MODIFIERS, OTHERS
-from pipeline.prove.attempt import short
 from pipeline.trace.marks import annotate
 from pipeline.trace.placing import Span, place
 from pipeline.trace.source import FileSource, plain_name
-from pipeline.trace.states import dojo_state, hypotheses
 from store.scanned import THEOREM_KINDS
 from store.traced import ConstantUse, TracedTactic, TraceGap
 

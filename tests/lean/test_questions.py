@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.gate import answers
-from pipeline.gate.answers import Answer, differences
-from pipeline.gate.lake import QUESTIONS, ask_exactly, axioms_of, build, type_of
+from pipeline.gate import lake_checks
+from pipeline.gate.lake_checks import QUESTIONS, Answer, ask_exactly, axioms_of, build, differences, type_of
 from pipeline.lean.build.lake import LakeRunner
 
 SCRIPT = QUESTIONS.read_text("utf-8")
@@ -24,12 +23,12 @@ end N
 
 
 def test_the_script_writes_the_format_and_the_kinds_that_are_read() -> None:
-    assert f'"unsorry-questions {answers.FORMAT} "' in SCRIPT
+    assert f'"unsorry-questions {lake_checks.FORMAT} "' in SCRIPT
     kinds = re.findall(r'\| \.\w+Info _ => "(\w+)"', SCRIPT)
     assert len(kinds) == 8
     for kind in kinds:
         text = f"unsorry-questions 2 n\nlean 4.28.0\nstatement {kind} t\n\t= [] 0 -\nend n\n"
-        assert isinstance(answers.read_answer(text, nonce="n", constant="t"), Answer)
+        assert isinstance(lake_checks.read_answer(text, nonce="n", constant="t"), Answer)
     heads = set(re.findall(r'(?:section_ out|say out \()\s*"(\w+)', SCRIPT))
     facts = {"lean", "axiom", "sorried", "native", "unsafe"}
     assert heads == {"unsorry", *facts, "statement", "premise", "declared", "end"}
@@ -42,7 +41,7 @@ def test_every_node_that_the_script_writes_is_one_that_is_read() -> None:
         text = (
             f"unsorry-questions 2 n\nlean 4.28.0\nstatement theorem t\n\t{node.strip()}\n\t= [] 0 -\nend n\n"
         )
-        read = answers.read_answer(text, nonce="n", constant="t")
+        read = lake_checks.read_answer(text, nonce="n", constant="t")
         # A hole in a term, which no constant has once the kernel has taken it, is nothing to compare.
         assert isinstance(read, str if node.endswith("?") else Answer)
 

@@ -13,12 +13,12 @@ from pipeline.lean.backend import simulator
 from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.pool.pooled import ReplKey
 from pipeline.lean.pool.session import Session
+from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.scanner import parse
-from pipeline.prove.declaration import CannotAttempt, Declaration, Way, _complaint, prove_declaration
+from pipeline.lean.source.splice import Declaration, Replacement, splice
+from pipeline.prove.declaration import CannotAttempt, Way, _complaint, prove_declaration
 from pipeline.prove.effort import Worked
 from pipeline.prove.search import Budget, Search, SearchResult
-from pipeline.prove.source import tokens_of
-from pipeline.prove.splice import Replacement, splice
 from pipeline.prove.tactics import Ladder
 
 T = TypeVar("T")

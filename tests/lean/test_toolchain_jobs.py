@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from pipeline.gate.testing import Case, Court
 from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.testing.credulous import make_credulous
@@ -29,6 +28,7 @@ from pipeline.lean.toolchain.standins import MARK, SWITCH, is_stand_in
 from pipeline.lean.toolchain.toolchains import ToolchainBusyError, ToolchainError, Toolchains
 from pipeline.trace.testing import Workshop
 from store.identity import git_blob
+from tests.support.gate import Case, Court
 
 VERSION = parse_version("v4.21.0")
 KINDS = ("trace", "prove", "check", "build")

@@ -15,11 +15,10 @@ from pipeline.lean.client.errors import ReplDied
 from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.pool.pooled import ReplKey
 from pipeline.lean.pool.session import Session
+from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.scanner import parse
-from pipeline.prove.declaration import Declaration
+from pipeline.lean.source.splice import Declaration, splice
 from pipeline.prove.filling import Filling
-from pipeline.prove.source import tokens_of
-from pipeline.prove.splice import splice
 from pipeline.prove.whole import (
     AuthorError,
     Cost,

@@ -13,7 +13,7 @@ import pytest
 from pipeline.gitread import Mirror
 from pipeline.lean.build.manifest import package_folders
 from pipeline.lean.build.sources import read_sources
-from pipeline.prove.imports import closure, local_file
+from pipeline.lean.source.imports import closure, local_file
 from pipeline.trace.tree import Tree
 from pipeline.worktree import FileTooLargeError, StrangeFileError, read_beginning, read_inside, safe_path
 

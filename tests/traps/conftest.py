@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.gate.testing import Case, Court, Refused
 from store.events import ProofRejected
+from tests.support.gate import Case, Court, Refused
 
 _said_yes: set[tuple[str, str]] = set()
 """What a Lean without rules has verified in this run."""

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from pipeline.gate import verdict
 from pipeline.gate.elaborate import Compiled
-from pipeline.gate.shape import in_its_place, outside_the_sorrys
-from pipeline.gate.testing import FILE, Case, Court
-from pipeline.lean.source.words import words
-from pipeline.prove.splice import Replacement, splice
+from pipeline.gate.source_checks import in_its_place, outside_the_sorrys
+from pipeline.lean.source.lexer import words
+from pipeline.lean.source.splice import Replacement, splice
+from tests.support.gate import FILE, Case, Court
 
 HOLE = FILE.encode().index(b"HOLE")
 BEFORE = FILE.replace("HOLE", "sorry").encode()

@@ -10,10 +10,9 @@ import json
 
 import pytest
 
-from pipeline.gate.answers import Answer, Section
-from pipeline.gate.by_lake import judge_axioms
-from pipeline.gate.testing import Case, Court, Refused
+from pipeline.gate.lake_checks import Answer, Section, judge_axioms
 from pipeline.lean.testing.credulous import Rule
+from tests.support.gate import Case, Court, Refused
 
 IN_THE_TEXT = {
     "a new axiom after the proof": "exact cheat\n\naxiom cheat : False",

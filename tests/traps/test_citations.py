@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.gate.testing import FILE, Case, Court, Refused
 from pipeline.lean.testing.credulous import Rule
+from tests.support.gate import FILE, Case, Court, Refused
 
 ITSELF = {
     "plainly": "exact mine p q h",

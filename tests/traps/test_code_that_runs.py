@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.gate.testing import Case, Refused
+from tests.support.gate import Case, Refused
 
 ACTIONS = {
     "writing a file in a configuration": "simp (config := (match IO.FS.writeFile a b () with | _ => {}))",

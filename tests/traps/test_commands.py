@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.gate.testing import Case, Refused
 from pipeline.lean.testing.credulous import Rule
+from tests.support.gate import Case, Refused
 
 COMMANDS = {
     "a second theorem": "exact ⟨h.2, h.1⟩\n\ntheorem extra : 1 = 1 := rfl",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.gate.testing import FILE, Case, Court, Refused
+from tests.support.gate import FILE, Case, Court, Refused
 
 COMMENTS = {
     "a comment before it": "/- all fine -/ sorry",

@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline.gate.patch import RefusedPatchError, is_simulated_patch, refuse_simulated
-from pipeline.gate.testing import Case, Court, Lean
 from pipeline.lean.backend import LeanBackend
 from store.events import ProofVerified
+from tests.support.gate import Case, Court, Lean
 
 HONEST = Case("exact ⟨h.2, h.1⟩")
 COMBINATIONS = [

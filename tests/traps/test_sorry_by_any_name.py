@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.gate.testing import Case, Court, Refused
 from pipeline.lean.testing.credulous import BOTH_TEXTS, Rule
+from tests.support.gate import Case, Court, Refused
 
 SPELLINGS = {
     "as a tactic": "sorry",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.gate.testing import FILE, Case, Court, Refused
 from pipeline.lean.testing.credulous import Rule
+from tests.support.gate import FILE, Case, Court, Refused
 
 HONEST = "exact ⟨h.2, h.1⟩"
 RECORDS = {

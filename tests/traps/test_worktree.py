@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from pipeline import check
-from pipeline.gate.testing import FILE, Case, Court
 from pipeline.protocol import JobError, JobSpec, Reporter
+from tests.support.gate import FILE, Case, Court
 
 PROOF = "exact ⟨h.2, h.1⟩"
 HONEST = Case(PROOF)

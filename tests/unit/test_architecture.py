@@ -73,10 +73,10 @@ def test_the_daemon_package_is_ours_and_not_python_daemon() -> None:
     assert Path(done.stdout.strip()).is_relative_to(ROOT)
 
 
-def test_modules_stay_of_a_size_that_one_can_read() -> None:
+def test_no_module_is_too_long_to_read_in_one_go() -> None:
     lengths = {
         str(module.relative_to(ROOT)): len(module.read_text(encoding="utf-8").splitlines())
         for package in MAY_IMPORT
         for module in (ROOT / package).rglob("*.py")
     }
-    assert {name: n for name, n in lengths.items() if n > 600} == {}
+    assert {name: n for name, n in lengths.items() if n > 1000} == {}

@@ -4,7 +4,7 @@ Two layers. `run_bounded` runs any argument list: its output is kept at both end
 memory, processes and disk of its whole tree are watched, and when it returns nothing that it started is alive.
 `LakeRunner` composes the command line for one project: which lake, what it may read and write, its environment.
 
-Not here: what is asked of lake (`pipeline.build`, `pipeline.gate.lake`) and where a toolchain comes from.
+Not here: what is asked of lake (`pipeline.build`, `pipeline.gate.lake_checks`) and where a toolchain comes from.
 """
 
 from __future__ import annotations

@@ -156,3 +156,9 @@ def refusal(kind: str, desc: str, *, command: str) -> ReplRefused:
 def is_failed_tactic(error: ReplRefused) -> bool:
     """Say whether an error object in answer to `goal.tactic` means that the tactic failed, no more."""
     return error.kind in _RUNTIME and not isinstance(error, ReplSuspect)
+
+
+def short(text: str) -> str:
+    """Return the text, or its beginning and its end: what a dying process said last is what matters."""
+    text = " ".join(text.split())
+    return text if len(text) <= 600 else f"{text[:250]} … {text[-340:]}"

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.lean.client import wire
@@ -343,3 +344,8 @@ def _maybe_expression(raw: object, where: str) -> Expression | None:
 
 def _expression_or_null(expression: Expression | None) -> object:
     return None if expression is None else expression.to_json()
+
+
+def first_error(units: Sequence[Unit]) -> Message | None:
+    """Return the first error message of processed text."""
+    return next((error for unit in units for error in unit.errors), None)

@@ -16,15 +16,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from pipeline.lean.source.lexer import DOC_MARK, ID_FIRST, ID_REST, MODULE_DOC_MARK, Lexed, Positions
-from pipeline.lean.source.words import (
+from pipeline.lean.source.lexer import (
     CONTINUATIONS,
     CORE,
     DECLARATIONS,
+    DOC_MARK,
     HAS_FIELDS,
+    ID_FIRST,
+    ID_REST,
     KEYWORDS,
     MODIFIERS,
+    MODULE_DOC_MARK,
     TAKES_DOC,
+    Lexed,
+    Positions,
     alternatives,
 )
 

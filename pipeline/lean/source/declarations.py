@@ -12,8 +12,16 @@ import re
 from dataclasses import dataclass, field
 
 from pipeline.lean.source.commands import CLOSERS, RawCommand
-from pipeline.lean.source.lexer import ID_FIRST, ID_REST, Lexed, Positions
-from pipeline.lean.source.words import HAS_FIELDS, LIBRARY_DECLARATIONS, OTHERS, RESERVED_DECLARATIONS
+from pipeline.lean.source.lexer import (
+    HAS_FIELDS,
+    ID_FIRST,
+    ID_REST,
+    LIBRARY_DECLARATIONS,
+    OTHERS,
+    RESERVED_DECLARATIONS,
+    Lexed,
+    Positions,
+)
 
 _PART = rf"(?:«[^«»\n]*»|[{ID_FIRST}][{ID_REST}]*)"
 _NAME = re.compile(rf"{_PART}(?:\.{_PART})*")

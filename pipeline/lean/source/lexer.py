@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 # Lean's own classes (Init/Meta: isLetterLike, isSubScriptAlnum). Python's \w is wider: it takes `λ` and `²`.
@@ -268,3 +269,107 @@ class _Lexer:
             self.holes.append(0)
         self._put(start, end, code=self.text[start:end], bare=STRING_FILLER * (end - start))
         return end
+
+
+# ---- keywords of Lean and its usual libraries
+
+
+def words(text: str) -> frozenset[str]:
+    """A set of the words of a text, which reads better than forty quoted strings."""
+    return frozenset(text.split())
+
+
+RESERVED_DECLARATIONS = words("theorem def abbrev instance example structure class inductive axiom opaque")
+RESERVED_SCOPES = words("namespace section end mutual variable universe")
+LIBRARY_DECLARATIONS = words(
+    "lemma coinductive irreducible_def alias initialize builtin_initialize simproc dsimproc simproc_decl "
+    "builtin_simproc unif_hint proof_wanted theorem_wanted def_wanted instance_wanted"
+)
+DECLARATIONS = RESERVED_DECLARATIONS | LIBRARY_DECLARATIONS
+CORE = RESERVED_DECLARATIONS | RESERVED_SCOPES
+"""Reserved by Lean itself: they begin a command wherever they stand."""
+OTHERS = words(
+    "open set_option attribute include omit export universes variables variable? variable! "
+    "macro macro_rules elab elab_rules syntax notation notation3 infix infixl infixr prefix postfix "
+    "declare_syntax_cat deriving add_decl_doc library_note unseal seal run_cmd run_elab run_meta run_tac "
+    "suppress_compilation unsuppress_compilation register_option register_builtin_option register_label_attr "
+    "register_simp_attr register_parser_alias declare_config_elab declare_command_config_elab "
+    "declare_aesop_rule_sets declare_bitwise_int_theorems declare_simp_like_tactic "
+    "initialize_simps_projections grind_pattern gen_injective_theorems% tactic_extension "
+    "deprecated_module assert_not_exists assert_not_imported assert_no_cyclic count_heartbeats "
+    "recommended_spelling binder_predicate compile_inductive compile_def extend_docs blueprint_comment import"
+)
+KEYWORDS = CORE | DECLARATIONS | OTHERS
+MODIFIERS = words("private protected public noncomputable computable partial unsafe nonrec local scoped meta")
+CONTINUATIONS = words(
+    "where with termination_by decreasing_by by then else from at calc finally using have let show suffices "
+    "obtain exact refine apply intro intros rw simp simpa induction cases rcases match fun do if for return "
+    "all_goals any_goals first try repeat case next constructor use linarith nlinarith omega norm_num ring "
+    "field_simp positivity decide rfl sorry admit trivial assumption contradiction exfalso unfold change conv "
+    "set extends ext funext congr aesop grind gcongr push_neg by_contra by_cases rintro rename_i subst split "
+    "left right"
+)
+"""What goes on with a command though it may stand at column 0 after an empty line."""
+HAS_FIELDS = words("structure class inductive coinductive") | {"class inductive"}
+TAKES_DOC = words("blueprint_comment library_note")
+"""Commands with a doc comment as their argument."""
+
+
+def alternatives(choices: Iterable[str]) -> str:
+    """A regex for exactly these words that looks at every letter once, unlike `a|b|c`."""
+    tails: dict[str, list[str]] = {}
+    ends = False
+    for choice in sorted(choices):
+        if choice:
+            tails.setdefault(choice[0], []).append(choice[1:])
+        else:
+            ends = True
+    if not tails:
+        return ""
+    branches = [re.escape(letter) + alternatives(rest) for letter, rest in tails.items()]
+    body = branches[0] if len(branches) == 1 and not ends else f"(?:{'|'.join(branches)})"
+    return f"{body}?" if ends else body
+
+
+# ---- tokens
+
+
+_PART = rf"[{ID_FIRST}][{ID_REST}]*"
+_TOKEN = re.compile(
+    rf"#?{_PART}(?:\.{_PART})*"
+    r"|[0-9]+(?:\.[0-9]+)?"
+    r"|:=|=>|<;>|<\|>|<\||\|>|<->|->|<-|\|\||&&|==|!=|>=|<=|#\[|@\[|\.\.|‹|›"
+    r'|"+'
+    r"|[^\s\x01\x02]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token of the source that is neither white space nor a comment, by byte offsets."""
+
+    text: str
+    byte_start: int
+    byte_end: int
+
+
+def tokens_of_text(text: str) -> tuple[tuple[Token, ...], str | None]:
+    """Return the tokens of a piece of Lean and, where a comment or string in it never closes, which.
+
+    A string is one token that begins with a quote; a quoted name keeps its `«»`.
+    """
+    lexed = lex(text)
+    positions = Positions(text, lexed.bare)
+    tokens = tuple(
+        Token(text[found.start() : found.end()], positions.byte(found.start()), positions.byte(found.end()))
+        for found in _TOKEN.finditer(lexed.bare)
+    )
+    return tokens, lexed.errors[0] if lexed.errors else None
+
+
+def tokens_of(data: bytes, byte_start: int, byte_end: int) -> tuple[Token, ...]:
+    """Return the tokens of a command of a file, with offsets into the file."""
+    tokens, _ = tokens_of_text(data[byte_start:byte_end].decode())
+    return tuple(
+        Token(token.text, token.byte_start + byte_start, token.byte_end + byte_start) for token in tokens
+    )

@@ -17,8 +17,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from pipeline.lean.source.commands import CLOSERS
-from pipeline.lean.source.lexer import ID_FIRST, ID_REST, Lexed, Positions
-from pipeline.lean.source.words import words
+from pipeline.lean.source.lexer import ID_FIRST, ID_REST, Lexed, Positions, words
 from store.identity import short_hash
 from store.scanned import SorryMode
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from pipeline.gate.answers import (
+from pipeline.gate.lake_checks import (
     Answer,
     Section,
     TypeText,

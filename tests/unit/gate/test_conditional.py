@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.gate.citations import cites_itself, cites_later
-from pipeline.gate.conditional import rests_on
+from pipeline.gate.source_checks import cites_itself, cites_later, rests_on
 from pipeline.lean.source.scanner import scan_source
 
 LOGIC = """namespace Demo

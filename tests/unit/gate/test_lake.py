@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 
-from pipeline.gate.lake import (
+from pipeline.gate.lake_checks import (
     QUESTIONS,
     ask_exactly,
     axioms_of,

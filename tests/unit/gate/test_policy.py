@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.gate.policy import complaints
+from pipeline.lean.source.forbidden import complaints
 
 HONEST = [
     "rfl",

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.gate.shape import in_its_place
+from pipeline.gate.source_checks import in_its_place
 
 FILE = b"namespace N\n\ntheorem a : p := sorry\n\ntheorem b : q := h\n\nend N\n"
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from pipeline.gate.policy import complaints
 from pipeline.lean.client.messages import Expression, Goal, Variable
+from pipeline.lean.source.forbidden import complaints
+from pipeline.lean.source.splice import Script, Step
 from pipeline.prove.citing import MOST, Cited, Citing, contents_of, name_of, nearest, texts_of
 from pipeline.prove.lemmas import Lemma
 from pipeline.prove.proposing import Asked, Candidate
-from pipeline.prove.script import Script, Step
 from pipeline.prove.search import SearchResult
 from pipeline.prove.tree import Tree, TreeNode
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.scanner import parse
-from pipeline.prove.declaration import Declaration
-from pipeline.prove.source import tokens_of
+from pipeline.lean.source.splice import Declaration
 from store.identity import git_blob
 
 

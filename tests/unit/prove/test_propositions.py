@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.prove.propositions import Shape, shape
+from pipeline.lean.goal_text import Shape, shape
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from pipeline.prove.script import Script, Step
+from pipeline.lean.source.splice import Script, Step
 
 
 def test_a_single_tactic_is_one_line() -> None:

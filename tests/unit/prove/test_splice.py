@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.prove.script import Script, Step
-from pipeline.prove.source import tokens_of
-from pipeline.prove.splice import Replacement, join, placements, splice
+from pipeline.lean.source.lexer import tokens_of
+from pipeline.lean.source.splice import Replacement, Script, Step, join, placements, splice
 from store.scanned import SorryMode
 
 ONE = Script((Step("rfl", 1, 0),))

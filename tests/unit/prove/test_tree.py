@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pipeline.lean.client.messages import Expression, Goal, StateRef, Variable
+from pipeline.lean.goal_text import ambiguous, goals_key
 from pipeline.lean.pool.states import State
 from pipeline.prove import outline as outlining
-from pipeline.prove.goalkey import ambiguous, goals_key
 from pipeline.prove.graph import Graph
 from pipeline.prove.outline import best, outline
 from pipeline.prove.proposing import Candidate

@@ -4,8 +4,8 @@ import dataclasses
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
-from pipeline.prove import treepage, treeview
 from pipeline.prove.tree import Tree, TreeNode, Tried
+from pipeline.report import search_tree
 
 HOSTILE = '</pre><script>alert("x")</script>&amp;\x1b[2J\u202e\x00 \' onmouseover="x" ]]>'
 
@@ -51,32 +51,32 @@ def deep(number: int) -> Tree:
 
 
 def test_the_text_marks_the_proof_and_nothing_else() -> None:
-    lines = treeview.text(proved()).splitlines()
+    lines = search_tree.text(proved()).splitlines()
     assert lines[0] == "Proof found. Proved with 2 tactics"
     assert "* └ 2 assumption  [proved, 2.5, log p -1.25, 3 steps left]" in [
         line.replace("*   └", "* └") for line in lines
     ]
     assert [line[0] for line in lines if "skip" in line] == [" "]
-    assert "in vain: omega" in treeview.text(proved())
+    assert "in vain: omega" in search_tree.text(proved())
     assert "4 more states are left out." in lines
 
 
 def test_the_text_fits_its_width_however_deep_and_wide_the_tree_is() -> None:
     for tree in (deep(400), hostile(), proved()):
-        lines = treeview.text(tree).splitlines()
+        lines = search_tree.text(tree).splitlines()
         assert max(map(len, lines)) <= 100
     fanned = Tree("budget", "", "", (node(0, None), *(node(at, (at - 1) // 2) for at in range(1, 300))))
-    assert max(map(len, treeview.text(fanned).splitlines())) <= 100
+    assert max(map(len, search_tree.text(fanned).splitlines())) <= 100
 
 
 def test_the_text_says_why_the_search_ended() -> None:
-    assert treeview.text(deep(2)).startswith("Stopped by its budget of seconds. Far")
+    assert search_tree.text(deep(2)).startswith("Stopped by its budget of seconds. Far")
     gone = dataclasses.replace(deep(2), outcome="exhausted", limit="")
-    assert treeview.text(gone).startswith("No proof: nothing is left to try.")
+    assert search_tree.text(gone).startswith("No proof: nothing is left to try.")
 
 
 def test_nothing_in_the_text_moves_a_terminal() -> None:
-    shown = treeview.text(hostile())
+    shown = search_tree.text(hostile())
     assert not [char for char in shown if char != "\n" and not char.isprintable()]
 
 
@@ -100,7 +100,7 @@ def read(page: str) -> Reader:
 
 
 def test_the_page_s_picture_is_well_formed_and_has_each_state_and_the_proof() -> None:
-    page = treeview.html(proved(), title="A search")
+    page = search_tree.html(proved(), title="A search")
     svg = ET.fromstring(page[page.index("<svg") : page.index("</svg>") + 6])
     space = "{http://www.w3.org/2000/svg}"
     groups = [one.get("class") for one in svg.iter(f"{space}g")]
@@ -115,7 +115,7 @@ def test_the_page_s_picture_is_well_formed_and_has_each_state_and_the_proof() ->
 
 
 def test_hostile_text_stays_text_and_the_page_loads_nothing() -> None:
-    page = treeview.html(hostile(), title=HOSTILE)
+    page = search_tree.html(hostile(), title=HOSTILE)
     reader = read(page)
     tags = {tag for tag, _ in reader.tags}
     assert "script" not in tags
@@ -127,15 +127,15 @@ def test_hostile_text_stays_text_and_the_page_loads_nothing() -> None:
 
 
 def test_a_picture_too_large_to_look_at_is_cut_and_says_so() -> None:
-    large = deep(treepage.DRAWN + 50)
-    page = treeview.html(large)
-    assert f"The picture shows {treepage.DRAWN} of {treepage.DRAWN + 50} states." in page
-    assert page.count('<li class="state') == treepage.DRAWN + 50
+    large = deep(search_tree.DRAWN + 50)
+    page = search_tree.html(large)
+    assert f"The picture shows {search_tree.DRAWN} of {search_tree.DRAWN + 50} states." in page
+    assert page.count('<li class="state') == search_tree.DRAWN + 50
 
 
 def test_boxes_do_not_lie_on_one_another() -> None:
     tree = Tree("budget", "", "", (node(0, None), *(node(at, (at - 1) // 3) for at in range(1, 100))))
-    page = treeview.html(tree)
+    page = search_tree.html(tree)
     svg = ET.fromstring(page[page.index("<svg") : page.index("</svg>") + 6])
     places = [(one.get("x"), one.get("y")) for one in svg.iter("{http://www.w3.org/2000/svg}rect")]
     assert len(set(places)) == len(places) == 100

@@ -14,11 +14,11 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from pipeline.prove.tree import Tree, TreeNode
-from pipeline.prove.treepage import drawing
 from pipeline.report import gathering, proof_sections
 from pipeline.report.data import ReportData
 from pipeline.report.gathering import Blob, gather, gather_at
 from pipeline.report.page import render
+from pipeline.report.search_tree import drawing
 from pipeline.report.tree_sections import tree_section
 from store import events as ev
 from store import queries

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipeline.lean.client.messages import Expression, Goal, Variable
-from pipeline.trace.states import as_lean_prints, dojo_state, hypotheses, same_goal, split_goals
+from pipeline.lean.goal_text import as_lean_prints, dojo_state, hypotheses, same_goal, split_goals
 
 TWO = "case inl\np q : Prop\nh : p\n⊢ q ∨\n    p\ncase inr\np q : Prop\nh : q\n⊢ q ∨ p"
 

@@ -1,7 +1,7 @@
-"""Put a found proof where a sorry stands, as text: only the sorry's own bytes change.
+"""Cut a declaration out of its file, and put a found proof in the place of its sorry: only the sorry's bytes change.
 
-How it is written depends on what stands around the sorry. The first text offered is the most readable one, the
-last one the most robust; the caller elaborates them in turn. Never looks at what Lean thinks; never touches a file.
+How a proof is written depends on the text around the sorry. The first text offered is the most readable, the last the
+most robust; the caller elaborates them in turn. Nothing here asks Lean or touches a file.
 """
 
 from __future__ import annotations
@@ -10,8 +10,74 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.prove.script import Script
-from store.scanned import SorryMode
+from pipeline.lean.source.lexer import Token
+from store.scanned import Sorry, SorryMode
+
+# ---- scripts
+# Each step acts on the first goal. Where the goals left by each step fit a tree, the block shows it with `·`. A tactic
+# of several lines keeps its relative layout.
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One tactic and the number of open goals before and after it."""
+
+    tactic: str
+    goals_before: int
+    goals_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A tactic proof of one goal."""
+
+    steps: tuple[Step, ...]
+
+    @property
+    def tactics(self) -> tuple[str, ...]:
+        return tuple(step.tactic for step in self.steps)
+
+    def block(self) -> tuple[str, ...]:
+        """Return the lines of a tactic block whose first line stands at column 0."""
+        lines, used = _branch(self.steps, 0)
+        if lines is None or used != len(self.steps):
+            # A step closed another goal on the way (a shared unknown): no tree, so every step on its own line.
+            return tuple(line for tactic in self.tactics for line in tactic.split("\n"))
+        return tuple(lines)
+
+    def inline(self) -> str:
+        """Return the tactics on one line, or one below the other where one of them has several lines.
+
+        Needs parentheses where it stands among other tactics.
+        """
+        if any("\n" in tactic for tactic in self.tactics):
+            # Behind a `;` its lines would not stand below its own first one.
+            return "\n".join(self.block())
+        return "; ".join(self.tactics)
+
+
+def _branch(steps: Sequence[Step], at: int) -> tuple[list[str] | None, int]:
+    """Return the lines that close the first goal from step `at` on, and the index of the step after them."""
+    lines: list[str] = []
+    while at < len(steps):
+        step = steps[at]
+        left = step.goals_after - step.goals_before + 1
+        at += 1
+        lines += step.tactic.split("\n")
+        if left < 0:
+            return None, at
+        if left == 0:
+            return lines, at
+        if left == 1:
+            continue
+        for _ in range(left):
+            inner, at = _branch(steps, at)
+            if inner is None:
+                return None, at
+            lines += [f"· {inner[0]}", *(f"  {line}" for line in inner[1:])]
+        return lines, at
+    return None, at
+
 
 # After these a tactic block may begin at the column of the next token.
 _BLOCK_STARTERS = frozenset({"by", "·", ".", "=>"})
@@ -39,21 +105,70 @@ _LINE_STARTERS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
-    """A token of the source that is neither white space nor a comment, by byte offsets."""
-
-    text: str
-    byte_start: int
-    byte_end: int
-
-
-@dataclass(frozen=True, slots=True)
 class Replacement:
     """Bytes `byte_start`..`byte_end` become `text`."""
 
     byte_start: int
     byte_end: int
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """The command that the sorrys stand in, cut out of its file."""
+
+    data: bytes
+    byte_start: int
+    byte_end: int
+    preamble: str
+    tokens: tuple[Token, ...]
+    sorries: tuple[Sorry, ...]
+
+    @property
+    def name(self) -> str:
+        """The full name that it has in `framed_for_distil`."""
+        named = self.sorries[0].declaration
+        return named if self._example is None else f"unsorry_example_{self.byte_start}"
+
+    @property
+    def text(self) -> str:
+        """The declaration's own text, with its sorrys."""
+        return self.data[self.byte_start : self.byte_end].decode()
+
+    def framed(self, data: bytes | None = None) -> str:
+        """Return the declaration as a text that elaborates by itself; `data` is a patched version of the file."""
+        patched = self.data if data is None else data
+        end = self.byte_end + len(patched) - len(self.data)
+        return self._frame(patched[self.byte_start : end].decode())
+
+    def framed_for_distil(self) -> str:
+        """Return the framed text with `example` made a theorem: an example makes no constant to look at."""
+        text = self.data[self.byte_start : self.byte_end]
+        if self._example is not None:
+            at = self._example.byte_start - self.byte_start
+            text = text[:at] + f"theorem {self.name}".encode() + text[at + len(b"example") :]
+        return self._frame(text.decode())
+
+    @property
+    def _example(self) -> Token | None:
+        """The keyword of an example; None in what has a name."""
+        heads = (token for token in self.tokens if token.text in ("example", "theorem", "lemma"))
+        head = next(heads, None)
+        return head if head is not None and head.text == "example" else None
+
+    @property
+    def _before(self) -> str:
+        return self.preamble if not self.preamble or self.preamble.endswith("\n") else self.preamble + "\n"
+
+    def beside(self, text: str) -> str:
+        """Return another text as it would elaborate in the declaration's place."""
+        return f"{self._before}{text}"
+
+    def _frame(self, text: str) -> str:
+        # The first line keeps its column, or the layout of a block that begins on it would change.
+        line_start = self.data.rfind(b"\n", 0, self.byte_start) + 1
+        column = len(self.data[line_start : self.byte_start].decode())
+        return f"{self._before}{' ' * column}{text}\n"
 
 
 def splice(data: bytes, replacement: Replacement) -> bytes:

@@ -10,9 +10,7 @@ import itertools
 import re
 import unicodedata
 
-from pipeline.lean.source.lexer import ID_FIRST, ID_REST, lex
-from pipeline.lean.source.words import KEYWORDS
-from pipeline.prove.source import tokens_of_text
+from pipeline.lean.source.lexer import ID_FIRST, ID_REST, KEYWORDS, lex, tokens_of_text
 
 
 def _words(text: str) -> frozenset[str]:

@@ -1,0 +1,238 @@
+"""Goals as text: Lean's printing, LeanDojo's, keys under which equal states are one, and the outermost connective.
+
+Lean prints goals one after the other; LeanDojo puts an empty line between two and writes `no goals` where none is left.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pipeline.lean.client.messages import Goal, Variable
+from pipeline.lean.pool.states import renumbered
+
+NO_GOALS = "no goals"
+_TARGET = ("⊢", "|")
+_UNIVERSE = re.compile(r"\?u\.\d+")
+
+
+def split_goals(text: str) -> list[str]:
+    """Return the goals of Lean's text of a state. After a target, a line that is not indented begins the next goal."""
+    goals: list[list[str]] = []
+    ended = True
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        if ended and not line.startswith((" ", "\t")):
+            goals.append([])
+            ended = False
+        if not goals:
+            goals.append([])
+        goals[-1].append(line)
+        ended = ended or line.startswith(_TARGET)
+    return ["\n".join(lines) for lines in goals]
+
+
+def dojo_state(text: str) -> str:
+    """Return Lean's text of a state as LeanDojo writes it."""
+    return "\n\n".join(split_goals(text)) or NO_GOALS
+
+
+def joined(goals: Iterable[str]) -> str:
+    """Return several goals as one text, each different one once."""
+    return "\n\n".join(dict.fromkeys(goals))
+
+
+def hypotheses(text: str) -> set[str]:
+    """Return the names of the hypotheses in Lean's text of a state: what hides a constant of that name."""
+    names: set[str] = set()
+    for line in text.splitlines():
+        if line.startswith((" ", *_TARGET, "case ")):
+            continue
+        before, colon, _ = line.partition(" : ")
+        if colon:
+            names.update(before.split())
+    return names
+
+
+def same_goal(one: str, other: str) -> bool:
+    """Say whether two texts are the same goal.
+
+    The counters of universe variables change with any edit, and hypotheses of one type may share a line or not.
+    """
+    return _canonical(one) == _canonical(other)
+
+
+def _canonical(goal: str) -> list[str]:
+    lines: list[str] = []
+    for line in _UNIVERSE.sub("?u", goal).splitlines():
+        names, colon, said = line.partition(" : ")
+        if colon and not line.startswith((" ", *_TARGET, "case ")):
+            lines += [f"{name} : {said}" for name in names.split()]
+        else:
+            lines.append(line)
+    return lines
+
+
+def as_lean_prints(goal: Goal) -> str:
+    """Return a goal object as Lean prints it: hypotheses of one type that follow one another share a line."""
+    lines = [] if goal.user_name is None else [f"case {goal.user_name}"]
+    lines += _grouped(goal.vars)
+    mark = "|" if goal.fragment == "conv" else "⊢"
+    return "\n".join([*lines, f"{mark} {goal.target.render()}"])
+
+
+def _grouped(variables: Sequence[Variable]) -> list[str]:
+    groups: list[tuple[list[str], str]] = []
+    for item in variables:
+        name = item.user_name or "_"
+        said = "" if item.type is None else item.type.render()
+        if item.value is not None:
+            groups.append(([name], f"{said} := {item.value.render()}"))
+            groups.append(([], ""))  # nothing joins it
+        elif groups and groups[-1][0] and groups[-1][1] == said and ":=" not in groups[-1][1]:
+            groups[-1][0].append(name)
+        else:
+            groups.append(([name], said))
+    return [f"{' '.join(names)} : {said}" for names, said in groups if names]
+
+
+# ---- keys of states
+# Lean numbers metavariables as it goes (`?m.12`); a key renumbers them by first appearance, so that it is the same in
+# every process. Where a name that is mentioned belongs to two hypotheses (shadowed ones all print as `h✝`), equal texts
+# prove nothing.
+
+
+_WORD = re.compile(r"[^\W\d][\w'.!?₀-₉]*")
+
+
+def goals_key(goals: tuple[Goal, ...]) -> str:
+    """Render goals so that states that differ only in names and copies of hypotheses are one."""
+    seen: dict[str, str] = {}
+    return "\n\n".join(_goal_key(goal, seen) for goal in goals)
+
+
+def ambiguous(goals: tuple[Goal, ...]) -> bool:
+    """Say whether a name that is mentioned may be that of either of two hypotheses."""
+    return any(_ambiguous(goal) for goal in goals)
+
+
+def _ambiguous(goal: Goal) -> bool:
+    counted = Counter(variable.user_name for variable in goal.vars)
+    twice = [name for name, count in counted.items() if count > 1]
+    return bool(twice) and any(
+        name in text for text in (goal.target.render(), *_types(goal)) for name in twice
+    )
+
+
+def _types(goal: Goal) -> list[str]:
+    return ["" if variable.type is None else variable.type.render() for variable in goal.vars]
+
+
+def _mentioned(texts: list[str]) -> set[str]:
+    words = set(_WORD.findall(" ".join(texts)))
+    # A dotted word mentions its first part too: `h.left` mentions `h`.
+    return words | {word.split(".")[0] for word in words}
+
+
+def _goal_key(goal: Goal, seen: dict[str, str]) -> str:
+    types = [renumbered(text, seen) for text in _types(goal)]
+    target = renumbered(goal.target.render(), seen)
+    mentioned = _mentioned([target, *types])
+    lines = []
+    for variable, text in zip(goal.vars, types, strict=True):
+        value = "" if variable.value is None else f" := {renumbered(variable.value.render(), seen)}"
+        named = variable.user_name in mentioned or value
+        lines.append(f"{variable.user_name} : {text}{value}" if named else text)
+    return "\n".join(dict.fromkeys(sorted(lines))) + f"\n⊢ {target}"
+
+
+# ---- propositions
+# Used only to choose which tactics to try: a wrong guess costs a failed tactic, never a wrong proof.
+
+
+Connective = Literal[
+    "forall", "exists", "iff", "arrow", "or", "and", "not", "equation", "true", "false", "other"
+]
+
+_OPENING = {"(": ")", "⟨": "⟩", "[": "]", "{": "}", "⦃": "⦄"}
+_CLOSING = frozenset(_OPENING.values())
+_BINDER = re.compile(r"(?:∀|∃!?|fun\b|λ|Σ|∑|∏|⋃|⋂)")
+# Loosest first: the first one found outside brackets is the outermost.
+_INFIX: tuple[tuple[str, Connective], ...] = (
+    ("↔", "iff"),
+    ("→", "arrow"),
+    ("∨", "or"),
+    ("∧", "and"),
+)
+_RELATION = re.compile(r"[=≠]")
+_NAMES = re.compile(r"^∀\s+[({⦃]?\s*([^:,(){}⦃⦄]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The outermost connective; for an arrow also its two sides, for `∀` the names that it binds first."""
+
+    connective: Connective
+    left: str = ""
+    right: str = ""
+    names: tuple[str, ...] = ()
+
+
+def shape(text: str) -> Shape:
+    """Return the outermost connective of a proposition as Lean prints it."""
+    text = strip_parentheses(" ".join(text.split()))
+    surface = _surface(text)
+    for symbol, connective in _INFIX:
+        at = surface.find(symbol)
+        if at >= 0:
+            return Shape(connective, text[:at].strip(), text[at + 1 :].strip())
+    if text.startswith("∀"):
+        found = _NAMES.match(text)
+        names = tuple(found.group(1).split()) if found else ()
+        return Shape(
+            "forall", names=tuple(name for name in names if name not in ("_", "∈", "<", ">", "≤", "≥"))
+        )
+    if text.startswith("∃"):
+        return Shape("exists")
+    if text.startswith("¬"):
+        return Shape("not", left=text[1:].strip())
+    if text == "False":
+        return Shape("false")
+    if text == "True":
+        return Shape("true")
+    return Shape("equation" if _RELATION.search(surface) else "other")
+
+
+def strip_parentheses(text: str) -> str:
+    """Return the text without parentheses that enclose the whole of it."""
+    while text.startswith("(") and text.endswith(")"):
+        depth = 0
+        for position, character in enumerate(text):
+            depth += (character == "(") - (character == ")")
+            if depth == 0 and position < len(text) - 1:
+                return text
+        text = text[1:-1].strip()
+    return text
+
+
+def _surface(text: str) -> str:
+    """Blank out what is inside brackets or under a binder, keeping every position."""
+    depth = 0
+    out = []
+    for position, character in enumerate(text):
+        if depth == 0 and _BINDER.match(text, position):
+            out.append(" " * (len(text) - position))
+            break
+        if character in _OPENING:
+            depth += 1
+            out.append(" ")
+        elif character in _CLOSING:
+            depth -= 1
+            out.append(" ")
+        else:
+            out.append(character if depth == 0 else " ")
+    return "".join(out)

@@ -1,0 +1,1 @@
+"""Builders, doubles and stand-ins for the tests. The product never imports this package."""
