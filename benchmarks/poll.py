@@ -10,8 +10,8 @@ once, through the parts that the daemon itself polls with: whose turn it is, the
     unchanged   nothing is new: at most a conditional request for each, and under 5 s
     changing    1% of them have a new commit
 
-each with REST (an ETag for each) and with GraphQL (a hundred in a query). Prints a table; --json writes it with what it
-was measured on. --quick takes a fraction of everything and only tests this program.
+Prints a table; --json writes it with what it was measured on. --quick takes a fraction of everything and only tests
+this program.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from benchmarks.store_bench import BenchmarkError, Row, machine, say, table
 ROOT = Path(__file__).resolve().parents[1]
 TOKEN = "the-token-of-the-benchmark"
 UNCHANGED_S = 5.0
-TOGETHER = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +135,16 @@ def commit(path: Path, subject: str) -> None:
 
 
 @contextmanager
-def measured_parts(folder: Path, remotes: Sequence[Path], way: str) -> Iterator[tuple[Child, Child]]:
-    """The server, and a poller whose state is `folder`; `way` is rest or graphql."""
+def measured_parts(folder: Path, remotes: Sequence[Path]) -> Iterator[tuple[Child, Child]]:
+    """The server, and a poller whose state is `folder`."""
     server = Child("benchmarks.poll_server", TOKEN, *map(str, remotes))
     try:
         url = server.ask("url")["url"]
-        above = 1 if way == "graphql" else 0
         entries = "\n".join(f'[[repos]]\nurl = "{path}"\n' for path in remotes)
         folder.mkdir(parents=True)
         (folder / "config.toml").write_text(
             f'[daemon]\nstate_dir = "state"\n[poll]\nevery = "5m"\njitter = "0s"\n[lean]\nbackend = "none"\n'
-            f'[github]\napi_url = "{url}"\ngraphql_above = {above}\n{entries}',
+            f'[github]\napi_url = "{url}"\n{entries}',
             encoding="utf-8",
         )
         poller = Child("benchmarks.poll_poller", str(folder / "config.toml"))
@@ -172,17 +170,16 @@ def one_round(server: Child, poller: Child) -> Round:
     )
 
 
-def measure(folder: Path, way: str, sizes: Sizes) -> list[Row]:
-    """Measure all kinds of round one way."""
+def measure(folder: Path, sizes: Sizes) -> list[Row]:
+    """Measure all kinds of round."""
     remotes = make_repositories(folder / "remotes", sizes.repositories)
-    name = {"rest": "REST", "graphql": "GraphQL"}[way]
-    with measured_parts(folder / "daemon", remotes, way) as (server, poller):
-        say(f"{name}: first sight")
+    with measured_parts(folder / "daemon", remotes) as (server, poller):
+        say("first sight")
         first = one_round(server, poller)
         _expect(first, changed=sizes.repositories)
         unchanged, changing = [], []
         for number in range(sizes.rounds):
-            say(f"{name}: round {number + 1} of {sizes.rounds}")
+            say(f"round {number + 1} of {sizes.rounds}")
             unchanged.append(one_round(server, poller))
             _expect(unchanged[-1], changed=0)
             step = sizes.repositories // sizes.changing
@@ -191,11 +188,10 @@ def measure(folder: Path, way: str, sizes: Sizes) -> list[Row]:
             changing.append(one_round(server, poller))
             _expect(changing[-1], changed=sizes.changing)
     n = sizes.repositories
-    most = n if way == "rest" else -(-n // TOGETHER)
     return [
-        *_rows(f"{name}, first sight of {n}", [first]),
-        *_rows(f"{name}, {n} unchanged", unchanged, most_requests=most, most_seconds=UNCHANGED_S),
-        *_rows(f"{name}, {sizes.changing} of {n} changed", changing),
+        *_rows(f"REST, first sight of {n}", [first]),
+        *_rows(f"REST, {n} unchanged", unchanged, most_requests=n, most_seconds=UNCHANGED_S),
+        *_rows(f"REST, {sizes.changing} of {n} changed", changing),
     ]
 
 
@@ -253,10 +249,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.rounds:
         sizes = Sizes(sizes.repositories, options.rounds, sizes.percent)
     measured_on = about()
-    rows: list[Row] = []
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="poll-") as folder:
-        for way in ("rest", "graphql"):
-            rows += measure(Path(folder) / way, way, sizes)
+        rows = measure(Path(folder), sizes)
         print(table(rows))
         if options.json:
             document = {

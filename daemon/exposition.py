@@ -201,7 +201,7 @@ def _repositories(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
         quotas = sorted(live.quotas.items())
         yield _gauge(
             "forge_quota_remaining",
-            "What is left of a quota of the forge's API, as its last answer told: requests of core, points of graphql.",
+            "Requests left of a quota of the forge's API, as its last answer reported it.",
             ("resource",),
             [((name,), quota.remaining) for name, quota in quotas],
         )

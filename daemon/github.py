@@ -1,7 +1,7 @@
-"""What is the tip? GitHub's API, one request at a time, inside its rate limits: REST with ETags, GraphQL for many.
+"""Client of GitHub's REST API: one conditional request at a time, inside its rate limits.
 
 Owns the requests and the rule for whom they are made; the limits are `daemon.github_limits`', what answers mean is
-`daemon.github_answers`' and `daemon.github_graphql`'s. Knows nothing of events.
+`daemon.github_answers`'. Knows nothing of events.
 
 An unchanged repository costs one conditional request: the list of its branches. What the repository itself says (its
 default branch, its name, whether it is archived) is asked where the list changed, where it was redirected, and where
@@ -23,25 +23,22 @@ import asyncio
 import ipaddress
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import httpx2
 
-from daemon import github_graphql
 from daemon.git_errors import RemoteError
-from daemon.github_answers import json_list, json_object, message, number, refusal, text
-from daemon.github_graphql import Page
-from daemon.github_limits import CORE, GRAPHQL, Quota
+from daemon.github_answers import json_list, json_object, number, text
+from daemon.github_limits import Quota
 from daemon.github_transport import REDIRECTS, Transport
 
 PUBLIC_API = "https://api.github.com"
 _BRANCHES = "refs/heads/"
 _MOST_PAGES = 50
-_OVERLOADED = (500, 502, 503, 504)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +100,11 @@ class GitHub:
             api_url=self.api_url, token=token, timeout_s=timeout_s, now=now, renew=renew
         )
         self._turn = asyncio.Lock()
-        self._together = github_graphql.MOST_TOGETHER
 
     @property
     def requests(self) -> Counter[str]:
-        """Requests made, by the owner/name that they were about; queries about many count as "graphql"."""
+        """Requests made, by the owner/name that they were about."""
         return self._transport.requests
-
-    @property
-    def has_token(self) -> bool:
-        """Whether requests are made in somebody's name; GraphQL is for nobody else."""
-        return self._transport.token is not None
 
     @property
     def token_refused(self) -> bool:
@@ -127,7 +118,7 @@ class GitHub:
 
     @property
     def quotas(self) -> Mapping[str, Quota]:
-        """What is left of the quotas, "core" (REST) and "graphql", as the last answers told it."""
+        """Return the remaining quotas by resource, as the last answers reported them."""
         return self._transport.limits.quotas
 
     def name_of(self, key: str) -> str | None:
@@ -211,24 +202,6 @@ class GitHub:
                 etags=fresh,
             )
 
-    async def look_at_all(self, names: Collection[str]) -> dict[str, ForgeAnswer | RemoteError]:
-        """Ask about many repositories in a few GraphQL queries; those that are missing have to be asked by `look`.
-
-        An error is one that `look` would meet as well.
-        """
-        found: dict[str, ForgeAnswer | RemoteError] = {}
-        left = list(names)
-        while left:
-            now, left = left[: self._together], left[self._together :]
-            try:
-                pages = await self._pages_of(now)
-            except RemoteError as error:
-                if error.problem != "rate_limited" or self._transport.limits.blocked_s(CORE) > 0:
-                    found |= dict.fromkeys([*now, *left], error)
-                break
-            found |= {name: _answer(page) for name, page in pages.items()}
-        return found
-
     async def call(
         self, method: str, address: str, *, what: str, body: Mapping[str, Any] | None = None
     ) -> httpx2.Response:
@@ -250,70 +223,6 @@ class GitHub:
     async def close(self) -> None:
         """Close the connections."""
         await self._transport.close()
-
-    # --- many at once -------------------------------------------------------------------------------------
-
-    async def _pages_of(self, names: Collection[str]) -> dict[str, Page]:
-        """Return what GraphQL says of these, all pages of their branches together.
-
-        Raises:
-            RemoteError: the API is out of reach, refuses the token, or has no quota left.
-        """
-        done: dict[str, Page] = {}
-        wanted: dict[str, str | None] = dict.fromkeys(names)
-        for _ in range(_MOST_PAGES):
-            async with self._turn:
-                pages = await self._query(wanted)
-            for name, page in pages.items():
-                known = done.get(name)
-                done[name] = page if known is None else _joined(known, page)
-            for name in wanted.keys() - pages.keys():
-                done.pop(name, None)  # half of its branches would look like deletions
-            wanted = {name: page.after for name, page in pages.items() if page.after is not None}
-            if not wanted:
-                return done
-        return {name: page for name, page in done.items() if name not in wanted}
-
-    async def _query(self, wanted: Mapping[str, str | None]) -> Mapping[str, Page]:
-        what = f"{len(wanted)} repositories"
-        body = github_graphql.query(wanted)
-        try:
-            answer = await self._transport.send(
-                self._graphql_url, etag=None, what=what, method="POST", body=body, resource=GRAPHQL
-            )
-        except RemoteError as error:
-            if isinstance(error.__cause__, httpx2.TimeoutException) and not isinstance(
-                error.__cause__, httpx2.ConnectTimeout
-            ):
-                self._ask_for_fewer()
-                return {}
-            raise
-        if answer.status_code == 401:
-            said = self._transport.hidden(message(answer))
-            raise refusal(401, said=said, what=what, api_url=self.api_url)
-        if answer.status_code in _OVERLOADED:
-            self._ask_for_fewer()
-        if answer.status_code != 200:
-            return {}  # what is wrong, or that nothing is, REST says of each
-        try:
-            answered = github_graphql.read(answer.json(), list(wanted))
-        except ValueError:
-            answered = None
-        if answered is None:
-            return {}
-        if answered.limited and not answered.pages:
-            raise self._transport.limits.refused(what, resource=GRAPHQL, alone=True)
-        self._together = min(github_graphql.MOST_TOGETHER, self._together * 2)
-        return answered.pages
-
-    def _ask_for_fewer(self) -> None:
-        # GitHub ends what takes it ten seconds.
-        self._together = max(10, self._together // 2)
-
-    @property
-    def _graphql_url(self) -> str:
-        # GitHub Enterprise has REST at HOST/api/v3 and GraphQL at HOST/api/graphql.
-        return f"{self.api_url.removesuffix('/v3')}/graphql"
 
     # --- one request ----------------------------------------------------------------------------------------
 
@@ -345,23 +254,6 @@ class GitHub:
             address = self._transport.same_host(following, what) if following else None
         # An ETag speaks for its page only: of several pages the later ones could change unseen.
         return heads, pages[0].headers.get("etag") if len(pages) == 1 else None, moved
-
-
-def _answer(page: Page) -> ForgeAnswer:
-    return ForgeAnswer(
-        page.heads,
-        page.default_branch,
-        full_name=page.full_name,
-        forge_id=page.forge_id,
-        clone_url=page.clone_url,
-        archived=page.archived,
-        about=True,
-        asked=True,
-    )
-
-
-def _joined(first: Page, more: Page) -> Page:
-    return replace(first, heads={**first.heads, **more.heads}, after=more.after)
 
 
 def _is_loopback(host: str) -> bool:

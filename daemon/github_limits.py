@@ -1,7 +1,7 @@
 """GitHub's limits: how much of the quota is left, and until when nothing may be asked.
 
-There are two kinds. The primary limit is a quota an hour, one for REST ("core") and one for GraphQL, told in the
-`x-ratelimit-…` headers of every answer. A secondary limit is GitHub's patience: 403 or 429, sometimes with
+There are two kinds. The primary limit is a quota an hour ("core" for REST), told in the `x-ratelimit-…` headers of
+every answer. A secondary limit is GitHub's patience: 403 or 429, sometimes with
 `retry-after`; it stops everything, and the wait doubles while it goes on. What is blocked is measured on a clock that
 nobody sets.
 """
@@ -18,7 +18,6 @@ from daemon.clock import elapsed_s
 from daemon.git_errors import RemoteError, remedy_for
 
 CORE = "core"
-GRAPHQL = "graphql"
 _ALL = ""
 _SHORTEST_WAIT_S = 60.0
 _LONGEST_WAIT_S = 3600.0
@@ -28,7 +27,7 @@ _SAID_OF_LIMITS = ("rate limit", "abuse detection")
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What an answer's headers said of a quota: requests (core) or points (graphql), and when it is full again."""
+    """A quota as an answer's headers report it, and when it is full again."""
 
     limit: int | None
     remaining: int
@@ -51,28 +50,28 @@ class Limits:
         self._until: dict[str, float] = {}
         self._refusals = 0
 
-    def blocked_s(self, resource: str) -> float:
-        """Return for how many seconds nothing may be asked of this resource; 0 where it may."""
-        until = max(self._until.get(_ALL, 0.0), self._until.get(resource, 0.0))
+    def blocked_s(self) -> float:
+        """Return for how many seconds no request may be made; 0 where it may."""
+        until = max(self._until.get(_ALL, 0.0), self._until.get(CORE, 0.0))
         return max(0.0, until - self._elapsed())
 
-    def check(self, resource: str, *, what: str) -> None:
+    def check(self, *, what: str) -> None:
         """Let nothing through that GitHub has forbidden.
 
         Raises:
             RemoteError: rate limited, with when it ends.
         """
-        wait_s = self.blocked_s(resource)
+        wait_s = self.blocked_s()
         if wait_s > 0:
             raise self._error(what, wait_s)
 
-    def heed(self, answer: httpx2.Response, *, resource: str, what: str, said: str = "") -> None:
+    def heed(self, answer: httpx2.Response, *, what: str, said: str = "") -> None:
         """Take in what an answer says of limits; `said` is its message.
 
         Raises:
             RemoteError: the answer is itself a refusal for a limit.
         """
-        resource = answer.headers.get("x-ratelimit-resource", resource)
+        resource = answer.headers.get("x-ratelimit-resource", CORE)
         quota = self._quota(answer.headers)
         if quota is not None:
             self.quotas[resource] = quota
@@ -88,23 +87,21 @@ class Limits:
             )
         )
         if refused:
-            raise self.refused(what, resource=resource, wait_s=wait_s)
+            raise self._refused(what, resource=resource, wait_s=wait_s)
         if answer.status_code < 400:
             self._refusals = 0
 
-    def refused(
-        self, what: str, *, resource: str, wait_s: float | None = None, alone: bool = False
-    ) -> RemoteError:
-        """Note that a request was refused for a limit, and return the error that says so.
-
-        `alone`: it was this resource's quota, so the others may be asked all the same.
-        """
-        if wait_s is None and self._until.get(resource, 0.0) > self._elapsed():
-            return self._error(what, self.blocked_s(resource))  # the primary limit, and its end is known
+    def _refused(self, what: str, *, resource: str, wait_s: float | None) -> RemoteError:
+        """Note that a request was refused for a limit, and return the error that says so."""
+        until = self._until.get(resource, 0.0)
+        if wait_s is None and until > self._elapsed():
+            return self._error(
+                what, max(until, self._until.get(_ALL, 0.0)) - self._elapsed()
+            )  # the primary limit, and its end is known
         if wait_s is None:
             wait_s = min(_SHORTEST_WAIT_S * 2.0 ** min(self._refusals, 8), _LONGEST_WAIT_S)
         self._refusals += 1
-        self._block(resource if alone else _ALL, wait_s)
+        self._block(_ALL, wait_s)
         return self._error(what, wait_s)
 
     def _block(self, resource: str, wait_s: float) -> None:

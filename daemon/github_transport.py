@@ -19,7 +19,7 @@ import httpx2
 
 from daemon.git_errors import RemoteError, remedy_for
 from daemon.github_answers import REFUSED_REMEDY, message, refusal
-from daemon.github_limits import CORE, GRAPHQL, Limits
+from daemon.github_limits import Limits
 from daemon.redact import redact
 
 REDIRECTS = (301, 302, 307, 308)
@@ -49,7 +49,7 @@ class Transport:
         self.failed: tuple[float, RemoteError] | None = None
         """When (time.monotonic) the API was last out of reach, and how."""
         self.requests: Counter[str] = Counter()
-        """Requests made, by what they were about; queries about many count as "graphql"."""
+        """Requests made, by what they were about."""
         self._now = now
         self.token: str | None = None
         self._renew = renew
@@ -97,7 +97,6 @@ class Transport:
         what: str,
         method: str = "GET",
         body: Mapping[str, Any] | None = None,
-        resource: str = CORE,
         read_refusals: bool = True,
     ) -> httpx2.Response:
         """One request, with the token as it is now.
@@ -107,7 +106,7 @@ class Transport:
         Raises:
             RemoteError: rate limited, out of reach, or the token is refused and there is no other.
         """
-        self.limits.check(resource, what=what)
+        self.limits.check(what=what)
         if self._refused and time.monotonic() < self._refused_until and not self._token_is_new():
             raise self._token_refused(what)
         answer = await self._request(
@@ -116,7 +115,6 @@ class Transport:
             what=what,
             method=method,
             body=body,
-            resource=resource,
             read_refusals=read_refusals,
         )
         if answer.status_code == 401 and self.token is not None:
@@ -127,7 +125,6 @@ class Transport:
                     what=what,
                     method=method,
                     body=body,
-                    resource=resource,
                     read_refusals=read_refusals,
                 )
             self._refused, self._refused_until = True, time.monotonic() + _REFUSED_TOKEN_WAIT_S
@@ -143,10 +140,9 @@ class Transport:
         what: str,
         method: str,
         body: Mapping[str, Any] | None,
-        resource: str,
         read_refusals: bool,
     ) -> httpx2.Response:
-        self.requests[GRAPHQL if resource == GRAPHQL else what] += 1
+        self.requests[what] += 1
         url = address if urlsplit(address).netloc else self.api_url + address
         try:
             headers = {"If-None-Match": etag} if etag else {}
@@ -163,7 +159,7 @@ class Transport:
             self.failed = (time.monotonic(), failure)
             raise failure from error
         said = message(answer) if read_refusals and answer.status_code in (403, 429) else ""
-        self.limits.heed(answer, resource=resource, what=what, said=said)
+        self.limits.heed(answer, what=what, said=said)
         return answer
 
     async def close(self) -> None:

@@ -6,12 +6,11 @@ Owns the choice of the way, and what has to be asked how often. What the answer 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from daemon.git import Git
-from daemon.git_errors import RemoteError
-from daemon.github import ForgeAnswer, GitHub, Remembered
+from daemon.github import GitHub, Remembered
 from daemon.poll_memo import Memo, seconds_since
 from daemon.redact import redact
 from daemon.settings import Repo
@@ -25,8 +24,6 @@ class Look:
     """What a remote says. `heads` is None where nothing changed; `archived` None where it was not asked.
 
     `moved`: its address redirects; `number` is then what it has at its forge, None where it did not say.
-
-    `etags_are_old`: they are those of an earlier look, and good for nothing once something has changed.
     """
 
     heads: Mapping[str, str] | None
@@ -37,7 +34,6 @@ class Look:
     moved: bool = False
     number: int | None = None
     etags: Mapping[str, str] = field(default_factory=dict)
-    etags_are_old: bool = False
 
 
 async def look(
@@ -48,7 +44,6 @@ async def look(
     memo: Memo,
     usable: bool,
     ask_all: bool,
-    seen: ForgeAnswer | None,
     now: datetime,
 ) -> Look:
     """Look at the repository's remote.
@@ -57,7 +52,6 @@ async def look(
         memo: what the last poll left.
         usable: whether its ETags belong to the history that we have.
         ask_all: ask for everything, also what is asked for once an hour.
-        seen: what a look at many repositories at once found out already.
 
     Raises:
         RemoteError: it cannot be read.
@@ -65,18 +59,10 @@ async def look(
     name = github.name_of(repo.key) if github else None
     if github is None or name is None:
         return await _through_git(repo, git)
-    if seen is not None:
-        # GraphQL has no ETags; those of an earlier look stay good while nothing changes.
-        told = _told(repo, name, seen, etags=memo.etags if usable else {})
-        return replace(told, etags_are_old=True)
     since = seconds_since(memo.about_at, now)
     ask_about = ask_all or since is None or since > _ASK_ABOUT_EVERY_S
     remembered = Remembered(memo.etags, memo.default, memo.moved, memo.number) if usable else Remembered()
     answer = await github.look(name, remembered=remembered, ask_about=ask_about)
-    return _told(repo, name, answer, etags=answer.etags)
-
-
-def _told(repo: Repo, name: str, answer: ForgeAnswer, *, etags: Mapping[str, str]) -> Look:
     renamed = None
     if answer.full_name is not None and answer.full_name.lower() != name.lower():
         renamed = RepositoryRenamed(
@@ -92,17 +78,10 @@ def _told(repo: Repo, name: str, answer: ForgeAnswer, *, etags: Mapping[str, str
         renamed=renamed,
         moved=answer.moved,
         number=answer.forge_id,
-        etags=etags,
+        etags=answer.etags,
     )
 
 
 async def _through_git(repo: Repo, git: Git) -> Look:
     refs = await git.ls_remote(repo.url)
     return Look(refs.heads, refs.default_branch)
-
-
-def unwelcome(seen: ForgeAnswer | RemoteError | None) -> ForgeAnswer | None:
-    """Return what was seen; raise the error if that is what it was."""
-    if isinstance(seen, RemoteError):
-        raise seen
-    return seen

@@ -25,9 +25,9 @@ import structlog
 from daemon import intervals, poll_memo
 from daemon.git import Git
 from daemon.git_errors import RemoteError
-from daemon.github import ForgeAnswer, GitHub
+from daemon.github import GitHub
 from daemon.ledger import Ledger
-from daemon.looking import Look, look, unwelcome
+from daemon.looking import Look, look
 from daemon.mirror_history import is_mirror
 from daemon.paths import Paths, slug
 from daemon.poll_changes import Changes, Tips
@@ -114,11 +114,8 @@ class Poller:
         rows = await self._ledger.ask(partial(queries.repositories, watched_only=True))
         return [row.repository for row in rows if row.forge_id == forge_id]
 
-    async def poll(self, repo: Repo, *, seen: ForgeAnswer | RemoteError | None = None) -> Polled:
+    async def poll(self, repo: Repo) -> Polled:
         """Look at one repository and record what changed.
-
-        Args:
-            seen: what a look at many repositories at once found out about this one.
 
         Raises:
             StoreFailedError: what was seen could not be recorded.
@@ -130,7 +127,7 @@ class Poller:
             wait_s: float | None = None
             commits, detail = 0, ""
             try:
-                outcome, commits, memo, archived = await self._look_and_record(repo, known, unwelcome(seen))
+                outcome, commits, memo, archived = await self._look_and_record(repo, known)
                 wait_s = self._pause_s(repo, memo, archived=archived)
             except RemoteError as error:
                 outcome, detail = error.problem, str(error)
@@ -188,9 +185,7 @@ class Poller:
         name = self.github.name_of(repo.key) if self.github else None
         return self.github.requests[name] if self.github and name else 0
 
-    async def _look_and_record(
-        self, repo: Repo, known: _Known, seen: ForgeAnswer | None
-    ) -> tuple[str, int, Memo, bool]:
+    async def _look_and_record(self, repo: Repo, known: _Known) -> tuple[str, int, Memo, bool]:
         """Return the outcome, the number of new commits, what to remember, and whether it is archived."""
         basis = poll_memo.basis_of(repo, known.branches)
         found = await look(
@@ -201,7 +196,6 @@ class Poller:
             # An unchanged remote has to be fetched all the same where the cache was deleted.
             usable=known.memo.basis == basis and is_mirror(self.mirror(repo.key)),
             ask_all=repo.key in self._ask_all,
-            seen=seen,
             now=self._now(),
         )
         if found.renamed is not None:
@@ -239,7 +233,7 @@ class Poller:
         return replace(
             before,
             basis=basis,
-            etags={} if changes and found.etags_are_old else found.etags,
+            etags=found.etags,
             default=found.default_branch,
             moved=found.moved,
             number=(found.number or before.number) if found.moved else None,

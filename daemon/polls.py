@@ -1,13 +1,11 @@
 """Whose turn it is to be asked: one poll of a repository at a time, and none before it is due.
 
 When a repository is due next is in the view, so a restart asks nobody before the time; while the daemon runs it is
-counted on a clock that nobody sets. Above `[github] graphql_above` repositories those that are due together go into
-one query.
+counted on a clock that nobody sets.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -15,18 +13,13 @@ from typing import Any
 import structlog
 
 from daemon.clock import elapsed_s
-from daemon.git_errors import RemoteError
-from daemon.github import ForgeAnswer
-from daemon.github_graphql import MOST_TOGETHER
 from daemon.ledger import StoreFailedError
 from daemon.poll import Poller
 from daemon.poll_memo import entry_of, load
 from daemon.settings import Repo, Settings
 from store.rows import RepositoryRow
 
-_LONGEST_GATHERING_S = 30.0
 _BETWEEN_HINTS_S = 10.0
-_IN_COMMON = "poll"
 
 log = structlog.get_logger("daemon.polls")
 
@@ -66,7 +59,6 @@ class Polls:
         self._refused: set[str] = set()
         self._out_of_reach: set[str] = set()
         self._begun: dict[str, float] = {}
-        self._gathering_since: float | None = None
 
     def remember(self, rows: Iterable[RepositoryRow]) -> None:
         """Take up when each repository is due from what the last daemon left."""
@@ -90,19 +82,13 @@ class Polls:
         """Ask the repositories whose time has come, and at once those whose entry is new or another than before."""
         settings, now = self._settings(), self._elapsed()
         self._poller.rhythm = settings.poll
-        due = []
         for repo in settings.repos:
             entry = entry_of(repo)
             if self._entries.get(repo.key) != entry and repo.key not in self._patient:
                 self._due[repo.key] = 0.0
             self._entries[repo.key] = entry
             if repo.enabled and repo.key not in self.running and self._due_s(repo.key) <= now:
-                due.append(repo)
-        alone, common = self._parted(due, settings)
-        if self._gathered(common, now):
-            self._begin_together(common)
-        for repo in alone:
-            self._begin(repo)
+                self._begin(repo)
 
     def poll_now(self, repository: str | None) -> Sequence[str]:
         """Begin polls, whatever the back-off says; KeyError for a repository that is not watched."""
@@ -115,10 +101,7 @@ class Polls:
                 self._due[repo.key] = (
                     0.0  # what it looks at now may be older than the wish: it is asked again
                 )
-        idle = [repo for repo in repos if repo.key not in self.running]
-        alone, common = self._parted(idle, self._settings())
-        self._begin_together(common)
-        for repo in alone:
+        for repo in repos:
             self._begin(repo)
         return [repo.key for repo in repos]
 
@@ -159,70 +142,17 @@ class Polls:
     def _due_s(self, key: str) -> float:
         return self._due.get(key, 0.0)
 
-    # --- many at once ---------------------------------------------------------------------------------------
-
-    def _parted(self, repos: Sequence[Repo], settings: Settings) -> tuple[list[Repo], list[Repo]]:
-        """Part those that are asked alone from those of a forge with so many that they are asked in common."""
-        github, above = self._poller.github, settings.github.graphql_above
-        if github is None or not github.has_token or above == 0:
-            return list(repos), []
-        if sum(repo.enabled and github.name_of(repo.key) is not None for repo in settings.repos) <= above:
-            return list(repos), []
-        alone = [repo for repo in repos if github.name_of(repo.key) is None]
-        return alone, [repo for repo in repos if github.name_of(repo.key) is not None]
-
-    def _gathered(self, common: Sequence[Repo], now: float) -> bool:
-        """Whether those that are due fill a query, or the first has waited for others long enough."""
-        if not common:
-            self._gathering_since = None
-            return False
-        if self._gathering_since is None:
-            self._gathering_since = now
-        patience_s = min(_LONGEST_GATHERING_S, min(repo.every_s for repo in common) / 10)
-        if len(common) < MOST_TOGETHER and now - self._gathering_since < patience_s:
-            return False
-        self._gathering_since = None
-        return True
-
-    def _begin_together(self, common: Sequence[Repo]) -> None:
-        for first in range(0, len(common), MOST_TOGETHER):
-            repos = common[first : first + MOST_TOGETHER]
-            if not self._ending():
-                self.running.update(repo.key for repo in repos)
-                self._begin_in_background(
-                    f"{repos[0].key} and {len(repos) - 1} more", self._poll_together(repos)
-                )
-
-    async def _poll_together(self, repos: Sequence[Repo]) -> None:
-        github = self._poller.github
-        answers: dict[str, ForgeAnswer | RemoteError] = {}
-        names = {repo.key: name for repo in repos if github and (name := github.name_of(repo.key))}
-        try:
-            if github is not None:
-                answers = await github.look_at_all(names.values())
-            self._problems.pop(_IN_COMMON, None)
-        except asyncio.CancelledError:
-            self.running.difference_update(names)
-            raise
-        except Exception as error:
-            # The border of a query about many: after a defect met there each is asked alone.
-            self._problems[_IN_COMMON] = f"asking for many at once: {type(error).__name__}: {error}"
-            log.exception("poll_defect", repositories=len(repos))
-        await asyncio.gather(*(self._poll(repo, seen=answers.get(names.get(repo.key, ""))) for repo in repos))
-
-    # --- one ------------------------------------------------------------------------------------------------
-
     def _begin(self, repo: Repo) -> None:
         if repo.key not in self.running and not self._ending():
             self.running.add(repo.key)
             self._begin_in_background(repo.key, self._poll(repo))
 
-    async def _poll(self, repo: Repo, *, seen: ForgeAnswer | RemoteError | None = None) -> None:
+    async def _poll(self, repo: Repo) -> None:
         begun = self._begun[repo.key] = self._elapsed()
         # Where it ends in a defect: not before another interval.
         self._due[repo.key] = begun + repo.every_s
         try:
-            polled = await self._poller.poll(repo, seen=seen)
+            polled = await self._poller.poll(repo)
             hinted = self._due[repo.key] < begun + repo.every_s
             self._due[repo.key] = min(
                 self._elapsed() + polled.wait_s, self._due[repo.key] if hinted else 1e18

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 _TOML_POSITION = re.compile(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 _SECRET_NAMES = ("token", "password", "secret", "api_key", "apikey", "key", "github_token")
+_REMOVED: dict[Location, str] = {
+    ("github", "graphql_above"): "every repository is asked by REST, where an unchanged one costs no quota",
+}
+"""Settings of earlier versions, with the reason why they are gone."""
 _PROGRAMS = {
     "string_type": "must be a string in quotes",
     "bool_type": "must be true or false",
@@ -118,6 +122,8 @@ def _message(details: ErrorDetails, *, model: type[BaseModel]) -> str:
     if kind == "extra_forbidden":
         if name.lower() in _SECRET_NAMES:
             return f"a secret never stands in the configuration; {_place_of_a_secret(location)}"
+        if location in _REMOVED:
+            return f"is no longer a setting: {_REMOVED[location]}; remove the line"
         known = _toml_names(owner) if owner is not None else []
         return f"is no known setting; {suggestion(name, known)}"
     example = _example(field, next(str(part) for part in reversed(location) if isinstance(part, str)))

@@ -164,7 +164,6 @@ class GitHub(Section):
     token_file: Annotated[Text, AfterValidator(_token_file)] = Field(
         "", examples=["/etc/unsorry/github-token"]
     )
-    graphql_above: Annotated[int, Strict()] = Field(200, ge=0, examples=[200])
     webhook_port: Annotated[int, Strict()] = Field(0, ge=0, le=65535, examples=[8477])
     webhook_secret_file: Annotated[Text, AfterValidator(_token_file)] = Field(
         "", examples=["/etc/unsorry/webhook-secret"]

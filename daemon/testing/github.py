@@ -9,8 +9,7 @@ The branches are those of real git repositories on disk. Use it as a context man
 Covered: GET /repos/OWNER/NAME and /repositories/ID, .../git/matching-refs/PREFIX with pagination, If-None-Match and
 304 (which costs no quota when authorised), the x-ratelimit headers with 403, 429 with retry-after, 301 after a
 rename, 404 for what is gone or private, 401 for a bad token, 451, 409 for an empty repository, secondary limits with
-and without retry-after; GET /user, forks, what `daemon.testing.github_writes` covers, and POST /graphql as far as
-`daemon.testing.github_graphql` says, with a quota of its own. Not covered: all else.
+and without retry-after; GET /user, forks, and what `daemon.testing.github_writes` covers. Not covered: all else.
 """
 
 from __future__ import annotations
@@ -20,14 +19,12 @@ import json
 import threading
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from daemon.testing import refs
-from daemon.testing.github_graphql import Shown, answer, cost_of, fields_of
 from daemon.testing.github_writes import Writable, Writes, fork
 
 _NOTICES_END_S = 0.02
@@ -94,10 +91,6 @@ class GitHubServer:
         """Answer everything with 429 and this `retry-after`."""
         self.secondary = False
         """Answer everything with 403 for a secondary limit, and without saying for how long."""
-        self.points: int | None = None
-        """Points left of GraphQL's own limit; None for no limit."""
-        self.too_slow_above: int | None = None
-        """Queries about more repositories than this end with 502, as after ten seconds."""
         self.redirect: str | None = None
         """Answer everything with 301 to this address, as a hijacked forge might."""
         self.login = "proposer"
@@ -180,8 +173,7 @@ class GitHubServer:
         known = authorization is not None and self.token is not None and self.token in authorization
         if authorization is not None and self.token is not None and not known:
             return _Answer(401, {"message": "Bad credentials"})
-        many = (method, target) == ("POST", "/graphql")
-        if self.remaining == 0 and not many:
+        if self.remaining == 0:
             return _Answer(403, {"message": "API rate limit exceeded"}, self._limits())
         failure = next(
             (one for one in self.failures if (one.method, True) == (method, target.endswith(one.ending))),
@@ -192,8 +184,6 @@ class GitHubServer:
             if failure.done:
                 self._content(target, known=known, method=method, body=body)
             return _Answer(failure.status, {"message": failure.message})
-        if many:
-            return self._graphql(body or {}, known=known)
         answer = self._content(target, known=known, method=method, body=body)
         if answer.status == 200 and method == "GET":
             etag = _etag(answer.content, authorization)
@@ -208,53 +198,12 @@ class GitHubServer:
     def _limits(self) -> dict[str, str]:
         if self.remaining is None:
             return {}
-        return self._quota(self.remaining, "core")
-
-    def _quota(self, remaining: int, resource: str) -> dict[str, str]:
         return {
             "x-ratelimit-limit": "5000",
-            "x-ratelimit-remaining": str(remaining),
+            "x-ratelimit-remaining": str(self.remaining),
             "x-ratelimit-reset": str(int(self.reset_at)),
-            "x-ratelimit-resource": resource,
+            "x-ratelimit-resource": "core",
         }
-
-    def _graphql(self, body: dict[str, Any], *, known: bool) -> _Answer:
-        if not known:
-            return _Answer(401, {"message": "This endpoint requires you to be authenticated."})
-        fields = fields_of(body)
-        if self.too_slow_above is not None and len(fields) > self.too_slow_above:
-            return _Answer(502, {"message": "Something went wrong while executing your query."})
-        cost = cost_of(fields)
-        if self.points is not None and self.points < cost:
-            error = {"type": "RATE_LIMIT", "code": "graphql_rate_limit", "message": "API rate limit exceeded"}
-            return _Answer(200, {"errors": [error]}, self._quota(0, "graphql"))
-        if self.points is not None:
-            self.points -= cost
-        content = answer(
-            body,
-            show=self._shown,
-            most=min(self.page_size, 100),
-            left=self.points,
-            reset_at=datetime.fromtimestamp(self.reset_at, tz=UTC).isoformat(),
-        )
-        return _Answer(200, content, {} if self.points is None else self._quota(self.points, "graphql"))
-
-    def _shown(self, name: str) -> Shown:
-        moved = self._moved.get(name.lower())
-        repository = self._repositories.get(name.lower()) or next(
-            (one for one in self._repositories.values() if one.forge_id == moved), None
-        )
-        if repository is None or repository.status in (404, 410):
-            return Shown(error="NOT_FOUND")
-        if repository.status != 200:
-            return Shown(error="FORBIDDEN")
-        return Shown(
-            repository.name,
-            repository.forge_id,
-            repository.archived,
-            repository.default_branch or refs.default_branch(repository.path),
-            [*refs.heads(repository.path).items(), *_without_prefix(repository.extra_refs)],
-        )
 
     def _content(
         self, target: str, *, known: bool, method: str = "GET", body: dict[str, Any] | None = None
@@ -379,7 +328,3 @@ def _etag(content: Any, authorization: str | None) -> str:
     # As on GitHub, another token means another ETag for the same content.
     text = json.dumps(content, sort_keys=True) + (authorization or "")
     return f'W/"{hashlib.sha256(text.encode()).hexdigest()}"'
-
-
-def _without_prefix(names: dict[str, str]) -> list[tuple[str, str]]:
-    return [(name.removeprefix("refs/heads/"), sha) for name, sha in names.items()]

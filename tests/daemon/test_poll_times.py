@@ -308,31 +308,6 @@ def test_a_new_token_lets_those_in_at_once_that_the_old_one_did_not(
     assert len(house.events("repository_recovered")) == 2
 
 
-def test_a_changed_entry_is_not_forgotten_while_it_waits_for_others(
-    house: House, remotes: list[Remote]
-) -> None:
-    with GitHubServer(token=TOKEN) as server:
-        for remote in remotes:
-            server.add(f"remotes/{remote.path.name}", remote.path)
-        extra = f'[github]\napi_url = "{server.url}"\ngraphql_above = 1\n'
-        clocks = Clocks()
-
-        async def daemon(*, ticks: int) -> list[str]:
-            client = GitHub(api_url=server.url, token=TOKEN, timeout_s=5)
-            asked = []
-            async with started(house, clocks, github=client) as turns:
-                for _ in range(ticks):
-                    asked += await turns.tick()
-                    clocks.pass_(2)
-            return asked
-
-        write(house, remotes, extra=extra)
-        assert len(asyncio.run(daemon(ticks=6))) == 1
-        write(house, remotes, every="2m", extra=extra)
-        assert len(asyncio.run(daemon(ticks=8))) == 1
-        assert [request.path for request in server.requests] == ["/graphql"] * 2
-
-
 def test_after_an_outage_the_first_that_is_reached_brings_the_others_of_its_host_along(
     house: House, remotes: list[Remote]
 ) -> None:
@@ -356,27 +331,6 @@ def test_after_an_outage_the_first_that_is_reached_brings_the_others_of_its_host
                 return [*found, await turns.tick(), await turns.tick(), await turns.tick()]
 
     assert asyncio.run(go()) == [[], ["a"], ["b"], []]
-
-
-def test_those_that_are_due_within_a_little_while_go_into_one_query(
-    house: House, remotes: list[Remote]
-) -> None:
-    with GitHubServer(token=TOKEN) as server:
-        for remote in remotes:
-            server.add(f"remotes/{remote.path.name}", remote.path)
-        write(house, remotes, jitter="5s", extra=f'[github]\napi_url = "{server.url}"\ngraphql_above = 1\n')
-        clocks = Clocks()
-
-        async def go() -> int:
-            client = GitHub(api_url=server.url, token=TOKEN, timeout_s=5)
-            async with started(house, clocks, github=client) as turns:
-                for _ in range(3 * 68):
-                    await turns.tick()
-                    clocks.pass_(1)
-            return len(server.requests)
-
-        assert asyncio.run(go()) == 3
-        assert {request.path for request in server.requests} == {"/graphql"}
 
 
 def test_the_ticker_does_not_fall_silent_when_the_wall_clock_is_set_back(

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from daemon.git_errors import RemoteError
-from daemon.github_limits import CORE, GRAPHQL, Limits
+from daemon.github_limits import Limits
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 
@@ -20,14 +20,12 @@ class World:
         self.now, self.clock = NOW, 1000.0
         self.limits = Limits(now=lambda: self.now, elapsed=lambda: self.clock)
 
-    def answer(
-        self, status: int, *, said: str = "", resource: str = CORE, **headers: str
-    ) -> RemoteError | None:
+    def answer(self, status: int, *, said: str = "", **headers: str) -> RemoteError | None:
         answer = httpx2.Response(
             status, headers={name.replace("_", "-"): text for name, text in headers.items()}
         )
         try:
-            self.limits.heed(answer, resource=resource, what="o/n", said=said)
+            self.limits.heed(answer, what="o/n", said=said)
         except RemoteError as error:
             return error
         return None
@@ -40,21 +38,20 @@ def reset(seconds: float) -> str:
 def test_the_last_request_of_a_quota_is_an_answer_and_the_next_one_waits_for_the_reset() -> None:
     world = World()
     assert world.answer(200, x_ratelimit_remaining="0", x_ratelimit_reset=reset(600)) is None
-    assert world.limits.blocked_s(CORE) == 600
+    assert world.limits.blocked_s() == 600
     with pytest.raises(RemoteError, match="12:10:00 UTC") as caught:
-        world.limits.check(CORE, what="o/n")
+        world.limits.check(what="o/n")
     assert caught.value.retry_at == NOW + timedelta(seconds=600)
     world.clock += 600
-    world.limits.check(CORE, what="o/n")
+    world.limits.check(what="o/n")
 
 
 def test_a_quota_is_its_own_resources_and_no_others() -> None:
     world = World()
     used_up = {"x_ratelimit_remaining": "0", "x_ratelimit_reset": reset(600)}
-    world.answer(200, resource=CORE, x_ratelimit_resource=GRAPHQL, **used_up)
-    assert world.limits.blocked_s(GRAPHQL) == 600
-    assert world.limits.blocked_s(CORE) == 0
-    assert world.limits.quotas[GRAPHQL].remaining == 0
+    world.answer(200, x_ratelimit_resource="search", **used_up)
+    assert world.limits.blocked_s() == 0
+    assert world.limits.quotas["search"].remaining == 0
 
 
 def test_a_secondary_limit_stops_everything_for_as_long_as_it_says() -> None:
@@ -62,7 +59,7 @@ def test_a_secondary_limit_stops_everything_for_as_long_as_it_says() -> None:
     error = world.answer(429, said="secondary rate limit", retry_after="90")
     assert error is not None
     assert error.problem == "rate_limited"
-    assert world.limits.blocked_s(CORE) == world.limits.blocked_s(GRAPHQL) == 90
+    assert world.limits.blocked_s() == 90
 
 
 def test_a_secondary_limit_that_says_nothing_is_waited_out_twice_as_long_each_time() -> None:
@@ -70,12 +67,12 @@ def test_a_secondary_limit_that_says_nothing_is_waited_out_twice_as_long_each_ti
     waits = []
     for _ in range(8):
         assert world.answer(403, said="You have exceeded a secondary rate limit") is not None
-        waits.append(world.limits.blocked_s(CORE))
+        waits.append(world.limits.blocked_s())
         world.clock += waits[-1]
     assert waits == [60, 120, 240, 480, 960, 1920, 3600, 3600]
     assert world.answer(200) is None
     world.answer(403, said="You have triggered an abuse detection mechanism")
-    assert world.limits.blocked_s(CORE) == 60
+    assert world.limits.blocked_s() == 60
 
 
 def test_a_403_about_access_is_no_limit() -> None:
@@ -85,16 +82,16 @@ def test_a_403_about_access_is_no_limit() -> None:
 def test_a_reset_in_the_past_or_in_years_is_neither_believed() -> None:
     world = World()
     world.answer(403, x_ratelimit_remaining="0", x_ratelimit_reset=reset(-50))
-    assert world.limits.blocked_s(CORE) == 1
+    assert world.limits.blocked_s() == 1
     world.answer(403, x_ratelimit_remaining="0", x_ratelimit_reset=reset(10**8))
-    assert world.limits.blocked_s(CORE) == 7200
+    assert world.limits.blocked_s() == 7200
 
 
 def test_a_wall_clock_that_is_set_back_makes_no_wait_longer() -> None:
     world = World()
     world.answer(429, retry_after="90")
     world.now -= timedelta(hours=1)
-    assert world.limits.blocked_s(CORE) == 90
+    assert world.limits.blocked_s() == 90
 
 
 def test_nonsense_in_the_headers_is_no_quota() -> None:
