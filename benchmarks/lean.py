@@ -39,7 +39,7 @@ from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.pool.pooled import PoolLimits, ReplKey
 from pipeline.lean.pool.session import Session, Stepped
 from pipeline.lean.pool.states import State
-from pipeline.lean.testing import faulty_repl
+from tests.support.lean import faulty_repl
 
 PROGRAM = Path(__file__).resolve().with_name("lean_repl.py")
 TACTIC = "rcases h with ⟨x, hx⟩"

@@ -21,7 +21,7 @@ from pathlib import Path
 from daemon.git_errors import GitError
 from daemon.git_names import check_branch, check_sha, is_sha
 from daemon.git_process import GitProcess
-from pipeline.lean.build.trash import remove_tree
+from pipeline.lean.build.build_cache import remove_tree
 
 KEEP = "refs/unsorry/keep/"
 UNFINISHED = "unsorry-unfinished"

@@ -18,7 +18,7 @@ import structlog
 
 from daemon.cgroups import Cgroups, Usage
 from daemon.process import Exit
-from pipeline.lean.sandbox.watch import look_at_tree
+from pipeline.lean.sandbox.bounded import look_at_tree
 
 LOOK_EVERY_S = 2.0
 _NEAR = 0.9

@@ -13,7 +13,7 @@ from daemon.due import DueJob
 from daemon.git import Git
 from daemon.git_errors import GitError
 from daemon.paths import Paths, slug
-from pipeline.lean.build.builds import Attached, attach, empty_lake
+from pipeline.lean.build.build_cache import Attached, attach, empty_lake
 
 log = structlog.get_logger("daemon.job_place")
 

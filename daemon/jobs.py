@@ -41,7 +41,7 @@ from daemon.recovery import drop_old_job_folders
 from daemon.redact import redact
 from daemon.retries import Retries
 from daemon.settings_models import Jobs
-from pipeline.lean.build.builds import BuildMissingError
+from pipeline.lean.build.build_cache import BuildMissingError
 from pipeline.protocol import JobSpec
 from store import work_queries
 from store.events import EventBody, JobFailed, JobInterrupted

@@ -9,7 +9,7 @@ import sqlite3
 from dataclasses import dataclass
 
 from pipeline.lean.backend import LeanBackend, Leans
-from pipeline.lean.toolchain.revisions import VersionError, parse_version
+from pipeline.lean.toolchain.toolchains import VersionError, parse_version
 from store import queries
 
 

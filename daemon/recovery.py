@@ -24,7 +24,7 @@ from daemon.ledger import Ledger
 from daemon.lock import holder
 from daemon.paths import Paths
 from pipeline.children import kill_marked
-from pipeline.lean.build.trash import remove_tree
+from pipeline.lean.build.build_cache import remove_tree
 from store import queries
 from store.events import JobInterrupted
 from store.identity import event_id

@@ -16,7 +16,7 @@ from daemon.ledger import Ledger
 from daemon.models import Models
 from daemon.patches import write_missing
 from daemon.settings import Settings
-from pipeline.lean.build.builds import sweep
+from pipeline.lean.build.build_cache import sweep
 from store.errors import LogError
 
 log = structlog.get_logger("daemon.upkeep")

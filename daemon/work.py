@@ -30,7 +30,7 @@ from daemon.training_needs import why_no_models, why_not_trainable
 from daemon.triggers import in_vain
 from daemon.upkeep import Upkeep
 from pipeline.lean.backend import Leans, find_leans
-from pipeline.lean.build.builds import present
+from pipeline.lean.build.build_cache import present
 from store.errors import LogError
 from store.work_events import TriggerEnded
 

@@ -22,21 +22,24 @@ from typing import IO, Any
 
 from pipeline.held import lean_held
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.build import builds
-from pipeline.lean.build.buildlog import BuildLog
+from pipeline.lean.build import build_cache
+from pipeline.lean.build.build_cache import is_ancestor
 from pipeline.lean.build.dependencies import (
+    MANIFEST,
+    MOST_BYTES,
     Dependencies,
     DependencyError,
     Fetcher,
+    Manifest,
+    ManifestError,
     key_of,
     manifest_text,
+    read_manifest,
 )
-from pipeline.lean.build.history import is_ancestor
-from pipeline.lean.build.lake import LAKEFILES, MOST_PROCESSES, Bounds, LakeRunner, Outcome
-from pipeline.lean.build.manifest import MANIFEST, MOST_BYTES, Manifest, ManifestError, read_manifest
+from pipeline.lean.build.lake import LAKEFILES, MOST_PROCESSES, Bounds, BuildLog, LakeRunner, Outcome
 from pipeline.lean.build.sources import Sources, read_sources
-from pipeline.lean.sandbox.allowlist import Rules
 from pipeline.lean.sandbox.command import SandboxError
+from pipeline.lean.sandbox.network import Rules
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from store.build_events import ProjectBuilt
 
@@ -98,7 +101,7 @@ class _Job:
         runner, toolchain = self._lake()
         manifest = self._manifest()
         dependencies = self._packages(runner, toolchain, manifest)
-        like = builds.Build(
+        like = build_cache.Build(
             repository=given.repository,
             sha=given.sha,
             toolchain=toolchain,
@@ -112,8 +115,8 @@ class _Job:
         )
         sources = read_sources(given.worktree)
         # A repository may bring its own `.lake`: nothing in it was built here.
-        writable = [builds.empty_lake(given.worktree, tree) for tree in ("", *like.nested)]
-        seeded = builds.seed(
+        writable = [build_cache.empty_lake(given.worktree, tree) for tree in ("", *like.nested)]
+        seeded = build_cache.seed(
             given.worktree,
             given.cache,
             like,
@@ -123,7 +126,7 @@ class _Job:
         log, outcome = self._build(runner.with_(writable=tuple(writable)), like)
         failed = self._judge(log, outcome, sources)
         seconds = round(time.monotonic() - self._started, 3)
-        stored = builds.store(
+        stored = build_cache.store(
             given.cache,
             given.worktree,
             dataclasses.replace(like, modules_failed=failed, seconds=seconds),
@@ -210,8 +213,8 @@ class _Job:
         while True:
             try:
                 found = fetcher.ensure(toolchain=toolchain, manifest=manifest, key=key)
-                builds.hold_packages(given.cache, key, self._held)
-            except builds.BuildMissingError:
+                build_cache.hold_packages(given.cache, key, self._held)
+            except build_cache.BuildMissingError:
                 continue  # a sweep took them between the two
             except DependencyError as error:
                 raise JobError(
@@ -222,10 +225,10 @@ class _Job:
                 ) from error
             return found
 
-    def _build(self, runner: LakeRunner, like: builds.Build) -> tuple[BuildLog, Outcome]:
+    def _build(self, runner: LakeRunner, like: build_cache.Build) -> tuple[BuildLog, Outcome]:
         given = self._given
         if like.dependencies:
-            packages = builds.hold_packages(given.cache, like.dependencies, self._held)
+            packages = build_cache.hold_packages(given.cache, like.dependencies, self._held)
             (given.worktree / ".lake" / "packages").symlink_to(packages or "")
         log = BuildLog()
 
@@ -273,7 +276,7 @@ class _Job:
             deterministic=outcome.ending != "not_started" and outcome.signal != 9,
         )
 
-    def _record(self, stored: builds.Build) -> None:
+    def _record(self, stored: build_cache.Build) -> None:
         given = self._given
         body = ProjectBuilt(
             repository=given.repository,

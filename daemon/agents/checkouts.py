@@ -15,7 +15,7 @@ from daemon.agents.workshop import OpenShop, in_a_loop
 from daemon.git_errors import GitError
 from daemon.paths import slug
 from daemon.settings import Settings
-from pipeline.lean.build.builds import Attached, BuildMissingError, attach, empty_lake
+from pipeline.lean.build.build_cache import Attached, BuildMissingError, attach, empty_lake
 from pipeline.tactics.goals import Place, SourcePlaces
 
 

@@ -35,7 +35,7 @@ from daemon.training import Counted
 from daemon.training_needs import why_no_models, why_not_trainable
 from daemon.upkeep import Upkeep
 from pipeline.lean.backend import Leans, find_leans
-from pipeline.lean.build.builds import present
+from pipeline.lean.build.build_cache import present
 from store import model_queries, queries
 from store.errors import LogError
 from store.rows import JobRow

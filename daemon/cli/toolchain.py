@@ -25,8 +25,7 @@ from daemon.cli.render import (
 if TYPE_CHECKING:
     from daemon.lean_needs import Need
     from daemon.settings import Settings
-    from pipeline.lean.toolchain.revisions import LeanVersion
-    from pipeline.lean.toolchain.toolchains import Toolchain, Toolchains
+    from pipeline.lean.toolchain.toolchains import LeanVersion, Toolchain, Toolchains
 
 Version = Annotated[
     str, typer.Argument(metavar="VERSION", help="v4.21.0, v4.22.0-rc3, nightly-2025-08-01, or the full name.")
@@ -55,8 +54,7 @@ def list_(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from pipeline.lean.toolchain.revisions import REVISIONS
-    from pipeline.lean.toolchain.toolchains import find_elan
+    from pipeline.lean.toolchain.toolchains import REVISIONS, find_elan
 
     place = locate(merged_config(context, config))
     settings, cache = _settings(place), _cache(place)
@@ -109,8 +107,7 @@ def install(
     as_json: Json = False,
 ) -> None:
     from pipeline.lean.toolchain.install import install as make
-    from pipeline.lean.toolchain.revisions import PANTOGRAPH
-    from pipeline.lean.toolchain.toolchains import ToolchainBusyError, ToolchainError
+    from pipeline.lean.toolchain.toolchains import PANTOGRAPH, ToolchainBusyError, ToolchainError
 
     wanted = _version(version)
     place = locate(merged_config(context, config))
@@ -165,7 +162,7 @@ def remove(context: typer.Context, version: Version, config: Config = None, as_j
 
 
 def _version(text: str) -> LeanVersion:
-    from pipeline.lean.toolchain.revisions import VersionError, parse_version
+    from pipeline.lean.toolchain.toolchains import VersionError, parse_version
 
     try:
         return parse_version(text)

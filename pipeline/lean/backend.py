@@ -23,8 +23,14 @@ from typing import Literal
 
 from pipeline.lean.sandbox.command import bubblewrap_path
 from pipeline.lean.toolchain import standins
-from pipeline.lean.toolchain.revisions import LeanVersion, VersionError, parse_version
-from pipeline.lean.toolchain.toolchains import ToolchainError, Toolchains, elan_home
+from pipeline.lean.toolchain.toolchains import (
+    LeanVersion,
+    ToolchainError,
+    Toolchains,
+    VersionError,
+    elan_home,
+    parse_version,
+)
 
 Kind = Literal["pantograph", "simulator", "none"]
 Sandbox = Literal["bubblewrap", "none"]

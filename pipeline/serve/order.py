@@ -186,7 +186,7 @@ class LeanOrder:
     Attributes:
         backend, repl, sandbox, toolchains: the arguments of `find_leans`.
         pool: of the REPLs; `processes` is `Limits.lean_processes`.
-        cache: the root of the builds (`pipeline.lean.build.builds`).
+        cache: the root of the builds (`pipeline.lean.build.build_cache`).
         scratch: a folder for worktrees and files of this server alone; emptied when it starts.
         budget: of the search for one sorry.
         repositories: those that are watched.

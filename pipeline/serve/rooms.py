@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from pipeline.lean.backend import Leans, find_leans
-from pipeline.lean.build.trash import remove_tree
+from pipeline.lean.build.build_cache import remove_tree
 from pipeline.serve.lending import Lending
 from pipeline.serve.order import ServeOrder
 from pipeline.serve.problems import Problem

@@ -15,10 +15,8 @@ from pathlib import Path, PurePosixPath
 
 from pipeline.gitread import Mirror, TreeFile
 from pipeline.lean.backend import LeanBackend, Leans
-from pipeline.lean.build.builds import BuildMissingError, attach, empty_lake
-from pipeline.lean.build.entries import all_builds
+from pipeline.lean.build.build_cache import BuildMissingError, all_builds, attach, empty_lake, remove_tree
 from pipeline.lean.build.lake import LAKEFILES
-from pipeline.lean.build.trash import remove_tree
 from pipeline.protocol import JobError
 from pipeline.serve.order import LeanOrder, RepositoryOrder
 from pipeline.serve.problems import Problem

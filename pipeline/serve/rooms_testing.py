@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.lean.source.scanner import scan_source
-from pipeline.lean.testing.credulous import TOOLCHAIN, Credulous, make_credulous
 from pipeline.serve.order import ModelOrder, RepositoryOrder, ServeOrder
 from pipeline.serve.testing import order_of
 from store import queries
@@ -35,6 +34,7 @@ from store.testing_events import BRANCH, REPOSITORY, commit_scanned, observed, p
 from store.testing_traces import head
 from store.traced import Premise, TracedFile
 from store.view import View
+from tests.support.lean.credulous import TOOLCHAIN, Credulous, make_credulous
 
 _GIT = {
     "GIT_CONFIG_GLOBAL": "/dev/null",

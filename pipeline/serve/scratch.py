@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.children import kill_marked
-from pipeline.lean.build.trash import remove_tree
+from pipeline.lean.build.build_cache import remove_tree
 
 BY_HAND = "by-hand-"
 """What the folders of servers begin with that were started by hand: each has one of its own."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.lean.build.manifest import MANIFEST
+from pipeline.lean.build.dependencies import MANIFEST
 from pipeline.lean.source.scanner import parse
 from pipeline.worktree import MOST_SOURCE_BYTES, StrangeFileError, read_beginning, read_inside
 from store.identity import git_blob

@@ -1,6 +1,6 @@
 """Who is on call reads `unsorry status`: of each thing that breaks it names the thing, the reason and the remedy.
 
-The daemon is the real one; Lean, lake and the REPL are stand-ins (`pipeline.lean.testing.toolchain`).
+The daemon is the real one; Lean, lake and the REPL are stand-ins (`tests.support.lean.toolchain`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 from daemon.control_client import request
 from daemon.settings import Settings
 from daemon.testing.house import House
-from pipeline.lean.testing.toolchain import StandIn, make_toolchain, write_repl
+from tests.support.lean.toolchain import StandIn, make_toolchain, write_repl
 
 MODULE = "theorem mine (p : Prop) : p → p := by\n  sorry\n"
 LAKEFILE = 'name = "demo"\ndefaultTargets = ["Demo"]\n\n[[lean_lib]]\nname = "Demo"\n'

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from daemon.testing.remote import Remote
-from pipeline.lean.testing.toolchain import make_elan
-from pipeline.lean.testing.toolchain_build import write_build
-from pipeline.lean.toolchain.revisions import parse_version
 from pipeline.lean.toolchain.standins import SWITCH
-from pipeline.lean.toolchain.toolchains import Toolchain, Toolchains
+from pipeline.lean.toolchain.toolchains import Toolchain, Toolchains, parse_version
 from store import events as ev
+from tests.support.lean.toolchain import make_elan
+from tests.support.lean.toolchain_build import write_build
 
 LAKEFILE = "package pantograph\nlean_exe repl where\n  root := `Main\n"
 

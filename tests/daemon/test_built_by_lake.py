@@ -1,6 +1,6 @@
 """A daemon whose Lean is not the simulator: builds first, refuses a wrong toolchain, tries again when asked.
 
-Lean, lake and the REPL are stand-ins (`pipeline.lean.testing.toolchain`); what they accept shows that the daemon asks
+Lean, lake and the REPL are stand-ins (`tests.support.lean.toolchain`); what they accept shows that the daemon asks
 them, and nothing else.
 """
 
@@ -16,9 +16,9 @@ import pytest
 from daemon.control_client import request
 from daemon.settings import Settings
 from daemon.testing.house import House
-from pipeline.lean.testing.toolchain import StandIn, make_toolchain, write_repl
 from store import queries
 from store.projector import verify
+from tests.support.lean.toolchain import StandIn, make_toolchain, write_repl
 
 MODULE = "theorem mine (p : Prop) : p → p := by\n  sorry\n"
 LAKEFILE = 'name = "demo"\ndefaultTargets = ["Demo"]\n\n[[lean_lib]]\nname = "Demo"\n'

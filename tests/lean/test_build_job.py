@@ -20,13 +20,12 @@ import pytest
 
 from pipeline.build import work
 from pipeline.lean.backend import LeanBackend, find_leans
-from pipeline.lean.build import builds
-from pipeline.lean.build.manifest import read_manifest
-from pipeline.lean.build.packages import GitFailedError, fetch_package
-from pipeline.lean.sandbox.allowlist import Gateway, Rules
+from pipeline.lean.build import build_cache
+from pipeline.lean.build.dependencies import GitFailedError, fetch_package, read_manifest
 from pipeline.lean.sandbox.command import bubblewrap_problem
-from pipeline.lean.testing.toolchain import StandIn, make_toolchain
+from pipeline.lean.sandbox.network import Gateway, Rules
 from pipeline.protocol import JobError, JobSpec, Reporter
+from tests.support.lean.toolchain import StandIn, make_toolchain
 
 REPOSITORY = "github.com/ada/demo"
 pytestmark = pytest.mark.skipif(
@@ -209,8 +208,8 @@ def test_a_project_is_built_and_a_job_gets_the_build(yard: Yard) -> None:
         ("a" * 40, yard.tools.toolchain, "")
     ]
     assert ended.progress[-1]["total"] == 2
-    assert builds.present(yard.cache) == {(REPOSITORY, "a" * 40)}
-    with builds.attach(fresh, yard.cache, REPOSITORY, "a" * 40) as attached:
+    assert build_cache.present(yard.cache) == {(REPOSITORY, "a" * 40)}
+    with build_cache.attach(fresh, yard.cache, REPOSITORY, "a" * 40) as attached:
         assert attached.packages is None
         assert (fresh / ".lake/build/lib/lean/Demo/Basic.olean").is_file()
 
@@ -228,7 +227,7 @@ def test_packages_are_fetched_at_their_revision_and_lie_read_only_in_the_cache(y
     assert (packages / "helper/Helper.lean").read_text("utf-8") == "theorem h : True := trivial\n"
     assert (packages / "helper/Helper.lean").stat().st_mode & 0o222 == 0
     fresh = yard.worktree("two", {})
-    with builds.attach(fresh, yard.cache, REPOSITORY, "a" * 40):
+    with build_cache.attach(fresh, yard.cache, REPOSITORY, "a" * 40):
         assert (fresh / ".lake" / "packages").readlink() == packages
 
 
@@ -314,7 +313,7 @@ def test_a_build_in_which_some_modules_fail_is_kept_and_says_which(yard: Yard) -
     assert ended.events[0]["modules_failed"] == ["Demo.Bad", "Demo.Behind"]
     assert ended.summary["first_errors"] == ["Demo/Bad.lean:1:0: unknown identifier 'foo'"]
     fresh = yard.worktree("two", {})
-    with builds.attach(fresh, yard.cache, REPOSITORY, "a" * 40):
+    with build_cache.attach(fresh, yard.cache, REPOSITORY, "a" * 40):
         found = {path.stem for path in (fresh / ".lake/build").rglob("*.olean")}
     assert found == {"Good"}
 
@@ -325,7 +324,7 @@ def test_a_build_in_which_nothing_is_built_fails_for_good(yard: Yard) -> None:
     assert ended.reason == "build_failed"
     assert ended.last["deterministic"]
     assert "Demo.lean:1:0: unknown identifier 'foo'" in ended.last["message"]
-    assert builds.present(yard.cache) == set()
+    assert build_cache.present(yard.cache) == set()
 
 
 def test_a_lakefile_that_fails_says_what_it_said(yard: Yard) -> None:
@@ -370,7 +369,7 @@ def test_nothing_stale_is_left_where_a_later_build_fails(yard: Yard) -> None:
 
     assert ended.summary["seeded_with"] == first
     assert ended.summary["modules_failed"] == ["Demo", "Demo.Basic"]
-    with builds.attach(fresh, yard.cache, REPOSITORY, second):
+    with build_cache.attach(fresh, yard.cache, REPOSITORY, second):
         assert {path.stem for path in (fresh / ".lake/build").rglob("*.olean")} == {"Other"}
 
 
@@ -440,7 +439,7 @@ def test_compiled_files_that_a_repository_brings_are_not_believed(yard: Yard) ->
     yard.build(tree)
     fresh = yard.worktree("two", {".lake/build/lib/lean/Forged.olean": "forged"})
 
-    with builds.attach(fresh, yard.cache, REPOSITORY, "a" * 40):
+    with build_cache.attach(fresh, yard.cache, REPOSITORY, "a" * 40):
         assert not list((fresh / ".lake").rglob("Forged*"))
 
 
@@ -540,14 +539,14 @@ def test_a_job_that_is_killed_at_any_step_leaves_nothing_half_done(yard: Yard, a
         time.monotonic() + 10
     )  # a child that has not become another program yet holds the locks for a moment
     while True:
-        swept = builds.sweep(yard.cache, 2**40)
+        swept = build_cache.sweep(yard.cache, 2**40)
         left = {path.name for path in yard.cache.glob("*/.*") if path.is_dir()}
         if not left or time.monotonic() > deadline:
             break
     ended = yard.build(yard.worktree("two", files))
 
     assert job.returncode == -signal.SIGKILL
-    assert builds.present(yard.cache) == {(REPOSITORY, "a" * 40)}
+    assert build_cache.present(yard.cache) == {(REPOSITORY, "a" * 40)}
     assert swept.removed_builds == ()
     assert [path for path in whole if not (path / "dependency.json").is_file()] == []
     assert len(whole) == at.startswith("Built")
@@ -599,5 +598,5 @@ def test_a_real_lake_builds_a_project_in_the_sandbox(tmp_path: Path) -> None:
 
     assert ended.summary["modules_failed"] == ["Demo", "Demo.B"]
     fresh = yard.worktree("two", {})
-    with builds.attach(fresh, yard.cache, REPOSITORY, "a" * 40):
+    with build_cache.attach(fresh, yard.cache, REPOSITORY, "a" * 40):
         assert {path.stem for path in (fresh / ".lake/build").rglob("*.olean")} == {"A"}

@@ -16,11 +16,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.lean.build import builds
-from pipeline.lean.build.builds import Build
+from pipeline.lean.build import build_cache
+from pipeline.lean.build.build_cache import Build, remove_tree
 from pipeline.lean.build.dependencies import read_dependencies
 from pipeline.lean.build.sources import read_sources
-from pipeline.lean.build.trash import remove_tree
 
 REPOSITORY = "github.com/ada/demo"
 KEY = "d" * 64
@@ -61,7 +60,7 @@ def worktree(folder: Path, name: str, modules: dict[str, str]) -> Path:
 def stored(tmp_path: Path, letter: str, **changes: Any) -> Path:
     """Store a build of 40 kB and return the cache."""
     tree = worktree(tmp_path, f"made-{letter}", {"Demo": letter * 40_000})
-    builds.store(tmp_path / "cache", tree, a_build(letter, **changes), read_sources(tree))
+    build_cache.store(tmp_path / "cache", tree, a_build(letter, **changes), read_sources(tree))
     return tmp_path / "cache"
 
 
@@ -94,7 +93,7 @@ def entry(cache: Path, letter: str) -> Path:
 
 
 def commits(cache: Path) -> set[str]:
-    return {commit[0] for _, commit in builds.present(cache)}
+    return {commit[0] for _, commit in build_cache.present(cache)}
 
 
 # --- attaching ------------------------------------------------------------------------------------------------
@@ -104,7 +103,7 @@ def test_a_job_gets_a_copy_that_it_may_write(tmp_path: Path) -> None:
     cache = stored(tmp_path, "a")
     fresh = tmp_path / "fresh"
     fresh.mkdir()
-    with builds.attach(fresh, cache, REPOSITORY, sha("a")) as attached:
+    with build_cache.attach(fresh, cache, REPOSITORY, sha("a")) as attached:
         olean = fresh / ".lake/build/lib/lean/Demo.olean"
         kept = entry(cache, "a") / "build/lib/lean/Demo.olean"
         assert attached.build.sha == sha("a")
@@ -118,7 +117,7 @@ def test_the_packages_are_a_link_into_the_cache(tmp_path: Path) -> None:
     folder = packages(cache)
     fresh = tmp_path / "fresh"
     fresh.mkdir()
-    with builds.attach(fresh, cache, REPOSITORY, sha("a")) as attached:
+    with build_cache.attach(fresh, cache, REPOSITORY, sha("a")) as attached:
         assert attached.packages == folder / "packages"
         assert (fresh / ".lake/packages").readlink() == folder / "packages"
 
@@ -127,11 +126,11 @@ def test_what_was_not_built_says_so_and_changes_nothing(tmp_path: Path) -> None:
     cache = stored(tmp_path, "a", dependencies=KEY)
     fresh = worktree(tmp_path, "fresh", {"Own": ""})
 
-    with pytest.raises(builds.BuildMissingError, match="no build in"):
-        builds.attach(fresh, cache, REPOSITORY, sha("b"))
-    with pytest.raises(builds.BuildMissingError, match="packages are gone"):
-        builds.attach(fresh, cache, REPOSITORY, sha("a"))
-    assert builds.present(cache) == set()
+    with pytest.raises(build_cache.BuildMissingError, match="no build in"):
+        build_cache.attach(fresh, cache, REPOSITORY, sha("b"))
+    with pytest.raises(build_cache.BuildMissingError, match="packages are gone"):
+        build_cache.attach(fresh, cache, REPOSITORY, sha("a"))
+    assert build_cache.present(cache) == set()
     assert (fresh / ".lake/build/lib/lean/Own.olean").is_file()
 
 
@@ -139,10 +138,10 @@ def test_packages_that_are_folders_of_the_project_keep_their_own_builds(tmp_path
     tree = worktree(tmp_path, "one", {"Demo": "x"})
     worktree(tree, "sub/part", {"Part": "y"})
     cache = tmp_path / "cache"
-    builds.store(cache, tree, a_build("a", nested=("sub/part",)), read_sources(tree))
+    build_cache.store(cache, tree, a_build("a", nested=("sub/part",)), read_sources(tree))
     fresh = worktree(tmp_path, "fresh", {})
     (fresh / "sub/part").mkdir(parents=True)
-    with builds.attach(fresh, cache, REPOSITORY, sha("a")):
+    with build_cache.attach(fresh, cache, REPOSITORY, sha("a")):
         assert (fresh / "sub/part/.lake/build/lib/lean/Part.olean").is_file()
 
 
@@ -153,8 +152,8 @@ def test_a_folder_that_leads_out_of_the_worktree_is_not_written(tmp_path: Path) 
     fresh.mkdir()
     (fresh / "sub").symlink_to(outside)
 
-    with pytest.raises(builds.BuildMissingError, match="leads out"):
-        builds.empty_lake(fresh, "sub")
+    with pytest.raises(build_cache.BuildMissingError, match="leads out"):
+        build_cache.empty_lake(fresh, "sub")
     assert list(outside.iterdir()) == []
 
 
@@ -163,15 +162,15 @@ def test_a_folder_that_leads_out_of_the_worktree_is_not_written(tmp_path: Path) 
 
 def seeded(tmp_path: Path, before: dict[str, str], now: dict[str, str], **changes: Any) -> set[str]:
     tree = worktree(tmp_path, "before", before)
-    builds.store(tmp_path / "cache", tree, a_build("a"), read_sources(tree))
+    build_cache.store(tmp_path / "cache", tree, a_build("a"), read_sources(tree))
     new = tmp_path / "now"
     for module, text in now.items():
         path = new / (module.replace(".", "/") + ".lean")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
-    builds.empty_lake(new)
+    build_cache.empty_lake(new)
     sources = read_sources(new)
-    builds.seed(new, tmp_path / "cache", a_build("b", **changes), sources, is_ancestor=lambda _sha: True)
+    build_cache.seed(new, tmp_path / "cache", a_build("b", **changes), sources, is_ancestor=lambda _sha: True)
     return {path.stem for path in (new / ".lake").rglob("*.olean")}
 
 
@@ -208,11 +207,13 @@ def test_only_a_build_of_an_ancestor_is_seeded(tmp_path: Path) -> None:
     for letter in "abc":
         cache = stored(tmp_path, letter)
     new = worktree(tmp_path, "now", {"Demo": "b" * 40_000})
-    builds.empty_lake(new)
+    build_cache.empty_lake(new)
     sources = read_sources(new)
 
     def seed(*ancestors: str) -> str:
-        return builds.seed(new, cache, a_build("d"), sources, is_ancestor=lambda sha: sha[0] in ancestors)
+        return build_cache.seed(
+            new, cache, a_build("d"), sources, is_ancestor=lambda sha: sha[0] in ancestors
+        )
 
     assert seed("a", "b") == sha("b")
     assert seed() == ""
@@ -268,7 +269,7 @@ def test_two_who_remove_the_same_folder_do_not_disturb_each_other(tmp_path: Path
 AS_NOBODY = """
 import os, sys
 from pathlib import Path
-from pipeline.lean.build.settling import settle
+from pipeline.lean.build.build_cache import settle
 if os.getuid() == 0:
     os.setgid(65534); os.setuid(65534)
 folder = Path(sys.argv[1]) / "made"
@@ -304,7 +305,7 @@ def test_a_sources_name_that_is_no_text_is_kept_as_it_is(tmp_path: Path) -> None
     tree = worktree(tmp_path, "one", {"Demo": "x"})
     Path(os.fsdecode(os.fsencode(tree) + b"/\xff.lean")).write_text("theorem", "utf-8")
     sources = read_sources(tree)
-    builds.store(tmp_path / "cache", tree, a_build("a"), sources)
+    build_cache.store(tmp_path / "cache", tree, a_build("a"), sources)
     written = json.loads((entry(tmp_path / "cache", "a") / "sources.json").read_text("ascii"))
 
     assert written == dict(sources.hashes)
@@ -318,13 +319,13 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
     for letter, moment in (("a", 300), ("b", 100), ("c", 200)):
         cache = stored(tmp_path, letter)
         used_at(entry(cache, letter), moment)
-    taken = builds.usage(cache)
-    swept = builds.sweep(cache, taken.bytes - 1)
+    taken = build_cache.usage(cache)
+    swept = build_cache.sweep(cache, taken.bytes - 1)
 
     assert taken.builds == 3
     assert swept.removed_builds == ((REPOSITORY, sha("b")),)
     assert commits(cache) == {"a", "c"}
-    assert swept.left_bytes == builds.usage(cache).bytes == taken.bytes - swept.freed_bytes
+    assert swept.left_bytes == build_cache.usage(cache).bytes == taken.bytes - swept.freed_bytes
 
 
 def test_attaching_counts_as_use(tmp_path: Path) -> None:
@@ -333,8 +334,8 @@ def test_attaching_counts_as_use(tmp_path: Path) -> None:
         used_at(entry(cache, letter), 100 + ord(letter))
     fresh = tmp_path / "fresh"
     fresh.mkdir()
-    builds.attach(fresh, cache, REPOSITORY, sha("a")).close()
-    builds.sweep(cache, builds.usage(cache).bytes - 1)
+    build_cache.attach(fresh, cache, REPOSITORY, sha("a")).close()
+    build_cache.sweep(cache, build_cache.usage(cache).bytes - 1)
 
     assert commits(cache) == {"a"}
 
@@ -344,19 +345,19 @@ def test_what_a_job_uses_is_not_removed_nor_its_packages(tmp_path: Path) -> None
     packages(cache)
     fresh = tmp_path / "fresh"
     fresh.mkdir()
-    with builds.attach(fresh, cache, REPOSITORY, sha("a")):
-        swept = builds.sweep(cache, 0)
+    with build_cache.attach(fresh, cache, REPOSITORY, sha("a")):
+        swept = build_cache.sweep(cache, 0)
         assert (swept.removed_builds, swept.removed_dependencies) == ((), ())
         assert swept.kept_in_use == 2
         assert commits(cache) == {"a"}
-    assert builds.sweep(cache, 0).left_bytes == 0
+    assert build_cache.sweep(cache, 0).left_bytes == 0
     assert commits(cache) == set()
 
 
 def test_what_a_job_is_about_to_use_is_not_removed(tmp_path: Path) -> None:
     cache = stored(tmp_path, "a", dependencies=KEY)
     packages(cache)
-    builds.sweep(cache, 0, in_use={(REPOSITORY, sha("a"))})
+    build_cache.sweep(cache, 0, in_use={(REPOSITORY, sha("a"))})
 
     assert commits(cache) == {"a"}
 
@@ -364,11 +365,11 @@ def test_what_a_job_is_about_to_use_is_not_removed(tmp_path: Path) -> None:
 def test_a_build_goes_with_its_packages(tmp_path: Path) -> None:
     cache = stored(tmp_path, "a", dependencies=KEY)
     used_at(packages(cache), 1)
-    swept = builds.sweep(cache, builds.usage(cache).bytes - 1)
+    swept = build_cache.sweep(cache, build_cache.usage(cache).bytes - 1)
 
     assert swept.removed_dependencies == (KEY,)
     assert swept.removed_builds == ((REPOSITORY, sha("a")),)
-    assert builds.usage(cache) == builds.Usage(0, 0, 0)
+    assert build_cache.usage(cache) == build_cache.Usage(0, 0, 0)
 
 
 def test_a_job_that_was_killed_holds_nothing(tmp_path: Path) -> None:
@@ -376,8 +377,8 @@ def test_a_job_that_was_killed_holds_nothing(tmp_path: Path) -> None:
     fresh = tmp_path / "fresh"
     fresh.mkdir()
     program = (
-        "import sys; from pathlib import Path; from pipeline.lean.build import builds\n"
-        f"held = builds.attach(Path({str(fresh)!r}), Path({str(cache)!r}), {REPOSITORY!r}, {sha('a')!r})\n"
+        "import sys; from pathlib import Path; from pipeline.lean.build import build_cache\n"
+        f"held = build_cache.attach(Path({str(fresh)!r}), Path({str(cache)!r}), {REPOSITORY!r}, {sha('a')!r})\n"
         "print('up', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
@@ -385,9 +386,9 @@ def test_a_job_that_was_killed_holds_nothing(tmp_path: Path) -> None:
     ) as job:
         assert job.stdout is not None
         assert job.stdout.readline() == b"up\n"
-        assert builds.sweep(cache, 0).removed_builds == ()
+        assert build_cache.sweep(cache, 0).removed_builds == ()
         job.kill()
-    assert builds.sweep(cache, 0).removed_builds == ((REPOSITORY, sha("a")),)
+    assert build_cache.sweep(cache, 0).removed_builds == ((REPOSITORY, sha("a")),)
 
 
 def test_leftovers_of_a_crash_are_removed_and_running_work_is_not(tmp_path: Path) -> None:
@@ -402,7 +403,7 @@ def test_leftovers_of_a_crash_are_removed_and_running_work_is_not(tmp_path: Path
     (cache / f"dependencies/.{KEY}.lock").touch()
     with (cache / "builds/.new-alive/lock").open("rb") as alive:
         fcntl.flock(alive, fcntl.LOCK_EX)
-        builds.sweep(cache, 10**9)
+        build_cache.sweep(cache, 10**9)
 
     hidden = {path.name for path in cache.rglob(".*") if path.is_dir()}
     assert hidden == {".new-alive"}
@@ -413,7 +414,7 @@ def test_an_entry_that_does_not_say_what_it_is_is_removed(tmp_path: Path) -> Non
     cache = stored(tmp_path, "a")
     stored(tmp_path, "b")
     (entry(cache, "a") / "build.json").write_text("{half", "utf-8")
-    builds.sweep(cache, 10**9)
+    build_cache.sweep(cache, 10**9)
 
     assert not entry(cache, "a").exists()
     assert commits(cache) == {"b"}
@@ -422,7 +423,7 @@ def test_an_entry_that_does_not_say_what_it_is_is_removed(tmp_path: Path) -> Non
 def test_storing_a_commit_again_replaces_it(tmp_path: Path) -> None:
     cache = stored(tmp_path, "a")
     tree = worktree(tmp_path, "again", {"Other": "x"})
-    builds.store(cache, tree, a_build("a"), read_sources(tree))
+    build_cache.store(cache, tree, a_build("a"), read_sources(tree))
     names = {path.name for path in entry(cache, "a").rglob("*.olean")}
 
     assert names == {"Other.olean"}
@@ -436,9 +437,9 @@ def test_a_store_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
     def full(_path: Path, _content: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(builds, "write", full)
+    monkeypatch.setattr(build_cache, "write", full)
     with pytest.raises(OSError, match="No space"):
-        builds.store(cache, tree, a_build("a"), read_sources(tree))
+        build_cache.store(cache, tree, a_build("a"), read_sources(tree))
 
     assert {path.name for path in entry(cache, "a").rglob("*.olean")} == {"Demo.olean"}
     assert [path.name for path in (cache / "builds").rglob(".*")] == []
@@ -449,7 +450,7 @@ def test_read_only_packages_can_be_removed(tmp_path: Path) -> None:
     folder = packages(cache)
     (folder / "packages/mathlib/Mathlib.lean").chmod(0o444)
     (folder / "packages/mathlib").chmod(0o555)
-    builds.sweep(cache, 0)
+    build_cache.sweep(cache, 0)
 
     assert not folder.exists()
 
@@ -468,7 +469,7 @@ def test_asking_what_is_present_is_quick_with_many_builds(tmp_path: Path) -> Non
         described = {"schema": 1, **dataclasses.asdict(a_build("a")), "sha": f"{number:040x}"}
         (folder / "build.json").write_text(json.dumps(described), "utf-8")
     started = time.process_time()
-    found = builds.present(tmp_path)
+    found = build_cache.present(tmp_path)
 
     assert len(found) == 300
     assert time.process_time() - started < 1.0

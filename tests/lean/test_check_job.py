@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lean.testing.credulous import TOOLCHAIN, Rule
 from pipeline.protocol import JobError
 from store.identity import git_blob
 from tests.support.gate import FILE, Case, Court
+from tests.support.lean.credulous import TOOLCHAIN, Rule
 
 PROOF = "exact ⟨h.2, h.1⟩"
 HONEST = Case(PROOF)

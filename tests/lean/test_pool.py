@@ -22,8 +22,8 @@ from pipeline.lean.pool.pool import PoolClosed, ReplPool
 from pipeline.lean.pool.pooled import PooledRepl, PoolLimits, ReplKey, Setup
 from pipeline.lean.pool.session import Session, SetupFailed, Stepped, TacticKilled
 from pipeline.lean.pool.states import ReplayDied, ReplayDiverged, State
-from pipeline.lean.testing import faulty_repl
-from pipeline.lean.testing.faulty_repl import goal_text
+from tests.support.lean import faulty_repl
+from tests.support.lean.faulty_repl import goal_text
 
 T = TypeVar("T")
 MIB = 1024 * 1024

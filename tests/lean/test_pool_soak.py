@@ -18,8 +18,8 @@ from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.pool.pooled import PoolLimits, ReplKey, Setup
 from pipeline.lean.pool.session import Session, SetupFailed, Stepped, TacticKilled
 from pipeline.lean.pool.states import State, StateLost
-from pipeline.lean.testing import faulty_repl
-from pipeline.lean.testing.faulty_repl import goal_text
+from tests.support.lean import faulty_repl
+from tests.support.lean.faulty_repl import goal_text
 
 TACTICS = 10_000
 FEWER = 2_000

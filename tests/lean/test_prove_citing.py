@@ -28,7 +28,6 @@ from pipeline.prove.proposing import Asked, Candidate
 from pipeline.prove.rungs import Engine, ladder
 from pipeline.prove.scoring import ModelScoring
 from pipeline.prove.search import Budget
-from pipeline.prove.testing import FILE, attempts, parameters, run, wanted
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole import WholeAsk, Written
 from pipeline.prove.wholly import Wholly
@@ -48,6 +47,7 @@ from store.testing_events import (
     record,
 )
 from store.trace_events import SorryStated
+from tests.support.prove import FILE, attempts, parameters, run, wanted
 
 SOURCE = """namespace Demo
 

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.external.testing import ChatServer, Fails, Reply, Says, Sends, Silence
 from pipeline.protocol import JobError
-from pipeline.prove.testing import LINES, attempts, parameters, recorded, run
+from tests.support.prove import LINES, attempts, parameters, recorded, run
 
 # To load what a search asks with takes long on a busy machine.
 pytestmark = pytest.mark.timeout(180)

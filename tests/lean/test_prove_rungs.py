@@ -26,13 +26,13 @@ from pipeline.prove.lemmas import Known
 from pipeline.prove.proposing import Asked, Candidate
 from pipeline.prove.rungs import Engine
 from pipeline.prove.search import Budget
-from pipeline.prove.testing import BUDGET, attempts, parameters, recorded, run, wanted
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole import AuthorError, WholeAsk, Written
 from pipeline.prove.wholly import Wholly, tactics_of
 from pipeline.tactics.requests import Request, Suggestion, Suggestions
 from pipeline.tactics.tiny import make_tiny_causal
 from store.events import AttemptFinished, ProofFound
+from tests.support.prove import BUDGET, attempts, parameters, recorded, run, wanted
 
 SOURCE = """theorem first (p : Prop) : p → p := sorry
 theorem second (p q : Prop) (h : p ∧ q) : q ∧ p := by

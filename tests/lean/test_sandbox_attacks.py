@@ -22,9 +22,9 @@ from typing import Any
 import psutil
 import pytest
 
+from pipeline.lean.build.build_cache import remove_tree
 from pipeline.lean.build.lake import Bounds, LakeRunner, Outcome
-from pipeline.lean.build.trash import remove_tree
-from pipeline.lean.sandbox import bounded, seccomp
+from pipeline.lean.sandbox import bounded, command
 from pipeline.lean.sandbox.command import SandboxError, bubblewrap, bubblewrap_problem
 
 pytestmark = pytest.mark.skipif(
@@ -302,8 +302,8 @@ def test_what_no_namespace_separates_is_refused(place: Place, attack: str) -> No
 
 def test_the_calls_of_another_architecture_are_not_a_way_round_the_filter() -> None:
     """The numbers differ there; a call in them is refused before its number is looked at."""
-    other = seccomp.program(seccomp._MACHINES["aarch64"])
-    own = seccomp.program(seccomp._MACHINES["x86_64"])
+    other = command.program(command._MACHINES["aarch64"])
+    own = command.program(command._MACHINES["x86_64"])
     words = [struct.unpack("<HBBI", code[at : at + 8]) for code in (own, other) for at in (8, 16)]
 
     assert [words[0][3], words[2][3]] == [0xC000003E, 0xC00000B7]
@@ -312,8 +312,8 @@ def test_the_calls_of_another_architecture_are_not_a_way_round_the_filter() -> N
 
 
 def test_every_jump_of_the_filter_stays_inside() -> None:
-    for machine in seccomp._MACHINES.values():
-        code = seccomp.program(machine)
+    for machine in command._MACHINES.values():
+        code = command.program(machine)
         lines = [struct.unpack("<HBBI", code[at : at + 8]) for at in range(0, len(code), 8)]
         for at, (operation, yes, no, _) in enumerate(lines):
             assert operation == 0x06 or at + 1 + max(yes, no) < len(lines)

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.lean.build.lake import Bounds, LakeRunner, Outcome
-from pipeline.lean.sandbox.allowlist import Gateway, Refusal, Rules, forwarded
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.sandbox.hosts import DEFAULT_HOSTS
+from pipeline.lean.sandbox.network import Gateway, Refusal, Rules, forwarded
 
 needs_bubblewrap = pytest.mark.skipif(
     bubblewrap_problem() is not None,
@@ -327,7 +327,7 @@ def test_closing_ends_what_is_open_and_removes_the_socket(server: int) -> None:
 
 def test_what_a_killed_job_left_is_removed_by_the_next() -> None:
     program = (
-        "import os, signal; from pipeline.lean.sandbox.allowlist import Gateway, Rules\n"
+        "import os, signal; from pipeline.lean.sandbox.network import Gateway, Rules\n"
         "gateway = Gateway(Rules(())).__enter__(); print(gateway.socket, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from daemon.testing.remote import Remote
-from pipeline.lean.testing.toolchain import make_elan
 from pipeline.lean.toolchain.install import HOSTS, Patience
 from pipeline.lean.toolchain.toolchains import Toolchains
+from tests.support.lean.toolchain import make_elan
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "install.md"
 INSTALLER = """test "$*" = '-y --no-modify-path --default-toolchain none' || exit 1

@@ -20,15 +20,14 @@ import pytest
 
 from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.sandbox.command import bubblewrap_problem
-from pipeline.lean.testing.credulous import make_credulous
-from pipeline.lean.testing.toolchain import STANDS_IN, interpreter_in_usr, make_toolchain, write_repl
-from pipeline.lean.testing.toolchain_build import write_build
-from pipeline.lean.toolchain.revisions import parse_version
 from pipeline.lean.toolchain.standins import MARK, SWITCH, is_stand_in
-from pipeline.lean.toolchain.toolchains import ToolchainBusyError, ToolchainError, Toolchains
-from pipeline.trace.testing import Workshop
+from pipeline.lean.toolchain.toolchains import ToolchainBusyError, ToolchainError, Toolchains, parse_version
 from store.identity import git_blob
 from tests.support.gate import Case, Court
+from tests.support.lean.credulous import make_credulous
+from tests.support.lean.toolchain import STANDS_IN, interpreter_in_usr, make_toolchain, write_repl
+from tests.support.lean.toolchain_build import write_build
+from tests.support.trace import Workshop
 
 VERSION = parse_version("v4.21.0")
 KINDS = ("trace", "prove", "check", "build")

@@ -20,12 +20,10 @@ from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.client.messages import TacticOk
 from pipeline.lean.client.repl import Repl
 from pipeline.lean.sandbox.command import bubblewrap_problem
-from pipeline.lean.testing.toolchain import interpreter_in_usr, make_elan
-from pipeline.lean.testing.toolchain_build import write_build
 from pipeline.lean.toolchain.install import Installed, Patience, install
-from pipeline.lean.toolchain.revisions import PANTOGRAPH, known_releases, parse_version
 from pipeline.lean.toolchain.standins import SWITCH
 from pipeline.lean.toolchain.toolchains import (
+    PANTOGRAPH,
     RECORD,
     REPL,
     Toolchain,
@@ -33,8 +31,12 @@ from pipeline.lean.toolchain.toolchains import (
     ToolchainError,
     Toolchains,
     find_elan,
+    known_releases,
+    parse_version,
     sha256_of,
 )
+from tests.support.lean.toolchain import interpreter_in_usr, make_elan
+from tests.support.lean.toolchain_build import write_build
 
 VERSION = parse_version("v4.21.0")
 LAKEFILE = "import Lake\nopen Lake DSL\npackage pantograph\nlean_exe repl where\n  root := `Main\n"
@@ -42,7 +44,7 @@ _INSTALL = """
 import sys
 from pathlib import Path
 from pipeline.lean.toolchain.install import install
-from pipeline.lean.toolchain.revisions import parse_version
+from pipeline.lean.toolchain.toolchains import parse_version
 from pipeline.lean.toolchain.toolchains import Toolchains
 
 cache, revision, source = sys.argv[1:]

@@ -10,17 +10,8 @@ from typing import Any
 import pytest
 
 from pipeline.lean.backend import LeanBackend
-from pipeline.trace.testing import (
-    ALONE,
-    BASE,
-    FILES,
-    KEY,
-    MID,
-    Workshop,
-    simulator,
-    simulator_that_fails,
-)
 from store import line_queries, queries, trace_queries
+from tests.support.trace import ALONE, BASE, FILES, KEY, MID, Workshop, simulator, simulator_that_fails
 
 PROJECT = {path for path in FILES if path.endswith(".lean")}
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from daemon.cli import repos, sorries
-from pipeline.trace.testing import ALONE, FILES, KEY, Workshop, simulator, simulator_that_fails
 from store import line_queries, queries, trace_queries
 from store.leandojo.choosing import NothingToExportError
 from store.leandojo.exporting import export_leandojo
 from store.leandojo.importing import import_leandojo
 from store.verify import verify
+from tests.support.trace import ALONE, FILES, KEY, Workshop, simulator, simulator_that_fails
 
 
 @pytest.fixture(scope="module")

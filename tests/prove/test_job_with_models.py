@@ -13,8 +13,6 @@ import pytest
 
 from pipeline.prove import corpora, retrieving
 from pipeline.prove.retrieving import PremiseFinder
-from pipeline.prove.testing import attempts, parameters
-from pipeline.prove.testing import run as run_job
 from pipeline.retrieval.corpus import Corpus
 from pipeline.retrieval.testing import write_dataset
 from pipeline.retrieval.tiny import make_tiny_retriever
@@ -22,6 +20,8 @@ from pipeline.tactics.decoding import Completion
 from pipeline.tactics.generate import Generator
 from pipeline.tactics.requests import Decoding, Request, Suggestions
 from pipeline.tactics.tiny import make_tiny_classifier
+from tests.support.prove import attempts, parameters
+from tests.support.prove import run as run_job
 
 SOURCE = "theorem known : ∀ (p : Prop), p → p := sorry\ntheorem again : ∀ (p : Prop), p → p := by\n  sorry\n"
 

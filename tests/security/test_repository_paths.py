@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.gitread import Mirror
-from pipeline.lean.build.manifest import package_folders
+from pipeline.lean.build.dependencies import package_folders
 from pipeline.lean.build.sources import read_sources
 from pipeline.lean.source.imports import closure, local_file
 from pipeline.trace.tree import Tree

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from pipeline.lean.source.scanner import scan_source
-from pipeline.lean.testing.credulous import TOOLCHAIN, Credulous, Rule
 from pipeline.serve.problems import Problem
 from pipeline.serve.rooms_sorries import known_sorry
 from pipeline.serve.rooms_testing import World, credulous_elan, post, streamed
@@ -18,6 +17,7 @@ from pipeline.serve.testing import Served
 from store.events import SorryFilled
 from store.identity import sorry_id
 from store.testing_events import BRANCH, REPOSITORY
+from tests.support.lean.credulous import TOOLCHAIN, Credulous, Rule
 
 SOURCE = """namespace Demo
 

@@ -5,7 +5,7 @@
     court.rejected(Case("sorry"), step="text")
 
 The file is a text with `HOLE` where the judged sorry stands. "credulous" is the Lean that says yes to everything
-(`pipeline.lean.testing.credulous`) under the name of a real one, so what refuses a proof there is the gate itself, or a
+(`tests.support.lean.credulous`) under the name of a real one, so what refuses a proof there is the gate itself, or a
 `Rule` by which that Lean answers as the real one would.
 """
 
@@ -21,10 +21,10 @@ from typing import Literal
 from pipeline import check
 from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.source.scanner import scan_source
-from pipeline.lean.testing.credulous import TOOLCHAIN, Rule, make_credulous
 from pipeline.protocol import JobSpec, Reporter
 from store.events import EVENT_TYPES, ProofChecked, ProofFound, ProofRejected, ProofVerified
 from store.identity import git_blob
+from tests.support.lean.credulous import TOOLCHAIN, Rule, make_credulous
 
 Verdict = ProofVerified | ProofChecked | ProofRejected
 Lean = Literal["credulous", "simulator", "none"]

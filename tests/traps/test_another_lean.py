@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.lean.testing.credulous import TOOLCHAIN, Rule
 from pipeline.protocol import JobError
 from store.events import ProofChecked, ProofVerified
 from tests.support.gate import FILE, Case, Court
+from tests.support.lean.credulous import TOOLCHAIN, Rule
 
 PROOF = "exact ⟨h.2, h.1⟩"
 HONEST = Case(PROOF)

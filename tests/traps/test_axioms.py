@@ -11,8 +11,8 @@ import json
 import pytest
 
 from pipeline.gate.lake_checks import Answer, Section, judge_axioms
-from pipeline.lean.testing.credulous import Rule
 from tests.support.gate import Case, Court, Refused
+from tests.support.lean.credulous import Rule
 
 IN_THE_TEXT = {
     "a new axiom after the proof": "exact cheat\n\naxiom cheat : False",

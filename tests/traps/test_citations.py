@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.lean.testing.credulous import Rule
 from tests.support.gate import FILE, Case, Court, Refused
+from tests.support.lean.credulous import Rule
 
 ITSELF = {
     "plainly": "exact mine p q h",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.lean.testing.credulous import Rule
 from tests.support.gate import Case, Refused
+from tests.support.lean.credulous import Rule
 
 COMMANDS = {
     "a second theorem": "exact ⟨h.2, h.1⟩\n\ntheorem extra : 1 = 1 := rfl",

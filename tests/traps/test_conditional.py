@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.lean.testing.credulous import Rule
 from tests.support.gate import Case, Court, Lean
+from tests.support.lean.credulous import Rule
 
 HEAD = "theorem gap (p : Prop) : p → p := sorry\n"
 MINE = "theorem mine (p : Prop) : p → p := HOLE\n"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.lean.testing.credulous import Rule
 from tests.support.gate import Case, Court
+from tests.support.lean.credulous import Rule
 
 FALSE = "theorem mine : True ∧ False := by\n  HOLE\n"
 UNSOLVED = "unsolved goals\ncase right\n⊢ False"

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lean.testing.credulous import Rule
 from tests.support.gate import FILE, Case, Court
+from tests.support.lean.credulous import Rule
 
 TEXTS = {
     "a term": "exact ⟨h.2, h.1⟩",

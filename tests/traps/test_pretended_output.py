@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.lean.testing.credulous import Rule
 from tests.support.gate import Case, Court, Refused
+from tests.support.lean.credulous import Rule
 
 PRINTS = {
     "#eval": "exact ⟨h.2, h.1⟩\n#eval IO.println \"'Demo.mine' does not depend on any axioms\"",

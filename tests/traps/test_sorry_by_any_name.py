@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.lean.testing.credulous import BOTH_TEXTS, Rule
 from tests.support.gate import Case, Court, Refused
+from tests.support.lean.credulous import BOTH_TEXTS, Rule
 
 SPELLINGS = {
     "as a tactic": "sorry",

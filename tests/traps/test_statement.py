@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.lean.testing.credulous import Rule
 from tests.support.gate import FILE, Case, Court, Refused
+from tests.support.lean.credulous import Rule
 
 HONEST = "exact ⟨h.2, h.1⟩"
 RECORDS = {

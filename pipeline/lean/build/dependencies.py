@@ -1,7 +1,7 @@
 """Fetch and build the packages that a project's manifest names, once for each (toolchain, manifest).
 
 `<cache>/dependencies/<key>/packages/<name>` and `dependency.json` beside it; they appear at once, complete, and are
-read-only from then on. Fetching is the only step that has a network, through `pipeline.lean.sandbox.allowlist`, git
+read-only from then on. Fetching is the only step that has a network, through `pipeline.lean.sandbox.network`, git
 included; building has none. `lake update` is never called: revisions are those of the manifest.
 
 The project's own lakefile does not run here. What lies in this cache is shared by every commit and repository with
@@ -16,20 +16,315 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Literal
-from urllib.parse import urlsplit
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+from urllib.parse import quote, urlsplit
 
+from pipeline.lean.build.build_cache import put_aside, remove_tree, settle
 from pipeline.lean.build.lake import MOST_PROCESSES, Bounds, LakeRunner, Outcome
-from pipeline.lean.build.manifest import GitPackage, Manifest
-from pipeline.lean.build.packages import GitFailedError, fetch_package
-from pipeline.lean.build.settling import settle
-from pipeline.lean.build.trash import put_aside, remove_tree
-from pipeline.lean.sandbox.allowlist import Gateway, Refusal, Rules, forwarded
+from pipeline.lean.sandbox.bounded import run_bounded
+from pipeline.lean.sandbox.network import Gateway, Refusal, Rules, forwarded
+
+# ---- lake-manifest.json
+# Every version of the format since Lean 4.0 is read (numbers 1 to 7, then "1.0.0" and on). The file is untrusted:
+# what is returned is safe to put into a path, a git command line and a lakefile.
+
+
+MANIFEST = "lake-manifest.json"
+MOST_BYTES = 4 * 2**20
+MOST_PACKAGES = 200
+_LONGEST_FOLDER = 255
+"""In the cache a folder's whole path is one name."""
+_NAME = re.compile(r"[^\W\d_][\w'-]*(\.[^\W\d_][\w'-]*)*", re.ASCII)
+_REV = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_INPUT_REV = re.compile(r"[\w][\w./+@-]{0,200}", re.ASCII)
+_URL = re.compile(r"[A-Za-z0-9:/@._~%+-]{1,500}")
+
+
+class ManifestError(Exception):
+    """The manifest is refused; the message names the package and what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GitPackage:
+    """A package at one commit. `subdir` is "" for the repository's root, `input_rev` "" where none was named."""
+
+    name: str
+    url: str
+    rev: str
+    input_rev: str
+    subdir: str
+    config_file: str
+    manifest_file: str
+    inherited: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """`paths` are the folders (relative, inside the project) of packages that are part of the project."""
+
+    packages: tuple[GitPackage, ...]
+    paths: tuple[str, ...]
+
+
+def read_manifest(data: bytes, *, schemes: tuple[str, ...] = ("https",)) -> Manifest:
+    """Read a manifest.
+
+    Raises:
+        ManifestError: it is no manifest, or names something that must not be used: a revision that is no full
+            commit id, a URL of another scheme or with anything but a plain address in it, a name that is no package
+            name, a folder outside of the project or of the package.
+    """
+    if len(data) > MOST_BYTES:
+        raise ManifestError(f"a manifest has at most {MOST_BYTES} bytes")
+    try:
+        raw = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ManifestError(f"no JSON: {error}") from error
+    entries = raw.get("packages") if isinstance(raw, dict) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ManifestError("no list of packages in it")
+    if len(entries) > MOST_PACKAGES:
+        raise ManifestError(f"{len(entries)} packages; at most {MOST_PACKAGES} are fetched")
+    packages: dict[str, GitPackage] = {}
+    paths: list[str] = []
+    for entry in entries:
+        kind, fields = _unwrapped(entry)
+        name = _name(fields.get("name"))
+        if kind == "path":
+            paths.append(_folder(fields.get("dir"), name))
+        elif kind == "git":
+            if name in packages:
+                raise ManifestError(f"package {name}: named twice")
+            packages[name] = _git_package(name, fields, schemes)
+        else:
+            raise ManifestError(f"package {name}: type {kind!r} is neither git nor path")
+    return Manifest(tuple(packages.values()), tuple(dict.fromkeys(paths)))
+
+
+def package_folders(project: Path) -> tuple[Path, ...]:
+    """Return the folders of the packages that do not lie in `.lake/packages` by their name alone.
+
+    They are those that are part of the project, and folders inside of a fetched package. A project whose manifest is
+    not there or is refused has none: it was not built either.
+    """
+    path = project / MANIFEST
+    if path.is_symlink() or not path.is_file():
+        return ()
+    with path.open("rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    try:
+        manifest = read_manifest(data, schemes=("https", "file"))
+    except ManifestError:
+        return ()
+    fetched = project / ".lake" / "packages"
+    inside = (fetched / one.name / one.subdir for one in manifest.packages if one.subdir)
+    return (*(project / folder for folder in manifest.paths), *inside)
+
+
+def _unwrapped(entry: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return an entry's type and fields: older manifests wrap them, `{"git": {…}}`; the oldest know only git."""
+    for kind in ("git", "path"):
+        inner = entry.get(kind)
+        if isinstance(inner, dict):
+            return kind, inner
+    kind = entry.get("type", "git" if "url" in entry else "")
+    return str(kind), entry
+
+
+def _git_package(name: str, fields: dict[str, Any], schemes: tuple[str, ...]) -> GitPackage:
+    rev = fields.get("rev")
+    if not isinstance(rev, str) or _REV.fullmatch(rev) is None:
+        raise ManifestError(f"package {name}: rev {_short(rev)} is no full commit id")
+    input_rev = fields.get("inputRev", fields.get("inputRev?"))
+    input_rev = input_rev if isinstance(input_rev, str) and _INPUT_REV.fullmatch(input_rev) else ""
+    subdir = fields.get("subDir", fields.get("subDir?"))
+    return GitPackage(
+        name=name,
+        url=_url(fields.get("url"), name, schemes),
+        rev=rev,
+        input_rev=input_rev,
+        subdir="" if subdir in (None, "", ".") else _inside(subdir, f"package {name}: subDir"),
+        config_file=_inside(fields.get("configFile", "lakefile.lean"), f"package {name}: configFile"),
+        manifest_file=_inside(
+            fields.get("manifestFile") or "lake-manifest.json", f"package {name}: manifestFile"
+        ),
+        inherited=fields.get("inherited") is True,
+    )
+
+
+def _name(value: object) -> str:
+    text = value.replace("«", "").replace("»", "") if isinstance(value, str) else ""
+    if _NAME.fullmatch(text) is None or len(text) > 100:
+        raise ManifestError(f"{_short(value)} is no name of a package")
+    return text
+
+
+def _url(value: object, name: str, schemes: tuple[str, ...]) -> str:
+    text = value if isinstance(value, str) else ""
+    if _URL.fullmatch(text) is None:
+        raise ManifestError(f"package {name}: url {_short(value)} is no plain address")
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise ManifestError(f"package {name}: url {_short(value)}: {error}") from error
+    if parts.scheme not in schemes:
+        raise ManifestError(f"package {name}: url {_short(value)}: only {', '.join(schemes)} can be fetched")
+    if "@" in parts.netloc:
+        raise ManifestError(f"package {name}: url {_short(value)} has a user or a password in it")
+    if (not host and parts.scheme != "file") or parts.netloc.startswith("-"):
+        raise ManifestError(f"package {name}: url {_short(value)} names no host")
+    return text
+
+
+def _folder(value: object, name: str) -> str:
+    """Return the folder of a package that is part of the project: one that may have compiled files of its own."""
+    what = f"package {name}: dir"
+    text = _inside(value, what)
+    parts = PurePosixPath(text).parts
+    # A colon would part it in the list of folders that Lean searches.
+    if not parts or {".git", ".lake"} & set(parts) or ":" in text:
+        raise ManifestError(f"{what}: {_short(value)} is no folder for a package")
+    if len(quote(text, safe="")) > _LONGEST_FOLDER:
+        raise ManifestError(f"{what}: {_short(value)} is too long")
+    return text
+
+
+def _inside(value: object, what: str) -> str:
+    text = value if isinstance(value, str) else ""
+    path = PurePosixPath(text)
+    bad = not text or len(text) > 500 or "\\" in text or any(ord(letter) < 32 for letter in text)
+    if bad or '"' in text or path.is_absolute() or ".." in path.parts:
+        raise ManifestError(f"{what}: {_short(value)} is no folder or file inside")
+    return str(path)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:80] + "…"
+
+
+# ---- git packages
+# The clone runs no hooks, no configuration but ours, no submodules, no LFS, no protocol but the URL's own, and makes
+# no links; every connection goes through the given proxy. It keeps its `.git` because Lake reads the commit and
+# remote there. Git never runs in it again outside a sandbox: code of the packages may have written there.
+
+
+_CONFIG = (
+    ("core.hooksPath", "/dev/null"),
+    ("core.fsmonitor", "false"),
+    ("core.symlinks", "false"),
+    ("core.protectNTFS", "true"),
+    ("core.protectHFS", "true"),
+    ("core.autocrlf", "false"),
+    ("credential.helper", ""),
+    ("submodule.recurse", "false"),
+    ("filter.lfs.smudge", ""),
+    ("filter.lfs.process", ""),
+    ("filter.lfs.required", "false"),
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+    ("http.followRedirects", "initial"),
+    ("http.lowSpeedLimit", "1000"),
+    ("http.lowSpeedTime", "30"),
+    ("advice.detachedHead", "false"),
+    ("init.defaultBranch", "main"),
+)
+_ENVIRONMENT = {
+    "HOME": "/nonexistent",
+    "LC_ALL": "C",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_ASKPASS": "",
+    "SSH_ASKPASS": "",
+    "GIT_LFS_SKIP_SMUDGE": "1",
+}
+_PASSED_ON = ("PATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+class GitFailedError(Exception):
+    """git could not do it; the message is what it said."""
+
+
+def fetch_package(
+    package: GitPackage,
+    target: Path,
+    *,
+    proxy: str,
+    timeout_s: float,
+    disk_bytes: int | None = None,
+    memory_bytes: int | None = None,
+) -> None:
+    """Have the package's commit checked out in the new folder `target`.
+
+    The commit alone is asked for; where a server gives no commit by its id, its branches and tags are fetched.
+    `proxy` is the URL of an HTTP proxy that every connection goes through.
+
+    Raises:
+        GitFailedError: it cannot be fetched or is not there; `target` may hold a part of it.
+    """
+    deadline = time.monotonic() + timeout_s
+    target.mkdir(parents=True)
+    git = _Git(target, package.url, proxy, deadline, disk_bytes, memory_bytes)
+    git.run(
+        "init", "--quiet", "--template=", f"--object-format={'sha256' if len(package.rev) == 64 else 'sha1'}"
+    )
+    git.run("config", "core.symlinks", "false")
+    git.run("remote", "add", "--", "origin", package.url)
+    fetch = ("fetch", "--quiet", "--no-recurse-submodules", "--no-write-fetch-head", "--no-auto-maintenance")
+    try:
+        git.run(*fetch, "--no-tags", "--depth=1", "--", "origin", package.rev)
+    except GitFailedError:
+        git.run(*fetch, "--tags", "--", "origin", "+refs/heads/*:refs/remotes/origin/*")
+    git.run("checkout", "--quiet", "--detach", package.rev, "--")
+
+
+class _Git:
+    def __init__(
+        self,
+        folder: Path,
+        url: str,
+        proxy: str,
+        deadline: float,
+        disk_bytes: int | None,
+        memory_bytes: int | None,
+    ) -> None:
+        self._folder = folder
+        self._deadline = deadline
+        self._disk_bytes = disk_bytes
+        self._memory_bytes = memory_bytes
+        scheme = urlsplit(url).scheme
+        config = [*_CONFIG, ("http.proxy", proxy)]
+        self._environment = {
+            **{name: os.environ[name] for name in _PASSED_ON if name in os.environ},
+            **_ENVIRONMENT,
+            "GIT_ALLOW_PROTOCOL": scheme,
+            "GIT_CEILING_DIRECTORIES": str(folder.parent),
+            "GIT_CONFIG_COUNT": str(len(config)),
+            **{f"GIT_CONFIG_KEY_{index}": key for index, (key, _) in enumerate(config)},
+            **{f"GIT_CONFIG_VALUE_{index}": value for index, (_, value) in enumerate(config)},
+        }
+
+    def run(self, *arguments: str) -> None:
+        # git runs outside of any sandbox: what ends it with a job that is killed is this.
+        command = ("setpriv", "--pdeathsig", "KILL", "--", "git", *arguments)
+        left = max(1.0, self._deadline - time.monotonic())
+        bounds = Bounds(left, self._memory_bytes, None, self._disk_bytes, (self._folder,))
+        outcome = run_bounded(command, cwd=self._folder, bounds=bounds, environment=self._environment)
+        if not outcome.ok:
+            said = " ".join(outcome.end(500).split())
+            raise GitFailedError(
+                f"git {arguments[0]}: {outcome.explain(bounds)}: {said or 'it said nothing'}"
+            )
+
 
 DEPENDENCIES = "dependencies"
 DESCRIPTION = "dependency.json"

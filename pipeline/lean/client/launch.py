@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.build.manifest import package_folders
+from pipeline.lean.build.dependencies import package_folders
 from pipeline.lean.client.errors import ReplStartError
 from pipeline.lean.sandbox.command import Limits, SandboxError, bubblewrap, unconfined
 

@@ -2,7 +2,7 @@
 
 Run as `python -I -S -c <this file's text> SOCKET PROGRAM ARGUMENTS...`: listens on the sandbox's own loopback, names
 that address in the proxy variables of the program's environment, and carries bytes between the two. Which hosts may
-be reached is decided outside (`pipeline.lean.sandbox.allowlist`). Standard library only; exits as the program does.
+be reached is decided outside (`pipeline.lean.sandbox.network`). Standard library only; exits as the program does.
 """
 
 from __future__ import annotations

@@ -22,9 +22,11 @@ SWITCH = "UNSORRY_TESTS_RUN_STAND_INS"
 MARK = "not Lean"
 REFUSED = "a stand-in for tests, not Lean: what it accepts is no proof; put Lean's own program in its place"
 _NAMED_IN_SCRIPTS = (
-    b"pipeline.lean.testing",
-    b"pipeline.lean.simulator",
+    b"tests.support",
+    b"tests/support",
+    b"pipeline.lean.testing",  # their place in earlier versions
     b"pipeline/lean/testing",
+    b"pipeline.lean.simulator",
     b"pipeline/lean/simulator",
     MARK.encode(),
 )

@@ -22,7 +22,7 @@ from pipeline.gate.lake_checks import (
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import LakeRunner
 from pipeline.lean.sandbox.command import bubblewrap_problem
-from pipeline.lean.testing.credulous import Rule, make_credulous
+from tests.support.lean.credulous import Rule, make_credulous
 
 SOURCE = b"theorem t (p : Prop) : p := sorry\n"
 

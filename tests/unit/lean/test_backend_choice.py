@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.lean.backend import LeanBackend, Leans, find_leans, simulator
-from pipeline.lean.testing.toolchain_build import write_build
 from pipeline.lean.toolchain.toolchains import MARKER, REPL
+from tests.support.lean.toolchain_build import write_build
 
 
 class Machine:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pipeline.lean.toolchain.revisions import (
+from pipeline.lean.toolchain.toolchains import (
     REVISIONS,
     LeanVersion,
     VersionError,

@@ -16,7 +16,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pipeline.lean.testing.credulous_programs import PROGRAMS, RULES
+from tests.support.lean.credulous_programs import PROGRAMS, RULES
 
 _ROOT = Path(__file__).resolve().parents[3]
 TOOLCHAIN = "leanprover/lean4:v4.28.0"

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.lean.testing.toolchain import SETTINGS, STANDS_IN, write_repl
+from tests.support.lean.toolchain import SETTINGS, STANDS_IN, write_repl
 
 _SYSROOT = Path(__file__).resolve().parents[5]
 _IMPORT = re.compile(r"^\s*(?:public\s+)?(?:meta\s+)?import\s+(?:all\s+)?([\w.«»']+)", re.MULTILINE)
@@ -173,7 +173,7 @@ def _env(command: list[str]) -> int:
         return 0
     sys.stdout.flush()
     try:
-        os.execvpe(command[0], command, environment)  # noqa: S606 - what `lake env` is for
+        os.execvpe(command[0], command, environment)
     except FileNotFoundError:
         return _error(f"could not execute external process '{command[0]}'")
 

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.lean.testing.toolchain import SETTINGS, STANDS_IN, make_sysroot
+from tests.support.lean.toolchain import SETTINGS, STANDS_IN, make_sysroot
 
 _NAME = re.compile(r"(?:([a-zA-Z0-9-_]+/[a-zA-Z0-9-_]+):)?([a-zA-Z0-9-.]+)")
 
@@ -115,7 +115,7 @@ def _proxy(home: Path, program: str, arguments: Sequence[str]) -> int:
     path = sysroot / "bin" / program
     if not path.exists():
         return _error(f"toolchain '{sysroot.name}' does not have the binary `{program}`")
-    return os.execv(path, [str(path), *arguments])  # noqa: S606 - what a proxy is for
+    return os.execv(path, [str(path), *arguments])
 
 
 def _error(text: str, cause: str = "") -> int:

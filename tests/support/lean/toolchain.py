@@ -8,7 +8,7 @@
 Everything that the programs need lies below `tools.home` (and once more below each sysroot), so a sandbox that binds
 the sysroot read-only can run them; they read no environment variable but elan's own.
 
-What the programs do is in `pipeline.lean.testing.elan` and `pipeline.lean.testing.lake`. In short:
+What the programs do is in `tests.support.lean.elan` and `tests.support.lean.lake`. In short:
 
 - `lake build [MODULE…|repl]` clones what lake-manifest.json names into `.lake/packages`, writes one
   `.lake/build/lib/lean/**/X.olean`, `.ilean` and `.trace` a module, skips what is up to date, and names errors as
@@ -48,13 +48,14 @@ _SOURCE = (
     "pipeline/__init__.py",
     "pipeline/lean/__init__.py",
     "pipeline/lean/simulator",
-    "pipeline/lean/testing",
+    "tests/support/__init__.py",
+    "tests/support/lean",
 )
 _PROGRAMS = {"lean": "lake", "lake": "lake", "leanchecker": "lake", "elan": "elan"}
 _LAUNCHER = """#!{interpreter} -I
 import sys
 sys.path.insert(0, {library!r})
-from pipeline.lean.testing.{module} import main
+from tests.support.lean.{module} import main
 sys.exit(main({name!r}, sys.argv[1:]))
 """
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.lean.simulator.command import main as simulate
-from pipeline.lean.testing.toolchain import SETTINGS
+from tests.support.lean.toolchain import SETTINGS
 
 
 def main(_name: str, arguments: Sequence[str]) -> int:

@@ -327,7 +327,7 @@ def main(arguments: list[str]) -> None:
         name: float(value) for name, _, value in (item.partition("=") for item in given.get("fault", []))
     }
     number = _number()
-    dice = random.Random(f"{given.get('seed', ['0'])[0]} {number}")  # noqa: S311 - dice, not secrets
+    dice = random.Random(f"{given.get('seed', ['0'])[0]} {number}")
     if dice.random() < float(given.get("start-fault", ["0"])[0]):
         sys.exit("uncaught exception: the dice fell against this start")
     _write(b"ready.\n")

@@ -5,8 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pipeline.lean.toolchain.revisions import parse_version
-from pipeline.lean.toolchain.toolchains import MARKER, RECORD, REPL, Toolchain, Toolchains, file_record
+from pipeline.lean.toolchain.toolchains import (
+    MARKER,
+    RECORD,
+    REPL,
+    Toolchain,
+    Toolchains,
+    file_record,
+    parse_version,
+)
 
 
 def write_build(cache: Path, version: str, *, home: Path, repl: str = "#!/bin/sh\nexit 1\n") -> Toolchain:

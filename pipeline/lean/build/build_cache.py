@@ -1,0 +1,686 @@
+"""The cache of built commits: store a build, attach it to a job's worktree, seed the next build, stay within a limit.
+
+    <cache>/builds/<repository>/<sha>/build.json      description (`Build`)
+                                      build/          the project's `.lake/build`
+                                      nested/<dir>/   the same of packages that are folders of the project
+                                      sources.json    hash of each source file with its imports (`sources`)
+                                      lock            held shared (flock) by every job that uses the build
+    <cache>/dependencies/<key>/                       see `dependencies`; the same lock
+
+An entry appears and vanishes by one rename. The modification time of `lock` is the time of the last use. Locks belong
+to processes, so a job that dies releases them. Nothing here runs Lean; the daemon imports this module for `present`,
+`usage` and `sweep`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import json
+import os
+import stat
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+from urllib.parse import quote
+
+from pipeline.lean.build.sources import Sources
+from pipeline.lean.sandbox.bounded import taken_by
+
+# ---- entries
+
+
+BUILDS = "builds"
+DEPENDENCIES = "dependencies"
+NEW = ".new-"
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """What a stored build is. `dependencies` is a key or ""; `lakefile` the hash of the project's lakefile.
+
+    `nested` are the folders of the project that are packages of their own. `built_at` is seconds since 1970.
+    """
+
+    repository: str
+    sha: str
+    toolchain: str
+    dependencies: str
+    lakefile: str
+    modules_failed: tuple[str, ...]
+    nested: tuple[str, ...]
+    bytes: int
+    seconds: float
+    built_at: float
+
+
+def read_build(folder: Path) -> Build | None:
+    """Return what lies in a folder of the cache, None where it is not a whole build of this version."""
+    raw = read_json(folder / "build.json")
+    try:
+        if raw.pop("schema") != SCHEMA:
+            return None
+        return Build(
+            **{**raw, "modules_failed": tuple(raw["modules_failed"]), "nested": tuple(raw["nested"])}
+        )
+    except (KeyError, TypeError):
+        return None
+
+
+def all_builds(cache: Path) -> Iterator[tuple[Build, Path]]:
+    """Yield every whole build and its folder."""
+    for folder in folders(cache / BUILDS, depth=2):
+        if (build := read_build(folder)) is not None:
+            yield build, folder
+
+
+def folders(place: Path, *, depth: int) -> list[Path]:
+    """Return the entries so many levels below a folder; hidden ones are not entries yet, or no more."""
+    try:
+        inside = [path for path in place.iterdir() if not path.name.startswith(".") and path.is_dir()]
+    except FileNotFoundError:
+        return []
+    return inside if depth == 1 else [below for path in inside for below in folders(path, depth=depth - 1)]
+
+
+def folder_of(cache: Path, repository: str, sha: str) -> Path:
+    """Return where a commit's build is or would be."""
+    slug = "+".join(quote(part, safe="") for part in repository.split("/"))
+    return cache.absolute() / BUILDS / slug / sha
+
+
+def last_use(folder: Path) -> float:
+    """Return when an entry was last used, in seconds since 1970; 0 for one that never was whole."""
+    try:
+        return (folder / "lock").stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def trees(nested: Collection[str]) -> list[tuple[str, str]]:
+    """Return (folder of the project, where its compiled files are in an entry)."""
+    return [("", "build"), *((one, f"nested/{quote(one, safe='')}") for one in nested)]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return a JSON object's content, empty where there is none to be read."""
+    try:
+        raw = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return raw if isinstance(raw, dict) else {}
+
+
+def write(path: Path, content: Mapping[str, object]) -> None:
+    """Write a JSON object and have it on the disk. Names of files that are no text come back as they were."""
+    with path.open("w", encoding="ascii") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def hold(folder: Path, held: list[IO[bytes]]) -> bool:
+    """Take an entry's lock, shared, and note the use; False where the entry is not there (any more)."""
+    lock = folder / "lock"
+    try:
+        file = lock.open("rb")
+    except FileNotFoundError:
+        return False
+    fcntl.flock(file, fcntl.LOCK_SH)  # a sweep holds it for the length of a rename
+    try:
+        there = lock.stat().st_ino == os.fstat(file.fileno()).st_ino
+    except FileNotFoundError:
+        there = False
+    if not there:
+        file.close()
+        return False
+    os.utime(file.fileno())
+    held.append(file)
+    return True
+
+
+@contextmanager
+def alone(lock: Path) -> Iterator[bool]:
+    """Hold a lock that nobody else holds; yields False where somebody does. A missing lock is nobody's."""
+    try:
+        file = lock.open("rb")
+    except FileNotFoundError:
+        yield True
+        return
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+# ---- settling
+# Later readers of a build run outside a sandbox. So only plain files and folders with plain rights are kept; sockets,
+# devices, pipes and links that leave the folder are removed. No writer may still be running.
+
+
+def settle(folder: Path, *, keep: bool) -> int:
+    """Clean a folder and all below it; return the bytes that it takes.
+
+    With `keep` everything becomes read-only, and relative links that stay inside are left; else everything may be
+    written by us, and no link is left.
+
+    Raises:
+        OSError: something cannot be looked into or changed; nothing is silently left out.
+    """
+    total = 0
+    root = folder.resolve()
+    folder.chmod(0o755)
+    for place, folders, files in os.walk(folder, onerror=_raise):
+        for name in (*folders, *files):
+            path = Path(place, name)
+            about = path.lstat()
+            if stat.S_ISDIR(about.st_mode):
+                # Before the walk gets there: what a program has closed to us would be passed over.
+                path.chmod(0o755)
+                total += taken_by(about)
+            elif stat.S_ISREG(about.st_mode):
+                path.chmod(about.st_mode & 0o555 | 0o444 if keep else about.st_mode & 0o755 | 0o600)
+                total += taken_by(about)
+            elif not (keep and stat.S_ISLNK(about.st_mode) and _stays_inside(path, root)):
+                path.unlink()
+        if keep and place != str(folder):
+            Path(place).chmod(0o555)
+    return total
+
+
+def _stays_inside(link: Path, root: Path) -> bool:
+    return not link.readlink().is_absolute() and link.resolve().is_relative_to(root)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+# ---- removal
+# A folder is renamed to `.trash-*` at once and then deleted, whatever rights its files have; the next sweep deletes
+# what a crash left. No writer may still be running.
+
+
+TRASH = ".trash-"
+_MOST_TRIES = 100
+
+
+def put_aside(folder: Path) -> None:
+    """Remove a folder of the cache, if it is there: it vanishes at once under its own name."""
+    aside = folder.with_name(f"{TRASH}{uuid.uuid4().hex}")
+    try:
+        folder.rename(aside)
+    except FileNotFoundError:
+        return
+    remove_tree(aside)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder that may be read-only, may not be there, and may hold anything, however deep.
+
+    Folders in it are first moved to its top, so that no path gets longer than the system takes and nothing here
+    recurses: a thousand folders inside each other are enough to end `shutil.rmtree` with a RecursionError.
+
+    Raises:
+        OSError: something in it cannot be removed; a link or a file in its place is left alone.
+    """
+    try:
+        _open_to_us(folder)
+    except FileNotFoundError:
+        return
+    for _ in range(_MOST_TRIES):
+        try:
+            _empty(folder)
+            folder.rmdir()
+        except OSError as error:
+            if not os.path.lexists(folder):
+                return
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            # Somebody else who removes it too has moved folders to its top meanwhile.
+        else:
+            return
+    raise OSError(errno.ENOTEMPTY, "something is written there while it is removed", str(folder))
+
+
+def _empty(folder: Path) -> None:
+    todo = [folder]
+    while todo:
+        place = todo.pop()
+        with contextlib.suppress(FileNotFoundError):  # somebody else removes it too
+            _open_to_us(place)
+            with os.scandir(place) as entries:
+                inside = list(entries)
+            for entry in inside:
+                with contextlib.suppress(FileNotFoundError):
+                    if not entry.is_dir(follow_symlinks=False):
+                        os.unlink(entry.path)  # noqa: PTH108 - names here may be no text
+                    elif place == folder:
+                        todo.append(Path(entry.path))
+                    else:
+                        # Moving a folder writes in it (its `..`), so it has to be opened to us first.
+                        _open_to_us(Path(entry.path))
+                        moved = folder / uuid.uuid4().hex
+                        os.rename(entry.path, moved)  # noqa: PTH104
+                        todo.append(moved)
+            if place != folder:
+                place.rmdir()
+
+
+def _open_to_us(folder: Path) -> None:
+    if not stat.S_ISDIR(folder.lstat().st_mode):
+        raise NotADirectoryError(f"{folder}: no folder")
+    folder.chmod(stat.S_IRWXU)
+
+
+# ---- sweep
+# The entry used longest ago goes first; one that is in use never goes.
+
+
+_FORSAKEN_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the cache takes: bytes and number of entries."""
+
+    bytes: int
+    builds: int
+    dependencies: int
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep removed and what is left. `kept_in_use` is how many had to stay although it was their turn."""
+
+    removed_builds: tuple[tuple[str, str], ...]
+    removed_dependencies: tuple[str, ...]
+    freed_bytes: int
+    left_bytes: int
+    kept_in_use: int
+
+
+def usage(cache: Path) -> Usage:
+    """Return what the builds and packages take, by what was measured when they were stored."""
+    entries = _entries(cache)
+    return Usage(
+        sum(entry.bytes for entry in entries),
+        sum(not entry.key for entry in entries),
+        sum(bool(entry.key) for entry in entries),
+    )
+
+
+def sweep(cache: Path, limit_bytes: int, in_use: Collection[tuple[str, str]] = ()) -> Swept:
+    """Remove what was left unfinished, then builds and packages by last use until the rest fits the limit.
+
+    Nothing that a process holds is removed, and nothing of the commits `in_use` (jobs that are about to start) with
+    their packages. Builds whose packages go, go with them.
+    """
+    _remove_leftovers(cache)
+    entries = sorted(_entries(cache), key=lambda entry: entry.last_use)
+    wanted = set(in_use)
+    needed = {entry.build.dependencies for entry in entries if entry.build and entry.commit in wanted}
+    left = sum(entry.bytes for entry in entries)
+    total = left
+    builds: list[tuple[str, str]] = []
+    keys: list[str] = []
+    kept = 0
+    gone: set[Path] = set()
+    for entry in entries:
+        if left <= limit_bytes and not entry.broken:
+            continue
+        if entry.folder in gone:
+            continue
+        dependents = [
+            one for one in entries if entry.key and one.build and one.build.dependencies == entry.key
+        ]
+        protected = entry.commit in wanted or entry.key in needed
+        alive = [one for one in dependents if one.folder not in gone]
+        if protected or not _remove_unless_held(entry.folder, [one.folder for one in alive]):
+            kept += 1
+            continue
+        for one in (entry, *alive):
+            gone.add(one.folder)
+            left -= one.bytes
+            if one.key:
+                keys.append(one.key)
+            elif one.build:
+                builds.append(one.commit)
+    return Swept(tuple(builds), tuple(keys), total - left, left, kept)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A build, or with `key` a folder of packages. `broken`: it does not say what it is."""
+
+    folder: Path
+    key: str
+    build: Build | None
+    bytes: int
+    last_use: float
+
+    @property
+    def broken(self) -> bool:
+        return self.build is None and not (self.key and (self.folder / "dependency.json").is_file())
+
+    @property
+    def commit(self) -> tuple[str, str]:
+        return (self.build.repository, self.build.sha) if self.build else ("", "")
+
+
+def _entries(cache: Path) -> list[_Entry]:
+    found = []
+    for folder in folders(cache / BUILDS, depth=2):
+        build = read_build(folder)
+        found.append(_Entry(folder, "", build, build.bytes if build else 0, last_use(folder)))
+    for folder in folders(cache / DEPENDENCIES, depth=1):
+        size = read_json(folder / "dependency.json").get("bytes", 0)
+        found.append(
+            _Entry(folder, folder.name, None, size if isinstance(size, int) else 0, last_use(folder))
+        )
+    return found
+
+
+def _remove_unless_held(folder: Path, dependents: list[Path]) -> bool:
+    """Take an entry and its dependents away, or nothing where one of them is in use."""
+    with ExitStack() as locks:
+        if not all(locks.enter_context(alone(one / "lock")) for one in (*dependents, folder)):
+            return False
+        for one in (*dependents, folder):
+            put_aside(one)
+        return True
+
+
+def _remove_leftovers(cache: Path) -> None:
+    for place in (cache / BUILDS, cache / DEPENDENCIES):
+        if not place.is_dir():
+            continue
+        for path in (*place.glob(f"{TRASH}*"), *(place.glob(f"*/{TRASH}*") if place.name == BUILDS else ())):
+            remove_tree(path)
+        for path in place.glob(f"{NEW}*"):
+            own = path / "lock" if place.name == BUILDS else place / f".{path.name.removeprefix(NEW)}.lock"
+            young = not own.exists() and time.time() - path.stat().st_mtime < _FORSAKEN_S
+            with alone(own) as free:
+                if free and not young:
+                    remove_tree(path)
+
+
+__all__ = [
+    "Attached",
+    "Build",
+    "BuildMissingError",
+    "Swept",
+    "Usage",
+    "attach",
+    "empty_lake",
+    "hold_packages",
+    "present",
+    "seed",
+    "store",
+    "sweep",
+    "usage",
+]
+
+_ROOTS = (("lib", "lean"), ("lib",), ("ir",))
+"""Where in a build a module's files lie by its name; `lib/lean` since Lean 4.9, `lib` before."""
+
+
+class BuildMissingError(Exception):
+    """The cache has no build of this commit, or not the packages that it needs; the message says how to get one."""
+
+
+class Attached:
+    """A build in use. Until `close`, or the end of the process, no sweep removes it or its packages."""
+
+    def __init__(self, build: Build, packages: Path | None, held: list[IO[bytes]]) -> None:
+        self.build = build
+        self.packages = packages
+        """The folder of the fetched packages in the cache, which `.lake/packages` leads to; None without any."""
+        self._held = held
+
+    def close(self) -> None:
+        for file in self._held:
+            file.close()
+        self._held.clear()
+
+    def __enter__(self) -> Attached:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def attach(worktree: Path, cache: Path, repository: str, sha: str) -> Attached:
+    """Give a worktree of the commit its compiled files and packages, and hold them.
+
+    What `.lake` held in the worktree is removed first: the repository itself may have brought it. Its new content is a
+    copy that the job may write (blocks are shared where the file system can), the packages are a link into the cache.
+
+    Raises:
+        BuildMissingError: there is none.
+    """
+    folder = folder_of(cache, repository, sha)
+    held: list[IO[bytes]] = []
+    try:
+        build = read_build(folder) if hold(folder, held) else None
+        if build is None:
+            raise BuildMissingError(
+                f"{repository} at {sha}: no build in {cache / BUILDS}; it is made by a build job, see `unsorry jobs`"
+            )
+        packages = hold_packages(cache, build.dependencies, held)
+        for tree, stored in trees(build.nested):
+            lake = empty_lake(worktree, tree)
+            if (folder / stored).is_dir():
+                _copy(folder / stored, lake / "build")
+        if packages is not None:
+            (worktree / ".lake" / "packages").symlink_to(packages)
+    except BaseException:
+        for file in held:
+            file.close()
+        raise
+    return Attached(build, packages, held)
+
+
+def hold_packages(cache: Path, key: str, held: list[IO[bytes]]) -> Path | None:
+    """Hold the packages of a key for as long as the file that is added to `held` is open; None for the key "".
+
+    Raises:
+        BuildMissingError: they are not there.
+    """
+    if not key:
+        return None
+    folder = cache.absolute() / DEPENDENCIES / key
+    if not hold(folder, held):
+        raise BuildMissingError(
+            f"{folder}: the packages are gone; `unsorry jobs retry` the build, and they are fetched"
+        )
+    return folder / "packages"
+
+
+def store(cache: Path, worktree: Path, build: Build, sources: Sources) -> Build:
+    """Move a worktree's compiled files into the cache; return the build with the bytes that it takes.
+
+    Links and what is no file are left out: those who read here are not in a sandbox. An earlier build of the commit
+    is replaced.
+    """
+    place = cache.absolute() / BUILDS
+    place.mkdir(parents=True, exist_ok=True)
+    temporary = place / f"{NEW}{uuid.uuid4().hex}"
+    temporary.mkdir()
+    try:
+        with (temporary / "lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            taken = 0
+            for tree, stored in trees(build.nested):
+                source = worktree / tree / ".lake" / "build"
+                if _is_own_folder(worktree, source):
+                    target = temporary / stored
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    _move(source, target)
+                    taken += settle(target, keep=False)
+            done = dataclasses.replace(build, bytes=taken)
+            write(temporary / "sources.json", dict(sources.hashes))
+            write(temporary / "build.json", {"schema": SCHEMA, **asdict(done)})
+            folder = folder_of(cache, build.repository, build.sha)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            put_aside(folder)
+            temporary.rename(folder)
+    finally:
+        remove_tree(temporary)
+    return done
+
+
+def seed(
+    worktree: Path, cache: Path, like: Build, sources: Sources, *, is_ancestor: Callable[[str], bool]
+) -> str:
+    """Copy what is still valid of the newest build of an ancestor into a worktree; return its sha, "" for none.
+
+    Valid are the files of modules whose source and whose project's imports are byte for byte the same, with the same
+    toolchain, packages and lakefile. So nothing stale can be left where the new build fails.
+
+    A module that lake elaborates may write every compiled file of its commit, so a build is worth what all of its
+    commit's code is. `is_ancestor` says of a sha whether this commit has it in its history: a branch that nobody has
+    merged gives nothing to the others.
+    """
+    found = [
+        (build, folder)
+        for build, folder in all_builds(cache)
+        if build.repository == like.repository
+        and (build.toolchain, build.dependencies, build.lakefile, build.nested)
+        == (like.toolchain, like.dependencies, like.lakefile, like.nested)
+    ]
+    for build, folder in sorted(found, key=lambda pair: pair[0].built_at, reverse=True):
+        if not is_ancestor(build.sha):
+            continue
+        held: list[IO[bytes]] = []
+        try:
+            if not hold(folder, held):
+                continue
+            before = read_json(folder / "sources.json")
+            same = {path for path, value in sources.hashes.items() if value and before.get(path) == value}
+            for tree, stored in trees(build.nested):
+                target = worktree / tree / ".lake" / "build"
+                if (folder / stored).is_dir():
+                    _copy(folder / stored, target)
+                    _keep_only(target, tree, same, sources)
+            return build.sha
+        finally:
+            for file in held:
+                file.close()
+    return ""
+
+
+def present(cache: Path) -> set[tuple[str, str]]:
+    """Return (repository, sha) of every build that a job could be given, packages included."""
+    return {
+        (build.repository, build.sha)
+        for build, _ in all_builds(cache)
+        if not build.dependencies or (cache / DEPENDENCIES / build.dependencies / "dependency.json").is_file()
+    }
+
+
+def empty_lake(worktree: Path, tree: str = "") -> Path:
+    """Return an empty `.lake` of the worktree (or of a folder in it), whatever was there.
+
+    Raises:
+        BuildMissingError: the folder leads out of the worktree by a link.
+    """
+    lake = worktree / tree / ".lake"
+    if not lake.parent.resolve().is_relative_to(worktree.resolve()):
+        raise BuildMissingError(f"{lake}: leads out of the worktree; the worktree has to be made anew")
+    if lake.is_symlink() or lake.is_file():
+        lake.unlink()
+    else:
+        remove_tree(lake)
+    lake.mkdir(parents=True)
+    return lake
+
+
+def _is_own_folder(worktree: Path, path: Path) -> bool:
+    """Whether the path is a folder and no part of it below the worktree is a link."""
+    return path.is_dir() and path.resolve() == worktree.resolve() / path.relative_to(worktree)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a tree, sharing blocks where the file system can, never files: the copy will be written."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    command = ["cp", "-a", "--reflink=auto", "--no-target-directory", "--", str(source), str(target)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", errors="replace").strip()
+        raise OSError(f"{source}: cannot be copied to {target}: {said[-500:]}")
+
+
+def _move(source: Path, target: Path) -> None:
+    try:
+        source.rename(target)
+    except OSError:  # another file system
+        _copy(source, target)
+        remove_tree(source)
+
+
+def _keep_only(build: Path, tree: str, same: set[str], sources: Sources) -> None:
+    """Remove from a build all that is not the compiled form of one of these source files."""
+    for place, _, files in os.walk(build):
+        for name in files:
+            path = Path(place, name)
+            if not _is_valid(path.relative_to(build).parts, tree, same, sources):
+                path.unlink()
+
+
+def _is_valid(parts: tuple[str, ...], tree: str, same: set[str], sources: Sources) -> bool:
+    for root in _ROOTS:
+        if parts[: len(root)] == root:
+            *folders, name = parts[len(root) :]
+            module = ".".join([*folders, name.partition(".")[0]])
+            files = [path for path in sources.files_of(module) if not tree or path.startswith(f"{tree}/")]
+            return bool(files) and all(path in same for path in files)
+    return False
+
+
+# ---- history
+
+
+_TIMEOUT_S = 60.0
+
+
+def is_ancestor(worktree: Path, older: str, newer: str) -> bool:
+    """Say whether the commit `newer` has `older` in its history; False too where git cannot tell.
+
+    Both are full commit ids. What git reads is the mirror's, nothing that the repository could write.
+    """
+    environment = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "LC_ALL": "C",
+        "HOME": "/nonexistent",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_CEILING_DIRECTORIES": str(worktree.absolute().parent),
+    }
+    try:
+        asked = subprocess.run(
+            ["git", "merge-base", "--is-ancestor", older, newer],
+            cwd=worktree,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return False  # then the build starts from nothing, which is right and slower
+    return asked.returncode == 0
