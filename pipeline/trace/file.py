@@ -1,31 +1,404 @@
-"""One file's trace, by one REPL: theorems, tactics, premises, the goals of its sorrys, and what is missing.
+"""Trace one file with one REPL: theorems, tactics, premises, the goals of its sorries, and the gaps.
 
 The file's text is processed whole, with its header blanked, in a process that was started with its imports; so all
-offsets are the file's own. Afterwards the constants are asked for, of which Lean says what each proof uses.
+offsets are the file's own. Afterwards Lean is asked which constants each proof uses.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client.errors import short
+from pipeline.lean.client.messages import Invocation, Message, Unit, first_error
 from pipeline.lean.client.repl import Repl, ReplError, ReplRefused, ReplStartError
+from pipeline.lean.goal_text import as_lean_prints, dojo_state, hypotheses, joined, same_goal, split_goals
 from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.pool.pooled import ReplKey
-from pipeline.lean.source.lexer import lex
-from pipeline.lean.source.scanner import SourceFile, parse
-from pipeline.trace.goals import sorry_goals, taken
-from pipeline.trace.marks import open_namespaces
-from pipeline.trace.sites import Sites
-from pipeline.trace.source import FileSource
-from pipeline.trace.theorems import Proof, other_gaps, proofs, tactics
+from pipeline.lean.source.lexer import MODIFIERS, OTHERS, lex, tokens_of
+from pipeline.lean.source.scanner import Command, Located, SourceFile, parse
+from pipeline.lean.source.splice import Declaration
+from pipeline.trace.source import FileSource, Sites, Span, annotate, open_namespaces, place, plain_name
 from pipeline.trace.tree import LeanFile, Tree
-from store.traced import Seen, TracedFile, TracedTheorem, TraceGap
+from store.scanned import THEOREM_KINDS, Sorry
+from store.traced import ConstantUse, Seen, TracedFile, TracedTactic, TracedTheorem, TraceGap
+
+# ---- theorems
+# As in LeanDojo, a record with no goal before it, one that changes nothing, a `·` block and a repetition (same text,
+# same goals) are not steps. The text of a step is the source's, without comments; where Lean's text is not found in
+# the source, Lean's text is kept and recorded as a gap.
+
+
+_FOCUS = "·"
+_MAKES_SYNTAX = re.compile(rf"(?:@\[[^\]]*\]\s*)?(?:(?:{'|'.join(MODIFIERS)})\s+)*(?:{'|'.join(OTHERS)})\b")
+"""Commands that make constants of their own (a `macro` its parser), which are no declarations that people know."""
+
+
+@dataclass(slots=True)
+class Step:
+    """A record that counts, and where it stands in the file (code points); None where it was not found."""
+
+    record: Invocation
+    span: Span | None
+
+
+@dataclass(slots=True)
+class Proof:
+    """What Lean said of one declaration: its unit, whether it made the constant, its errors, its steps in order."""
+
+    item: Located
+    unit: Unit | None
+    made: str | None = None
+    errors: list[Message] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+
+    @property
+    def is_theorem(self) -> bool:
+        return self.item.record.kind in THEOREM_KINDS
+
+    @property
+    def constants(self) -> list[str]:
+        """What its steps use, each once."""
+        return list(dict.fromkeys(name for step in self.steps for name in step.record.used_constants))
+
+    @property
+    def refusal(self) -> TraceGap | None:
+        """Why what Lean said is no trace of this declaration; None where it is one."""
+        name = self.item.record.name
+        if self.unit is None:
+            return TraceGap("theorem", name, "Lean has no command at its place")
+        if self.errors:
+            # Lean goes on after an error with a sorry of its own, without a warning, and makes the constant.
+            return TraceGap("elaboration", name, short(self.errors[0].render()))
+        if self.made is None:
+            return TraceGap("theorem", name, "its command made no constant of this name")
+        return None
+
+    def holds(self, message: Message) -> bool:
+        """Say whether a message stands on the declaration's lines."""
+        return self.item.record.line <= message.pos.line <= self.item.record.end_line
+
+    def text(self, source: FileSource, step: Step) -> str:
+        """A step's text: the source's, with the indentation of its first line taken off; else Lean's."""
+        if step.span is None:
+            return step.record.tactic
+        column = source.positions.column(step.span.start)
+        first, *rest = source.clean(step.span.start, step.span.end).split("\n")
+        return "\n".join([first, *(_dedent(line, column) for line in rest)])
+
+
+def proofs(source: FileSource, units: Sequence[Unit]) -> list[Proof]:
+    """Pair the declarations of a file with what Lean says of their commands, records placed in the text."""
+    starts = [unit.byte_start for unit in units]
+    found: list[Proof] = []
+    together: dict[int, list[Proof]] = {}
+    for item in source.declarations:
+        index = bisect_right(starts, item.record.byte_start) - 1
+        unit = units[index] if index >= 0 and item.record.byte_start < units[index].byte_end else None
+        proof = Proof(item, unit)
+        found.append(proof)
+        if unit is not None:
+            proof.made = _made(item.record.name, unit.new_constants or ())
+            together.setdefault(index, []).append(proof)
+    for index, group in together.items():
+        _share(source, units[index], group)
+        for error in units[index].errors:
+            # What stands on nobody's lines (a `mutual` block that does not end) is the fault of all.
+            for proof in [one for one in group if one.holds(error)] or group:
+                proof.errors.append(error)
+    return found
+
+
+def other_gaps(data: bytes, units: Sequence[Unit], found: Sequence[Proof]) -> list[TraceGap]:
+    """Return what no theorem of the text accounts for: other commands that Lean refuses, and constants that a command
+    makes in whose text nothing is declared (a macro's)."""
+    declared: dict[int, list[Proof]] = {}
+    for proof in found:
+        if proof.unit is not None:
+            declared.setdefault(proof.unit.byte_start, []).append(proof)
+    gaps: list[TraceGap] = []
+    for unit in units:
+        inside = declared.get(unit.byte_start, [])
+        if unit.errors and not any(proof.is_theorem for proof in inside):
+            name = inside[0].item.record.name if inside else ""
+            gaps.append(TraceGap("elaboration", name, short(unit.errors[0].render())))
+        if inside or not unit.new_constants:
+            continue
+        text = lex(data[unit.byte_start : unit.byte_end].decode(errors="replace")).code.strip()
+        if not _MAKES_SYNTAX.match(text):
+            head = short(text.partition("\n")[0])
+            reason = f"declared by {head!r}, not in the text"
+            gaps += [TraceGap("generated", name, reason) for name in unit.new_constants]
+    return gaps
+
+
+def tactics(
+    source: FileSource, proof: Proof, uses: Mapping[str, ConstantUse], namespaces: Sequence[str]
+) -> tuple[TracedTactic, ...]:
+    """Return a proof's steps in LeanDojo's record, a step inside another after it."""
+    made: list[TracedTactic] = []
+    for step in proof.steps:
+        inside = [step, *_inside(proof.steps, step)]
+        names = dict.fromkeys(name for one in inside for name in one.record.used_constants)
+        hidden: set[str] = set()
+        for one in inside:
+            hidden |= hypotheses(one.record.goal_before) | hypotheses(one.record.goal_after)
+        text = proof.text(source, step)
+        marked, premises = annotate(
+            text, uses=[uses[name] for name in names if name in uses], hidden=hidden, namespaces=namespaces
+        )
+        made.append(
+            TracedTactic(
+                tactic=text,
+                annotated=marked,
+                premises=premises,
+                state_before=dojo_state(step.record.goal_before),
+                state_after=dojo_state(step.record.goal_after),
+                constants=step.record.used_constants,
+            )
+        )
+    return tuple(made)
+
+
+def _share(source: FileSource, unit: Unit, group: list[Proof]) -> None:
+    """Give a command's records to the declaration in whose text they stand (a `mutual` block has several)."""
+    records = list(_counting(unit.invocations or ()))
+    spans = place(
+        [record.tactic for record in records],
+        code=source.code,
+        start=group[0].item.stated,
+        end=max(proof.item.end for proof in group),
+    )
+    owner = group[0]
+    for record, span in zip(records, spans, strict=True):
+        if span is not None:
+            owner = next((one for one in group if one.item.start <= span.start < one.item.end), owner)
+        owner.steps.append(Step(record, span))
+
+
+def _counting(records: Sequence[Invocation]) -> Iterator[Invocation]:
+    seen: set[tuple[str, str, str]] = set()
+    for record in records:
+        same = (record.goal_before, record.tactic, record.goal_after)
+        if not record.goal_before.strip() or record.goal_before == record.goal_after or same in seen:
+            continue
+        # Pieces of a tactic that older Leans record too (`rw [h`, `]`) are no tactics.
+        if _FOCUS in record.tactic or not _whole(record.tactic):
+            continue
+        seen.add(same)
+        yield record
+
+
+def _whole(tactic: str) -> bool:
+    bare = lex(tactic).bare
+    balanced = all(bare.count(one) == bare.count(other) for one, other in ("()", "[]", "{}", "⟨⟩"))
+    return balanced and any(char.isalpha() for char in bare)
+
+
+def _inside(steps: Sequence[Step], outer: Step) -> Iterator[Step]:
+    if outer.span is None:
+        return
+    for step in steps:
+        if (
+            step is not outer
+            and step.span is not None
+            and outer.span.holds(step.span)
+            and step.span != outer.span
+        ):
+            yield step
+
+
+def _made(name: str, constants: Sequence[str]) -> str | None:
+    """The constant that a declaration made. A private one has its module before its name; quotes may differ."""
+    wanted = plain_name(name)
+    for one in constants:
+        known = plain_name(one)
+        if known == wanted or (known.startswith("_private.") and known.endswith(f".0.{wanted}")):
+            return one
+    return None
+
+
+def _dedent(line: str, column: int) -> str:
+    indent = len(line) - len(line.lstrip(" "))
+    return line[min(indent, column) :]
+
+
+# ---- goals of sorries
+# A `sorry` tactic has a record with the goals before it; so has a tactic whose whole text is `exact sorry`. For a
+# `sorry` inside a term Lean gives only the goals of the whole declaration, when it is distilled: a goal that no
+# tactic accounts for, or one that equals all remaining ones, belongs to the term. Otherwise the goal is unknown.
+
+
+_WHOLE = frozenset({"sorry", "admit", "exact sorry", "exact (sorry)", "refine sorry"})
+
+
+async def sorry_goals(
+    pool: ReplPool,
+    key: ReplKey,
+    *,
+    data: bytes,
+    text: SourceFile,
+    source: FileSource,
+    proofs: Sequence[Proof],
+    wanted: Sequence[int],
+    timeout_s: float,
+) -> tuple[dict[int, str], list[TraceGap]]:
+    """Return the goals of the sorrys that begin at the wanted bytes, and a gap for each that is not known.
+
+    A second REPL is taken only where a sorry in a term is asked for.
+    """
+    asked = [sorry for sorry in text.scanned.sorries if sorry.byte_start in set(wanted)]
+    if not asked:
+        return {}, []
+    by_record = _by_record(source, proofs)
+    goals = {
+        sorry.byte_start: by_record[sorry.byte_start] for sorry in asked if sorry.byte_start in by_record
+    }
+    rest = [sorry for sorry in asked if sorry.byte_start not in goals]
+    if not rest:
+        return goals, []
+    gaps: list[TraceGap] = []
+    try:
+        async with asyncio.timeout(timeout_s), taken(pool, key) as repl:
+            gaps += await _distilled(_Distiller(repl, data, text, timeout_s), text, rest, by_record, goals)
+    except (TimeoutError, ReplStartError) as error:
+        left = [sorry for sorry in rest if sorry.byte_start not in goals]
+        return goals, _unknown(left, short(str(error)) or f"not distilled in {timeout_s:g} s")
+    return goals, gaps
+
+
+async def _distilled(
+    distiller: _Distiller,
+    text: SourceFile,
+    rest: Sequence[Sorry],
+    by_record: Mapping[int, str],
+    goals: dict[int, str],
+) -> list[TraceGap]:
+    """Add the goals of the sorrys that no record tells of; return a gap for each that stays unknown."""
+    gaps: list[TraceGap] = []
+    for command in _commands(text, rest):
+        inside = [sorry for sorry in text.scanned.sorries if _holds(command, sorry)]
+        try:
+            found = await distiller.goals(command, inside)
+        except (_Stuck, ReplError) as error:
+            gaps += _unknown([one for one in rest if one in inside], short(str(error)))
+            continue
+        known = [by_record[one.byte_start] for one in inside if one.byte_start in by_record]
+        left = [one for one in inside if one.byte_start not in by_record]
+        terms = _without(found, [goal for one in known for goal in split_goals(one)])
+        alike = bool(terms) and all(same_goal(terms[0], other) for other in terms[1:])
+        if len(terms) >= len(left) and alike:
+            goals.update({one.byte_start: terms[0] for one in left if one in rest})
+        else:
+            reason = f"{len(left)} sorrys in terms and {len(terms)} goals; which is whose, Lean does not say"
+            gaps += _unknown([one for one in rest if one in inside], reason)
+    return gaps
+
+
+@asynccontextmanager
+async def taken(pool: ReplPool, key: ReplKey) -> AsyncIterator[Repl]:
+    """Take a process of the pool for a file: no other can use it afterwards, for it knows the file's declarations."""
+    process = await pool.take(key)
+    try:
+        yield process.repl
+    finally:
+        pool.retire(process)
+
+
+def _by_record(source: FileSource, proofs: Sequence[Proof]) -> dict[int, str]:
+    """Goals by the byte of the sorry's token. A tactic that ran on several goals has them all."""
+    found: dict[int, list[str]] = {}
+    for proof in proofs:
+        for step in proof.steps:
+            if step.span is not None and step.record.tactic in _WHOLE:
+                goals = split_goals(step.record.goal_before)[:1]
+                found.setdefault(_byte(source, step), []).extend(goals)
+    return {byte: joined(goals) for byte, goals in found.items()}
+
+
+def _byte(source: FileSource, step: Step) -> int:
+    assert step.span is not None
+    text = source.code[step.span.start : step.span.end]
+    word = "admit" if "admit" in text else "sorry"
+    return source.positions.byte(step.span.start + text.rindex(word))
+
+
+class _Stuck(Exception):  # noqa: N818 - named by what happened
+    """Lean cannot be brought past a place of the file, so nothing behind it can be asked."""
+
+
+class _Distiller:
+    """A REPL that is brought to just before one declaration after the other and distils each."""
+
+    def __init__(self, repl: Repl, data: bytes, text: SourceFile, timeout_s: float) -> None:
+        self._repl = repl
+        self._data = data
+        self._text = text
+        self._timeout_s = timeout_s
+        self._reached = text.header_end
+        self._stuck = ""
+
+    async def goals(self, command: Command, sorries: Sequence[Sorry]) -> list[str]:
+        """Return the goals of a command's declarations, as Lean prints them; their order means nothing."""
+        if self._stuck:
+            raise _Stuck(self._stuck)
+        await self._advance(command.byte_start)
+        declaration = Declaration(
+            data=self._data,
+            byte_start=command.byte_start,
+            byte_end=command.byte_end,
+            preamble=self._text.preamble_at(command.byte_start),
+            tokens=tokens_of(self._data, command.byte_start, command.byte_end),
+            sorries=tuple(sorries),
+        )
+        targets = await self._repl.distil(declaration.framed_for_distil(), timeout_s=self._timeout_s)
+        await self._repl.goal_delete({target.state for target in targets})
+        return [as_lean_prints(goal) for target in targets for goal in target.goals]
+
+    async def _advance(self, offset: int) -> None:
+        piece = self._data[self._reached : offset].decode()
+        if piece.strip():
+            preamble = self._text.preamble_at(self._reached)
+            framed = f"{preamble}\n{piece}" if preamble else piece
+            try:
+                units = await self._repl.process(framed, inherit_env=True, timeout_s=self._timeout_s)
+            except ReplError as error:
+                self._stuck = f"the text before it: {error}"
+                raise
+            refused = first_error(units)
+            if refused is not None:
+                self._stuck = f"Lean refuses the text before it: {refused.data}"
+                raise _Stuck(self._stuck)
+        self._reached = offset
+
+
+def _commands(text: SourceFile, sorries: Sequence[Sorry]) -> list[Command]:
+    return [command for command in text.commands if any(_holds(command, sorry) for sorry in sorries)]
+
+
+def _holds(command: Command, sorry: Sorry) -> bool:
+    return command.byte_start <= sorry.byte_start < command.byte_end
+
+
+def _without(goals: Sequence[str], known: Sequence[str]) -> list[str]:
+    """The goals without those that are known, one for one."""
+    left = list(goals)
+    for one in known:
+        match = next((goal for goal in left if same_goal(goal, one)), None)
+        if match is not None:
+            left.remove(match)
+    return left
+
+
+def _unknown(sorries: Sequence[Sorry], reason: str) -> list[TraceGap]:
+    return [TraceGap("sorry_goal", sorry.declaration, reason) for sorry in sorries]
+
 
 _BY = re.compile(r":=\s*by\b")
 _OPEN_IN = re.compile(r"\s*open\b.*\bin\s*$")

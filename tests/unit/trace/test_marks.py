@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.trace.marks import annotate, open_namespaces
+from pipeline.trace.source import annotate, open_namespaces
 from store.traced import ConstantUse
 
 SITE = ("A.lean", (1, 9), (1, 12))

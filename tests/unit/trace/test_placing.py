@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.lean.source.lexer import lex
-from pipeline.trace.placing import place
+from pipeline.trace.source import place
 
 
 def found(source: str, *tactics: str) -> list[str | None]:

@@ -9,9 +9,8 @@ from typing import Any, cast
 
 from pipeline.lean.client.messages import Unit
 from pipeline.lean.client.repl import Repl, ReplRefused
-from pipeline.trace.file import constants_used
+from pipeline.trace.file import constants_used, proofs
 from pipeline.trace.source import FileSource
-from pipeline.trace.theorems import proofs
 from store.traced import TraceGap
 
 TEXT = b"theorem one (p q : Prop) (h : p \xe2\x88\xa7 q) : q := h.2\n"

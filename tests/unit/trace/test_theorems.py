@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pipeline.lean.client.messages import Invocation, Message, Position, Unit
+from pipeline.trace.file import Proof, other_gaps, proofs, tactics
 from pipeline.trace.source import FileSource
-from pipeline.trace.theorems import Proof, other_gaps, proofs, tactics
 from store.traced import ConstantUse
 
 DIALOGUES = Path(__file__).resolve().parents[3].parent / "shared" / "reference" / "lean-dialogues.jsonl"
