@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from daemon.cli.context import Config, Json, locate, merged_config, merged_json
+from daemon.cli.context import Config, Json, locate
 from daemon.cli.exits import ExitCode
 from daemon.cli.render import clean, counted, emit_json, note, say, styled
 
@@ -31,14 +31,14 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="config")
 
 
-def check(context: typer.Context, config: Config = None, as_json: Json = False) -> None:
+def check(config: Config = None, as_json: Json = False) -> None:
     from daemon.settings import ConfigError, load
 
-    place = locate(merged_config(context, config))
+    place = locate(config)
     try:
         settings = load(place.config)
     except ConfigError as error:
-        if merged_json(context, as_json):
+        if as_json:
             emit_json(
                 {"path": place.config, "valid": False, "errors": [_parsed(line) for line in error.errors]}
             )
@@ -46,16 +46,16 @@ def check(context: typer.Context, config: Config = None, as_json: Json = False) 
             for line in error.errors:
                 say(clean(line))
         raise typer.Exit(ExitCode.BAD_CONFIG) from error
-    if merged_json(context, as_json):
+    if as_json:
         emit_json({"path": place.config, "valid": True, "errors": [], "repositories": len(settings.repos)})
         return
     say(f"{place.config} is valid: {counted(len(settings.repos), 'repository', 'repositories')}")
 
 
-def show(context: typer.Context, config: Config = None, as_json: Json = False) -> None:
+def show(config: Config = None, as_json: Json = False) -> None:
     from daemon.settings import ConfigError, load
 
-    place = locate(merged_config(context, config))
+    place = locate(config)
     try:
         settings = load(place.config)
     except ConfigError as error:
@@ -64,7 +64,7 @@ def show(context: typer.Context, config: Config = None, as_json: Json = False) -
     shown = effective(settings)
     folders = {name: str(getattr(settings.paths, name)) for name in ("state", "cache", "runtime")}
     token = token_source(settings)
-    if merged_json(context, as_json):
+    if as_json:
         emit_json(
             {
                 "path": place.config,

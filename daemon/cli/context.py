@@ -205,29 +205,6 @@ def no_view(place: Place) -> str:
     return f"{place.paths.state}: nothing recorded there yet; {remedy}"
 
 
-def merged_json(context: typer.Context, own: bool) -> bool:
-    """`unsorry proofs --json show ID` and `unsorry proofs show ID --json` mean the same."""
-    return own or bool(above(context, "as_json"))
-
-
-def merged_config(context: typer.Context, own: Path | None) -> Path | None:
-    """Like `merged_json`, for --config."""
-    if own is not None:
-        return own
-    given = above(context, "config")
-    return Path(given) if given is not None else None
-
-
-def merged_as_of(context: typer.Context, own: str | None) -> str | None:
-    """Like `merged_json`, for --as-of."""
-    return own if own is not None else above(context, "as_of")
-
-
-def above(context: typer.Context, name: str) -> Any:
-    """What was given for an option before the verb of a group, as in `unsorry proofs --state verified list`."""
-    return context.parent.params.get(name) if context.parent else None
-
-
 def one_match(rows: list[Any], prefix: str, *, what: str, key: str, verb: str = "") -> Any:
     """Return the row whose id starts with `prefix`; none or several are errors that say so.
 

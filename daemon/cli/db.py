@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from daemon.cli.context import Config, Json, Place, locate, merged_config, merged_json, view
+from daemon.cli.context import Config, Json, Place, locate, view
 from daemon.cli.events import summary
 from daemon.cli.exits import CliError, ExitCode
 from daemon.cli.render import by_state, clean, counted, emit_json, fields, note, say, size
@@ -37,12 +37,12 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="db")
 
 
-def verify(context: typer.Context, config: Config = None, as_json: Json = False) -> None:
+def verify(config: Config = None, as_json: Json = False) -> None:
     from store import projector
 
-    place = _with_log(merged_config(context, config))
+    place = _with_log(config)
     report = projector.verify(place.paths.events_db, place.paths.database_db)
-    if merged_json(context, as_json):
+    if as_json:
         emit_json(
             {
                 "daemon": place.daemon_json(),
@@ -72,10 +72,10 @@ def verify(context: typer.Context, config: Config = None, as_json: Json = False)
         raise typer.Exit(ExitCode.DIFFERENCES)
 
 
-def rebuild(context: typer.Context, config: Config = None, as_json: Json = False) -> None:
+def rebuild(config: Config = None, as_json: Json = False) -> None:
     from store import projector
 
-    place = _with_log(merged_config(context, config))
+    place = _with_log(config)
     try:
         # Held for the whole rebuild, so that no daemon starts on a view that is about to be replaced.
         lock = DaemonLock.acquire(place.paths.lock, purpose="unsorry db rebuild")
@@ -85,7 +85,7 @@ def rebuild(context: typer.Context, config: Config = None, as_json: Json = False
         report = projector.rebuild(place.paths.events_db, place.paths.database_db)
     finally:
         lock.release()
-    if merged_json(context, as_json):
+    if as_json:
         emit_json(
             {
                 "daemon": {"running": False, "pid": None},
@@ -101,12 +101,12 @@ def rebuild(context: typer.Context, config: Config = None, as_json: Json = False
         raise typer.Exit(ExitCode.FAILURE)
 
 
-def check(context: typer.Context, config: Config = None, as_json: Json = False) -> None:
+def check(config: Config = None, as_json: Json = False) -> None:
     from store import backup as store_backup
 
-    place = _with_log(merged_config(context, config))
+    place = _with_log(config)
     report = store_backup.check(place.paths.events_db)
-    if merged_json(context, as_json):
+    if as_json:
         emit_json(
             {
                 "daemon": place.daemon_json(),
@@ -127,16 +127,15 @@ def check(context: typer.Context, config: Config = None, as_json: Json = False) 
 
 
 def backup(
-    context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy to make; must not exist.")],
     config: Config = None,
     as_json: Json = False,
 ) -> None:
     from store import backup as store_backup
 
-    place = _with_log(merged_config(context, config))
+    place = _with_log(config)
     report = store_backup.backup(place.paths.events_db, file.absolute())
-    if merged_json(context, as_json):
+    if as_json:
         emit_json(
             {
                 "daemon": place.daemon_json(),
@@ -151,7 +150,6 @@ def backup(
 
 
 def as_of(
-    context: typer.Context,
     moment: Annotated[
         str, typer.Argument(metavar="SEQ|TIME", help="An event's number, or a time (ISO 8601, UTC).")
     ],
@@ -168,7 +166,7 @@ def as_of(
     from store import queries
     from store.reader import LogReader
 
-    place = locate(merged_config(context, config), moment)
+    place = locate(config, moment)
     seq = place.head()["as_of"]["seq"]
     with LogReader.open(place.paths.events_db) as log:
         event = next(log.read(after=seq - 1, limit=1))
@@ -177,7 +175,7 @@ def as_of(
         repositories = len(queries.repositories(database, watched_only=True))
         target = output.absolute() if output is not None else None
         size_bytes = None if target is None else store_backup.save_view(database, target)
-    if merged_json(context, as_json):
+    if as_json:
         emit_json(
             {
                 **place.head(),

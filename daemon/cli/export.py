@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daemon.cli.context import AsOf, Config, Json, Place, locate, merged_config, merged_json, view
+from daemon.cli.context import AsOf, Config, Json, Place, locate, view
 from daemon.cli.exits import CliError
 from daemon.cli.render import counted, emit_json, note, say, span, table
 
@@ -40,7 +40,6 @@ _Repo = Annotated[
 
 
 def leandojo(
-    context: typer.Context,
     out: Annotated[
         Path,
         typer.Argument(metavar="OUT", help="The folder to make; an earlier export there is replaced whole."),
@@ -67,7 +66,7 @@ def leandojo(
         raise typer.BadParameter(
             "--compat and --as-imported have every commit already", param_hint="--every-commit"
         )
-    place = _with_log(merged_config(context, config), as_of)
+    place = _with_log(config, as_of)
     from store.leandojo.exporting import Mode, export_leandojo
     from store.reader import LogReader
 
@@ -85,14 +84,13 @@ def leandojo(
             every_commit=every_commit,
             simulated=simulated,
         )
-    if merged_json(context, as_json):
+    if as_json:
         emit_json({**place.head(), **_document(report)})
     else:
         _show(report)
 
 
 def progress(
-    context: typer.Context,
     out: Annotated[
         Path,
         typer.Argument(metavar="OUT", help="The file to make; an earlier export there is replaced whole."),
@@ -103,12 +101,12 @@ def progress(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    place = _with_log(merged_config(context, config), as_of)
+    place = _with_log(config, as_of)
     from store.leandojo.progress import export_progress
 
     with view(place) as database:
         report = export_progress(out.absolute(), view=database, repositories=repo or (), simulated=simulated)
-    if merged_json(context, as_json):
+    if as_json:
         emit_json({**place.head(), **asdict(report), "seconds": round(report.seconds, 3)})
     else:
         _show_progress(report)

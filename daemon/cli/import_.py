@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daemon.cli.context import Config, Json, locate, merged_config, merged_json
+from daemon.cli.context import Config, Json, locate
 from daemon.cli.exits import CliError, ExitCode
 from daemon.cli.render import clean, counted, emit_json, note, say, span, table
 from daemon.lock import AlreadyRunningError, DaemonLock
@@ -33,7 +33,6 @@ def register(app: typer.Typer) -> None:
 
 
 def leandojo(
-    context: typer.Context,
     source: Annotated[
         Path,
         typer.Argument(metavar="FILE|DIR", help="A dynamic_database.json, or a folder with metadata.json."),
@@ -45,7 +44,7 @@ def leandojo(
     from daemon.settings import ConfigError, load
     from store.leandojo.importing import import_leandojo
 
-    place = locate(merged_config(context, config))
+    place = locate(config)
     try:
         # Folders are read leniently, and a mistyped state_dir must not send the data to another log.
         load(place.config)
@@ -73,7 +72,7 @@ def leandojo(
         lock.release()
     for text in report.notes:
         note(f"unsorry: note: {clean(text)}")
-    if merged_json(context, as_json):
+    if as_json:
         emit_json({"daemon": {"running": False, "pid": None}, **_document(report)})
     else:
         _show(report)

@@ -13,15 +13,12 @@ from daemon.cli.context import (
     Config,
     Json,
     Place,
-    above,
     locate,
-    merged_as_of,
-    merged_config,
-    merged_json,
     one_match,
     view,
 )
 from daemon.cli.exits import CliError
+from daemon.cli.listing import check_choice, listing_group
 from daemon.cli.live import Live, ask, command
 from daemon.cli.render import (
     ago,
@@ -69,11 +66,11 @@ JobId = Annotated[str, typer.Argument(metavar="ID", help="A job's id, or its beg
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        help="List jobs, show one, print what it wrote, or try it again.", rich_markup_mode=None
+    group = listing_group(
+        list_,
+        help_text="List jobs, show one, print what it wrote, or try it again.",
+        list_help="List jobs, newest first (the same as no verb).",
     )
-    group.callback(invoke_without_command=True)(jobs)
-    group.command("list", help="List jobs, newest first (the same as no verb).")(list_verb)
     group.command("show", help="Show one job.")(show)
     group.command("retry", help="Try a failed or cancelled job again now.")(retry)
     group.command("cancel", help="End a job, or take it off the queue, until somebody retries it.")(cancel)
@@ -81,53 +78,18 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="jobs")
 
 
-def jobs(
-    context: typer.Context,
+def list_(
     state: State = None,
     kind: Kind = None,
     limit: Limit = None,
     as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,
-) -> None:
-    if context.invoked_subcommand is None:
-        _list(state=state, kind=kind, limit=limit, as_of=as_of, config=config, as_json=as_json)
-
-
-def list_verb(
-    context: typer.Context,
-    state: State = None,
-    kind: Kind = None,
-    limit: Limit = None,
-    as_of: AsOf = None,
-    config: Config = None,
-    as_json: Json = False,
-) -> None:
-    _list(
-        state=state if state is not None else above(context, "state"),
-        kind=kind if kind is not None else above(context, "kind"),
-        limit=limit if limit is not None else above(context, "limit"),
-        as_of=merged_as_of(context, as_of),
-        config=merged_config(context, config),
-        as_json=merged_json(context, as_json),
-    )
-
-
-def _list(
-    *,
-    state: str | None,
-    kind: str | None,
-    limit: int | None,
-    as_of: str | None,
-    config: Path | None,
-    as_json: bool,
 ) -> None:
     from store import queries
 
-    if state is not None and state not in STATES:
-        raise typer.BadParameter(f'"{state}" is none of {", ".join(STATES)}', param_hint="--state")
-    if kind is not None and kind not in KINDS:
-        raise typer.BadParameter(f'"{kind}" is none of {", ".join(KINDS)}', param_hint="--kind")
+    check_choice(state, STATES, option="--state")
+    check_choice(kind, KINDS, option="--kind")
     place = locate(config, as_of)
     most = (0 if as_json else SHOWN_TO_PEOPLE) if limit is None else limit
     live = ask(place)
@@ -167,13 +129,11 @@ def _list(
     )
 
 
-def show(
-    context: typer.Context, job: JobId, as_of: AsOf = None, config: Config = None, as_json: Json = False
-) -> None:
-    place = locate(merged_config(context, config), merged_as_of(context, as_of))
+def show(job: JobId, as_of: AsOf = None, config: Config = None, as_json: Json = False) -> None:
+    place = locate(config, as_of)
     live = ask(place)
     row = _find(place, job)
-    if merged_json(context, as_json):
+    if as_json:
         emit_json({**place.head(), "job": described(row, live, place)})
         return
     say(f"{styled(row.job, 'bold')}  {state_word(row, place)}{'  SIMULATED' if row.simulated else ''}")
@@ -198,7 +158,6 @@ def show(
 
 
 def logs(
-    context: typer.Context,
     job: JobId,
     attempt: Annotated[
         int | None,
@@ -208,7 +167,7 @@ def logs(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    place = locate(merged_config(context, config), merged_as_of(context, as_of))
+    place = locate(config, as_of)
     row = _find(place, job)
     number = attempt if attempt is not None else row.attempt
     path = place.paths.jobs / row.job / str(number) / "stderr.log"
@@ -222,27 +181,27 @@ def logs(
     except OSError as error:
         raise CliError(f"{path}: {error.strerror or error}; read it as the daemon's user") from error
     text = data.decode("utf-8", errors="replace")
-    if merged_json(context, as_json):
+    if as_json:
         document = {"job": row.job, "attempt": number, "path": str(path), "text": text}
         emit_json({**place.head(), **document})
         return
     sys.stdout.write(clean_block(text))
 
 
-def retry(context: typer.Context, job: JobId, config: Config = None, as_json: Json = False) -> None:
-    place = locate(merged_config(context, config))
+def retry(job: JobId, config: Config = None, as_json: Json = False) -> None:
+    place = locate(config)
     row = _find(place, job)
     answer = command(place, "/retry", {"job": row.job})
-    if merged_json(context, as_json):
+    if as_json:
         emit_json({"daemon": place.daemon_json(), "job": str(answer["job"])})
         return
     say(f"{row.job} is due again: {clean(row.describes)}")
 
 
-def cancel(context: typer.Context, job: JobId, config: Config = None, as_json: Json = False) -> None:
-    place = locate(merged_config(context, config))
+def cancel(job: JobId, config: Config = None, as_json: Json = False) -> None:
+    place = locate(config)
     answer = command(place, "/cancel", {"job": _whole_id(place, job)})
-    if merged_json(context, as_json):
+    if as_json:
         emit_json({"daemon": place.daemon_json(), "job": str(answer["job"]), "was": str(answer["was"])})
         return
     done = "is being ended" if answer["was"] == "running" else "is taken off the queue"

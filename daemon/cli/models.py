@@ -16,14 +16,11 @@ from daemon.cli.context import (
     Config,
     Json,
     Place,
-    above,
     locate,
-    merged_as_of,
-    merged_config,
-    merged_json,
     view,
 )
 from daemon.cli.exits import CliError, ExitCode
+from daemon.cli.listing import check_choice, given_before, listing_group
 from daemon.cli.live import command
 from daemon.cli.model_shown import (
     SHOWN,
@@ -53,12 +50,11 @@ CheckpointId = Annotated[str, typer.Argument(metavar="ID", help="A checkpoint's 
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        help="List trained checkpoints, compare two, promote one, or go back to the one before.",
-        rich_markup_mode=None,
+    group = listing_group(
+        list_,
+        help_text="List trained checkpoints, compare two, promote one, or go back to the one before.",
+        list_help="List checkpoints, oldest first (the same as no verb).",
     )
-    group.callback(invoke_without_command=True)(models)
-    group.command("list", help="List checkpoints, oldest first (the same as no verb).")(list_verb)
     group.command("show", help="Show one checkpoint and how it did.")(show)
     group.command("compare", help="Set two checkpoints side by side, task by task.")(compare)
     group.command("promote", help="Put a checkpoint in use, if the promotion rule lets it.")(promote)
@@ -66,36 +62,15 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="models")
 
 
-def models(
-    context: typer.Context,
+def list_(
     model: Model = None,
     as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    if context.invoked_subcommand is None:
-        _list(model=model, as_of=as_of, config=config, as_json=as_json)
-
-
-def list_verb(
-    context: typer.Context,
-    model: Model = None,
-    as_of: AsOf = None,
-    config: Config = None,
-    as_json: Json = False,
-) -> None:
-    _list(
-        model=_model(context, model),
-        as_of=merged_as_of(context, as_of),
-        config=merged_config(context, config),
-        as_json=merged_json(context, as_json),
-    )
-
-
-def _list(*, model: str | None, as_of: str | None, config: Path | None, as_json: bool) -> None:
     from store import model_queries
 
-    _check_model(model)
+    check_choice(model, MODELS, option="--model")
     place = locate(config, as_of)
     with view(place) as database:
         rows = model_queries.checkpoints(database, model)
@@ -126,15 +101,14 @@ def _list(*, model: str | None, as_of: str | None, config: Path | None, as_json:
 
 
 def show(
-    context: typer.Context,
     checkpoint: CheckpointId,
     as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    place = locate(merged_config(context, config), merged_as_of(context, as_of))
+    place = locate(config, as_of)
     ((row, measured),) = find_checkpoints(place, checkpoint)
-    if merged_json(context, as_json):
+    if as_json:
         document = {
             "checkpoint": checkpoint_json(row, measured),
             "evaluations": [row_json(item) for item in measured],
@@ -179,7 +153,6 @@ def show(
 
 
 def compare(
-    context: typer.Context,
     before: Annotated[str, typer.Argument(metavar="A", help="The checkpoint to compare with.")],
     after: Annotated[str, typer.Argument(metavar="B", help="The checkpoint that might take its place.")],
     tolerance: Annotated[
@@ -197,7 +170,7 @@ def compare(
 ) -> None:
     from store import promotion
 
-    place = locate(merged_config(context, config), merged_as_of(context, as_of))
+    place = locate(config, as_of)
     (old, old_measured), (new, new_measured) = find_checkpoints(place, before, after)
     if old.model != new.model:
         raise CliError(
@@ -217,7 +190,7 @@ def compare(
         rule=rule,
         tolerance=allowed,
     )
-    if merged_json(context, as_json):
+    if as_json:
         document = {
             "before": old.checkpoint,
             "before_simulated": old.simulated,
@@ -255,7 +228,7 @@ def promote(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    _check_model(model)
+    check_choice(model, MODELS, option="--model")
     place = _now(context, config)
     ((row, _),) = find_checkpoints(place, checkpoint)
     if row.model != model:
@@ -263,7 +236,7 @@ def promote(
             f"{row.checkpoint} is a checkpoint of {row.model}, not of {model}; `--model {row.model}` promotes it there"
         )
     answer = command(place, "/promote", {"checkpoint": row.checkpoint, "force": force})
-    _tell(context, place, answer, as_json)
+    _tell(place, answer, as_json)
 
 
 def rollback(
@@ -274,15 +247,15 @@ def rollback(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    _check_model(model)
+    check_choice(model, MODELS, option="--model")
     place = _now(context, config)
     answer = command(place, "/rollback", {"model": model})
-    _tell(context, place, answer, as_json)
+    _tell(place, answer, as_json)
 
 
-def _tell(context: typer.Context, place: Place, answer: dict[str, Any], as_json: bool) -> None:
+def _tell(place: Place, answer: dict[str, Any], as_json: bool) -> None:
     names = ("model", "checkpoint", "previous", "reason", "simulated")
-    if merged_json(context, as_json):
+    if as_json:
         emit_json({"daemon": place.daemon_json(), **{name: answer[name] for name in names}})
         return
     before = f" instead of {answer['previous']}" if answer["previous"] else ""
@@ -292,18 +265,9 @@ def _tell(context: typer.Context, place: Place, answer: dict[str, Any], as_json:
 
 def _now(context: typer.Context, config: Path | None) -> Place:
     """Where a verb acts: only now can anything be changed."""
-    if above(context, "as_of") is not None:
+    if given_before(context, "as_of"):
         raise typer.BadParameter("what is past cannot be changed; leave it out", param_hint="--as-of")
-    return locate(merged_config(context, config))
-
-
-def _model(context: typer.Context, own: str | None) -> str | None:
-    return own if own is not None else above(context, "model")
-
-
-def _check_model(model: str | None) -> None:
-    if model is not None and model not in MODELS:
-        raise typer.BadParameter(f'"{model}" is none of {", ".join(MODELS)}', param_hint="--model")
+    return locate(config)
 
 
 def _tolerance(place: Place, model: ModelKind) -> float:

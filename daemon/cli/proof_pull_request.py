@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daemon.cli.context import Config, Json, Place, above, locate, merged_config, merged_json, one_match, view
+from daemon.cli.context import Config, Json, Place, locate, one_match, view
 from daemon.cli.exits import CliError, ExitCode
+from daemon.cli.listing import given_before
 from daemon.cli.render import ago, clean, clean_block, emit_json, say, styled
 from daemon.lock import AlreadyRunningError, DaemonLock
 
@@ -44,10 +45,9 @@ def pull_request(
     from daemon.github_calls import ProposalError
     from daemon.proposals import check_consent, check_proof, evidence_of
 
-    if above(context, "as_of") is not None:
+    if given_before(context, "as_of"):
         raise typer.BadParameter("what is past cannot be proposed; leave it out", param_hint="--as-of")
-    place = locate(merged_config(context, config))
-    as_json = merged_json(context, as_json)
+    place = locate(config)
     settings = _settings(place.config)
     with view(place, quiet=True) as database:
         row = _find(database, proof)

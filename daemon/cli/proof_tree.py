@@ -14,9 +14,6 @@ from daemon.cli.context import (
     Json,
     Place,
     locate,
-    merged_as_of,
-    merged_config,
-    merged_json,
     one_match,
     view,
 )
@@ -43,7 +40,6 @@ Page = Annotated[
 
 
 def tree(
-    context: typer.Context,
     which: Which,
     attempt: Number = None,
     html: Page = None,
@@ -53,7 +49,7 @@ def tree(
 ) -> None:
     from pipeline.report import search_tree
 
-    place = locate(merged_config(context, config), merged_as_of(context, as_of))
+    place = locate(config, as_of)
     with view(place) as database:
         number, row, proof = _attempt(database, which, attempt)
     found = _read(place, row, number)
@@ -63,7 +59,7 @@ def tree(
             html,
             search_tree.html(found, title=("SIMULATED: " if row.simulated else "") + f"Search for {what}"),
         )
-    if merged_json(context, as_json):
+    if as_json:
         emit_json(
             {
                 **place.head(),

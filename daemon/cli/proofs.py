@@ -16,15 +16,12 @@ from daemon.cli.context import (
     Json,
     Place,
     Repo,
-    above,
     locate,
-    merged_as_of,
-    merged_config,
-    merged_json,
     one_match,
     view,
 )
 from daemon.cli.exits import CliError
+from daemon.cli.listing import check_choice, listing_group
 from daemon.cli.proof_pull_request import pull_request
 from daemon.cli.proof_tree import tree
 from daemon.cli.render import (
@@ -43,8 +40,6 @@ from daemon.cli.render import (
 from daemon.cli.repos import resolve
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from store.rows import ProofRow
 
 STATES = ("candidate", "verified", "rejected", "conditional")
@@ -55,11 +50,11 @@ ProofId = Annotated[str, typer.Argument(metavar="ID", help="A proof's id, or its
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        help="List proofs, show one with its checks, its patch, or its search.", rich_markup_mode=None
+    group = listing_group(
+        list_,
+        help_text="List proofs, show one with its checks, its patch, or its search.",
+        list_help="List proofs (the same as no verb).",
     )
-    group.callback(invoke_without_command=True)(proofs)
-    group.command("list", help="List proofs (the same as no verb).")(list_verb)
     group.command("show", help="Show one proof: text, checks with their evidence, axioms.")(show)
     group.command("patch", help="Print the patch file's text; `git apply` takes it on the commit it names.")(
         patch
@@ -71,51 +66,17 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="proofs")
 
 
-def proofs(
-    context: typer.Context,
+def list_(
     repo: Repo = None,
     state: State = None,
     sorry: Sorry = None,
     as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,
-) -> None:
-    if context.invoked_subcommand is None:
-        _list(repo=repo, state=state, sorry=sorry, as_of=as_of, config=config, as_json=as_json)
-
-
-def list_verb(
-    context: typer.Context,
-    repo: Repo = None,
-    state: State = None,
-    sorry: Sorry = None,
-    as_of: AsOf = None,
-    config: Config = None,
-    as_json: Json = False,
-) -> None:
-    _list(
-        repo=repo if repo is not None else above(context, "repo"),
-        state=state if state is not None else above(context, "state"),
-        sorry=sorry if sorry is not None else above(context, "sorry"),
-        as_of=merged_as_of(context, as_of),
-        config=merged_config(context, config),
-        as_json=merged_json(context, as_json),
-    )
-
-
-def _list(
-    *,
-    repo: str | None,
-    state: str | None,
-    sorry: str | None,
-    as_of: str | None,
-    config: Path | None,
-    as_json: bool,
 ) -> None:
     from store import queries
 
-    if state is not None and state not in STATES:
-        raise typer.BadParameter(f'"{state}" is none of {", ".join(STATES)}', param_hint="--state")
+    check_choice(state, STATES, option="--state")
     place = locate(config, as_of)
     with view(place) as database:
         rows = queries.proofs(database, state=state, sorry=sorry, repository=resolve(database, repo))
@@ -148,12 +109,10 @@ def _list(
     )
 
 
-def show(
-    context: typer.Context, proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Json = False
-) -> None:
-    place = locate(merged_config(context, config), merged_as_of(context, as_of))
+def show(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Json = False) -> None:
+    place = locate(config, as_of)
     row = _find(place, proof)
-    if merged_json(context, as_json):
+    if as_json:
         emit_json({**place.head(), "proof": described(row)})
         return
     if row.simulated:
@@ -190,12 +149,10 @@ def show(
         )
 
 
-def patch(
-    context: typer.Context, proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Json = False
-) -> None:
+def patch(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Json = False) -> None:
     from store.reader import LogReader
 
-    place = locate(merged_config(context, config), merged_as_of(context, as_of))
+    place = locate(config, as_of)
     row = _find(place, proof)
     if row.patch_sha256 is None:
         why = f": {clean(row.reason)}" if row.reason else ""
@@ -204,7 +161,7 @@ def patch(
         )
     with LogReader.open(place.paths.events_db) as log:
         data = log.blob(row.patch_sha256)
-    if merged_json(context, as_json):
+    if as_json:
         emit_json(
             {
                 **place.head(),

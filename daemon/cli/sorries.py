@@ -13,14 +13,11 @@ from daemon.cli.context import (
     Config,
     Json,
     Repo,
-    above,
     locate,
-    merged_as_of,
-    merged_config,
-    merged_json,
     one_match,
     view,
 )
+from daemon.cli.listing import check_choice, listing_group
 from daemon.cli.proof_tree import described as tried_with
 from daemon.cli.render import (
     ago,
@@ -39,7 +36,6 @@ from daemon.cli.repos import resolve
 
 if TYPE_CHECKING:
     import sqlite3
-    from pathlib import Path
 
     from store.rows import AttemptRow, SorryRow, SorryStepRow
     from store.trace_rows import SorryGoalRow
@@ -55,15 +51,16 @@ Every = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="List sorrys, or show the whole life of one.", rich_markup_mode=None)
-    group.callback(invoke_without_command=True)(sorries)
-    group.command("list", help="List sorrys (the same as no verb).")(list_verb)
+    group = listing_group(
+        list_,
+        help_text="List sorrys, or show the whole life of one.",
+        list_help="List sorrys (the same as no verb).",
+    )
     group.command("show", help="Show one sorry: place, history, attempts, proofs.")(show)
     app.add_typer(group, name="sorries")
 
 
-def sorries(
-    context: typer.Context,
+def list_(
     repo: Repo = None,
     state: State = None,
     branch: Branch = None,
@@ -71,46 +68,10 @@ def sorries(
     as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,
-) -> None:
-    if context.invoked_subcommand is None:
-        _list(repo=repo, state=state, branch=branch, every=every, as_of=as_of, config=config, as_json=as_json)
-
-
-def list_verb(
-    context: typer.Context,
-    repo: Repo = None,
-    state: State = None,
-    branch: Branch = None,
-    every: Every = False,
-    as_of: AsOf = None,
-    config: Config = None,
-    as_json: Json = False,
-) -> None:
-    _list(
-        repo=repo if repo is not None else above(context, "repo"),
-        state=state if state is not None else above(context, "state"),
-        branch=branch if branch is not None else above(context, "branch"),
-        every=every or bool(above(context, "every")),
-        as_of=merged_as_of(context, as_of),
-        config=merged_config(context, config),
-        as_json=merged_json(context, as_json),
-    )
-
-
-def _list(
-    *,
-    repo: str | None,
-    state: str | None,
-    branch: str | None,
-    every: bool,
-    as_of: str | None,
-    config: Path | None,
-    as_json: bool,
 ) -> None:
     from store import queries
 
-    if state is not None and state not in STATES:
-        raise typer.BadParameter(f'"{state}" is none of {", ".join(STATES)}', param_hint="--state")
+    check_choice(state, STATES, option="--state")
     place = locate(config, as_of)
     with view(place) as database:
         repository = resolve(database, repo)
@@ -151,7 +112,6 @@ def _list(
 
 
 def show(
-    context: typer.Context,
     sorry: Annotated[str, typer.Argument(metavar="ID", help="A sorry's id, or its beginning.")],
     as_of: AsOf = None,
     config: Config = None,
@@ -160,7 +120,7 @@ def show(
     from daemon.cli.proofs import described as proof_json
     from store import queries
 
-    place = locate(merged_config(context, config), merged_as_of(context, as_of))
+    place = locate(config, as_of)
     with view(place) as database:
         matching = queries.sorries_by_prefix(database, sorry)
         chosen = one_match(matching, sorry, what="sorry", key="sorry").sorry
@@ -173,7 +133,7 @@ def show(
             {**described(row, goals, tried), "history": lives[row.repository, row.branch, row.sorry]}
             for row in rows
         ]
-    if merged_json(context, as_json):
+    if as_json:
         emit_json(
             {
                 **place.head(),

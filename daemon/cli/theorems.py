@@ -13,14 +13,11 @@ from daemon.cli.context import (
     Config,
     Json,
     Repo,
-    above,
     locate,
-    merged_as_of,
-    merged_config,
-    merged_json,
     view,
 )
 from daemon.cli.exits import CliError
+from daemon.cli.listing import check_choice, listing_group
 from daemon.cli.render import ago, clean, emit_json, fields, note, row_json, say, styled, table
 from daemon.cli.repos import resolve
 from daemon.cli.sorries import Branch, Every
@@ -47,18 +44,17 @@ Limit = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        help="List theorems and lemmas, or show the whole life of one.", rich_markup_mode=None
+    group = listing_group(
+        list_,
+        help_text="List theorems and lemmas, or show the whole life of one.",
+        list_help="List what stands in the source (the same as no verb).",
     )
-    group.callback(invoke_without_command=True)(theorems)
-    group.command("list", help="List what stands in the source (the same as no verb).")(list_verb)
     group.command("lives", help="List theorems with their ids for life, also deleted ones.")(lives)
     group.command("show", help="Show one theorem: where it stands, and every version of it.")(show)
     app.add_typer(group, name="theorems")
 
 
-def theorems(
-    context: typer.Context,
+def list_(
     repo: Repo = None,
     name: Name = None,
     every_kind: EveryKind = False,
@@ -67,53 +63,6 @@ def theorems(
     as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,
-) -> None:
-    if context.invoked_subcommand is None:
-        _list(
-            repo=repo,
-            name=name,
-            every_kind=every_kind,
-            limit=limit,
-            every=every,
-            as_of=as_of,
-            config=config,
-            as_json=as_json,
-        )
-
-
-def list_verb(
-    context: typer.Context,
-    repo: Repo = None,
-    name: Name = None,
-    every_kind: EveryKind = False,
-    limit: Limit = None,
-    every: Every = False,
-    as_of: AsOf = None,
-    config: Config = None,
-    as_json: Json = False,
-) -> None:
-    _list(
-        repo=repo if repo is not None else above(context, "repo"),
-        name=name if name is not None else above(context, "name"),
-        every_kind=every_kind or bool(above(context, "every_kind")),
-        limit=limit if limit is not None else above(context, "limit"),
-        every=every or bool(above(context, "every")),
-        as_of=merged_as_of(context, as_of),
-        config=merged_config(context, config),
-        as_json=merged_json(context, as_json),
-    )
-
-
-def _list(
-    *,
-    repo: str | None,
-    name: str | None,
-    every_kind: bool,
-    limit: int | None,
-    every: bool,
-    as_of: str | None,
-    config: Any,
-    as_json: bool,
 ) -> None:
     from store import queries
 
@@ -156,7 +105,6 @@ def _list(
 
 
 def lives(
-    context: typer.Context,
     repo: Repo = None,
     branch: Branch = None,
     state: State = None,
@@ -169,13 +117,8 @@ def lives(
 ) -> None:
     from store import theorem_queries
 
-    if state is not None and state not in STATES:
-        raise typer.BadParameter(f'"{state}" is none of {", ".join(STATES)}', param_hint="--state")
-    as_json = merged_json(context, as_json)
-    repo = repo if repo is not None else above(context, "repo")
-    name = name if name is not None else above(context, "name")
-    limit = limit if limit is not None else above(context, "limit")
-    place = locate(merged_config(context, config), merged_as_of(context, as_of))
+    check_choice(state, STATES, option="--state")
+    place = locate(config, as_of)
     most = _most(limit, as_json=as_json)
     with view(place) as database:
         rows = theorem_queries.theorem_lives(
@@ -184,7 +127,7 @@ def lives(
             branch=branch,
             state=state,
             name=name,
-            watched_only=not (every or above(context, "every")),
+            watched_only=not every,
             limit=most + 1 if most else None,
         )
     more = bool(most) and len(rows) > most
@@ -216,7 +159,6 @@ def lives(
 
 
 def show(
-    context: typer.Context,
     theorem: Annotated[
         str, typer.Argument(metavar="ID|NAME", help="A theorem's id, its beginning, or a full name.")
     ],
@@ -226,7 +168,7 @@ def show(
 ) -> None:
     from store import theorem_queries
 
-    place = locate(merged_config(context, config), merged_as_of(context, as_of))
+    place = locate(config, as_of)
     with view(place) as database:
         found = []
         for row in _chosen(database, theorem):
@@ -235,7 +177,7 @@ def show(
                 database, row.theorem, repository=row.repository, branch=row.branch
             )
             found.append((row, spot, versions))
-    if merged_json(context, as_json):
+    if as_json:
         branches = [
             {
                 **row_json(row),

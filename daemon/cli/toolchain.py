@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daemon.cli.context import Config, Json, Place, locate, merged_config, merged_json, view
+from daemon.cli.context import Config, Json, Place, locate, view
 from daemon.cli.exits import CliError, ExitCode
 from daemon.cli.render import (
     ago,
@@ -47,7 +47,6 @@ def register(app: typer.Typer) -> None:
 
 
 def list_(
-    context: typer.Context,
     check: Annotated[
         bool, typer.Option("--check", help="Read every file and compare it with what was built.")
     ] = False,
@@ -56,12 +55,12 @@ def list_(
 ) -> None:
     from pipeline.lean.toolchain.toolchains import REVISIONS, find_elan
 
-    place = locate(merged_config(context, config))
+    place = locate(config)
     settings, cache = _settings(place), _cache(place)
     found = [(item, cache.check(item) if check else item.problem) for item in cache.installed()]
     needed = _needs(place, settings)
     elan = find_elan()
-    if merged_json(context, as_json):
+    if as_json:
         emit_json(
             {
                 "daemon": place.daemon_json(),
@@ -91,7 +90,6 @@ def list_(
 
 
 def install(
-    context: typer.Context,
     version: Version,
     revision: Annotated[
         str,
@@ -110,7 +108,7 @@ def install(
     from pipeline.lean.toolchain.toolchains import PANTOGRAPH, ToolchainBusyError, ToolchainError
 
     wanted = _version(version)
-    place = locate(merged_config(context, config))
+    place = locate(config)
     settings, cache = _settings(place), _cache(place)
     try:
         done = make(
@@ -125,7 +123,7 @@ def install(
         raise CliError(clean_block(str(error)), code=ExitCode.ALREADY_RUNNING) from error
     except ToolchainError as error:
         raise CliError(clean_block(str(error))) from error
-    if merged_json(context, as_json):
+    if as_json:
         made = _described(cache, done.toolchain, done.toolchain.problem)
         emit_json({"daemon": place.daemon_json(), "made": done.made, "toolchain": made})
         return
@@ -134,11 +132,11 @@ def install(
     fields((("answers as", done.toolchain.says), ("revision", done.toolchain.revision)))
 
 
-def remove(context: typer.Context, version: Version, config: Config = None, as_json: Json = False) -> None:
+def remove(version: Version, config: Config = None, as_json: Json = False) -> None:
     from pipeline.lean.toolchain.toolchains import ToolchainBusyError, ToolchainError
 
     wanted = _version(version)
-    place = locate(merged_config(context, config))
+    place = locate(config)
     cache = _cache(place)
     try:
         removed = cache.remove(wanted)
@@ -146,7 +144,7 @@ def remove(context: typer.Context, version: Version, config: Config = None, as_j
         raise CliError(str(error), code=ExitCode.ALREADY_RUNNING) from error
     except ToolchainError as error:
         raise CliError(clean(str(error))) from error
-    if merged_json(context, as_json):
+    if as_json:
         emit_json(
             {
                 "daemon": place.daemon_json(),
