@@ -1,3 +1,3 @@
-"""REPL builds, one a Lean version: their names, the cache that holds them, and how one is made."""
+"""Lean versions: the cache of REPL builds, one a version, and the refusal of stand-ins for Lean."""
 
 from __future__ import annotations
