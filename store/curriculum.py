@@ -4,7 +4,9 @@ A theorem is as difficult as e^S, S being the steps of its proof; everything her
 overflow. A third of the proofs are easy, a third medium, a third hard: the limits are the 33rd and 67th percentile of
 S over the theorems that have proof steps and no sorry. A theorem with a sorry, or with no steps (proved by a term), has
 no difficulty; they are dealt out evenly over the three by a hash of the theorem, so that one that comes or
-goes moves no other. `compat` gives LeanDojo-v2's own buckets and order instead (see `store.leandojo.compat`).
+goes moves no other. `compat` gives LeanDojo-v2 1.0.9's own buckets and order instead, for
+comparison and not for use: its percentiles are taken over infinities and can be NaN, and a proof of more than 709 steps
+stops everything.
 
 Counted by SQLite, trace by trace: memory grows with the number of different S alone. Standard library only.
 """
@@ -16,15 +18,27 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from store import trace_queries
-from store.leandojo import compat as leandojo
+from store.errors import LogError
 from store.splits import files_of
 from store.trace_rows import TraceRow
 
 EASY_PERCENT = 33
 MEDIUM_PERCENT = 67
 _LARGEST_S = math.log(1.797e308)
+
+
+COMPAT_LAST_STEPS = 709
+"""The longest proof that LeanDojo-v2 can rate: e^710 is no double."""
+
+Item = TypeVar("Item")
+Number = TypeVar("Number", int, float)
+
+
+class CompatError(LogError):
+    """LeanDojo-v2 fails on this input; there is nothing to reproduce."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +114,7 @@ def curriculum(db: sqlite3.Connection, *, compat: bool = False, simulated: bool 
     count only if asked for.
 
     Raises:
-        store.leandojo.compat.CompatError: `compat`, and LeanDojo-v2 fails on these theorems.
+        CompatError: `compat`, and LeanDojo-v2 fails on these theorems.
     """
     if compat:
         traces = [row for row in reversed(trace_queries.traces(db)) if simulated or not row.simulated]
@@ -193,9 +207,9 @@ def _as_leandojo(counted: Sequence[tuple[TraceRow, _Counted]]) -> Curriculum:
         everything.update({value: number for value, number in ratings.items() if value is not None})
     if not any(of_trace.theorems for _, of_trace in counted):
         return Curriculum((), None, compat=True)
-    limits = leandojo.thresholds(everything)
-    ordered = leandojo.order(
-        [(pair, leandojo.buckets(ratings, limits)) for pair, ratings in zip(counted, rated, strict=True)]
+    limits = compat_thresholds(everything)
+    ordered = compat_order(
+        [(pair, compat_buckets(ratings, limits)) for pair, ratings in zip(counted, rated, strict=True)]
     )
     rows = tuple(
         _row(order, trace, of_trace, (found.easy, found.medium, found.hard, found.no_proof))
@@ -207,7 +221,7 @@ def _as_leandojo(counted: Sequence[tuple[TraceRow, _Counted]]) -> Curriculum:
 def _ratings(counted: _Counted) -> Counter[float | None]:
     ratings: Counter[float | None] = Counter()
     for steps, number in counted.by_steps.items():
-        ratings[leandojo.difficulty(steps, has_sorry=False)] += number
+        ratings[compat_difficulty(steps, has_sorry=False)] += number
     ratings[None] += counted.proofless
     ratings[math.inf] += counted.sorries
     return +ratings
@@ -243,9 +257,100 @@ def _percentile(ordered: Sequence[tuple[int, int]], total: int, percent: int) ->
     return (low * (100 - part) + high * part) / 100
 
 
-def _nth(ordered: Sequence[tuple[int, int]], index: int) -> int:
+def _nth(ordered: Sequence[tuple[Number, int]], index: int) -> Number:
     for value, number in ordered:
         if index < number:
             return value
         index -= number
     raise IndexError(index)
+
+
+# LeanDojo-v2's own.
+
+
+@dataclass(frozen=True, slots=True)
+class CompatBuckets:
+    """How many theorems of a repository fall where; their `Hard (No proof)` is `no_proof`.
+
+    `easy`, `medium` and `hard` contain the theorems without steps, which are dealt out in three parts.
+    """
+
+    easy: int
+    medium: int
+    hard: int
+    no_proof: int
+
+
+def compat_difficulty(n_steps: int, *, has_sorry: bool) -> float | None:
+    """Return their rating: e^steps, infinity with a sorry, None without steps.
+
+    Raises:
+        CompatError: the proof is too long for a float, which ends their program.
+    """
+    if has_sorry:
+        return math.inf
+    if n_steps == 0:
+        return None
+    if n_steps > COMPAT_LAST_STEPS:
+        raise CompatError(
+            f"a proof has {n_steps} steps, and e^{n_steps} is no float: LeanDojo-v2 stops there with an "
+            "OverflowError. Leave --compat away"
+        )
+    return math.exp(n_steps)
+
+
+def compat_thresholds(ratings: Mapping[float, int]) -> tuple[float, float]:
+    """Return their 33rd and 67th percentile of {rating: how many}, infinities included; NaN where theirs are.
+
+    Raises:
+        CompatError: there is no rating at all, which ends their program.
+    """
+    if not ratings:
+        raise CompatError("no theorem has a proof step: LeanDojo-v2 stops there with an IndexError")
+    ordered = sorted(ratings.items())
+    return _compat_percentile(ordered, 33), _compat_percentile(ordered, 67)
+
+
+def compat_buckets(counted: Mapping[float | None, int], limits: tuple[float, float]) -> CompatBuckets:
+    """Sort one repository's {rating: how many} into their buckets. Nothing is below a limit that is NaN."""
+    found: Counter[str] = Counter()
+    for rating, number in counted.items():
+        found[_compat_bucket(rating, limits)] += number
+    third = found["rest"] // 3
+    return CompatBuckets(
+        easy=found["easy"] + third,
+        medium=found["medium"] + third,
+        hard=found["hard"] + found["rest"] - 2 * third,
+        no_proof=found["no_proof"],
+    )
+
+
+def compat_order(repositories: Sequence[tuple[Item, CompatBuckets]]) -> list[tuple[Item, CompatBuckets]]:
+    """Return repositories with most easy theorems first; the others keep their order. Empty ones are left out."""
+    known = [
+        (item, found)
+        for item, found in repositories
+        if found.easy + found.medium + found.hard + found.no_proof
+    ]
+    return sorted(known, key=lambda pair: pair[1].easy, reverse=True)
+
+
+def _compat_bucket(rating: float | None, limits: tuple[float, float]) -> str:
+    if rating is None:
+        return "rest"
+    if rating == math.inf:
+        return "no_proof"
+    if rating <= limits[0]:
+        return "easy"
+    return "medium" if rating <= limits[1] else "hard"
+
+
+def _compat_percentile(ordered: list[tuple[float, int]], percent: int) -> float:
+    """What numpy's `percentile` gives (linear interpolation), with its arithmetic of infinities."""
+    total = sum(number for _, number in ordered)
+    at = (total - 1) * (percent / 100)
+    below = math.floor(at)
+    low, high = _nth(ordered, below), _nth(ordered, min(below + 1, total - 1))
+    part = at - below
+    difference = high - low
+    return low + difference * part if part < 0.5 else high - difference * (1 - part)

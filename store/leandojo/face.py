@@ -25,9 +25,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from store.curriculum import curriculum, difficulty, rating
+from store.curriculum import compat_difficulty, curriculum, difficulty, rating
 from store.errors import LogError, translated
-from store.leandojo import compat as leandojo
 from store.leandojo.backing import Backing, identity, uncollected, written_whole
 from store.leandojo.choosing import in_order
 from store.leandojo.exporting import Mode, export_chosen, write_database
@@ -185,7 +184,7 @@ class DynamicDatabase:
         the newest of them does.
 
         Raises:
-            store.leandojo.compat.CompatError: `compat`, and LeanDojo-v2 fails on these theorems.
+            store.curriculum.CompatError: `compat`, and LeanDojo-v2 fails on these theorems.
         """
         for repo in self.repositories:
             for theorem in repo.get_all_theorems:
@@ -295,5 +294,5 @@ class DynamicDatabase:
 def _rating(theorem: Theorem, *, compat: bool) -> float | None:
     steps = theorem.traced_tactics or []
     if compat:
-        return leandojo.difficulty(len(steps), has_sorry=any("sorry" in step.tactic for step in steps))
+        return compat_difficulty(len(steps), has_sorry=any("sorry" in step.tactic for step in steps))
     return rating(difficulty(len(steps), has_sorry=any(holds_sorry(step.tactic) for step in steps)))

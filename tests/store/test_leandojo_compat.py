@@ -28,8 +28,16 @@ from typing import Any
 
 import pytest
 
+from store.curriculum import (
+    CompatBuckets,
+    CompatError,
+    compat_buckets,
+    compat_difficulty,
+    compat_order,
+    compat_thresholds,
+)
 from store.leandojo import compat
-from store.leandojo.compat import CompatBuckets, CompatError, CompatTheorem
+from store.leandojo.compat import CompatTheorem
 
 GOLDEN = Path(__file__).parent / "golden_leandojo" / "compat.json"
 
@@ -70,7 +78,7 @@ def _percentile(values: Sequence[float], percents: Sequence[int]) -> list[float]
     assert percents == [33, 67]
     if not values:
         raise IndexError
-    return list(compat.thresholds(Counter(values)))
+    return list(compat_thresholds(Counter(values)))
 
 
 def _module(name: str, **attributes: Any) -> ModuleType:
@@ -229,7 +237,7 @@ def our_split(repositories: list[Record]) -> Record:
 
 def ratings_of(repository: Record) -> Counter[float | None]:
     return Counter(
-        compat.difficulty(
+        compat_difficulty(
             len(record["traced_tactics"]),
             has_sorry=any("sorry" in step["tactic"] for step in record["traced_tactics"]),
         )
@@ -242,8 +250,8 @@ def our_order(repositories: list[Record]) -> Record:
     everything: Counter[float] = Counter()
     for ratings in counted.values():
         everything.update({rating: number for rating, number in ratings.items() if rating is not None})
-    limits = compat.thresholds(everything)
-    ordered = compat.order([(url, compat.buckets(ratings, limits)) for url, ratings in counted.items()])
+    limits = compat_thresholds(everything)
+    ordered = compat_order([(url, compat_buckets(ratings, limits)) for url, ratings in counted.items()])
     return {
         "thresholds": [_number(limit) for limit in limits],
         "repositories": [[url, b.easy, b.medium, b.hard, b.no_proof] for url, b in ordered],
@@ -364,20 +372,20 @@ def test_dates_of_which_one_has_a_time_zone_are_an_error_with_a_remedy() -> None
     [(0, False, None), (3, False, math.exp(3)), (3, True, math.inf), (709, False, math.exp(709))],
 )
 def test_a_rating_is_e_to_the_steps(steps: int, sorry: bool, rating: float | None) -> None:
-    assert compat.difficulty(steps, has_sorry=sorry) == rating
+    assert compat_difficulty(steps, has_sorry=sorry) == rating
 
 
 def test_where_leandojo_stops_compat_says_so() -> None:
     with pytest.raises(OverflowError):
         math.exp(710)
     with pytest.raises(CompatError, match="710 steps"):
-        compat.difficulty(710, has_sorry=False)
+        compat_difficulty(710, has_sorry=False)
     with pytest.raises(CompatError, match="no theorem has a proof step"):
-        compat.thresholds({})
+        compat_thresholds({})
 
 
 def test_theorems_without_steps_are_dealt_out_in_three_parts_the_rest_to_hard() -> None:
-    found = compat.buckets({None: 8, math.e: 1, math.inf: 2}, (math.e, math.e))
+    found = compat_buckets({None: 8, math.e: 1, math.inf: 2}, (math.e, math.e))
     assert found == CompatBuckets(easy=3, medium=2, hard=4, no_proof=2)
 
 
