@@ -15,8 +15,15 @@ from hypothesis import strategies as st
 
 from store import schema
 from store.catchup import catch_up
-from store.curriculum import CurriculumRepository, Thresholds, curriculum, difficulty, rating, thresholds
-from store.curriculum import CompatError
+from store.curriculum import (
+    CompatError,
+    CurriculumRepository,
+    Thresholds,
+    curriculum,
+    difficulty,
+    rating,
+    thresholds,
+)
 from store.recording import TraceHead, record_trace
 from store.testing import MemoryLog
 from store.testing_traces import head, record_made_up
