@@ -29,7 +29,6 @@ case ${2:-} in
     ;;
   *) echo "install.sh: unknown option $2; $usage" >&2; exit 2 ;;
 esac
-man=$PREFIX/share/man/man1/unsorry.1
 # A shell and where it looks for what completes a command.
 completions="bash:$PREFIX/share/bash-completion/completions/unsorry
 zsh:$PREFIX/share/zsh/site-functions/_unsorry
@@ -41,6 +40,10 @@ print_to() {
   shift
   install -d "$(dirname "$name")"
   "$@" >"$name.new" && chmod 0644 "$name.new" && mv "$name.new" "$name"
+}
+# The script for a shell, by a Python that has the application; zsh reads its first line.
+completion() {
+  text=$(_UNSORRY_COMPLETE="source_$2" "$1" -P -m daemon.cli) && printf '%s\n' "$text" | sed '/./,$!d'
 }
 
 application() {
@@ -76,8 +79,7 @@ files() {
   for page in install operations security; do put "$here/docs/$page.md" "$doc/$page.md"; done
   # Drop-ins are chosen by the administrator, so they lie beside the documents.
   put "$here/systemd/gpu.conf" "$doc/gpu.conf"
-  print_to "$man" "$1" -P -m daemon.cli.manual "$here/docs/cli.md"
-  for one in $completions; do print_to "${one#*:}" "$1" -P -m daemon.cli completion "${one%%:*}"; done
+  for one in $completions; do print_to "${one#*:}" completion "$1" "${one%%:*}"; done
   # An administrator's configuration is never replaced.
   [ -e "$DESTDIR$etc/config.toml" ] || put "$here/config.toml" "$etc/config.toml"
 }
@@ -90,7 +92,8 @@ case $action in
     rm -f "$DESTDIR$PREFIX/bin/unsorry" "$DESTDIR$units/unsorry.service"
     [ "$etc" != /etc/unsorry ] ||
       rm -f "$DESTDIR/usr/lib/sysusers.d/unsorry.conf" "$DESTDIR/usr/lib/tmpfiles.d/unsorry.conf"
-    rm -f "$DESTDIR$man"
+    # The manual page of an earlier version.
+    rm -f "$DESTDIR$PREFIX/share/man/man1/unsorry.1"
     for one in $completions; do rm -f "$DESTDIR${one#*:}"; done
     if [ "$etc" = /etc/unsorry ]; then
       echo "uninstalled; kept: /etc/unsorry, /etc/credstore, /var/lib/unsorry, /var/cache/unsorry"

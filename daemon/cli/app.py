@@ -39,11 +39,12 @@ VERBS = (
     "pause",
     "resume",
     "trigger",
-    "completion",
     "version",
 )
 """Every verb, in the order of the help; `daemon.cli.<verb>` defines `register(app)`."""
 
+COMPLETING = "_UNSORRY_COMPLETE"
+"""Set by Typer's scripts as they ask for candidates, and to print one: `_UNSORRY_COMPLETE=source_bash unsorry`."""
 _MODULES = {"import": "import_"}
 """Where a verb's module has another name, because Python has a word like it."""
 
@@ -56,12 +57,9 @@ def main() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         if "UNSORRY_COMPLETING" in os.environ:
-            from daemon.cli.completing import answer
-
-            answer(sys.argv[1:])
-            return
+            return  # the script of an earlier version asks for candidates: its words are no command to run
         gc.disable()  # what is loaded here stays: to look at it while it grows finds nothing
-        app = build(asked_for(sys.argv[1:]))
+        app = build(asked_for(_words()))
         gc.freeze()
         gc.enable()
         app(prog_name="unsorry")
@@ -82,7 +80,8 @@ def main() -> None:
 def build(verbs: tuple[str, ...] = VERBS) -> typer.Typer:
     """Return the application with these verbs."""
     app = typer.Typer(
-        add_completion=False,
+        # Not where one verb runs: the two options cost time.
+        add_completion=verbs == VERBS or COMPLETING in os.environ,
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
@@ -120,6 +119,14 @@ def _flush() -> None:
 def asked_for(arguments: Sequence[str]) -> tuple[str, ...]:
     """The one verb to load; all of them where the command line does not begin with one (help, a typing error)."""
     return (arguments[0],) if arguments and arguments[0] in VERBS else VERBS
+
+
+def _words() -> Sequence[str]:
+    """Return the words after `unsorry`: of the command line, or of the line that a shell completes."""
+    if COMPLETING not in os.environ:
+        return sys.argv[1:]
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
+    return line.split()[1:]
 
 
 def _is_ours(error: Exception) -> bool:

@@ -1,91 +1,78 @@
-"""`unsorry completion`: the script that teaches a shell to complete what is typed after `unsorry`.
+"""Values that a shell offers for an option or an argument; Typer writes the shells' scripts and offers the rest.
 
-The scripts know nothing themselves: each press of the key runs `unsorry` with the words so far and the variable
-UNSORRY_COMPLETING, and `daemon.cli.completing` answers. So they stay right when verbs are added.
+Read on every press of the key, so the daemon is never asked, and of the view only what an index leads to is read. What
+cannot be read has no candidates: at that moment nothing can show an error.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
 
 import typer
 
-from daemon.cli.render import say
+from daemon.paths import ConfigNotFoundError, find_config, paths_from_config
 
-VARIABLE = "UNSORRY_COMPLETING"
-"""Set by the scripts below: the arguments are words to complete, and no command."""
+MOST = 200
+"""Candidates from the database at most: the first letters of an id narrow them down."""
 
-_BASH = r"""# bash completion of unsorry. For this shell: eval "$(unsorry completion bash)"; for all:
-# unsorry completion bash > ~/.local/share/bash-completion/completions/unsorry
-_unsorry() {
-    local line word
-    COMPREPLY=()
-    while IFS= read -r line; do
-        case $line in
-            :file) compopt -o filenames; mapfile -t COMPREPLY < <(compgen -f -- "${COMP_WORDS[COMP_CWORD]}"); return ;;
-            :dir) compopt -o filenames; mapfile -t COMPREPLY < <(compgen -d -- "${COMP_WORDS[COMP_CWORD]}"); return ;;
-            *) printf -v word '%q' "${line%%$'\t'*}"; COMPREPLY+=("$word") ;;
-        esac
-    done < <(UNSORRY_COMPLETING=bash "${COMP_WORDS[0]}" "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
-}
-complete -F _unsorry unsorry
-"""
+# A shell evaluates part of what it is given, and names in watched repositories are hostile.
+_HARMLESS = re.compile(r"[\w./:@+-]+")
 
-_ZSH = r"""#compdef unsorry
-# zsh completion of unsorry. For this shell, after compinit: eval "$(unsorry completion zsh)"; for all:
-# unsorry completion zsh > a folder of $fpath, as _unsorry
-_unsorry() {
-    local line
-    local -a found
-    while IFS= read -r line; do
-        case $line in
-            (:file) _files; return ;;
-            (:dir) _files -/; return ;;
-            (*) found+=("${${line%%$'\t'*}//:/\\:}:${line#*$'\t'}") ;;
-        esac
-    done < <(UNSORRY_COMPLETING=zsh "${words[1]}" "${(@)words[2,CURRENT]}" 2>/dev/null)
-    (( ${#found} )) && _describe -V 'unsorry' found
-}
-if [[ ${funcstack[1]} == _unsorry ]]; then
-    _unsorry "$@"
-else
-    compdef _unsorry unsorry
-fi
-"""
-
-_FISH = r"""# fish completion of unsorry. For this shell: unsorry completion fish | source; for all:
-# unsorry completion fish > ~/.config/fish/completions/unsorry.fish
-function __unsorry_complete
-    set -l words (commandline -opc)
-    set -l program $words[1]
-    set -e words[1]
-    set -l current (commandline -ct)
-    for line in (env UNSORRY_COMPLETING=fish $program $words "$current" 2>/dev/null)
-        switch $line
-            case ':file'
-                __fish_complete_path "$current"
-            case ':dir'
-                __fish_complete_directories "$current"
-            case '*'
-                printf '%s\n' $line
-        end
-    end
-end
-complete -c unsorry -f -a '(__unsorry_complete)'
-"""
-
-SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
-
-Shell = Annotated[str, typer.Argument(metavar="SHELL", help=f"One of: {', '.join(SCRIPTS)}.")]
+Complete = Callable[[typer.Context, str], list[str]]
+SORRIES, PROOFS = ("sorries", "sorry"), ("proofs", "proof")
+JOBS, CHECKPOINTS, THEOREMS = ("jobs", "job"), ("checkpoints", "checkpoint"), ("theorems", "name")
 
 
-def register(app: typer.Typer) -> None:
-    app.command("completion", help="Print the script that completes verbs, options and names in a shell.")(
-        completion
-    )
+def one_of(values: Sequence[str]) -> Callable[[str], list[str]]:
+    """Offer these values."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [value for value in values if value.startswith(incomplete)]
+
+    return complete
 
 
-def completion(shell: Shell) -> None:
-    if shell not in SCRIPTS:
-        raise typer.BadParameter(f'"{shell}" is none of {", ".join(SCRIPTS)}', param_hint="SHELL")
-    say(SCRIPTS[shell].rstrip("\n"))
+def ids(*columns: tuple[str, str]) -> Complete:
+    """Offer the values of these columns (table, column) of the view that begin with the word."""
+
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        found: list[str] = []
+        for table, column in columns:
+            # A range, which the key's index serves.
+            statement = (
+                f"SELECT DISTINCT {column} FROM {table} WHERE {column} >= ? AND {column} < ? "
+                f"ORDER BY {column} LIMIT {MOST}"
+            )
+            found += _ask(ctx, statement, incomplete, incomplete + "\U0010ffff")
+        return found
+
+    return complete
+
+
+def repositories(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Offer the keys of watched repositories, or the ends of keys that begin with the word."""
+    found = []
+    for key in _ask(ctx, "SELECT repository FROM repositories WHERE watched = 1 ORDER BY repository"):
+        parts = key.split("/")
+        names = [key, "/".join(parts[1:]), parts[-1]] if incomplete else [key]
+        found += [name for name in names if name and name.startswith(incomplete)][:1]
+    return found
+
+
+def _ask(ctx: typer.Context, statement: str, *parameters: str) -> list[str]:
+    from store.errors import LogError
+    from store.readonly import connect_readonly
+
+    above = ctx.parent.params.get("config") if ctx.parent else None
+    config = ctx.params.get("config") or above
+    try:
+        view = paths_from_config(find_config(Path(config) if config else None)).database_db
+        with closing(connect_readonly(view)) as database:
+            names = [str(row[0]) for row in database.execute(statement, parameters)]
+    except (ConfigNotFoundError, LogError, OSError, sqlite3.Error):
+        return []
+    return [name for name in names if _HARMLESS.fullmatch(name)]

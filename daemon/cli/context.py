@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from daemon import lock
+from daemon.cli.completion import repositories
 from daemon.cli.exits import CliError, ExitCode
 from daemon.cli.render import note
 from daemon.paths import ConfigNotFoundError, Paths, find_config, paths_from_config
@@ -47,7 +48,13 @@ Config = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output (docs/cli.md).")]
 Repo = Annotated[
-    str | None, typer.Option("--repo", metavar="R", help="Only this repository: its key or the end of it.")
+    str | None,
+    typer.Option(
+        "--repo",
+        metavar="R",
+        help="Only this repository: its key or the end of it.",
+        autocompletion=repositories,
+    ),
 ]
 AsOf = Annotated[
     str | None,

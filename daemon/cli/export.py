@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from daemon.cli.completion import repositories
 from daemon.cli.context import AsOf, Config, Json, Place, locate, view
 from daemon.cli.exits import CliError
 from daemon.cli.render import counted, emit_json, note, say, span, table
@@ -35,7 +36,12 @@ def register(app: typer.Typer) -> None:
 
 _Repo = Annotated[
     list[str] | None,
-    typer.Option("--repo", metavar="R", help="Only this repository (key or its end); may be repeated."),
+    typer.Option(
+        "--repo",
+        metavar="R",
+        help="Only this repository (key or its end); may be repeated.",
+        autocompletion=repositories,
+    ),
 ]
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from daemon.cli.completion import JOBS, ids, one_of
 from daemon.cli.context import (
     MOST,
     AsOf,
@@ -54,15 +55,23 @@ KINDS = (
     "evaluate",
 )
 SHOWN_TO_PEOPLE = 50
-State = Annotated[str | None, typer.Option("--state", metavar="S", help=f"Only: {', '.join(STATES)}.")]
-Kind = Annotated[str | None, typer.Option("--kind", metavar="K", help=f"Only: {', '.join(KINDS)}.")]
+State = Annotated[
+    str | None,
+    typer.Option("--state", metavar="S", help=f"Only: {', '.join(STATES)}.", autocompletion=one_of(STATES)),
+]
+Kind = Annotated[
+    str | None,
+    typer.Option("--kind", metavar="K", help=f"Only: {', '.join(KINDS)}.", autocompletion=one_of(KINDS)),
+]
 Limit = Annotated[
     int | None,
     typer.Option(
         "--limit", metavar="N", min=0, max=MOST, help="At most N; 0 is all. Default: 50, with --json all."
     ),
 ]
-JobId = Annotated[str, typer.Argument(metavar="ID", help="A job's id, or its beginning.")]
+JobId = Annotated[
+    str, typer.Argument(metavar="ID", help="A job's id, or its beginning.", autocompletion=ids(JOBS))
+]
 
 
 def register(app: typer.Typer) -> None:

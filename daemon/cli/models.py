@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from daemon.cli.completion import CHECKPOINTS, ids, one_of
 from daemon.cli.context import (
     AsOf,
     Config,
@@ -45,8 +46,16 @@ if TYPE_CHECKING:
 
 MODELS = ("retriever", "tactics", "progress")
 
-Model = Annotated[str | None, typer.Option("--model", metavar="M", help=f"Only: {', '.join(MODELS)}.")]
-CheckpointId = Annotated[str, typer.Argument(metavar="ID", help="A checkpoint's id, or its beginning.")]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", metavar="M", help=f"Only: {', '.join(MODELS)}.", autocompletion=one_of(MODELS)),
+]
+CheckpointId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="A checkpoint's id, or its beginning.", autocompletion=ids(CHECKPOINTS)
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -153,8 +162,16 @@ def show(
 
 
 def compare(
-    before: Annotated[str, typer.Argument(metavar="A", help="The checkpoint to compare with.")],
-    after: Annotated[str, typer.Argument(metavar="B", help="The checkpoint that might take its place.")],
+    before: Annotated[
+        str,
+        typer.Argument(metavar="A", help="The checkpoint to compare with.", autocompletion=ids(CHECKPOINTS)),
+    ],
+    after: Annotated[
+        str,
+        typer.Argument(
+            metavar="B", help="The checkpoint that might take its place.", autocompletion=ids(CHECKPOINTS)
+        ),
+    ],
     tolerance: Annotated[
         float | None,
         typer.Option(
@@ -220,7 +237,10 @@ def promote(
     context: typer.Context,
     checkpoint: CheckpointId,
     model: Annotated[
-        str, typer.Option("--model", metavar="M", help="Of which model; default: retriever.")
+        str,
+        typer.Option(
+            "--model", metavar="M", help="Of which model; default: retriever.", autocompletion=one_of(MODELS)
+        ),
     ] = "retriever",
     force: Annotated[
         bool, typer.Option("--force", help="Also where the promotion rule does not let it.")
@@ -242,7 +262,10 @@ def promote(
 def rollback(
     context: typer.Context,
     model: Annotated[
-        str, typer.Option("--model", metavar="M", help="Of which model; default: retriever.")
+        str,
+        typer.Option(
+            "--model", metavar="M", help="Of which model; default: retriever.", autocompletion=one_of(MODELS)
+        ),
     ] = "retriever",
     config: Config = None,
     as_json: Json = False,

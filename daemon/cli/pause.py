@@ -6,12 +6,15 @@ from typing import Annotated
 
 import typer
 
+from daemon.cli.completion import one_of
 from daemon.cli.context import Config, Json, locate
 from daemon.cli.live import command
 from daemon.cli.render import emit_json, say
 
 WORK = ("poll", "train", "prove", "all")
-Work = Annotated[str, typer.Argument(metavar="[WORK]", help=f"One of {', '.join(WORK)}.")]
+Work = Annotated[
+    str, typer.Argument(metavar="[WORK]", help=f"One of {', '.join(WORK)}.", autocompletion=one_of(WORK))
+]
 _WHAT = {
     "poll": "no repository is asked by itself",
     "train": "no training begins",

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from daemon.cli.completion import repositories
 from daemon.cli.context import Config, Json, Place, locate, view
 from daemon.cli.live import command
 from daemon.cli.render import emit_json, say
@@ -19,7 +20,11 @@ def register(app: typer.Typer) -> None:
 def poll(
     repository: Annotated[
         str | None,
-        typer.Argument(metavar="[REPO]", help="Its key, such as github.com/owner/name, or the end of it."),
+        typer.Argument(
+            metavar="[REPO]",
+            help="Its key, such as github.com/owner/name, or the end of it.",
+            autocompletion=repositories,
+        ),
     ] = None,
     config: Config = None,
     as_json: Json = False,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from daemon.cli.completion import PROOFS, ids
 from daemon.cli.context import Config, Json, Place, locate, one_match, view
 from daemon.cli.exits import CliError, ExitCode
 from daemon.cli.listing import given_before
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from daemon.settings import Settings
     from store.rows import ProofRow
 
-Which = Annotated[str, typer.Argument(metavar="ID", help="A proof's id, or its beginning.")]
+Which = Annotated[
+    str, typer.Argument(metavar="ID", help="A proof's id, or its beginning.", autocompletion=ids(PROOFS))
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Ask GitHub and show what would be opened; write nothing anywhere.")
 ]

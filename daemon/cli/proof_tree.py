@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from daemon.cli.completion import PROOFS, SORRIES, ids
 from daemon.cli.context import (
     AsOf,
     Config,
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
     from store.rows import AttemptRow, ProofRow
 
 WARNING = "SIMULATED: the simulator answered this search, Lean never saw it."
-Which = Annotated[str, typer.Argument(metavar="ID", help="A proof's or a sorry's id, or its beginning.")]
+Which = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="A proof's or a sorry's id, or its beginning.", autocompletion=ids(PROOFS, SORRIES)
+    ),
+]
 Number = Annotated[
     int | None,
     typer.Option(

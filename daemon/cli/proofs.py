@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from daemon.cli.completion import PROOFS, SORRIES, ids, one_of
 from daemon.cli.context import (
     AsOf,
     Config,
@@ -44,9 +45,19 @@ if TYPE_CHECKING:
 
 STATES = ("candidate", "verified", "rejected", "conditional")
 WARNING = "SIMULATED: the simulator accepted this, Lean never saw it. It is no proof."
-State = Annotated[str | None, typer.Option("--state", metavar="S", help=f"Only: {', '.join(STATES)}.")]
-Sorry = Annotated[str | None, typer.Option("--sorry", metavar="ID", help="Only for this sorry (whole id).")]
-ProofId = Annotated[str, typer.Argument(metavar="ID", help="A proof's id, or its beginning.")]
+State = Annotated[
+    str | None,
+    typer.Option("--state", metavar="S", help=f"Only: {', '.join(STATES)}.", autocompletion=one_of(STATES)),
+]
+Sorry = Annotated[
+    str | None,
+    typer.Option(
+        "--sorry", metavar="ID", help="Only for this sorry (whole id).", autocompletion=ids(SORRIES)
+    ),
+]
+ProofId = Annotated[
+    str, typer.Argument(metavar="ID", help="A proof's id, or its beginning.", autocompletion=ids(PROOFS))
+]
 
 
 def register(app: typer.Typer) -> None:

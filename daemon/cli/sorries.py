@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from daemon.cli.completion import SORRIES, ids, one_of
 from daemon.cli.context import (
     AsOf,
     Config,
@@ -43,7 +44,10 @@ if TYPE_CHECKING:
     Goals = dict[tuple[str, str, str], SorryGoalRow]
 
 STATES = ("open", "verified", "filled", "removed")
-State = Annotated[str | None, typer.Option("--state", metavar="S", help=f"Only: {', '.join(STATES)}.")]
+State = Annotated[
+    str | None,
+    typer.Option("--state", metavar="S", help=f"Only: {', '.join(STATES)}.", autocompletion=one_of(STATES)),
+]
 Branch = Annotated[str | None, typer.Option("--branch", metavar="B", help="Only this branch.")]
 Every = Annotated[
     bool, typer.Option("--all", help="Also those on branches and in repositories that are watched no more.")
@@ -112,7 +116,9 @@ def list_(
 
 
 def show(
-    sorry: Annotated[str, typer.Argument(metavar="ID", help="A sorry's id, or its beginning.")],
+    sorry: Annotated[
+        str, typer.Argument(metavar="ID", help="A sorry's id, or its beginning.", autocompletion=ids(SORRIES))
+    ],
     as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,

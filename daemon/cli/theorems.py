@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from daemon.cli.completion import THEOREMS, ids, one_of
 from daemon.cli.context import (
     MOST,
     AsOf,
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 
 SHOWN_TO_PEOPLE = 100
 STATES = ("present", "deleted")
-State = Annotated[str | None, typer.Option("--state", metavar="S", help=f"Only: {', '.join(STATES)}.")]
+State = Annotated[
+    str | None,
+    typer.Option("--state", metavar="S", help=f"Only: {', '.join(STATES)}.", autocompletion=one_of(STATES)),
+]
 Name = Annotated[
     str | None,
     typer.Option("--name", metavar="N", help="Only this full name, or names that fit a pattern (*, ?, [)."),
@@ -160,7 +164,12 @@ def lives(
 
 def show(
     theorem: Annotated[
-        str, typer.Argument(metavar="ID|NAME", help="A theorem's id, its beginning, or a full name.")
+        str,
+        typer.Argument(
+            metavar="ID|NAME",
+            help="A theorem's id, its beginning, or a full name.",
+            autocompletion=ids(THEOREMS),
+        ),
     ],
     as_of: AsOf = None,
     config: Config = None,

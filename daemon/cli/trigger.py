@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from daemon.cli.completion import one_of, repositories
 from daemon.cli.context import Config, Json, locate, view
 from daemon.cli.live import command
 from daemon.cli.render import clean, emit_json, say
@@ -19,9 +20,16 @@ def register(app: typer.Typer) -> None:
 
 
 def trigger(
-    work: Annotated[str, typer.Argument(metavar="WORK", help=f"One of {', '.join(WORK)}.")],
+    work: Annotated[
+        str, typer.Argument(metavar="WORK", help=f"One of {', '.join(WORK)}.", autocompletion=one_of(WORK))
+    ],
     repository: Annotated[
-        str, typer.Argument(metavar="REPO", help="Its key, such as github.com/owner/name, or the end of it.")
+        str,
+        typer.Argument(
+            metavar="REPO",
+            help="Its key, such as github.com/owner/name, or the end of it.",
+            autocompletion=repositories,
+        ),
     ],
     config: Config = None,
     as_json: Json = False,

@@ -66,7 +66,7 @@ def test_status_answers_within_200_ms_over_100_000_theorems(
 @pytest.mark.parametrize(
     "verb",
     ["status --json", "status", "repos", "sorries", "sorries show 5a", "theorems", "proofs", "proofs show d0",
-     "proofs patch d0", "jobs", "models", "events", "version", "completion bash", "--help"],
+     "proofs patch d0", "jobs", "models", "events", "version", "--help"],
 )  # fmt: skip
 def test_reading_verbs_load_nothing_heavy(
     verb: str, filled: Folder, environment: Callable[[Path], dict[str, str]]
@@ -90,16 +90,21 @@ def test_reading_verbs_load_nothing_heavy(
 def test_completing_loads_nothing_heavy(
     words: list[str], filled: Folder, environment: Callable[[Path], dict[str, str]]
 ) -> None:
+    line = {
+        "_UNSORRY_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(["unsorry", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
     program = (
         "import sys\n"
         "from daemon.cli import main\n"
-        f"sys.argv = ['unsorry', *{words!r}]\n"
+        "sys.argv = ['unsorry']\n"
         "try: main()\n"
         f"finally: print('LOADED', *sorted(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=filled.root,
-        env={**environment(filled.root), "UNSORRY_CONFIG": str(filled.config), "UNSORRY_COMPLETING": "bash"},
+        env={**environment(filled.root), "UNSORRY_CONFIG": str(filled.config), **line},
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "LOADED\n")
     assert done.stdout

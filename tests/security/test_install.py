@@ -24,7 +24,6 @@ SYSTEM_FILES = {
     "usr/share/doc/unsorry/operations.md",
     "usr/share/doc/unsorry/security.md",
     "usr/share/fish/vendor_completions.d/unsorry.fish",
-    "usr/share/man/man1/unsorry.1",
     "usr/share/zsh/site-functions/_unsorry",
 }
 
@@ -51,7 +50,15 @@ def test_all_but_the_application_is_staged_and_taken_away_again(tmp_path: Path) 
     assert "/usr/local" not in unit
     assert str(tmp_path) not in unit
     assert (tmp_path / "usr/bin/unsorry").readlink() == Path("/usr/lib/unsorry/venv/bin/unsorry")
-    assert ".TH UNSORRY 1" in (tmp_path / "usr/share/man/man1/unsorry.1").read_text("ascii")
+    completions = {
+        path: (tmp_path / path).read_text("utf-8")
+        for path in SYSTEM_FILES
+        if "unsorry" in path and "compl" in path
+    }
+    assert all("_UNSORRY_COMPLETE=" in text for text in completions.values())
+    assert (
+        (tmp_path / "usr/share/zsh/site-functions/_unsorry").read_text("utf-8").startswith("#compdef unsorry")
+    )
     (tmp_path / "usr/lib/unsorry/venv").mkdir(parents=True)
     said = install("uninstall", **stage)
     assert files(tmp_path) == {"etc/unsorry/config.toml"}
@@ -60,7 +67,7 @@ def test_all_but_the_application_is_staged_and_taken_away_again(tmp_path: Path) 
 
 
 def test_an_administrator_s_configuration_outlives_every_install(tmp_path: Path) -> None:
-    # The manual and the completions are another test's: what prints them here prints nothing.
+    # The completions are another test's: what prints them here prints nothing.
     stage = {"PREFIX": "/usr/local", "DESTDIR": str(tmp_path), "PYTHON": "/bin/true"}
     config = tmp_path / "etc/unsorry/config.toml"
     config.parent.mkdir(parents=True)
