@@ -15,7 +15,7 @@ from daemon.cli.render import clean, counted, emit_json, note, say, span, table
 from daemon.lock import AlreadyRunningError, DaemonLock
 
 if TYPE_CHECKING:
-    from store.leandojo.importing import ImportedTrace, ImportReport
+    from store.leandojo.reading import ImportedTrace, ImportReport
 
 _EVERY_S = 0.2
 
@@ -42,7 +42,7 @@ def leandojo(
 ) -> None:
     from daemon.cli.config import refuse
     from daemon.settings import ConfigError, load
-    from store.leandojo.importing import import_leandojo
+    from store.leandojo.reading import import_leandojo
 
     place = locate(config)
     try:

@@ -13,8 +13,7 @@ from pipeline.retrieval.corpus import Corpus
 from pipeline.retrieval.errors import DatasetError, EmptySplitError
 from pipeline.retrieval.text import query_text
 from store.errors import LogError
-from store.leandojo.jsonstream import ImportFormatError, JsonStream
-from store.leandojo.records import Flaw, theorem
+from store.leandojo.records import Flaw, ImportFormatError, items, theorem
 from store.traced import Position, TracedTheorem
 
 
@@ -59,27 +58,22 @@ def read_examples(path: Path, corpus: Corpus) -> Examples:
     steps: list[Example] = []
     theorems = unplaced = 0
     try:
-        with JsonStream(path) as stream:
-            for number in stream.items():
-                data = stream.value()
-                try:
-                    file_path, proved = theorem(data, form="dataset")
-                except Flaw as flaw:
-                    place = "".join((f"theorem {number}", *flaw.place))
-                    raise DatasetError(
-                        f"{path}: {place} (after {stream.where()}): {flaw.reason}. Export the dataset again"
-                    ) from flaw
-                if corpus.file(file_path) is None:
-                    # Nothing would be accessible to it: it could neither be learned nor measured.
-                    raise DatasetError(
-                        f"{path}: theorem {number} ({proved.full_name}) is of {file_path}, which has no line in "
-                        f"{corpus.source}. Export the dataset again, or add a line without premises for the file"
-                    )
-                found, lost = _steps(file_path, proved, corpus)
-                steps += found
-                unplaced += lost
-                theorems += 1
-            stream.end()
+        for number, data in enumerate(items(path)):
+            try:
+                file_path, proved = theorem(data, form="dataset")
+            except Flaw as flaw:
+                place = "".join((f"theorem {number}", *flaw.place))
+                raise DatasetError(f"{path}: {place}: {flaw.reason}. Export the dataset again") from flaw
+            if corpus.file(file_path) is None:
+                # Nothing would be accessible to it: it could neither be learned nor measured.
+                raise DatasetError(
+                    f"{path}: theorem {number} ({proved.full_name}) is of {file_path}, which has no line in "
+                    f"{corpus.source}. Export the dataset again, or add a line without premises for the file"
+                )
+            found, lost = _steps(file_path, proved, corpus)
+            steps += found
+            unplaced += lost
+            theorems += 1
     except ImportFormatError as error:
         raise DatasetError(f"{path}: {error.place}: {error.reason}. Export the dataset again") from error
     except LogError as error:

@@ -20,8 +20,7 @@ from pipeline.tactics.answer import read_tactic
 from pipeline.tactics.errors import NothingToLearnError, RowsError
 from pipeline.tactics.prompt import without_marks
 from store.errors import LogError
-from store.leandojo.jsonstream import ImportFormatError, JsonStream
-from store.leandojo.records import Flaw, theorem
+from store.leandojo.records import Flaw, ImportFormatError, items, theorem
 from store.splits import Side, Split
 from store.trace_queries import training_proofs
 from store.trace_sorry import holds_sorry
@@ -87,25 +86,20 @@ def read_rows(path: Path) -> Rows:
     """
     gathered = _Gathered()
     try:
-        with JsonStream(path) as stream:
-            for number in stream.items():
-                data = stream.value()
-                try:
-                    file_path, proved = theorem(data, form="dataset")
-                except Flaw as flaw:
-                    place = "".join((f"theorem {number}", *flaw.place))
-                    raise RowsError(
-                        f"{path}: {place} (after {stream.where()}): {flaw.reason}. Export the dataset again"
-                    ) from flaw
-                gathered.add(
-                    proved.tactics,
-                    theorem=proved.full_name,
-                    path=file_path,
-                    url=proved.url or "",
-                    commit=proved.commit or "",
-                    start=proved.start,
-                )
-            stream.end()
+        for number, data in enumerate(items(path)):
+            try:
+                file_path, proved = theorem(data, form="dataset")
+            except Flaw as flaw:
+                place = "".join((f"theorem {number}", *flaw.place))
+                raise RowsError(f"{path}: {place}: {flaw.reason}. Export the dataset again") from flaw
+            gathered.add(
+                proved.tactics,
+                theorem=proved.full_name,
+                path=file_path,
+                url=proved.url or "",
+                commit=proved.commit or "",
+                start=proved.start,
+            )
     except ImportFormatError as error:
         raise RowsError(f"{path}: {error.place}: {error.reason}. Export the dataset again") from error
     except LogError as error:

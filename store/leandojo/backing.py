@@ -26,10 +26,9 @@ from store.errors import DatabaseLockedError, ViewError, translated
 from store.identity import event_id, trace_id
 from store.leandojo.choosing import Chosen, choose
 from store.leandojo.exporting import one_moment, write_database
-from store.leandojo.heads import TRACER
-from store.leandojo.importing import import_leandojo
-from store.leandojo.jsonstream import ImportFormatError
 from store.leandojo.models import AnnotatedTactic, Theorem
+from store.leandojo.reading import TRACER, import_leandojo
+from store.leandojo.records import ImportFormatError
 from store.leandojo.repository import Repository
 from store.log import EventLog
 from store.projector import rebuild

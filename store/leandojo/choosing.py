@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from store.errors import LogError
-from store.leandojo.heads import DATASET_TRACER, TRACER
+from store.leandojo.reading import DATASET_TRACER, TRACER
 from store.trace_queries import traces
 from store.trace_rows import TraceRow
 

@@ -62,7 +62,7 @@ class DynamicDatabase:
             also: of a state folder, ids of traces that are wanted although there are newer ones of their repositories.
 
         Raises:
-            store.leandojo.jsonstream.ImportFormatError: the file is no such database; it was not touched.
+            store.leandojo.records.ImportFormatError: the file is no such database; it was not touched.
             LogError: the folder is no state folder, or the disk refused.
         """
         path = Path(json_path)
@@ -238,7 +238,7 @@ class DynamicDatabase:
         """Make a database of its own, whose log lasts as long as it does; `to_json` needs a path.
 
         Raises:
-            store.leandojo.jsonstream.ImportFormatError: the data are no database.
+            store.leandojo.records.ImportFormatError: the data are no database.
         """
         folder = Path(tempfile.mkdtemp(prefix="unsorry-"))
         try:

@@ -1,37 +1,72 @@
-"""Reading what an import is given, streamed and checked: a dynamic_database.json, or a dataset folder.
+"""Import LeanDojo's files: all is read and checked first, then it is recorded, then the view catches up.
 
-What becomes of it is `store.leandojo.heads`' business.
+A file that has a mistake leaves no event. A kill while recording leaves a trace that is not closed, which is invisible
+and which the same import completes. What is in the log already, word for word, is not written again; a repository
+whose record changed is the same trace, closed anew with the differences.
+
+What a trace's head is made of:
+
+- A **database** has a trace for each of its repositories: their url, name, commit, lean_version, metadata and pr_url,
+  the tracer "lean_dojo" with their lean_dojo_version. The lists are "proven_theorems", "sorry_theorems_proved" and
+  "sorry_theorems_unproved". Its counts are not read but compared, and a contradiction is a note.
+- A **folder** has one trace, by the tracer "lean_dojo dataset" (a dataset leaves out some tactics and every difficulty:
+  it must not take the place of the same repository's trace from a database). Its lists are "random/train" and so on.
+  What its metadata.json does not say is "unknown". If that names one repository (`from_repo`, or `repositories`
+  with one entry), the trace is of that one.
+- A **merged folder** of several repositories has a corpus that does not say what is whose. Its trace is of the dataset
+  itself: the repository `leandojo.import/<12 hex digits>`, made of the urls and commits that it names, so that the same
+  repositories merged again are the same trace, newly closed. Each theorem keeps its own url and commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+import json
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from store.errors import LogError, translated
-from store.leandojo.heads import HEAD_KEYS, REMEDY, database_head, dataset_head
-from store.leandojo.jsonstream import ImportFormatError, JsonStream
+from store import queries
+from store.errors import translated
 from store.leandojo.records import (
     Flaw,
     Form,
+    ImportFormatError,
     encoded,
+    items,
+    json_lines,
+    load,
     premise_file,
-    refuse_deep,
-    refuse_unusual,
+    refuse_foreign,
+    text,
     theorem,
     traced_path,
 )
-from store.leandojo.staging import Staging
-from store.recording import TraceHead
+from store.log import EventLog
+from store.recording import RecordedTrace, TraceHead, record_trace
+from store.repository_key import repository_key
+from store.traced import Manifest, TracedFile, TracedTheorem
+from store.view import View
 
 DATABASE_FILE = "dynamic_database.json"
 SPLITS = ("random", "novel_premises")
 SIDES = ("train", "val", "test")
 THEOREM_LISTS = ("proven_theorems", "sorry_theorems_proved", "sorry_theorems_unproved")
 
-_NUMBERS = (
+MERGED_HOST = "leandojo.import"
+TRACER = "lean_dojo"
+DATASET_TRACER = "lean_dojo dataset"
+UNKNOWN = "unknown"
+HEAD_KEYS = ("url", "name", "commit", "lean_version", "lean_dojo_version")
+
+_COUNTS = (
     "total_theorems",
     "num_proven_theorems",
     "num_sorry_theorems",
@@ -42,247 +77,388 @@ _NUMBERS = (
     "num_files_traced",
 )
 
-Progress = Callable[[int, int], object]
-"""Called with bytes read so far and bytes in all."""
+Progress = Callable[[str, int, int], object]
+"""Called with the phase ("reading", "recording", "projecting"), how much is done, and of how much."""
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """One trace to be: its head, its number in the staging, and what its manifest says beside the order."""
+class ImportedTrace:
+    """One repository of an import, and what was recorded of it (`repeated`: the log had all of it)."""
 
-    number: int
-    place: str
     head: TraceHead
+    recorded: RecordedTrace
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """What an import did. `path` is the file or folder that was read, `position` the last event of the log."""
+
+    path: Path
     form: Form
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    traces: tuple[ImportedTrace, ...]
+    notes: tuple[str, ...]
+    seconds: float
+    position: int
+
+    @property
+    def repeated(self) -> bool:
+        """Whether there was something, and nothing of it was new."""
+        return bool(self.traces) and all(item.recorded.repeated for item in self.traces)
+
+
+def import_leandojo(
+    path: Path, *, events_db: Path, database_db: Path, stage: Path, progress: Progress | None = None
+) -> ImportReport:
+    """Record a dynamic_database.json or a dataset folder; the caller keeps the daemon away meanwhile.
+
+    The log and its view are made where they are missing, but not for a file that has a mistake. `stage` is a folder for
+    payloads on their way into the log: what lies there is deleted, before and after. The whole import is held in
+    memory; a dynamic_database.json of more than `records.MAX_FILE_BYTES` is refused.
+
+    Raises:
+        ImportFormatError: the file or folder is not what LeanDojo writes; nothing was recorded.
+        LogError: a file cannot be read, or the log or its view cannot be written.
+    """
+    started = time.monotonic()
+    told = progress or _silent
+    found = read(path, progress=lambda done, total: told("reading", done, total))
+    with EventLog.open(events_db) as log, log.reader() as reader, View.open(database_db, reader) as view:
+        view.catch_up()
+        with closing(queries.connect(database_db)) as questions:
+            _clear(stage)
+            try:
+                traces = tuple(
+                    _record(log, found, record, stage=stage, view=questions, progress=told)
+                    for record in found.records
+                )
+            finally:
+                _clear(stage)
+        told("projecting", 0, 1)
+        position = view.catch_up()
+    return ImportReport(
+        path=found.path,
+        form=found.form,
+        traces=traces,
+        notes=tuple(found.notes),
+        seconds=time.monotonic() - started,
+        position=position,
+    )
+
+
+def _record(
+    log: EventLog, found: Read, record: Record, *, stage: Path, view: sqlite3.Connection, progress: Progress
+) -> ImportedTrace:
+    manifest = record.manifest(found)
+
+    def files() -> Iterator[TracedFile]:
+        for done, file in enumerate(record.files()):
+            progress("recording", done, len(manifest.files))
+            yield file
+
+    recorded = record_trace(
+        log, trace=record.head, files=files(), stage=stage, manifest=manifest, view=view, actor="import"
+    )
+    return ImportedTrace(record.head, recorded)
+
+
+def _clear(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def _silent(_what: str, _done: int, _total: int) -> None:
+    """Say nothing."""
+
+
+# By content, not by the order in which they were read: the same theorems are the same file however a list is shuffled.
+_Key = tuple[int, int, int, int, str, bytes]
+
+
+class Record:
+    """One trace to be: its head, and its theorems by file. A theorem that stands in two lists is kept once."""
+
+    head: TraceHead
+
+    def __init__(self, form: Form) -> None:
+        self.form: Form = form
+        self.metadata: Mapping[str, Any] = {}
+        self.extra: Mapping[str, Any] = {}
+        self.corpus: dict[str, TracedFile] = {}
+        self.traced: list[str] = []
+        self.lists: dict[str, list[tuple[str, _Key]]] = {}
+        self._theorems: dict[str, dict[_Key, bytes]] = {}
+
+    def add_theorem(self, name: str, data: Any) -> None:
+        """Append a theorem to a list.
+
+        Raises:
+            Flaw: it is not as LeanDojo writes it.
+        """
+        path, made = theorem(data, form=self.form)
+        encoded(path)
+        body = encoded(made.as_json())
+        digest = hashlib.blake2b(body, digest_size=16).digest()
+        key = (*made.start, *made.end, made.full_name, digest)
+        self._theorems.setdefault(path, {})[key] = body
+        self.lists[name].append((path, key))
+
+    def add_premise_file(self, data: Any) -> None:
+        """Append a file to the corpus.
+
+        Raises:
+            Flaw: it is not as LeanDojo writes it, or its path is there already.
+        """
+        file = premise_file(data)
+        if file.path in self.corpus:
+            first = list(self.corpus).index(file.path)
+            raise Flaw(
+                f"stands there already, as number {first} of the files (from 0), and each file stands there once",
+                ".path",
+            )
+        encoded(file.as_json())
+        self.corpus[file.path] = file
+
+    def add_traced(self, path: Any) -> None:
+        """Append a path to the list of traced files.
+
+        Raises:
+            Flaw: it is no text.
+        """
+        if not isinstance(path, str):
+            raise Flaw("should be a string, the path of a file")
+        encoded(path)
+        self.traced.append(path)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files: those of the corpus in its order, then the others by name."""
+        return (*self.corpus, *sorted(self._theorems.keys() - self.corpus.keys()))
+
+    def manifest(self, found: Read) -> Manifest:
+        """Return the order in which the record had everything."""
+        paths = self.paths
+        place = {
+            (path, key): (number, index)
+            for number, path in enumerate(paths)
+            for index, key in enumerate(sorted(self._theorems.get(path, {})))
+        }
+        return Manifest(
+            form=self.form,
+            files=paths,
+            lists={name: tuple(place[item] for item in entries) for name, entries in self.lists.items()},
+            files_traced=tuple(self.traced),
+            metadata=self.metadata,
+            extra=self.extra,
+            beside=found.beside,
+        )
+
+    def files(self) -> Iterator[TracedFile]:
+        """Yield the files, in the order of `paths`; a theorem whose url or commit is the head's has None there."""
+        for path in self.paths:
+            bodies = [body for _, body in sorted(self._theorems.get(path, {}).items())]
+            theorems = tuple(self._theorem(body) for body in bodies)
+            file = self.corpus.get(path)
+            if file is None:
+                yield TracedFile(path, (), (), theorems, in_corpus=False)
+            else:
+                yield TracedFile(path, file.imports, file.premises, theorems, extra=file.extra)
+
+    def _theorem(self, body: bytes) -> TracedTheorem:
+        data = json.loads(body)
+        for key, value in (("url", self.head.url), ("commit", self.head.sha)):
+            if data.get(key) == value:
+                del data[key]
+        return TracedTheorem.from_json(data)
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What was read and staged. `beside` holds unknown keys next to "repositories"; `notes` are for people."""
+    """What was read. `beside` holds unknown keys next to "repositories"; `notes` are for people."""
 
     path: Path
     form: Form
-    records: tuple[Record, ...]
-    beside: Mapping[str, Any]
-    notes: tuple[str, ...]
+    records: list[Record] = field(default_factory=list)
+    beside: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
-def read(path: Path, staging: Staging, *, progress: Progress | None = None) -> Read:
-    """Read a file or a folder into the staging.
+def read(path: Path, *, progress: Callable[[int, int], object]) -> Read:
+    """Read a file or a folder; `progress` is given the bytes read so far, and those in all.
 
     A folder with a dynamic_database.json (as our own export makes it) is read as that file, which says more than the
     dataset beside it.
 
     Raises:
         ImportFormatError: it is not what LeanDojo writes.
-        LogError: it cannot be read, or the temporary file cannot be written.
+        LogError: it cannot be read.
     """
     if not path.is_dir():
-        return _Reader(staging, progress, total=_size(path)).database(path)
+        return _read_database(path, progress)
     database = path / DATABASE_FILE
+    is_dataset = (path / "metadata.json").is_file()
     if database.is_file():
-        found = _Reader(staging, progress, total=_size(database)).database(database)
-        if not (path / "metadata.json").is_file():
-            return found
-        note = f"{database} was read, which says more than the dataset beside it; that follows from it"
-        return Read(found.path, found.form, found.records, found.beside, (*found.notes, note))
-    if not (path / "metadata.json").is_file():
+        found = _read_database(database, progress)
+        if is_dataset:
+            found.notes.append(
+                f"{database} was read, which says more than the dataset beside it; that follows from it"
+            )
+        return found
+    if not is_dataset:
         raise ImportFormatError(
             path,
             "",
             f"neither metadata.json nor {DATABASE_FILE} is in this folder",
             remedy="name a folder that has one of them, as LeanDojo writes it",
         )
-    files = [*_split_files(path).values(), path / "corpus.jsonl", path / "traced_files.jsonl"]
-    return _Reader(staging, progress, total=sum(_size(file) for file in files if file.is_file())).folder(path)
+    return _read_folder(path, progress)
 
 
-class _Reader:
-    """One reading: where it writes to, how far it has come, what is to be noted."""
-
-    def __init__(self, staging: Staging, progress: Progress | None, *, total: int) -> None:
-        self._staging = staging
-        self._progress = progress
-        self._total = total
-        self._before = 0  # bytes of the files that are done
-        self._notes: list[str] = []
-
-    def database(self, path: Path) -> Read:
-        records: list[Record] = []
-        beside: dict[str, Any] = {}
-        found = False
-        with self._open(path) as stream:
-            for key in stream.members():
-                if key != "repositories":
-                    beside[key] = _plain_value(stream, key)
-                    continue
-                found = True
-                for index in stream.items():
-                    record = self._repository(stream, f"repositories[{index}]")
-                    same = next((old for old in records if old.head.trace == record.head.trace), None)
-                    if same is not None:
-                        reason = f"has url, commit, Lean version and LeanDojo version of {same.place}"
-                        _refuse(
-                            stream, record.place, Flaw(reason), remedy="take one of the two out of the file"
-                        )
-                    records.append(record)
-            stream.end()
-            if not found:
-                remedy = f"name a {DATABASE_FILE} of LeanDojo-v2 or LeanAgent, or a dataset's folder"
-                _refuse(stream, "repositories", Flaw("is missing"), remedy=remedy)
-        return Read(path, "database", tuple(records), beside, tuple(self._notes))
-
-    def folder(self, path: Path) -> Read:
-        metadata = self._metadata(path / "metadata.json")
-        splits = _split_files(path)
-        if not splits:
-            raise ImportFormatError(
-                path,
-                "",
-                "neither random/ nor novel_premises/ holds a .json file",
-                remedy="name the folder that has them beside metadata.json",
-            )
-        number = self._staging.add_record()
-        for name, file in splits.items():
-            self._staging.add_list(number, name)
-            with self._open(file) as stream:
-                self._theorems(stream, number, name, place="", form="dataset")
-                stream.end()
-        self._lines(path / "corpus.jsonl", lambda data: self._premise_file(number, data))
-        self._lines(
-            path / "traced_files.jsonl", lambda data: self._staging.add_traced(number, traced_path(data))
-        )
-        head = dataset_head(path / "metadata.json", metadata)
-        record = Record(number=number, place=str(path), head=head, form="dataset", metadata=metadata)
-        return Read(path, "dataset", (record,), {}, tuple(self._notes))
-
-    def _repository(self, stream: JsonStream, place: str) -> Record:
-        number = self._staging.add_record()
-        plain: dict[str, Any] = {}
-        for key in stream.members():
-            where = f"{place}.{key}"
-            if key in THEOREM_LISTS:
-                self._staging.add_list(number, key)
-                self._theorems(stream, number, key, place=where, form="database")
-            elif key == "premise_files":
-                for index in stream.items():
-                    self._add(
-                        stream, f"{where}[{index}]", lambda data: self._premise_file(number, data), but=None
-                    )
-            elif key == "files_traced":
-                for index in stream.items():
-                    self._add(stream, f"{where}[{index}]", lambda data: self._traced(number, data), but=None)
-            else:
-                plain[key] = _plain_value(stream, where)
-        lengths = self._staging.lengths(number)
-        if not any(name in lengths for name in THEOREM_LISTS):
-            remedy = "name a database file; of a merged dataset name the folder, not its metadata.json"
-            _refuse(stream, f"{place}.proven_theorems", Flaw("is missing"), remedy=remedy)
-        for name in THEOREM_LISTS:
-            self._staging.add_list(number, name)
-        try:
-            head = database_head(plain)
-        except Flaw as flaw:
-            _refuse(stream, place, flaw)
-        self._compare_numbers(place, number, plain)
-        known = {*HEAD_KEYS, *_NUMBERS, "metadata", "pr_url"}
-        extra = {key: value for key, value in plain.items() if key not in known}
-        return Record(number=number, place=place, head=head, form="database", extra=extra)
-
-    def _theorems(self, stream: JsonStream, record: int, name: str, *, place: str, form: Form) -> None:
-        def add(data: Any) -> None:
-            path, made = theorem(data, form=form)
-            self._staging.add_theorem(record, name, path, made)
-
-        but = "difficulty_rating" if form == "database" else None
-        for index in stream.items():
-            self._add(stream, f"{place}[{index}]", add, but=but)
-
-    def _premise_file(self, record: int, data: Any) -> None:
-        self._staging.add_premise_file(record, premise_file(data))
-
-    def _traced(self, record: int, data: Any) -> None:
-        if not isinstance(data, str):
-            raise Flaw("should be a string, the path of a file")
-        self._staging.add_traced(record, data)
-
-    def _lines(self, path: Path, add: Callable[[Any], None]) -> None:
-        if not path.is_file():
-            self._notes.append(f"{path} is not there: taken as empty")
-            return
-        with self._open(path) as stream:
-            while stream.peek():
-                self._add(stream, "", add, but=None)
-
-    @staticmethod
-    def _add(stream: JsonStream, place: str, add: Callable[[Any], None], *, but: str | None) -> None:
-        """Take the value that stands there; `but` is the key that may hold Infinity."""
-        data = stream.value()
-        try:
-            if stream.unusual:
-                refuse_unusual(data, but=but)
-            add(data)
-        except Flaw as flaw:
-            _refuse(stream, place, flaw)
-
-    def _metadata(self, path: Path) -> dict[str, Any]:
-        with JsonStream(path) as stream:
-            metadata = _plain_value(stream, "")
-            stream.end()
-            if not isinstance(metadata, dict):
-                _refuse(stream, "", Flaw("should be an object"))
-            return metadata
-
-    def _open(self, path: Path) -> JsonStream:
-        before = self._before
-        self._before += _size(path)
-        progress = self._progress
-        if progress is None:
-            return JsonStream(path)
-        return JsonStream(path, progress=lambda n_bytes: progress(before + n_bytes, self._total))
-
-    def _compare_numbers(self, place: str, record: int, plain: Mapping[str, Any]) -> None:
-        lengths = self._staging.lengths(record)
-        proven, proved, unproved = (lengths[name] for name in THEOREM_LISTS)
-        actual = (
-            proven + proved + unproved,
-            proven,
-            proved + unproved,
-            proved,
-            unproved,
-            lengths["premise_files"],
-            self._staging.counts(record).premises,
-            lengths["files_traced"],
-        )
-        for name, number in zip(_NUMBERS, actual, strict=True):
-            if name in plain and plain[name] != number:
-                self._notes.append(
-                    f"{place}.{name} says {plain[name]}, but the file has {number}: the lists count"
-                )
-
-
-def _plain_value(stream: JsonStream, place: str) -> Any:
-    value = stream.value()
+def _read_database(path: Path, progress: Callable[[int, int], object]) -> Read:
+    size = _size(path)
+    data = load(path)
+    progress(size, size)
+    found = Read(path, "database")
+    if not isinstance(data, dict) or "repositories" not in data:
+        remedy = f"name a {DATABASE_FILE} of LeanDojo-v2 or LeanAgent, or a dataset's folder"
+        raise ImportFormatError(path, "repositories", "is missing", remedy=remedy)
+    place = ""
     try:
-        if stream.unusual:
-            refuse_unusual(value)
-        refuse_deep(value)
-        encoded(value)
+        repositories = data.pop("repositories")
+        for key, value in data.items():
+            place = key
+            found.beside[key] = _plain(value)
+        place = "repositories"
+        if not isinstance(repositories, list):
+            raise Flaw("should be a list")
+        for index in range(len(repositories)):
+            place = f"repositories[{index}]"
+            plain, repositories[index] = (
+                repositories[index],
+                None,
+            )  # one at a time is given back to the system
+            record = _repository(plain, place, found.notes)
+            for number, known in enumerate(found.records):
+                if known.head.trace == record.head.trace:
+                    reason = f"has url, commit, Lean version and LeanDojo version of repositories[{number}]"
+                    remedy = "take one of the two out of the file"
+                    raise ImportFormatError(path, place, reason, remedy=remedy)
+            found.records.append(record)
     except Flaw as flaw:
-        _refuse(stream, place, flaw)
+        raise ImportFormatError(path, place + "".join(flaw.place), flaw.reason) from None
+    return found
+
+
+def _repository(data: Any, place: str, notes: list[str]) -> Record:
+    if not isinstance(data, dict):
+        raise Flaw("should be an object")
+    if not any(name in data for name in THEOREM_LISTS):
+        raise Flaw(
+            "is missing; of a merged dataset name the folder, not its metadata.json", ".proven_theorems"
+        )
+    record = Record("database")
+    for name in THEOREM_LISTS:
+        record.lists[name] = []
+        _each(data, name, partial(record.add_theorem, name))
+    _each(data, "premise_files", record.add_premise_file)
+    _each(data, "files_traced", record.add_traced)
+    lists = {*THEOREM_LISTS, "premise_files", "files_traced"}
+    plain = {}
+    for key, value in data.items():
+        if key not in lists:
+            try:
+                plain[key] = _plain(value)
+            except Flaw as flaw:
+                raise flaw.below(f".{key}") from None
+    record.head = database_head(plain)
+    proven, proved, unproved = (len(record.lists[name]) for name in THEOREM_LISTS)
+    premises = sum(len(file.premises) for file in record.corpus.values())
+    sorries = proved + unproved
+    counts = (
+        proven + sorries,
+        proven,
+        sorries,
+        proved,
+        unproved,
+        len(record.corpus),
+        premises,
+        len(record.traced),
+    )
+    for name, number in zip(_COUNTS, counts, strict=True):
+        if name in plain and plain[name] != number:
+            notes.append(f"{place}.{name} says {plain[name]}, but the file has {number}: the lists count")
+    known = {*HEAD_KEYS, *_COUNTS, "metadata", "pr_url"}
+    record.extra = {key: value for key, value in plain.items() if key not in known}
+    return record
+
+
+def _each(data: Mapping[str, Any], name: str, add: Callable[[Any], None]) -> None:
+    values = data.get(name, [])
+    if not isinstance(values, list):
+        raise Flaw("should be a list", f".{name}")
+    for index, item in enumerate(values):
+        try:
+            add(item)
+        except Flaw as flaw:
+            raise flaw.below(f".{name}[{index}]") from None
+
+
+def _read_folder(path: Path, progress: Callable[[int, int], object]) -> Read:
+    metadata = load(path / "metadata.json")
+    if not isinstance(metadata, dict):
+        raise ImportFormatError(path / "metadata.json", "", "should be an object")
+    splits = _split_files(path)
+    if not splits:
+        raise ImportFormatError(
+            path,
+            "",
+            "neither random/ nor novel_premises/ holds a .json file",
+            remedy="name the folder that has them beside metadata.json",
+        )
+    found = Read(path, "dataset")
+    record = Record("dataset")
+    lines: dict[Path, Callable[[Any], None]] = {
+        path / "corpus.jsonl": record.add_premise_file,
+        path / "traced_files.jsonl": lambda item: record.add_traced(traced_path(item)),
+    }
+    total = sum(_size(file) for file in (*splits.values(), *lines) if file.is_file())
+    done = 0
+    for name, file in splits.items():
+        record.lists[name] = []
+        _add_all(file, items(file), partial(record.add_theorem, name))
+        done += _size(file)
+        progress(done, total)
+    for file, add in lines.items():
+        if not file.is_file():
+            found.notes.append(f"{file} is not there: taken as empty")
+            continue
+        _add_all(file, json_lines(file), add)
+        done += _size(file)
+        progress(done, total)
+    try:
+        record.metadata = _plain(metadata)
+    except Flaw as flaw:
+        raise ImportFormatError(path / "metadata.json", "".join(flaw.place), flaw.reason) from None
+    record.head = dataset_head(path / "metadata.json", metadata)
+    found.records.append(record)
+    return found
+
+
+def _add_all(file: Path, values: Iterable[Any], add: Callable[[Any], None]) -> None:
+    for index, item in enumerate(values):
+        try:
+            add(item)
+        except Flaw as flaw:
+            raise ImportFormatError(file, f"[{index}]" + "".join(flaw.place), flaw.reason) from None
+
+
+def _plain(value: Any) -> Any:
+    refuse_foreign(value)
+    encoded(value)
     return value
 
 
-def _refuse(stream: JsonStream, place: str, flaw: Flaw, *, remedy: str = REMEDY) -> NoReturn:
-    named = (place + "".join(flaw.place)).lstrip(".")
-    where = f"{named} ({stream.where()})" if named else stream.where()
-    raise ImportFormatError(stream.path, where, flaw.reason, remedy=remedy) from None
-
-
 def _split_files(folder: Path) -> dict[str, Path]:
-    """The files of the splits by the name of their list, such as "random/train"; train, val and test first."""
+    """Return the files of the splits by the name of their list, such as "random/train"; train, val, test first."""
     found: dict[str, Path] = {}
     for split in SPLITS:
         files = sorted(
@@ -298,4 +474,160 @@ def _size(path: Path) -> int:
         return path.stat().st_size
 
 
-__all__ = ["ImportFormatError", "LogError", "Read", "Record", "read"]
+# Of which trace an imported record is.
+
+
+def database_head(plain: Mapping[str, Any]) -> TraceHead:
+    """Return the head of a database's repository record.
+
+    Raises:
+        Flaw: a key is missing or of another kind.
+    """
+    url, name, commit, lean_version, version = (_named(plain, key) for key in HEAD_KEYS)
+    metadata = plain.get("metadata")
+    if not isinstance(metadata, dict):
+        raise Flaw("is missing" if metadata is None else "should be an object", ".metadata")
+    date = text(metadata, "date_processed") if "date_processed" in metadata else ""
+    if not _is_date(date):
+        raise Flaw(
+            "should be the time of the trace, as in 2025-01-31T12:00:00", ".metadata", ".date_processed"
+        )
+    pr_url = plain.get("pr_url")
+    if pr_url is not None and not isinstance(pr_url, str):
+        raise Flaw("should be a string or null", ".pr_url")
+    return TraceHead(
+        repository=_key(url),
+        sha=commit,
+        url=url,
+        name=name,
+        lean_version=lean_version,
+        tracer=TRACER,
+        tracer_version=version,
+        source="import",
+        metadata=metadata,
+        pr_url=pr_url,
+    )
+
+
+def dataset_head(path: Path, metadata: Mapping[str, Any]) -> TraceHead:
+    """Return the head of a dataset folder, by its metadata.json, which lies at `path`.
+
+    Raises:
+        ImportFormatError: it does not say which repository was traced.
+    """
+    try:
+        repositories = metadata.get("repositories")
+        if isinstance(repositories, list) and repositories:
+            for index, item in enumerate(repositories):
+                if not isinstance(item, dict):
+                    raise Flaw("should be an object", f"repositories[{index}]")
+                for key in ("url", "commit"):
+                    try:
+                        _named(item, key)
+                    except Flaw as flaw:
+                        raise flaw.below(f"repositories[{index}]") from None
+            return _one_head(repositories[0]) if len(repositories) == 1 else _merged_head(repositories)
+        origin = metadata.get("from_repo")
+        if not isinstance(origin, dict):
+            raise Flaw("says neither from_repo nor repositories, so what was traced is unknown")
+        try:
+            return _from_repo_head(origin, metadata)
+        except Flaw as flaw:
+            raise flaw.below("from_repo") from None
+    except Flaw as flaw:
+        raise ImportFormatError(path, "".join(flaw.place), flaw.reason) from None
+
+
+def _from_repo_head(origin: Mapping[str, Any], metadata: Mapping[str, Any]) -> TraceHead:
+    created = metadata.get("creation_time")
+    return _folder_head(
+        url=_named(origin, "url"),
+        commit=_named(origin, "commit"),
+        lean_version=metadata.get("lean_version"),
+        version=metadata.get("leandojo_version"),
+        metadata={"date_processed": created} if isinstance(created, str) else {},
+    )
+
+
+def _one_head(item: Mapping[str, Any]) -> TraceHead:
+    metadata = item.get("metadata")
+    return _folder_head(
+        url=_named(item, "url"),
+        commit=_named(item, "commit"),
+        lean_version=item.get("lean_version"),
+        version=item.get("lean_dojo_version"),
+        metadata=metadata if isinstance(metadata, dict) else {},
+    )
+
+
+def _folder_head(
+    *, url: str, commit: str, lean_version: Any, version: Any, metadata: dict[str, Any]
+) -> TraceHead:
+    return TraceHead(
+        repository=_key(url),
+        sha=commit,
+        url=url,
+        name="/".join(url.removesuffix(".git").rstrip("/").split("/")[-2:]),
+        lean_version=_or_unknown(lean_version),
+        tracer=DATASET_TRACER,
+        tracer_version=_or_unknown(version),
+        source="import",
+        metadata=metadata,
+    )
+
+
+def _merged_head(repositories: list[dict[str, Any]]) -> TraceHead:
+    parts = sorted({(item["url"], item["commit"]) for item in repositories})
+    digest = hashlib.sha256("\x1f".join(text for part in parts for text in part).encode()).hexdigest()
+    key = f"{MERGED_HOST}/{digest[:12]}"
+    dates = [
+        item["metadata"].get("date_processed")
+        for item in repositories
+        if isinstance(item.get("metadata"), dict)
+    ]
+    known = [date for date in dates if isinstance(date, str)]
+    return TraceHead(
+        repository=key,
+        sha=digest[:40],
+        url=key,
+        name=key,
+        lean_version=_common(item.get("lean_version") for item in repositories),
+        tracer=DATASET_TRACER,
+        tracer_version=_common(item.get("lean_dojo_version") for item in repositories),
+        source="import",
+        metadata={"date_processed": max(known)} if known else {},
+    )
+
+
+def _common(values: Iterable[Any]) -> str:
+    found = {_or_unknown(value) for value in values}
+    return found.pop() if len(found) == 1 else UNKNOWN
+
+
+def _or_unknown(value: Any) -> str:
+    return value if isinstance(value, str) and value else UNKNOWN
+
+
+def _named(record: Mapping[str, Any], key: str) -> str:
+    value = text(record, key)
+    if not value.strip():
+        raise Flaw("is empty", f".{key}")
+    return value
+
+
+def _key(url: str) -> str:
+    try:
+        key = repository_key(url)
+    except ValueError as error:
+        raise Flaw(f"is no URL ({error})", ".url") from None
+    if not key.strip("/"):
+        raise Flaw("names no repository", ".url")
+    return key
+
+
+def _is_date(value: str) -> bool:
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:
+        return False
+    return True

@@ -91,7 +91,7 @@ def test_a_file_with_a_mistake_changes_nothing_and_the_message_names_the_place(f
     before = (filled.state / "events.db").read_bytes()
     answer = filled.unsorry("import", "leandojo", str(path))
     assert (answer.code, answer.out) == (1, "")
-    assert f"{path}: repositories[1].premise_files[0].premises (line 1, column " in answer.err
+    assert f"{path}: repositories[1].premise_files[0].premises: is missing" in answer.err
     assert "is missing; " in answer.err
     assert (filled.state / "events.db").read_bytes() == before
 

@@ -14,7 +14,7 @@ from daemon.cli import repos, sorries
 from store import line_queries, queries, trace_queries
 from store.leandojo.choosing import NothingToExportError
 from store.leandojo.exporting import export_leandojo
-from store.leandojo.importing import import_leandojo
+from store.leandojo.reading import import_leandojo
 from store.verify import verify
 from tests.support.trace import ALONE, FILES, KEY, Workshop, simulator, simulator_that_fails
 

@@ -32,8 +32,8 @@ from pipeline.tactics.requests import Decoding
 from pipeline.tactics.tiny import make_tiny_seq2seq
 from store import queries
 from store.leandojo.choosing import choose
-from store.leandojo.importing import import_leandojo
 from store.leandojo.models import Pos, Theorem
+from store.leandojo.reading import import_leandojo
 from store.log import EventLog
 from store.recording import record_trace
 from store.testing_traces import REPOSITORY, grown, head, make_traced_repository

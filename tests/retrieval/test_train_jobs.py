@@ -20,7 +20,7 @@ from pipeline.learning.jobs import stream_of
 from pipeline.learning.testing import JobProcesses, Outcome, record
 from pipeline.retrieval.testing import small_config, write_dataset
 from store import model_queries, queries
-from store.leandojo.importing import import_leandojo
+from store.leandojo.reading import import_leandojo
 
 pytestmark = pytest.mark.timeout(300)
 

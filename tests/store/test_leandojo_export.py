@@ -24,8 +24,8 @@ from store.leandojo.choosing import NothingToExportError
 from store.leandojo.corpus import ImportCycleError
 from store.leandojo.exporting import ExportReport, Mode, NotAnImportError, export_leandojo
 from store.leandojo.folder import MARKER, NotReplaceableError
-from store.leandojo.importing import import_leandojo
-from store.leandojo.positions import read_position, write_position
+from store.leandojo.reading import import_leandojo
+from store.leandojo.records import read_position, write_position
 from store.log import EventLog
 from store.reader import LogReader
 from store.recording import TraceHead, record_trace

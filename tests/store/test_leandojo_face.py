@@ -34,7 +34,7 @@ from store.leandojo import (
 )
 from store.leandojo.face import TracerMissingError
 from store.leandojo.folder import NotReplaceableError
-from store.leandojo.jsonstream import ImportFormatError
+from store.leandojo.records import ImportFormatError
 from store.log import EventLog
 from store.reader import LogReader
 from store.testing_leandojo import database as made_up

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from store import queries
 from store.leandojo.exporting import ExportReport, Mode, export_leandojo
-from store.leandojo.importing import ImportReport, import_leandojo
+from store.leandojo.reading import ImportReport, import_leandojo
 from store.reader import LogReader
 from store.testing_leandojo import database, write_dataset
 

@@ -1,4 +1,4 @@
-"""The ground of an import: positions, difficulties, and JSON that is read value by value."""
+"""The ground of an import: positions, difficulties, and the JSON files that hold them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.leandojo.jsonstream import ImportFormatError, JsonStream
-from store.leandojo.positions import read_difficulty, read_position, write_position
+from store.leandojo import records
+from store.leandojo.records import (
+    ImportFormatError,
+    items,
+    load,
+    read_difficulty,
+    read_position,
+    write_position,
+)
 
 # Positions and difficulties
 
@@ -43,7 +50,8 @@ def test_anything_else_is_no_difficulty(value: Any) -> None:
         read_difficulty(value)
 
 
-# The stream
+# The files
+
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -54,73 +62,63 @@ VALUES = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(
-    document=st.dictionaries(st.text(), st.lists(VALUES, max_size=4), max_size=4),
-    chunk_bytes=st.integers(1, 40),
+    document=st.lists(st.dictionaries(st.text(), VALUES, max_size=4), max_size=6),
+    chunk=st.integers(1, 40),
     indent=st.sampled_from([None, 2]),
     ascii_only=st.booleans(),
 )
-def test_the_stream_gives_what_json_load_gives_wherever_a_chunk_ends(
+def test_a_list_is_what_json_load_gives_wherever_a_chunk_ends(
     tmp_path_factory: pytest.TempPathFactory,
-    document: dict[str, list[Any]],
-    chunk_bytes: int,
+    document: list[dict[str, Any]],
+    chunk: int,
     indent: int | None,
     ascii_only: bool,
 ) -> None:
-    path = tmp_path_factory.getbasetemp() / "stream.json"
+    path = tmp_path_factory.getbasetemp() / "list.json"
     path.write_text(json.dumps(document, indent=indent, ensure_ascii=ascii_only), encoding="utf-8")
-    with JsonStream(path, chunk_bytes=chunk_bytes) as stream:
-        found = {key: [stream.value() for _ in stream.items()] for key in stream.members()}
-        stream.end()
-        assert stream.bytes_read == path.stat().st_size
-    assert found == document
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "_CHUNK", chunk)
+        assert list(items(path)) == document
+    assert load(path) == document
 
 
-def walked(path: Path, chunk_bytes: int) -> str:
-    """Read a database's outline with small chunks; return what is wrong with it."""
-    try:
-        with JsonStream(path, chunk_bytes=chunk_bytes) as stream:
-            for _ in stream.members():
-                for _ in stream.items():
-                    stream.value()
-            stream.end()
-    except ImportFormatError as error:
-        return str(error)
-    return "nothing"
-
-
-@pytest.mark.parametrize("chunk_bytes", [1, 7, 1 << 20])
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
 @pytest.mark.parametrize(
     ("text", "place", "reason"),
     [
-        ('{"a": [\n {"b": 1,}\n]}', "line 2", "no JSON"),
-        ('{"a": [\n 1,\n]}', "line 3, column 1", "a value after the comma"),
-        ('{"a": [\n 1 2\n]}', "line 2, column 4", '"," or "]"'),
-        ('{"a" [1]}', "line 1, column 6", '":"'),
-        ("{a: [1]}", "line 1, column 2", "a key in double quotes"),
-        ('{"a": [\n "b\nc"]}', "line 2, column 4", "invalid control character"),
-        ('{"a": [1]}\n}', "line 2, column 1", "more after the end"),
-        ('{"a": [1], "a": [2]}', "line 1, column 12", 'the key "a" is there twice'),
-        ('{"a": [{"b": 1, "b": 2}]}', "line 1, column 8", 'the key "b" is there twice'),
-        ("[]", "line 1, column 1", "an object"),
-        ('{"a": 3}', "line 1, column 7", "a list"),
-        ("", "line 1, column 1", "cut short"),
-        ('{"a": [nul', "line 1, column 8", "cut short"),
-        ('{"a": ["b', "line 1, column 8", "cut short"),
-        ('{"a": [' + "[" * 100_000, "line 1, column 8", "nested too deeply"),
-        ('{"a": [' + "9" * 5_000 + "]}", "line 1, column 8", "digits"),
+        ('[{"b": 1,}]', "[0]", "no JSON"),
+        ('[{"a": 1},\n]', "[1]", "expecting value"),
+        ('[{"a": 1} {"a": 2}]', "[1]", "no JSON"),
+        ('[{"b": "b\nc"}]', "[0]", "invalid control character"),
+        ('[{"a": 1}]\n}', "[1]", "no JSON"),
+        ('[{"b": 1, "b": 2}]', "[0]", 'the key "b" is there twice'),
+        ('{"a": 3}', "[0]", "a list of values"),
+        ("", "[0]", "a list of values"),
+        ('[{"a": nul', "[0]", "expecting value"),
+        ('[{"a": "b', "[0]", "unterminated string"),
+        ("[" + "[" * 100_000, "[0]", "nested too deeply"),
+        ('[{"a": ' + "9" * 5_000 + "}]", "[0]", "digits"),
     ],
 )
-def test_what_is_no_json_is_named_with_its_place(
-    tmp_path: Path, text: str, place: str, reason: str, chunk_bytes: int
+def test_what_is_no_list_is_named_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, place: str, reason: str, chunk: int
 ) -> None:
+    monkeypatch.setattr(records, "_CHUNK", chunk)
     path = tmp_path / "a.json"
     path.write_text(text)
-    message = walked(path, chunk_bytes)
-    assert place in message
-    assert reason in message
+    with pytest.raises(ImportFormatError) as caught:
+        list(items(path))
+    assert (caught.value.place, reason in caught.value.reason) == (place, True), caught.value
 
 
-def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
+def test_a_file_is_refused_that_is_no_json_too_large_or_in_another_encoding(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    path.write_bytes('{"a": ["é"]}'.encode("latin-1"))
-    assert "no UTF-8" in walked(path, 1 << 20)
+    path.write_text('{"a": [\n {"b": 1,}\n]}')
+    with pytest.raises(ImportFormatError, match=r"a\.json: line 2, column \d+: no JSON"):
+        load(path)
+    with pytest.raises(ImportFormatError, match="has 21 bytes, and 20 are the most"):
+        load(path, limit=20)
+    path.write_bytes('[{"a": "é"}]'.encode("latin-1"))
+    for read in (load, lambda path: list(items(path))):
+        with pytest.raises(ImportFormatError, match=r"near byte 8: no UTF-8"):
+            read(path)
