@@ -17,14 +17,14 @@ from typing import Any
 
 import psutil
 
-from daemon.forge import Forge
-from daemon.git import Git
 from daemon.ledger import Ledger
 from daemon.logs import configure
-from daemon.poll import Poller
-from daemon.polls import Polls
+from daemon.polling.branch_diff import watchlist_events
+from daemon.polling.git import Git
+from daemon.polling.github import Forge
+from daemon.polling.poller import Poller
+from daemon.polling.schedule import Polls
 from daemon.settings import load
-from daemon.watchlist import watchlist_events
 from store import queries
 
 

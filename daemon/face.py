@@ -13,7 +13,7 @@ from daemon.ledger import Ledger, NoRoomError
 from daemon.living import Living
 from daemon.metrics import Metrics
 from daemon.models import Models
-from daemon.polls import Polls
+from daemon.polling.schedule import Polls
 from daemon.proposed import record
 from daemon.report_page import Made, ReportPage
 from daemon.turns import Wanted

@@ -10,9 +10,9 @@ from typing import Any
 import structlog
 
 from daemon.due import DueJob
-from daemon.git import Git
-from daemon.git_errors import GitError
 from daemon.paths import Paths, slug
+from daemon.polling.errors import GitError
+from daemon.polling.git import Git
 from pipeline.lean.build.build_cache import Attached, attach, empty_lake
 
 log = structlog.get_logger("daemon.job_place")

@@ -23,8 +23,6 @@ import structlog
 
 from daemon.cgroups import Cgroups
 from daemon.due import BESIDE, DueJob, Kind
-from daemon.git import Git
-from daemon.git_errors import GitError, NoSpaceError
 from daemon.gpus import Gpu, Gpus
 from daemon.job_ends import Heard, cancelled, last_words, verdict
 from daemon.job_live import Live, RunningJob, shown_of
@@ -36,6 +34,8 @@ from daemon.kinds import MODULES
 from daemon.ledger import CALLERS_MISTAKES, Ledger, StoreFailedError
 from daemon.paths import Paths
 from daemon.plan import parameters_now
+from daemon.polling.errors import GitError, NoSpaceError
+from daemon.polling.git import Git
 from daemon.process import JobProcess, LineTooLongError
 from daemon.recovery import drop_old_job_folders
 from daemon.redact import redact

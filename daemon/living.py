@@ -13,11 +13,11 @@ from importlib.metadata import version
 from typing import Any
 
 from daemon.due import DueJob
-from daemon.forge import Forge
 from daemon.jobs import JobRunner
 from daemon.jumps import Jumps
 from daemon.ledger import Ledger
-from daemon.polls import Polls
+from daemon.polling.github import Forge
+from daemon.polling.schedule import Polls
 from daemon.serving import Serving
 from daemon.settings import Settings
 from daemon.upkeep import Upkeep

@@ -8,8 +8,8 @@ import sqlite3
 from importlib.metadata import version
 
 from daemon.ledger import Ledger
+from daemon.polling.branch_diff import watchlist_events
 from daemon.settings import ConfigError, Settings
-from daemon.watchlist import watchlist_events
 from pipeline.lean.backend import LeanBackend
 from store import queries
 from store.events import ConfigLoaded, ConfigRejected, DaemonStarted, DaemonStopped

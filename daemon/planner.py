@@ -14,10 +14,10 @@ from datetime import datetime
 from typing import Any
 
 from daemon.due import DueJob
+from daemon.polling.branch_diff import asked_for
 from daemon.proving import Proving, repl_limits
 from daemon.settings import Repo, Settings
 from daemon.standing import Standings
-from daemon.watching import asked_for
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.trace.order import TRACER_VERSION
 from store import line_queries, model_queries, proof_queries, queries, work_queries

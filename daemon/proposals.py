@@ -11,11 +11,11 @@ import sqlite3
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from daemon.git import Git
-from daemon.git_errors import GitError
-from daemon.git_names import is_branch_name
-from daemon.github_calls import ProposalError
 from daemon.paths import Paths, slug
+from daemon.polling.errors import GitError
+from daemon.polling.git import Git
+from daemon.polling.git_process import is_branch_name
+from daemon.polling.github import ProposalError
 from daemon.proving import exercises
 from daemon.pull_requests import Ground, PullRequests, Text
 from daemon.settings import Repo, Settings

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from daemon.github_calls import Calls, ProposalError
+from daemon.polling.github import Calls, ProposalError
 from store.identity import git_blob
 
 _FORK_WAIT_S = 120.0

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import structlog
 
-from daemon.git import Git
-from daemon.git_errors import GitError
 from daemon.ledger import Ledger
 from daemon.lock import holder
 from daemon.paths import Paths
+from daemon.polling.errors import GitError
+from daemon.polling.git import Git
 from pipeline.children import kill_marked
 from pipeline.lean.build.build_cache import remove_tree
 from store import queries

@@ -23,9 +23,6 @@ from daemon.control import Controlled, ControlServer
 from daemon.control_socket import SocketInUseError
 from daemon.desk import Desk
 from daemon.face import Face
-from daemon.forge import Forge
-from daemon.git import Git
-from daemon.github import GitHub
 from daemon.gpus import Gpus
 from daemon.heartbeat import Heartbeat
 from daemon.held_secrets import held_secrets
@@ -38,8 +35,11 @@ from daemon.metrics import Metrics
 from daemon.metrics_server import MetricsListener
 from daemon.notifications import Notifications
 from daemon.own_record import OwnRecord
-from daemon.poll import Poller
-from daemon.polls import Polls
+from daemon.polling.git import Git
+from daemon.polling.github import Forge, GitHub
+from daemon.polling.poller import Poller
+from daemon.polling.schedule import Polls, Ticker
+from daemon.polling.webhooks import Webhooks
 from daemon.recovery import recover
 from daemon.reload import ConfigWatcher, reload
 from daemon.report_page import ReportPage
@@ -47,10 +47,8 @@ from daemon.serving import Serving
 from daemon.settings import ConfigError, Settings
 from daemon.starting import RoomToStart
 from daemon.systemd import Notifier
-from daemon.ticker import Ticker
 from daemon.turns import Turns, Wanted
 from daemon.upkeep import Upkeep
-from daemon.webhooks import Webhooks
 from daemon.work import PLAN_EVERY_S, Work, leans_of
 from store import queries
 from store.build_events import ProjectBuilt

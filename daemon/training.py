@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from daemon.due import DueJob, Kind
+from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo, Settings
 from daemon.settings_train import Learning
 from daemon.standing import Standings
-from daemon.watching import asked_for
 from pipeline.lean.backend import Leans
 from pipeline.learning.datasets import dataset_of
 from store import line_queries, model_queries, queries, trace_queries, training_queries, work_queries

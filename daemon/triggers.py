@@ -8,9 +8,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
+from daemon.polling.branch_diff import asked_for
 from daemon.proving import exercises
 from daemon.settings import Repo, Settings
-from daemon.watching import asked_for
 from pipeline.lean.backend import Leans
 from store import line_queries, proving_queries, queries, trace_queries, work_queries
 from store.rows import BranchRow

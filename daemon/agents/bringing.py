@@ -14,16 +14,21 @@ from pathlib import Path
 
 from daemon.agents.errors import AgentError
 from daemon.agents.workshop import Workshop
-from daemon.git import RemoteRefs
-from daemon.git_errors import RemoteError
-from daemon.git_names import is_sha
-from daemon.mirror_history import MirrorHistory, count_epochs
 from daemon.paths import slug
+from daemon.polling.branch_diff import (
+    KnownBranch,
+    MirrorHistory,
+    arrival,
+    asked_for,
+    count_epochs,
+    watchlist_events,
+)
+from daemon.polling.errors import RemoteError
+from daemon.polling.git import RemoteRefs
+from daemon.polling.git_process import is_sha
 from daemon.settings import Repo, settled
 from daemon.settings_models import RepoEntry
 from daemon.settings_types import repository_key, resolve_url
-from daemon.watching import KnownBranch, arrival, asked_for
-from daemon.watchlist import watchlist_events
 from pipeline.gitread import Mirror
 from pipeline.lean.backend import LeanBackend
 from pipeline.scan import MOST_TOOLCHAIN_BYTES

@@ -12,8 +12,8 @@ from typing import Any
 from daemon.agents.bringing import Pinned
 from daemon.agents.errors import AgentError
 from daemon.agents.workshop import OpenShop, in_a_loop
-from daemon.git_errors import GitError
 from daemon.paths import slug
+from daemon.polling.errors import GitError
 from daemon.settings import Settings
 from pipeline.lean.build.build_cache import Attached, BuildMissingError, attach, empty_lake
 from pipeline.tactics.goals import Place, SourcePlaces

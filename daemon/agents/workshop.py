@@ -22,13 +22,13 @@ import structlog
 from daemon.admission import admit
 from daemon.agents.errors import AgentError
 from daemon.due import Kind
-from daemon.forge import Forge
-from daemon.git import Git
 from daemon.gpus import Gpus
 from daemon.jobs import JobRunner
 from daemon.ladder import Ladder
 from daemon.ledger import Ledger, StoreFailedError
 from daemon.plan import Plan, make_plan
+from daemon.polling.git import Git
+from daemon.polling.github import Forge
 from daemon.recovery import recover
 from daemon.settings import Settings
 from daemon.training import Counted

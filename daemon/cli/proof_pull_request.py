@@ -45,7 +45,7 @@ def pull_request(
 ) -> None:
     import asyncio
 
-    from daemon.github_calls import ProposalError
+    from daemon.polling.github import ProposalError
     from daemon.proposals import check_consent, check_proof, evidence_of
 
     if given_before(context, "as_of"):
@@ -75,9 +75,8 @@ async def _propose(
     place: Place, settings: Settings, row: ProofRow, evidence: Evidence, *, dry_run: bool, as_json: bool
 ) -> None:
     """Hold the conversation with GitHub, record what came of it, and tell it."""
-    from daemon.git import Git
-    from daemon.github import GitHub
-    from daemon.github_calls import Calls, ProposalError
+    from daemon.polling.git import Git
+    from daemon.polling.github import Calls, GitHub, ProposalError
     from daemon.proposals import branch_name, check_authors, file_then, patched, text_of
     from daemon.pull_requests import PullRequests, Wanted
 

@@ -15,15 +15,15 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from daemon.git import Git
-from daemon.github import GitHub
 from daemon.ledger import Ledger
 from daemon.paths import paths_from_config
-from daemon.poll import Poller
+from daemon.polling.branch_diff import watchlist_events
+from daemon.polling.git import Git
+from daemon.polling.github import GitHub
+from daemon.polling.poller import Poller
 from daemon.settings import Repo, Settings, load
 from daemon.testing import warm
 from daemon.testing.remote import Remote
-from daemon.watchlist import watchlist_events
 from store import queries
 from store.errors import LogError
 from store.log import LogReader, StoredEvent

@@ -27,7 +27,7 @@ from store.projector import verify
 LEAN = "theorem one : 1 = 1 := by\n  sorry\n"
 PROGRAM = """
 import os, pathlib, signal, sys
-from daemon.git import Git
+from daemon.polling.git import Git
 from daemon.jobs import JobRunner
 from daemon.process import JobProcess
 from daemon.run import run

@@ -16,7 +16,7 @@ from typing import TypeVar
 import psutil
 import pytest
 
-from daemon.poll import Polled
+from daemon.polling.poller import Polled
 from daemon.testing.house import House, Parts
 from daemon.testing.remote import Remote
 from pipeline.gitread import Mirror

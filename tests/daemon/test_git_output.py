@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from daemon import git as git_module
-from daemon import git_process
-from daemon.git import Git
-from daemon.git_errors import GitError
+from daemon.polling import git as git_module
+from daemon.polling import git_process
+from daemon.polling.errors import GitError
+from daemon.polling.git import Git
 
 
 @pytest.fixture

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from daemon.forge import Forge
-from daemon.git_errors import RemoteError
-from daemon.github import GitHub
-from daemon.poll import Polled
+from daemon.polling.errors import RemoteError
+from daemon.polling.github import Forge, GitHub
+from daemon.polling.poller import Polled
 from daemon.testing.github import GitHubServer
 from daemon.testing.house import House
 from daemon.testing.remote import Remote

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from daemon.due import Kind
-from daemon.git import Git
+from daemon.polling.git import Git
 from daemon.recovery import recover
 from daemon.testing.bench import bench, until
 from daemon.testing.house import House

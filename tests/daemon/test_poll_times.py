@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from daemon.github import GitHub
-from daemon.polls import Polls
+from daemon.polling.github import GitHub
+from daemon.polling.schedule import Polls, Ticker
 from daemon.testing.github import Failure, GitHubServer
 from daemon.testing.house import House, Parts
 from daemon.testing.remote import Remote
-from daemon.ticker import Ticker
 from store import queries
 
 TOKEN = "ghp_thisIsASecretOfTheTest0123456789"

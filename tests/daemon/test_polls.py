@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.poll import Polled
+from daemon.polling.poller import Polled
 from daemon.settings import Settings
 from daemon.testing.house import House
 from store import queries

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from daemon.git import Git
+from daemon.polling.git import Git
 
 
 @pytest.mark.network

@@ -15,10 +15,18 @@ from typing import Any
 import httpx2
 import pytest
 
+from daemon.polling.webhooks import (
+    MOST_BODY_BYTES,
+    PROBLEM,
+    Allowance,
+    Webhooks,
+    application_of,
+    named,
+    signed,
+)
 from daemon.settings import Settings
 from daemon.testing.github import GitHubServer
 from daemon.testing.house import House
-from daemon.webhooks import MOST_BODY_BYTES, PROBLEM, Allowance, Webhooks, application_of, named, signed
 
 SECRET = "the-secret-of-the-webhook"
 PUSH = {"ref": "refs/heads/main", "repository": {"full_name": "owner/name", "id": 42}}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.git_errors import classify
-from daemon.git_names import is_branch_name
+from daemon.polling.errors import classify
+from daemon.polling.git_process import is_branch_name
 
 
 @pytest.mark.parametrize("name", ["main", "release/1.0", "été", "--upload-pack=x", "a@b", "«x»"])

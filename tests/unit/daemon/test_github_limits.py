@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import httpx2
 import pytest
 
-from daemon.git_errors import RemoteError
-from daemon.github_limits import Limits
+from daemon.polling.errors import RemoteError
+from daemon.polling.github_transport import Limits
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 

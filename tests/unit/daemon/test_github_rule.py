@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from daemon.github import GitHub
+from daemon.polling.github import GitHub
 
 
 @pytest.mark.parametrize(

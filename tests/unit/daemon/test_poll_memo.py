@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from daemon.poll_memo import Memo, load, seconds_since
+from daemon.polling.remote_state import Memo, load_memo, seconds_since
 
 
 def test_what_is_stored_is_read_back() -> None:
     memo = Memo(basis="b", etags={"branches": '"e"'}, default="main", moved=True, failures=3)
-    assert load(memo.dump()) == memo
+    assert load_memo(memo.dump()) == memo
 
 
 @pytest.mark.parametrize(
@@ -29,11 +29,13 @@ def test_what_is_stored_is_read_back() -> None:
     ],
 )
 def test_what_cannot_be_read_is_forgotten(stored: str | None) -> None:
-    assert load(stored) == Memo()
+    assert load_memo(stored) == Memo()
 
 
 def test_what_an_earlier_version_stored_is_taken_as_far_as_it_goes() -> None:
-    assert load('{"basis": "b", "etags": {}, "default": "main", "unknown": 1}') == Memo("b", default="main")
+    assert load_memo('{"basis": "b", "etags": {}, "default": "main", "unknown": 1}') == Memo(
+        "b", default="main"
+    )
 
 
 def test_a_time_in_the_future_is_none() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from daemon.git_names import is_branch_name
+from daemon.polling.git_process import is_branch_name
 from daemon.proposals import Evidence, branch_name, text_of
 from daemon.pull_requests import Ground
 from store.rows import ProofRow

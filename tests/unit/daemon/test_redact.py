@@ -10,8 +10,8 @@ import logging
 import pytest
 import structlog
 
-from daemon.git_process import environment
 from daemon.logs import configure
+from daemon.polling.git_process import environment
 from daemon.redact import redact
 
 SECRET = "s3cr3t-of-no-known-shape"

@@ -1,7 +1,7 @@
 """Client of GitHub's REST API: one conditional request at a time, inside its rate limits.
 
-Owns the requests and the rule for whom they are made; the limits are `daemon.github_limits`', what answers mean is
-`daemon.github_answers`'. Knows nothing of events.
+Owns the questions, the rule for which repositories the API answers, the token in use (`Forge`), and the requests made
+for a person who waits (`Calls`). The poller's errors are tried again by themselves; those of `Calls` say what to do.
 
 An unchanged repository costs one conditional request: the list of its branches. What the repository itself says (its
 default branch, its name, whether it is archived) is asked where the list changed, where it was redirected, and where
@@ -23,18 +23,29 @@ import asyncio
 import ipaddress
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import httpx2
+import structlog
 
-from daemon.git_errors import RemoteError
-from daemon.github_answers import json_list, json_object, number, text
-from daemon.github_limits import Quota
-from daemon.github_transport import REDIRECTS, Transport
+from daemon.polling.errors import RemoteError
+from daemon.polling.git_process import is_sha
+from daemon.polling.github_transport import (
+    REDIRECTS,
+    REFUSED_REMEDY,
+    Quota,
+    Transport,
+    json_list,
+    json_object,
+    number,
+    text,
+)
+from daemon.redact import redact
+from daemon.settings import Settings
 
 PUBLIC_API = "https://api.github.com"
 _BRANCHES = "refs/heads/"
@@ -263,3 +274,222 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+log = structlog.get_logger("daemon.forge")
+
+
+class Forge:
+    """The token in use and the client that carries it, read again with every reload.
+
+    Args:
+        renewed: called when a token that was refused has given way to a new one.
+    """
+
+    def __init__(self, *, renewed: Callable[[], None] = lambda: None) -> None:
+        self.github: GitHub | None = None
+        self._renewed = renewed
+        self._unusable = ""
+        self._token: str | None = None
+        self._settings: Settings | None = None
+
+    @property
+    def problem(self) -> str:
+        """Why the token cannot be used, for people; "" where it can, or there is none."""
+        if self._unusable:
+            return self._unusable
+        if self.github is not None and self.github.token_refused:
+            return f"the GitHub token is refused by {self.github.api_url}; {REFUSED_REMEDY}"
+        return ""
+
+    def connect(self, settings: Settings) -> GitHub | None:
+        """Take the token up, and with it or an `api_url` a client; return one that is not used any more, to be closed.
+
+        A client that would be the same stays, with what it knows of limits.
+        """
+        self._settings = settings
+        token, before = self._read(), self.github
+        api_url, timeout_s = settings.github.api_url, settings.poll.timeout_s
+        same = before is not None and before.is_for(api_url=api_url, token=token, timeout_s=timeout_s)
+        self._token = token
+        if same and (token or api_url):
+            return None
+        self.github = (
+            GitHub(api_url=api_url, token=token, timeout_s=timeout_s, renew=self._renew)
+            if token or api_url
+            else None
+        )
+        return before
+
+    def token_for(self, url: str) -> str | None:
+        """Return what git may show to this URL's host."""
+        return self.github.token_for(url) if self.github else None
+
+    def secrets(self) -> tuple[str, ...]:
+        """What must appear in no log."""
+        return (self._token,) if self._token else ()
+
+    def _renew(self) -> str | None:
+        """Read the token again, as the one in use is refused."""
+        token = self._read()
+        if token is not None and token != self._token:
+            self._token = token
+            log.info("token_renewed")
+            self._renewed()
+        return token
+
+    def _read(self) -> str | None:
+        """Return the token as it is now; None where there is none that can be used, and `problem` says why."""
+        if self._settings is None:
+            return None
+        try:
+            token = self._settings.github.read_token()
+        except (OSError, ValueError) as error:
+            unusable = f"the GitHub token cannot be used: {error}"
+            if unusable != self._unusable:
+                log.warning("token_unusable", reason=str(error))
+            self._unusable = unusable
+            return None
+        self._unusable = ""
+        return token
+
+
+_AGAIN = "run the same command again: what was done already is found and gone on with"
+_NEEDED = (
+    'a classic token needs the scope "repo" (public_repo for public repositories), a fine-grained one write access to'
+    " contents and pull requests"
+)
+
+
+class ProposalError(Exception):
+    """A proof is not proposed; the message names the thing, the reason and the remedy.
+
+    `status` is the HTTP status that it comes from, None where it comes from none.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Calls:
+    """The client of one API for one conversation; `secrets` appear in no message."""
+
+    def __init__(self, github: GitHub, *, secrets: Collection[str] = ()) -> None:
+        self._github = github
+        self._secrets = secrets
+
+    async def ask(
+        self,
+        method: str,
+        address: str,
+        *,
+        what: str,
+        body: Mapping[str, Any] | None = None,
+        absent: Collection[int] = (),
+    ) -> Any:
+        """Make one request; return the JSON that came back, None where the status is one of `absent`.
+
+        `what` says in words what the request is for.
+
+        Raises:
+            ProposalError: refused, rate limited, out of reach, or no answer that could be understood.
+        """
+        try:
+            answer = await self._github.call(method, address, what=what, body=body)
+        except RemoteError as error:
+            raise ProposalError(self._hidden(f"{error}; {_unanswered(error)}")) from error
+        if answer.status_code in absent:
+            return None
+        if not 200 <= answer.status_code < 300:
+            raise ProposalError(self._hidden(self._refused(answer, what)), status=answer.status_code)
+        try:
+            return answer.json()
+        except ValueError as error:
+            raise self.strange(what) from error
+
+    def strange(self, what: str) -> ProposalError:
+        """Return the error for an answer that GitHub would not give."""
+        return ProposalError(
+            f"{what}: {self._github.api_url} did not answer as GitHub does; check [github] api_url, and whether a proxy"
+            " or a login page is in between"
+        )
+
+    def field(self, content: Any, *names: str, what: str) -> Any:
+        """Return the value of `a.b.c` in an answer.
+
+        Raises:
+            ProposalError: there is none.
+        """
+        for name in names:
+            if not isinstance(content, dict) or content.get(name) is None:
+                raise self.strange(what)
+            content = content[name]
+        return content
+
+    def text(self, content: Any, *names: str, what: str) -> str:
+        """Return the text at `a.b.c` in an answer, as `field`."""
+        value = self.field(content, *names, what=what)
+        if not isinstance(value, str) or not value or not value.isprintable():
+            raise self.strange(what)
+        return value
+
+    def sha(self, content: Any, *names: str, what: str) -> str:
+        """Return the object id at `a.b.c` in an answer, as `field`."""
+        value = self.text(content, *names, what=what)
+        if not is_sha(value):
+            raise self.strange(what)
+        return value
+
+    def items(self, content: Any, what: str) -> list[dict[str, Any]]:
+        """Return an answer that is a list of objects.
+
+        Raises:
+            ProposalError: it is not.
+        """
+        if not isinstance(content, list) or not all(isinstance(item, dict) for item in content):
+            raise self.strange(what)
+        return content
+
+    def _refused(self, answer: httpx2.Response, what: str) -> str:
+        status, said = answer.status_code, _said(answer)
+        told = f"{what}: {self._github.api_url} answered {status}{f' ({said})' if said else ''}"
+        match status:
+            case 401:
+                return f"{told}; the token is invalid or expired: make a new one and name it in [github] token_file"
+            case 403 if "rate limit" in said.lower():
+                return f"{told}; wait a few minutes, then {_AGAIN}"
+            case 403:
+                return f"{told}; the token may not do this: {_NEEDED}"
+            case 404 | 410 | 451:
+                return f"{told}; it is gone, or the token may not see it or write there: {_NEEDED}"
+            case 409 | 422:
+                return f"{told}; see what it says, then {_AGAIN}"
+            case _:
+                return f"{told}; try again later: {_AGAIN}"
+
+    def _hidden(self, text: str) -> str:
+        return redact(text, secrets=self._secrets)
+
+
+def _unanswered(error: RemoteError) -> str:
+    if error.problem == "rate_limited":
+        return f"wait until then, and {_AGAIN}"
+    return f"whether it was done is not known; check the network, then {_AGAIN}"
+
+
+def _said(answer: httpx2.Response) -> str:
+    """GitHub's message and what it lists of errors, in one line."""
+    try:
+        content = answer.json()
+    except ValueError:
+        return ""
+    if not isinstance(content, dict):
+        return ""
+    errors = content.get("errors")
+    details = [
+        str(item.get("message") or item.get("code") or "") if isinstance(item, dict) else str(item)
+        for item in (errors if isinstance(errors, list) else [])
+    ]
+    parts = [str(content.get("message") or ""), *details]
+    return " ".join("; ".join(part for part in parts if part).split())[:500]

@@ -1,21 +1,24 @@
-"""Whose turn it is to be asked: one poll of a repository at a time, and none before it is due.
+"""Poll schedule: at most one poll per repository, none before its due time.
 
-When a repository is due next is in the view, so a restart asks nobody before the time; while the daemon runs it is
-counted on a clock that nobody sets.
+The due times are in the view, so a restart polls nothing early; while the daemon runs they are counted on a clock that
+no one sets. APScheduler ticks and does nothing more: it says when to look, and remembers nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import structlog
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.triggers.interval import IntervalTrigger
 
 from daemon.clock import elapsed_s
 from daemon.ledger import StoreFailedError
-from daemon.poll import Poller
-from daemon.poll_memo import entry_of, load
+from daemon.polling.poller import Poller
+from daemon.polling.remote_state import entry_of, load_memo
 from daemon.settings import Repo, Settings
 from store.rows import RepositoryRow
 
@@ -70,7 +73,7 @@ class Polls:
             # Never longer than it was to wait: the wall clock may have been set back meanwhile.
             wait_s = min(max((due - now).total_seconds(), 0.0), max((due - asked).total_seconds(), 0.0))
             self._due[row.repository] = clock + wait_s
-            self._entries[row.repository] = load(row.etag).entry
+            self._entries[row.repository] = load_memo(row.etag).entry
             if row.poll_outcome == "rate_limited":
                 self._patient.add(row.repository)
             elif row.poll_outcome == "auth_failed":
@@ -181,3 +184,70 @@ class Polls:
 
 def _is(name: str, other: str | None) -> bool:
     return other is not None and other.lower() == name.lower()
+
+
+_POLL = "poll"
+_PLAN = "plan"
+_GUARD_S = 5.0
+_SHORTEST_S, _LONGEST_S = 0.25, 5.0
+
+
+class Ticker:
+    """Ticks for the polls, ten times in the shortest interval of the watchlist, and for the plan."""
+
+    def __init__(
+        self,
+        *,
+        poll: Callable[[], Awaitable[None]],
+        plan: Callable[[], Awaitable[None]],
+        plan_every_s: float,
+        guard_s: float = _GUARD_S,
+    ) -> None:
+        self._ticks = {_POLL: poll, _PLAN: plan}
+        self._every_s = {_PLAN: plan_every_s}
+        self._guard_s = guard_s
+        self._guard: asyncio.TimerHandle | None = None
+        # Ticks are coroutines on purpose: APScheduler runs plain functions on a thread.
+        self._scheduler = AsyncIOScheduler(
+            timezone=UTC,
+            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+        )
+
+    def start(self, settings: Settings) -> None:
+        """Begin; the first tick for the polls comes at once."""
+        self._add(_PLAN, self._every_s[_PLAN], at_once=False)
+        self.set(settings)
+        self._scheduler.start()
+        self._guard = asyncio.get_running_loop().call_later(self._guard_s, self._watch_the_clock)
+
+    def set(self, settings: Settings) -> None:
+        """Take the watchlist up, and tick for the polls at once."""
+        shortest = min((repo.every_s for repo in settings.repos if repo.enabled), default=_LONGEST_S)
+        self._add(_POLL, min(max(shortest / 10, _SHORTEST_S), _LONGEST_S), at_once=True)
+
+    def stop(self) -> None:
+        """End: no tick comes after this."""
+        if self._guard is not None:
+            self._guard.cancel()
+            self._guard = None
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)
+
+    def _add(self, name: str, every_s: float, *, at_once: bool) -> None:
+        self._every_s[name] = every_s
+        first = {"next_run_time": datetime.now(UTC)} if at_once else {}
+        self._scheduler.add_job(
+            self._ticks[name],
+            IntervalTrigger(seconds=every_s, timezone=UTC),
+            id=name,
+            replace_existing=True,
+            **first,
+        )
+
+    def _watch_the_clock(self) -> None:
+        self._guard = asyncio.get_running_loop().call_later(self._guard_s, self._watch_the_clock)
+        now = datetime.now(UTC)
+        for name, every_s in self._every_s.items():
+            job = self._scheduler.get_job(name)
+            if job is not None and (job.next_run_time - now).total_seconds() > every_s + 1.0:
+                self._add(name, every_s, at_once=True)

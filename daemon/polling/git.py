@@ -5,7 +5,7 @@ those of the commits that were asked for with `complete`. So the first sight of 
 not bring half a million versions of its files. A remote that cannot filter sends everything, which is as good.
 
 Every failure is a GitError with a remedy and without credentials. Knows nothing of events or settings; how git is run
-is `daemon.git_process`'s.
+is `daemon.polling.git_process`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from daemon.git_errors import GitError
-from daemon.git_names import check_branch, check_sha, is_sha
-from daemon.git_process import GitProcess
+from daemon.polling.errors import GitError
+from daemon.polling.git_process import GitProcess, check_branch, check_sha, is_sha
 from pipeline.lean.build.build_cache import remove_tree
 
 KEEP = "refs/unsorry/keep/"

@@ -1,8 +1,6 @@
-"""Remote state -> events. One `poll` looks at one repository, records what changed, and says when to look again.
+"""One poll of one repository: look at the remote, record what changed, and say when to look again.
 
-Owns the order of things (look, find, record, remember) and what a failure becomes. The look is `daemon.looking`'s, what
-is new `daemon.poll_changes`', the interval `daemon.intervals`', what is remembered `daemon.poll_memo`'s. A repository
-that fails stops nothing else, and a poll that was killed between fetch and append repeats nothing: it compares the
+A repository that fails stops no other. A poll that was killed between fetch and append repeats nothing: it compares the
 remote with the database, never with the mirror.
 """
 
@@ -22,16 +20,13 @@ from typing import get_args
 
 import structlog
 
-from daemon import intervals, poll_memo
-from daemon.git import Git
-from daemon.git_errors import RemoteError
-from daemon.github import GitHub
 from daemon.ledger import Ledger
-from daemon.looking import Look, look
-from daemon.mirror_history import is_mirror
 from daemon.paths import Paths, slug
-from daemon.poll_changes import Changes, Tips
-from daemon.poll_memo import Memo
+from daemon.polling.branch_diff import Changes, Tips, is_mirror
+from daemon.polling.errors import RemoteError
+from daemon.polling.git import Git
+from daemon.polling.github import GitHub
+from daemon.polling.remote_state import Look, Memo, basis_of, entry_of, load_memo, look, seconds_since
 from daemon.redact import redact
 from daemon.settings import Repo
 from daemon.settings_models import Poll
@@ -139,9 +134,7 @@ class Poller:
                 self._changes.forget(repo.key)
                 raise
             if wait_s is None:
-                wait_s = intervals.after_failure(
-                    every_s=repo.every_s, failures=memo.failures, dice=self._dice
-                )
+                wait_s = after_failure(every_s=repo.every_s, failures=memo.failures, dice=self._dice)
             wait_s = max(_SHORTEST_WAIT_S, wait_s)
             now = self._now()
             polled = Polled(
@@ -158,7 +151,7 @@ class Poller:
                 checked_at=utc_text(now),
                 next_due_at=utc_text(polled.next_due_at),
                 outcome=outcome,
-                etag=replace(memo, entry=poll_memo.entry_of(repo)).dump(),
+                etag=replace(memo, entry=entry_of(repo)).dump(),
             )
             log.log(
                 30 if outcome in PROBLEMS else 20,
@@ -173,13 +166,11 @@ class Poller:
             return polled
 
     def _pause_s(self, repo: Repo, memo: Memo, *, archived: bool) -> float:
-        quiet_s = poll_memo.seconds_since(memo.changed_at, self._now()) or 0.0
-        pause_s = intervals.after_answer(
+        quiet_s = seconds_since(memo.changed_at, self._now()) or 0.0
+        pause_s = after_answer(
             every_s=repo.every_s, slowest_s=self.rhythm.slowest_s, quiet_s=quiet_s, archived=archived
         )
-        return pause_s + intervals.spread(
-            every_s=repo.every_s, jitter_s=self.rhythm.jitter_s, dice=self._dice
-        )
+        return pause_s + spread(every_s=repo.every_s, jitter_s=self.rhythm.jitter_s, dice=self._dice)
 
     def _requests(self, repo: Repo) -> int:
         name = self.github.name_of(repo.key) if self.github else None
@@ -187,7 +178,7 @@ class Poller:
 
     async def _look_and_record(self, repo: Repo, known: _Known) -> tuple[str, int, Memo, bool]:
         """Return the outcome, the number of new commits, what to remember, and whether it is archived."""
-        basis = poll_memo.basis_of(repo, known.branches)
+        basis = basis_of(repo, known.branches)
         found = await look(
             repo,
             git=self.git,
@@ -211,7 +202,7 @@ class Poller:
             await self._ledger.append(events, wait=True)
         if changes:
             known = await self._ledger.ask(partial(_what_is_known, repository=repo.key))
-            basis = poll_memo.basis_of(repo, known.branches)
+            basis = basis_of(repo, known.branches)
         self._ask_all.discard(repo.key)
         commits = sum(event.body.type == "commit_observed" for event in changes)
         outcome = "changed" if changes else "unchanged"
@@ -259,7 +250,7 @@ def _what_is_known(view: sqlite3.Connection, *, repository: str) -> _Known:
     return _Known(
         state=row.state if row else "new",
         archived=row.archived if row else False,
-        memo=poll_memo.load(row.etag if row else None),
+        memo=load_memo(row.etag if row else None),
         branches={
             branch.branch: (branch.tip, branch.state == "live")
             for branch in queries.branches(view, repository)
@@ -274,3 +265,30 @@ def _renaming(body: RepositoryRenamed) -> NewEvent:
 
 def _stream(repo: Repo) -> str:
     return f"repository:{repo.key}"
+
+
+_QUIET_SHARE = 24.0
+_SLOWEST_AFTER_FAILURES_S = 3600.0
+
+
+def after_answer(*, every_s: float, slowest_s: float, quiet_s: float, archived: bool = False) -> float:
+    """Return the seconds until the next poll of a repository that answered.
+
+    Args:
+        quiet_s: how long ago it last changed.
+        archived: whether it cannot change at all before it is opened again.
+    """
+    slowest_s = max(every_s, slowest_s)
+    return slowest_s if archived else min(max(every_s, quiet_s / _QUIET_SHARE), slowest_s)
+
+
+def after_failure(*, every_s: float, failures: int, dice: random.Random) -> float:
+    """Return the seconds until the next poll after so many failures in a row: doubled for each, up to an hour."""
+    slowest_s = max(_SLOWEST_AFTER_FAILURES_S, every_s)
+    return min(every_s * 2.0 ** min(failures, 12), slowest_s) * dice.uniform(0.8, 1.2)
+
+
+def spread(*, every_s: float, jitter_s: float, dice: random.Random) -> float:
+    """Return the seconds that a poll comes later, so that many repositories are not asked in the same second."""
+    # More than half an interval of jitter would be another interval.
+    return dice.uniform(0.0, min(jitter_s, every_s / 2))

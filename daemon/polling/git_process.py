@@ -1,6 +1,7 @@
-"""How git is run: no prompt, no hooks, no configuration but ours, bounded output, a deadline, nobody left behind.
+"""How git is run: no prompt, no hooks, no configuration but ours, bounded output, a deadline, no process left behind.
 
-Owns the environment of the process, the token in it, and its end. What is asked of git is `daemon.git`'s.
+Owns the environment of the process, the token in it, and its end. Names and ids that a remote sends are checked here
+before any command has them.
 """
 
 from __future__ import annotations
@@ -9,14 +10,62 @@ import asyncio
 import base64
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from daemon.git_errors import GitError, classify
+from daemon.polling.errors import GitError, classify
 from daemon.redact import redact
+
+_SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_NO_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|$)")
+
+
+def is_branch_name(name: str) -> bool:
+    """Whether git could store `refs/heads/<name>` (git-check-ref-format), and UTF-8 can spell it."""
+    parts = name.split("/")
+    return bool(
+        name
+        and len(name.encode(errors="replace")) <= 250
+        and not _NO_REF.search(name)
+        and all(part and not part.startswith(".") for part in parts)
+        and not name.endswith((".", "/"))
+        and name != "@"
+        and "�" not in name
+    )
+
+
+def is_sha(text: str) -> bool:
+    """Whether this is a git object id in full."""
+    return _SHA.fullmatch(text) is not None
+
+
+def check_sha(sha: str) -> str:
+    """Return a git object id in full.
+
+    Raises:
+        GitError: it is none.
+    """
+    if not _SHA.fullmatch(sha):
+        raise GitError("invalid", f"{sha!r} is no git object id", remedy="report this as a defect")
+    return sha
+
+
+def check_branch(name: str) -> str:
+    """Return a branch's name.
+
+    Raises:
+        GitError: git could not store it.
+    """
+    if not is_branch_name(name):
+        raise GitError(
+            "invalid", f"{name!r} is no valid branch name", remedy="rename the branch at its remote"
+        )
+    return name
+
 
 _MOST_OUTPUT_BYTES = 256 * 2**20
 _MOST_ERROR_BYTES = 2**20

@@ -1,0 +1,1 @@
+"""Watch remotes: when each is polled, what it says, and the events that follow."""

@@ -1,0 +1,422 @@
+"""From what is known to what is seen, as events: the watchlist, branches, commits.
+
+The decisions are pure and ask a `History`, which the mirror answers. `Changes` owns the order in which a mirror is
+changed: what events cite is pinned before a fetch moves it away, and the contents of every commit that is reported are
+there before the event is recorded.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from daemon.ledger import Ledger
+from daemon.polling.errors import RemoteError, remedy_for
+from daemon.polling.git import UNFINISHED, CommitFacts, Git
+from daemon.polling.git_process import is_branch_name, is_sha
+from daemon.polling.remote_state import Look
+from daemon.settings import Repo
+from store import queries
+from store.events import (
+    BranchCreated,
+    BranchDeleted,
+    BranchRewritten,
+    BranchUnwatched,
+    CommitObserved,
+    EventBody,
+    RepositoryUnwatched,
+    RepositoryWatched,
+)
+from store.identity import event_id
+from store.log import NewEvent
+from store.reader import LogReader
+from store.rows import RepositoryRow
+
+DROPPED_AT_MOST = 1000
+_SUBJECT_CHARS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBranch:
+    """A branch as the database has it; `epoch` counts its creations, rewrites, deletions and unwatchings so far.
+
+    The epoch is part of every natural key: a force-push back to an earlier commit is another fact than the
+    first sight of that commit, while the same poll made twice (a crash before the append) is the same fact.
+    """
+
+    tip: str
+    live: bool
+    epoch: int
+
+
+class History(Protocol):
+    """What the mirror knows of commits."""
+
+    async def is_ancestor(self, old: str, new: str) -> bool: ...
+
+    async def merge_base(self, old: str, new: str) -> str | None: ...
+
+    async def commits(self, new: str, *, after: str | None) -> Sequence[CommitFacts]:
+        """First-parent commits of `new` that `after` does not reach, oldest first; without `after` just `new`."""
+        ...
+
+    async def dropped(self, old: str, *, after: str | None) -> tuple[str, ...]:
+        """First-parent commits of `old` that `after` does not reach, newest first, at most DROPPED_AT_MOST."""
+        ...
+
+
+def asked_for(branch: str, patterns: Sequence[str]) -> bool:
+    """Whether one of the watchlist's names or globs means this branch."""
+    return any(branch == pattern or fnmatchcase(branch, pattern) for pattern in patterns)
+
+
+def choose_branches(
+    patterns: Sequence[str], *, default: str | None, heads: Mapping[str, str], repository: str
+) -> dict[str, str]:
+    """Return the branches to watch and their tips: those that match a name or glob, else the default branch.
+
+    Raises:
+        RemoteError: there is none, with the reason.
+    """
+    if not heads:
+        raise RemoteError("empty", f"{repository}: has no branch", remedy=remedy_for("empty"))
+    if not patterns:
+        if default is not None and default in heads:
+            return {default: heads[default]}
+        if len(heads) == 1:
+            return dict(heads)
+        raise RemoteError(
+            "invalid",
+            f"{repository}: the remote names no default branch that exists",
+            remedy=f'name the branches in config.toml: branches = ["{min(heads)}"]',
+        )
+    wanted = {name: sha for name, sha in heads.items() if asked_for(name, patterns)}
+    if not wanted:
+        there = ", ".join(sorted(heads)[:5])
+        raise RemoteError(
+            "invalid",
+            f"{repository}: no branch matches {', '.join(patterns)}",
+            remedy=f"change branches in config.toml; the remote has: {there}",
+        )
+    return wanted
+
+
+def deleted_branches(known: Mapping[str, KnownBranch], *, heads: Mapping[str, str]) -> list[str]:
+    """Return the live branches that the remote no longer has. One that only left the watchlist is not deleted."""
+    return sorted(name for name, branch in known.items() if branch.live and name not in heads)
+
+
+def unwatched_branches(
+    known: Mapping[str, KnownBranch], *, heads: Mapping[str, str], wanted: Mapping[str, str]
+) -> list[str]:
+    """Return the live branches that the remote still has and the watchlist does not ask for any more."""
+    return sorted(
+        name for name, branch in known.items() if branch.live and name in heads and name not in wanted
+    )
+
+
+def moved_branches(known: Mapping[str, KnownBranch], *, wanted: Mapping[str, str]) -> list[str]:
+    """Return the wanted branches that are new, are back, or have another tip than the database knows."""
+    return sorted(
+        name
+        for name, tip in wanted.items()
+        if name not in known or not known[name].live or known[name].tip != tip
+    )
+
+
+def deletion(repository: str, branch: str, *, known: KnownBranch) -> NewEvent:
+    """The event of a branch that went."""
+    body = BranchDeleted(repository=repository, branch=branch, last=known.tip)
+    return _event(repository, body, branch, known.tip, str(known.epoch))
+
+
+def unwatching(repository: str, branch: str, *, known: KnownBranch) -> NewEvent:
+    """The event of a branch that the watchlist does not ask for any more."""
+    body = BranchUnwatched(repository=repository, branch=branch, last=known.tip)
+    return _event(repository, body, branch, known.tip, str(known.epoch))
+
+
+async def arrival(
+    repository: str,
+    branch: str,
+    *,
+    tip: str,
+    known: KnownBranch | None,
+    is_default: bool,
+    history: History,
+) -> list[NewEvent]:
+    """The events that lead from what is known of a branch to its tip, in order."""
+    if known is None or not known.live:
+        return await _appeared(
+            repository, branch, tip=tip, known=known, is_default=is_default, history=history
+        )
+    if await history.is_ancestor(known.tip, tip):
+        commits = await history.commits(tip, after=known.tip)
+        return [_observed(repository, branch, commit, epoch=known.epoch) for commit in commits]
+    base = await history.merge_base(known.tip, tip)
+    dropped = await history.dropped(known.tip, after=base)
+    body = BranchRewritten(
+        repository=repository, branch=branch, old=known.tip, new=tip, base=base, dropped=dropped
+    )
+    events = [_event(repository, body, branch, known.tip, tip, str(known.epoch))]
+    # Set back to an earlier commit: nothing is new, yet the branch stands there now and has to be read again.
+    commits = await history.commits(tip, after=base) or await history.commits(tip, after=None)
+    return events + [
+        _observed(repository, branch, commit, epoch=known.epoch + 1, baseline=base is None)
+        for commit in commits
+    ]
+
+
+async def _appeared(
+    repository: str,
+    branch: str,
+    *,
+    tip: str,
+    known: KnownBranch | None,
+    is_default: bool,
+    history: History,
+) -> list[NewEvent]:
+    epoch = 0 if known is None else known.epoch
+    body = BranchCreated(repository=repository, branch=branch, tip=tip, is_default=is_default)
+    created = _event(repository, body, branch, tip, str(epoch))
+    after = None
+    if known is not None and known.tip != tip and await history.is_ancestor(known.tip, tip):
+        after = known.tip
+    commits = await history.commits(tip, after=after)
+    return [
+        created,
+        *(
+            _observed(repository, branch, commit, epoch=epoch + 1, baseline=after is None)
+            for commit in commits
+        ),
+    ]
+
+
+def _observed(
+    repository: str, branch: str, commit: CommitFacts, *, epoch: int, baseline: bool = False
+) -> NewEvent:
+    body = CommitObserved(
+        repository=repository,
+        branch=branch,
+        sha=commit.sha,
+        parents=commit.parents,
+        author=commit.author[:_SUBJECT_CHARS],
+        committed_at=commit.committed_at,
+        subject=commit.subject[:_SUBJECT_CHARS],
+        baseline=baseline,
+    )
+    return _event(repository, body, branch, commit.sha, str(epoch))
+
+
+def _event(repository: str, body: EventBody, *key: str) -> NewEvent:
+    return NewEvent(
+        f"repository:{repository}", body, event_id=event_id(body.type, repository, *key), actor="poll"
+    )
+
+
+_EPOCH_TYPES = ("branch_created", "branch_rewritten", "branch_deleted", "branch_unwatched")
+
+
+class MirrorHistory:
+    """What a mirror knows of commits, for `daemon.polling.branch_diff`."""
+
+    def __init__(self, git: Git, mirror: Path) -> None:
+        self._git = git
+        self._mirror = mirror
+
+    async def is_ancestor(self, old: str, new: str) -> bool:
+        # A mirror that was deleted and fetched anew lacks what a force-push dropped.
+        if not await self._git.has_commit(self._mirror, old):
+            return False
+        return await self._git.is_ancestor(self._mirror, old, new)
+
+    async def merge_base(self, old: str, new: str) -> str | None:
+        if not await self._git.has_commit(self._mirror, old):
+            return None
+        return await self._git.merge_base(self._mirror, old, new)
+
+    async def commits(self, new: str, *, after: str | None) -> Sequence[CommitFacts]:
+        return await self._git.first_parent(self._mirror, new, after=after)
+
+    async def dropped(self, old: str, *, after: str | None) -> tuple[str, ...]:
+        if not await self._git.has_commit(self._mirror, old):
+            return (old,)
+        return await self._git.first_parent_shas(self._mirror, old, after=after, limit=DROPPED_AT_MOST)
+
+
+def is_mirror(mirror: Path) -> bool:
+    """Whether a mirror stands there, with all that was to be brought when it was made."""
+    return (mirror / "HEAD").is_file() and not (mirror / UNFINISHED).exists()
+
+
+def count_epochs(reader: LogReader, *, stream: str) -> dict[str, int]:
+    """Return how often each branch of a repository's stream began, was rewritten, or ended; see `KnownBranch`."""
+    counts: dict[str, int] = defaultdict(int)
+    for event in reader.read(stream=stream, types=_EPOCH_TYPES):
+        counts[event.data["branch"]] += 1
+    return dict(counts)
+
+
+Tips = Mapping[str, tuple[str, bool]]
+"""The branches as the database has them: tip, and whether the branch is live."""
+
+log = structlog.get_logger("daemon.poll")
+
+
+class Changes:
+    """Finds what is new. Remembers how often each branch began and ended, which only the log knows."""
+
+    def __init__(self, *, ledger: Ledger, git: Git, mirror: Callable[[str], Path]) -> None:
+        self._ledger = ledger
+        self._git = git
+        self._mirror = mirror
+        self._epochs: dict[str, dict[str, int]] = {}
+
+    def forget(self, repository: str) -> None:
+        """Count anew: what was found may not have been recorded."""
+        self._epochs.pop(repository, None)
+
+    async def find(self, repo: Repo, tips: Tips, look: Look) -> list[NewEvent]:
+        """Return the events that lead from what is known to what was seen, everything that they cite being there.
+
+        Raises:
+            RemoteError: it cannot be fetched, or what the watchlist asks for is not there.
+        """
+        if look.heads is None:
+            return []
+        heads = {name: sha for name, sha in look.heads.items() if is_branch_name(name) and is_sha(sha)}
+        for name in sorted(set(look.heads) - set(heads))[:5]:
+            log.warning("branch_refused", repository=repo.key, branch=repr(name)[:200])
+        wanted = _wanted(repo, tips, look, heads)
+        branches = await self._with_epochs(repo, tips)
+        deleted = deleted_branches(branches, heads=heads)
+        left = unwatched_branches(branches, heads=heads, wanted=wanted)
+        moved = moved_branches(branches, wanted=wanted)
+        mirror = self._mirror(repo.key)
+        there = is_mirror(mirror)
+        if there and (deleted or left or moved):
+            # Before the fetch moves the refs: what events cite stays readable for good.
+            await self._keep(
+                mirror, [branches[name].tip for name in (*deleted, *left, *moved) if name in branches]
+            )
+        if wanted and (moved or not there):
+            await self._git.ensure_mirror(mirror, sha256=len(next(iter(wanted.values()))) == 64)
+            await self._git.fetch(mirror, repo.url, branches=wanted)
+        if moved:
+            fetched = await self._git.tips(mirror)
+            moved = [name for name in moved_branches(branches, wanted=fetched) if name in wanted]
+        events = [deletion(repo.key, name, known=branches[name]) for name in deleted]
+        events += [unwatching(repo.key, name, known=branches[name]) for name in left]
+        for name in moved:
+            events += await arrival(
+                repo.key,
+                name,
+                tip=fetched[name],
+                known=branches.get(name),
+                is_default=name == look.default_branch,
+                history=MirrorHistory(self._git, mirror),
+            )
+        needed = {event.body.sha for event in events if isinstance(event.body, CommitObserved)}
+        if wanted and not there:
+            # The cache may be deleted at any time: what is due was observed, and has to be readable again.
+            needed |= {*wanted.values(), *await self._ledger.ask(partial(_in_use, repository=repo.key))}
+        await self._git.complete(mirror, sorted(needed))
+        if wanted and not there:
+            (mirror / UNFINISHED).unlink(missing_ok=True)
+        if events:
+            self.forget(repo.key)
+        return events
+
+    async def _keep(self, mirror: Path, shas: Iterable[str]) -> None:
+        for sha in shas:
+            if await self._git.has_commit(mirror, sha):
+                await self._git.keep(mirror, [sha])
+
+    async def _with_epochs(self, repo: Repo, tips: Tips) -> dict[str, KnownBranch]:
+        if not tips:
+            return {}
+        epochs = self._epochs.get(repo.key)
+        if epochs is None:
+            count = partial(count_epochs, stream=f"repository:{repo.key}")
+            epochs = self._epochs[repo.key] = await self._ledger.look_up(count)
+        return {
+            name: KnownBranch(tip=tip, live=live, epoch=epochs.get(name, 0))
+            for name, (tip, live) in tips.items()
+        }
+
+
+def _wanted(repo: Repo, tips: Tips, look: Look, heads: Mapping[str, str]) -> dict[str, str]:
+    live = [name for name, (_, live) in tips.items() if live]
+    if live and not heads:
+        return {}
+    try:
+        return choose_branches(repo.branches, default=look.default_branch, heads=heads, repository=repo.key)
+    except RemoteError:
+        # That the last watched branch went, or is not asked for any more, is a fact of its own, recorded before the
+        # complaint. A HEAD that leads nowhere says neither of a branch that still stands.
+        if not any(repo.branches or name not in heads for name in live):
+            raise
+        return {}
+
+
+def _in_use(view: sqlite3.Connection, *, repository: str) -> set[str]:
+    """The commits of a repository that jobs may still read: not scanned yet, or what a branch was last scanned at."""
+    waiting = {row.sha for row in queries.commits(view, repository=repository, state="observed")}
+    return waiting | {row.scanned for row in queries.branches(view, repository) if row.scanned is not None}
+
+
+def watchlist_events(repos: Iterable[Repo], rows: Iterable[RepositoryRow]) -> list[NewEvent]:
+    """Return `repository_watched` for every entry that is new or changed, `repository_unwatched` for what left."""
+    known = {row.repository: row for row in rows}
+    events = []
+    keys = set()
+    for repo in repos:
+        keys.add(repo.key)
+        row = known.get(repo.key)
+        if row is None or not _same(repo, row):
+            events.append(NewEvent(f"repository:{repo.key}", _watched(repo)))
+    gone = sorted(key for key, row in known.items() if row.watched and key not in keys)
+    return events + [NewEvent(f"repository:{key}", RepositoryUnwatched(repository=key)) for key in gone]
+
+
+def _same(repo: Repo, row: RepositoryRow) -> bool:
+    # After a rename the row has the new address, while the watchlist may keep the old one, which still leads there.
+    renamed = row.forge_id is not None
+    return row.watched and (
+        row.url if renamed else repo.url,
+        repo.branches,
+        repo.include,
+        repo.exclude,
+        repo.every_s,
+        repo.enabled,
+        repo.opt_out,
+    ) == (
+        row.url,
+        tuple(row.branches),
+        tuple(row.include),
+        tuple(row.exclude),
+        row.every_s,
+        row.enabled,
+        row.opt_out,
+    )
+
+
+def _watched(repo: Repo) -> RepositoryWatched:
+    return RepositoryWatched(
+        repository=repo.key,
+        url=repo.url,
+        branches=repo.branches,
+        include=repo.include,
+        exclude=repo.exclude,
+        every_s=repo.every_s,
+        enabled=repo.enabled,
+        opt_out=repo.opt_out,
+    )

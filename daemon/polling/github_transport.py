@@ -1,0 +1,436 @@
+"""One request to GitHub's API: token, limits, redirects on the same host only, answers and failures translated.
+
+Limits are of two kinds. The primary limit is a quota an hour ("core" for REST), in the `x-ratelimit-…` headers of every
+answer. A secondary limit is GitHub's patience: 403 or 429, sometimes with `retry-after`; it stops everything, and the
+wait doubles with each in a row. Waits are measured on a clock that no one sets.
+
+A token that was refused is not sent again before there is another one, or some minutes have passed: GitHub locks out
+clients that keep trying.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from importlib.metadata import version
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+
+from daemon.clock import elapsed_s
+from daemon.polling.errors import RemoteError, remedy_for
+from daemon.redact import redact
+from store.events import RepositoryProblem
+
+REFUSED_REMEDY = (
+    "the token is invalid, expired or revoked: make a new one and put it where the old one was"
+    " ([github] token_file, the credential github-token or $UNSORRY_GITHUB_TOKEN)"
+)
+_NO_ACCESS = (
+    "the token lacks read access to this repository, or its organisation wants the token authorised;"
+    " make a new one, or authorise it"
+)
+_GONE = "; a private repository looks the same to a token without access"
+_BLOCKED = "GitHub blocks the repository for legal reasons; remove the entry, or set enabled = false until it is back"
+
+
+def refusal(status: int, *, said: str, what: str, api_url: str) -> RemoteError:
+    """Return the error for a status that is neither an answer nor a limit; `said` is its message."""
+    told = f"{what}: {api_url} answered {status}{f' ({said})' if said else ''}"
+    problem: RepositoryProblem
+    match status:
+        case 401:
+            problem, remedy = "auth_failed", REFUSED_REMEDY
+        case 403:
+            problem, remedy = "auth_failed", _NO_ACCESS
+        case 404 | 410:
+            problem, remedy = "gone", remedy_for("gone") + _GONE
+        case 451:
+            problem, remedy = "gone", _BLOCKED
+        case 409:
+            problem, remedy, told = "empty", remedy_for("empty"), f"{what}: the repository is empty"
+        case _:
+            problem, remedy = "unreachable", remedy_for("unreachable")
+    return RemoteError(problem, told, remedy=remedy)
+
+
+def not_understood(what: str) -> RemoteError:
+    """Return the error for an answer that GitHub would not give."""
+    return RemoteError(
+        "unreachable",
+        f"{what}: the API's answer is not what GitHub sends; is there a proxy or a login page in between?",
+        remedy="check api_url in config.toml",
+    )
+
+
+def message(answer: httpx2.Response) -> str:
+    """Return what an answer says of itself, in one short line; "" where it says nothing."""
+    if answer.status_code == 304:
+        return ""
+    try:
+        content = answer.json()
+    except ValueError:
+        return ""
+    said = content.get("message") if isinstance(content, dict) else None
+    return " ".join(said.split())[:200] if isinstance(said, str) else ""
+
+
+def json_object(answer: httpx2.Response, what: str) -> dict[str, Any]:
+    """Return an answer that is an object.
+
+    Raises:
+        RemoteError: it is not.
+    """
+    content = _json(answer, what)
+    if not isinstance(content, dict):
+        raise not_understood(what)
+    return content
+
+
+def json_list(answer: httpx2.Response, what: str) -> list[dict[str, Any]]:
+    """Return an answer that is a list of objects.
+
+    Raises:
+        RemoteError: it is not.
+    """
+    content = _json(answer, what)
+    if not isinstance(content, list) or not all(isinstance(item, dict) for item in content):
+        raise not_understood(what)
+    return content
+
+
+def text(value: Any) -> str | None:
+    """Return a text that is one and not empty."""
+    return value if isinstance(value, str) and value else None
+
+
+def number(value: Any) -> int | None:
+    """Return a whole number that is one."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _json(answer: httpx2.Response, what: str) -> Any:
+    try:
+        return answer.json()
+    except ValueError as error:
+        raise not_understood(what) from error
+
+
+CORE = "core"
+_ALL = ""
+_SHORTEST_WAIT_S = 60.0
+_LONGEST_WAIT_S = 3600.0
+_LONGEST_RESET_S = 7200.0
+_SAID_OF_LIMITS = ("rate limit", "abuse detection")
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A quota as an answer's headers report it, and when it is full again."""
+
+    limit: int | None
+    remaining: int
+    reset_at: datetime
+
+
+class Limits:
+    """What one token may still ask."""
+
+    def __init__(
+        self,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        elapsed: Callable[[], float] = elapsed_s,
+    ) -> None:
+        self.quotas: dict[str, Quota] = {}
+        """The quotas by name, as the last answers told them."""
+        self._now = now
+        self._elapsed = elapsed
+        self._until: dict[str, float] = {}
+        self._refusals = 0
+
+    def blocked_s(self) -> float:
+        """Return for how many seconds no request may be made; 0 where it may."""
+        until = max(self._until.get(_ALL, 0.0), self._until.get(CORE, 0.0))
+        return max(0.0, until - self._elapsed())
+
+    def check(self, *, what: str) -> None:
+        """Let nothing through that GitHub has forbidden.
+
+        Raises:
+            RemoteError: rate limited, with when it ends.
+        """
+        wait_s = self.blocked_s()
+        if wait_s > 0:
+            raise self._error(what, wait_s)
+
+    def heed(self, answer: httpx2.Response, *, what: str, said: str = "") -> None:
+        """Take in what an answer says of limits; `said` is its message.
+
+        Raises:
+            RemoteError: the answer is itself a refusal for a limit.
+        """
+        resource = answer.headers.get("x-ratelimit-resource", CORE)
+        quota = self._quota(answer.headers)
+        if quota is not None:
+            self.quotas[resource] = quota
+            if quota.remaining == 0:
+                self._block(resource, self._until_reset_s(quota))
+        wait_s = _retry_after(answer.headers)
+        refused = answer.status_code == 429 or (
+            answer.status_code == 403
+            and (
+                wait_s is not None
+                or (quota is not None and quota.remaining == 0)
+                or any(words in said.lower() for words in _SAID_OF_LIMITS)
+            )
+        )
+        if refused:
+            raise self._refused(what, resource=resource, wait_s=wait_s)
+        if answer.status_code < 400:
+            self._refusals = 0
+
+    def _refused(self, what: str, *, resource: str, wait_s: float | None) -> RemoteError:
+        """Note that a request was refused for a limit, and return the error that says so."""
+        until = self._until.get(resource, 0.0)
+        if wait_s is None and until > self._elapsed():
+            return self._error(
+                what, max(until, self._until.get(_ALL, 0.0)) - self._elapsed()
+            )  # the primary limit, and its end is known
+        if wait_s is None:
+            wait_s = min(_SHORTEST_WAIT_S * 2.0 ** min(self._refusals, 8), _LONGEST_WAIT_S)
+        self._refusals += 1
+        self._block(_ALL, wait_s)
+        return self._error(what, wait_s)
+
+    def _block(self, resource: str, wait_s: float) -> None:
+        self._until[resource] = max(self._until.get(resource, 0.0), self._elapsed() + wait_s)
+
+    def _quota(self, headers: Mapping[str, str]) -> Quota | None:
+        limit, remaining, reset = (
+            headers.get(f"x-ratelimit-{name}", "") for name in ("limit", "remaining", "reset")
+        )
+        if not (remaining.isdecimal() and reset.isdecimal() and len(reset) < 12):
+            return None
+        return Quota(
+            int(limit) if limit.isdecimal() else None,
+            int(remaining),
+            datetime.fromtimestamp(int(reset), tz=UTC),
+        )
+
+    def _until_reset_s(self, quota: Quota) -> float:
+        # The server's clock and ours may differ: never in the past, never more than two hours ahead.
+        return min(max((quota.reset_at - self._now()).total_seconds(), 1.0), _LONGEST_RESET_S)
+
+    def _error(self, what: str, wait_s: float) -> RemoteError:
+        until = self._now() + timedelta(seconds=wait_s)
+        return RemoteError(
+            "rate_limited",
+            f"{what}: the API's rate limit is used up until {until.astimezone(UTC):%H:%M:%S} UTC",
+            remedy=remedy_for("rate_limited"),
+            retry_at=until,
+        )
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    wait = headers.get("retry-after", "")
+    return float(min(int(wait), 86400)) if wait.isdecimal() and len(wait) < 10 else None
+
+
+REDIRECTS = (301, 302, 307, 308)
+_API_VERSION = "2022-11-28"
+_REFUSED_TOKEN_WAIT_S = 300.0
+
+
+class Transport:
+    """The way to one API.
+
+    Args:
+        renew: called when the token is refused; returns the token as it is now, which may be a new one.
+    """
+
+    def __init__(
+        self,
+        *,
+        api_url: str,
+        token: str | None,
+        timeout_s: float,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        renew: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self.api_url = api_url
+        self.timeout_s = timeout_s
+        self.limits = Limits(now=now)
+        self.failed: tuple[float, RemoteError] | None = None
+        """When (time.monotonic) the API was last out of reach, and how."""
+        self.requests: Counter[str] = Counter()
+        """Requests made, by what they were about."""
+        self._now = now
+        self.token: str | None = None
+        self._renew = renew
+        self._refused, self._refused_until = False, 0.0
+        self._take_token(token)
+
+    @cached_property
+    def _client(self) -> httpx2.AsyncClient:
+        """The connections, from the first question on: a daemon that watches no GitHub makes none."""
+        return httpx2.AsyncClient(
+            headers={
+                "Accept": "application/vnd.github+json",
+                "X-GitHub-Api-Version": _API_VERSION,
+                "User-Agent": f"unsorry/{version('unsorry')}",
+            },
+            timeout=self.timeout_s,
+            follow_redirects=False,
+            # Where nothing is encrypted there is no certificate to check, and reading those of this machine takes time.
+            verify=urlsplit(self.api_url).scheme == "https",
+        )
+
+    async def get(self, address: str, *, etag: str | None, what: str) -> tuple[httpx2.Response, bool]:
+        """Ask one question; return the answer (200 or 304) and whether it stands at another address (a rename).
+
+        Raises:
+            RemoteError: any other answer, a redirect to another host, or what `send` raises.
+        """
+        for turn in range(4):
+            answer = await self.send(address, etag=etag, what=what)
+            if answer.status_code in (200, 304):
+                return answer, turn > 0
+            if answer.status_code not in REDIRECTS:
+                said = self.hidden(message(answer))
+                raise refusal(answer.status_code, said=said, what=what, api_url=self.api_url)
+            address = self.same_host(answer.headers.get("location", ""), what)
+        raise RemoteError(
+            "invalid", f"{what}: the API redirects in a circle", remedy="check api_url in config.toml"
+        )
+
+    async def send(
+        self,
+        address: str,
+        *,
+        etag: str | None,
+        what: str,
+        method: str = "GET",
+        body: Mapping[str, Any] | None = None,
+        read_refusals: bool = True,
+    ) -> httpx2.Response:
+        """One request, with the token as it is now.
+
+        `read_refusals`: a 403 whose words speak of a limit is one; without, those are the caller's to read.
+
+        Raises:
+            RemoteError: rate limited, out of reach, or the token is refused and there is no other.
+        """
+        self.limits.check(what=what)
+        if self._refused and time.monotonic() < self._refused_until and not self._token_is_new():
+            raise self._token_refused(what)
+        answer = await self._request(
+            address,
+            etag=etag,
+            what=what,
+            method=method,
+            body=body,
+            read_refusals=read_refusals,
+        )
+        if answer.status_code == 401 and self.token is not None:
+            if self._token_is_new():
+                return await self._request(
+                    address,
+                    etag=etag,
+                    what=what,
+                    method=method,
+                    body=body,
+                    read_refusals=read_refusals,
+                )
+            self._refused, self._refused_until = True, time.monotonic() + _REFUSED_TOKEN_WAIT_S
+        elif answer.status_code < 400:
+            self._refused = False
+        return answer
+
+    async def _request(
+        self,
+        address: str,
+        *,
+        etag: str | None,
+        what: str,
+        method: str,
+        body: Mapping[str, Any] | None,
+        read_refusals: bool,
+    ) -> httpx2.Response:
+        self.requests[what] += 1
+        url = address if urlsplit(address).netloc else self.api_url + address
+        try:
+            headers = {"If-None-Match": etag} if etag else {}
+            if self.token:
+                headers["Authorization"] = f"Bearer {self.token}"
+            answer = await self._client.request(method, url, headers=headers, json=body)
+        except httpx2.HTTPError as error:
+            said = self.hidden(f"{type(error).__name__}: {error}")
+            failure = RemoteError(
+                "unreachable",
+                f"{self.api_url}: {said} (asked about {what})",
+                remedy=remedy_for("unreachable"),
+            )
+            self.failed = (time.monotonic(), failure)
+            raise failure from error
+        said = message(answer) if read_refusals and answer.status_code in (403, 429) else ""
+        self.limits.heed(answer, what=what, said=said)
+        return answer
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if "_client" in self.__dict__:
+            await self._client.aclose()
+
+    def hidden(self, said: str) -> str:
+        """Return a text without the token."""
+        return redact(said, secrets=(self.token or "",))
+
+    def same_host(self, location: str, what: str) -> str:
+        """Return the whole address of a redirect or a next page.
+
+        Raises:
+            RemoteError: it is somebody else's.
+        """
+        ours, theirs = urlsplit(self.api_url), urlsplit(location)
+        if not theirs.netloc and location.startswith("/"):
+            return f"{ours.scheme}://{ours.netloc}{location}"
+        # A redirect must not carry the token to somebody else.
+        if (theirs.scheme, theirs.netloc.lower()) != (ours.scheme, ours.netloc.lower()):
+            raise RemoteError(
+                "invalid",
+                f"{what}: the API redirects to another host ({theirs.netloc[:100] or 'nowhere'})",
+                remedy="check api_url in config.toml",
+            )
+        return location
+
+    @property
+    def token_refused(self) -> bool:
+        """Whether the token in use was refused, the last time that it was shown."""
+        return self._refused
+
+    def _take_token(self, token: str | None) -> None:
+        self.token = token
+        self._refused, self._refused_until = False, 0.0
+
+    def _token_is_new(self) -> bool:
+        """Whether there is another token than the one in use, which is then in use."""
+        token = self._renew()
+        if token is None or token == self.token:
+            return False
+        self._take_token(token)
+        return True
+
+    def _token_refused(self, what: str) -> RemoteError:
+        wait = timedelta(seconds=self._refused_until - time.monotonic())
+        return RemoteError(
+            "auth_failed",
+            f"{what}: {self.api_url} refused the token a moment ago, so it is not asked again yet",
+            remedy=REFUSED_REMEDY,
+            retry_at=self._now() + wait,
+        )
