@@ -53,14 +53,6 @@ class QuotaNumbers:
 
 
 @dataclass(frozen=True, slots=True)
-class ServeNumbers:
-    """The server for editors: whether it listens, and how often it was started again after it had ended by itself."""
-
-    up: bool
-    restarts: int
-
-
-@dataclass(frozen=True, slots=True)
 class LiveNumbers:
     """What only the living daemon knows, at `now`.
 
@@ -81,7 +73,6 @@ class LiveNumbers:
     cache_bytes: int
     cache_limit_bytes: int
     notification_failures: Mapping[str, int]
-    serve: ServeNumbers | None = None
     """None: the settings want none."""
 
 
@@ -328,14 +319,6 @@ def _machine(live: LiveNumbers) -> Iterator[Metric]:
                 for gpu in live.gpus
                 for state in ("free", "lent", "busy", "lost")
             ],
-        )
-    if live.serve is not None:
-        yield _one("serve_up", "1 while the server for editors listens.", live.serve.up)
-        yield _counter(
-            "serve_restarts",
-            "Times that it was started again after it had ended by itself, since the daemon started.",
-            (),
-            [((), live.serve.restarts)],
         )
     sized = [gpu for gpu in live.gpus if gpu.memory_bytes]
     if sized:

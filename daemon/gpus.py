@@ -84,8 +84,6 @@ class Gpus:
     ) -> None:
         self.now: tuple[Gpu, ...] = ()
         """As of the last look."""
-        self.beside: dict[str, str] = {}
-        """Who has a GPU without being a job, as people call it, by UUID."""
         self._folder = folder
         self._library = library or load
         self._is_there = is_there
@@ -110,7 +108,7 @@ class Gpus:
         """
         if self._looking is None or self._looking.done():
             loop = asyncio.get_running_loop()
-            self._looking = loop.run_in_executor(self._thread, self.seen, {**self.beside, **lent})
+            self._looking = loop.run_in_executor(self._thread, self.seen, dict(lent))
         done, _ = await asyncio.wait({self._looking}, timeout=_ANSWERS_WITHIN_S)
         if done:
             self._silences = 0
@@ -129,10 +127,9 @@ class Gpus:
 
     def standing(self, lent: Mapping[str, str]) -> tuple[Gpu, ...]:
         """Return the last look's, less what was taken since that look began: somebody else may have begun it."""
-        taken = {**self.beside, **lent}
         self.now = tuple(
-            replace(gpu, state="lent", detail=taken[gpu.uuid])
-            if gpu.state == "free" and gpu.uuid in taken
+            replace(gpu, state="lent", detail=lent[gpu.uuid])
+            if gpu.state == "free" and gpu.uuid in lent
             else gpu
             for gpu in self.now
         )
@@ -191,8 +188,8 @@ class Gpus:
             return replace(gpu, state="lent", detail=lent[gpu.uuid])
         pid = holder(self.lock(gpu.uuid))
         if pid is not None:
-            # Of a daemon that died: the next one has killed it, and it is on its way out.
-            return replace(gpu, state="lent", detail=f"process {pid}, a job that is about to end")
+            # The server for editors, or a job of a daemon that died and is being ended.
+            return replace(gpu, state="lent", detail=f"process {pid}, which holds its lock")
         if users:
             named = ", ".join(_process(pid, held) for pid, held in users[:3])
             return replace(gpu, state="busy", detail=f"used by {named}", remedy=_FOREIGN)

@@ -7,13 +7,12 @@ end is `pipeline.external.credentials`.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from pipeline.external.credentials import KEY_PIPE, KEY_PROBLEM, KEYS_PIPE, KeyPlace, read_key
+from pipeline.external.credentials import KEY_PIPE, KEY_PROBLEM, KeyPlace, read_key
 from pipeline.external.errors import CredentialError
 
 
@@ -47,35 +46,3 @@ def handed_over(place: KeyPlace | None) -> Iterator[HandedOver]:
         yield HandedOver((read,), {KEY_PIPE: str(read)})
     finally:
         os.close(read)
-
-
-@contextmanager
-def all_handed_over(keys: bytes) -> Iterator[HandedOver]:
-    """Yield what a child needs to read the keys that `keys_at` has gathered."""
-    read, write = os.pipe()
-    try:
-        try:
-            # Nobody reads yet, so that what does not fit would be waited for without an end.
-            os.set_blocking(write, False)
-            fits = os.write(write, keys) == len(keys)
-        finally:
-            os.close(write)
-        if fits:
-            yield HandedOver((read,), {KEYS_PIPE: str(read)})
-        else:
-            yield HandedOver(variables={KEY_PROBLEM: "the keys do not fit into a pipe; name fewer models"})
-    finally:
-        os.close(read)
-
-
-def keys_at(places: Iterable[KeyPlace]) -> bytes:
-    """Return the keys that are in these places now, as they are handed over; what cannot be used with the reason."""
-    found: dict[str, tuple[str | None, str]] = {}
-    for place in places:
-        try:
-            key = read_key(credential=place.credential, variable=place.variable, file=place.file)
-        except CredentialError as error:
-            found[place.name] = (None, str(error))
-        else:
-            found[place.name] = (key, "")
-    return json.dumps(found).encode("ascii")

@@ -18,7 +18,6 @@ from daemon.jumps import Jumps
 from daemon.ledger import Ledger
 from daemon.polling.github import Forge
 from daemon.polling.schedule import Polls
-from daemon.serving import Serving
 from daemon.settings import Settings
 from daemon.upkeep import Upkeep
 from daemon.work import Work
@@ -38,7 +37,6 @@ class Living:
     upkeep: Upkeep
     forge: Forge
     jumps: Jumps
-    serving: Serving
     started_at: datetime
 
     def health(self) -> dict[str, Any]:
@@ -100,7 +98,6 @@ class Living:
             ],
             "proving": {"waits_for": list(self.work.plan.waiting)},
             "training": {"enabled": settings.train.enabled, "waits_for": self.work.untrainable},
-            "serve": self.serving.status(),
             "clock": self.jumps.lately(),
             "cache": {"bytes": self.upkeep.cache_bytes, "limit_bytes": settings.cache.size_bytes},
         }

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 
-from daemon.exposition import GpuNumbers, LiveNumbers, QuotaNumbers, ServeNumbers, exposition
+from daemon.exposition import GpuNumbers, LiveNumbers, QuotaNumbers, exposition
 from daemon.ledger import Ledger
 from daemon.living import Living
 from store import metrics_queries
@@ -62,7 +62,4 @@ class Metrics:
             cache_bytes=parts.upkeep.cache_bytes,
             cache_limit_bytes=parts.settings().cache.size_bytes,
             notification_failures=dict(self._failures()),
-            serve=ServeNumbers(parts.serving.is_up, parts.serving.restarts)
-            if parts.serving.is_wanted
-            else None,
         )

@@ -13,12 +13,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
-from daemon.due import LEANS_OF_A_CHECK, Kind
+from daemon.due import Kind
 from daemon.ladder import Ladder, spending
 from daemon.paths import slug
 from daemon.settings import Settings
 from daemon.settings_serve import ServeModel
-from pipeline.external.credentials import KeyPlace
 from pipeline.lean.backend import simulator
 from pipeline.lean.pool.pooled import PoolLimits
 from pipeline.prove.search import Budget
@@ -58,6 +57,7 @@ def order_of(
     host: str | None = None,
     port: int | None = None,
     lease: Lease | None = None,
+    reload: tuple[str, ...] = (),
     environment: Mapping[str, str] | None = None,
 ) -> ServeOrder:
     """Return the order that follows from the settings.
@@ -66,6 +66,7 @@ def order_of(
         scratch: the name of this server's own folder in the cache.
         host, port: instead of those of [serve].
         lease: the GPU, where [serve] device asks for one.
+        reload: the command that reads the settings again, for SIGHUP.
         environment: instead of the process's.
     """
     serve, paths, lean, prove = settings.serve, settings.paths, settings.lean, settings.prove
@@ -113,23 +114,9 @@ def order_of(
         simulated=lean.backend == "simulator",
         token=serve.token,
         gpu_lock=None if lease is None else lease.lock,
+        visible="" if lease is None else lease.visible,
+        reload=reload,
     )
-
-
-def whole_bytes(settings: Settings, order: ServeOrder) -> int:
-    """Return what the server may hold together with all that it starts for clients: at most so many jobs at once."""
-    of_a_job = max(order.lean.memory_bytes, *(rung.memory_bytes for rung in order.lean.rungs))
-    beside_it = LEANS_OF_A_CHECK * order.lean.pool.memory_bytes
-    return settings.serve.memory_bytes + order.limits.lean_processes * (of_a_job + beside_it)
-
-
-def key_places(order: ServeOrder) -> tuple[KeyPlace, ...]:
-    """Return where everything secret is that the server needs: the token, and the keys of its endpoints."""
-    endpoints = (model.endpoint for model in order.models if model.endpoint is not None)
-    keys = (KeyPlace(endpoint.credential, endpoint.key_variable) for endpoint in endpoints)
-    parts = (rung.parameters.get("external") for rung in order.lean.rungs)
-    rungs = (KeyPlace(part["credential"], part["key_variable"]) for part in parts if part is not None)
-    return tuple(dict.fromkeys((order.token, *keys, *rungs)))
 
 
 def why_not_servable(order: ServeOrder) -> str:

@@ -43,7 +43,6 @@ from daemon.polling.webhooks import Webhooks
 from daemon.recovery import recover
 from daemon.reload import ConfigWatcher, reload
 from daemon.report_page import ReportPage
-from daemon.serving import Serving
 from daemon.settings import ConfigError, Settings
 from daemon.starting import RoomToStart
 from daemon.systemd import Notifier
@@ -152,13 +151,6 @@ class Service:
             begin=lambda work, name: self._spawn(work, name=name),
         )
         desk = Desk(self._ledger, self._runner, self._work, lambda: self.settings)
-        self._serving = Serving(
-            settings=lambda: self.settings,
-            gpus=gpus,
-            problems=self._problems,
-            lent=lambda: self._runner.lent,
-            cgroups=cgroups,
-        )
         self._living = Living(
             settings=lambda: self.settings,
             config_errors=lambda: self._own.errors,
@@ -170,7 +162,6 @@ class Service:
             upkeep=self._upkeep,
             forge=self._forge,
             jumps=self._jumps,
-            serving=self._serving,
             started_at=self._started_at,
         )
         self._notifications = Notifications(
@@ -206,7 +197,6 @@ class Service:
         await self._webhooks.take_up(settings)
         await self._notifications.start()
         self._spawn(self._metrics_listener.run(), name="metrics")
-        self._spawn(self._serving.run(), name="serve")
         self._turns = Turns(
             wanted=self._wanted,
             notifier=self.notifier,
@@ -279,7 +269,6 @@ class Service:
         await self._webhooks.take_up(new)
         self._notifications.reload()
         self._metrics_listener.reload()
-        self._serving.reload()
         self._plan_soon()
         log.info("config_reloaded", path=str(new.path), changed=changed, repositories=len(new.repos))
 

@@ -13,7 +13,6 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationInfo, model_validator
 
 from daemon.settings_fields import (
-    Flag,
     ModelName,
     Section,
     Text,
@@ -147,24 +146,37 @@ class ServeProgress(Section):
     template: Text = Field("", examples=["Goal: {goal}"])
 
 
-class Serve(Section):
-    """[serve]: where the server listens, and whether the daemon keeps it running."""
+_GONE = {
+    "enabled": "the daemon does not run the server; remove the line and run: systemctl enable --now unsorry-serve",
+    "memory": "the service manager bounds the server's memory; remove the line and set MemoryMax= of"
+    " unsorry-serve.service",
+}
+"""Settings of earlier versions, and what replaces them."""
 
-    enabled: Flag = Field(False, examples=[True])
+
+class Serve(Section):
+    """[serve]: where the server listens, with which models."""
+
     host: Annotated[Text, AfterValidator(checked_host)] = Field("127.0.0.1", examples=["127.0.0.1"])
     port: Annotated[int, Strict()] = Field(23337, ge=1, le=65535, examples=[23337])
     token_file: Annotated[Text, AfterValidator(_token_file)] = Field(
         "", examples=["/etc/unsorry/serve-token"]
     )
     device: Literal["cpu", "cuda", "auto"] = Field("cpu", examples=["cpu"])
-    memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="16G"))] = Field(
-        2**34, alias="memory", examples=["16G"]
-    )
     models: Annotated[tuple[ServeModel, ...], BeforeValidator(table_list), AfterValidator(_named_once)] = (
         Field(())
     )
     limits: ServeLimits = Field(default_factory=ServeLimits)
     progress: ServeProgress = Field(default_factory=ServeProgress)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_nothing_of_earlier_versions(cls, value: object) -> object:
+        if isinstance(value, dict):
+            for name, remedy in _GONE.items():
+                if name in value:
+                    raise ValueError(f'has "{name}", which is no setting any more: {remedy}')
+        return value
 
     @model_validator(mode="after")
     def _has_its_gpu(self) -> Serve:

@@ -4,7 +4,7 @@ It builds a git repository out of `examples/demo-project`, starts the daemon on 
 commits while the daemon runs, and ends when every sorry that can be filled is filled and checked, and its patch
 lies there. Then a second repository joins the watchlist: a library that grows by one revision, from which a small
 retriever learns twice, the second time on top of the first. A small tactic model learns there too, and is then asked
-about the sorrys that no fixed list of tactics fills. The daemon's server answers what an editor would ask. Then the
+about the sorrys that no fixed list of tactics fills. The server for editors answers what an editor would ask. Then the
 demo shows the tree of a search, what was traced and what a trace lacks, a proof that the gate refused, a theorem's
 life, and takes a small LeanDojo database in and out.
 Everything stays in `demo-run/` until the next run. The daemon is the real one, started as systemd would start it;
@@ -42,7 +42,7 @@ from examples.demo_repositories import (
     new_repository,
     revise,
 )
-from examples.demo_serving import Editor, free_port, turned_on
+from examples.demo_serving import Editor, free_port
 from examples.demo_telling import Teller, say
 from pipeline.lean.backend import find_leans
 from store import model_queries, queries
@@ -50,6 +50,7 @@ from store.model_events import ModelKind
 from store.trace_rows import CheckpointRow
 
 ROOT = Path(__file__).resolve().parents[1]
+COMMAND = str(Path(sys.executable).with_name("unsorry"))
 LIBRARY = "atlas"
 LEANDOJO = ROOT / "examples" / "leandojo" / "dynamic_database.json"
 RENAMED = "Demo.or_regroup_right"
@@ -104,7 +105,7 @@ class Daemon:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [str(Path(sys.executable).with_name("unsorry")), "run", "--config", str(self.config)],
+                [COMMAND, "run", "--config", str(self.config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -258,7 +259,7 @@ def work_off(daemon: Daemon, teller: Teller, sha: str, *, until: Callable[[], bo
 
 
 def unsorry(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sys.executable).with_name("unsorry")), *arguments, "--config", str(config)]
+    command = [COMMAND, *arguments, "--config", str(config)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -377,10 +378,16 @@ def show_tree(config: Path, page: Path) -> None:
 
 
 def serve(daemon: Daemon, config: Path) -> None:
-    """Have the daemon run its server, and ask that what an editor asks."""
+    """Run the server for editors beside the daemon, and ask it as an editor does."""
     port = free_port()
-    say("\nThe daemon runs a server for editors too, once told to; this is what it answers:\n")
-    add(config, turned_on(port))
+    say("\n`unsorry serve` is a server for editors; this is what it answers:\n")
+    with (config.parent / "server.log").open("ab") as log:
+        server = subprocess.Popen(
+            [COMMAND, "serve", "--port", str(port), "--config", str(config)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
     editor = Editor(port, keep_up=daemon.keep_up)
     try:
         editor.wait()
@@ -395,6 +402,12 @@ def serve(daemon: Daemon, config: Path) -> None:
         editor.show(asked, found[asked["sorry"]])
     finally:
         editor.close()
+        server.terminate()
+        try:
+            server.wait(timeout=40)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            raise DemoError("the server did not stop within 40 s of SIGTERM") from None
 
 
 def show_traced(config: Path, folder: Path) -> None:

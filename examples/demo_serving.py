@@ -1,4 +1,4 @@
-"""What an editor gets from the daemon's server: the demo turns it on, asks it over HTTP, and tells what it answers."""
+"""Ask the server for editors over HTTP, as an editor would, and tell what it answers."""
 
 from __future__ import annotations
 
@@ -25,11 +25,6 @@ def free_port() -> int:
     return port
 
 
-def turned_on(port: int) -> str:
-    """Return what is added to the configuration."""
-    return f"\n[serve]\nenabled = true\nport = {port}\n"
-
-
 class Editor:
     """A client of the server at a port. `keep_up` is called while it waits."""
 
@@ -52,7 +47,9 @@ class Editor:
                     return
                 why = answer.json()["reason"]
             time.sleep(0.2)
-        raise DemoError(f"the server was not ready after {READY_S:.0f} s: {why}; see `unsorry status`")
+        raise DemoError(
+            f"the server was not ready after {READY_S:.0f} s: {why}; see server.log in its folder"
+        )
 
     def show(self, sorry: dict[str, Any], proof: dict[str, Any]) -> None:
         """Ask about a sorry in each way; `proof` is what a search found for it."""

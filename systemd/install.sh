@@ -17,14 +17,14 @@ case ${2:-} in
     config=${XDG_CONFIG_HOME:-$HOME/.config}
     units=$config/systemd/user
     etc=$config/unsorry
-    unit=$here/systemd/user/unsorry.service
+    from=$here/systemd/user
     then="systemctl --user daemon-reload && systemctl --user enable --now unsorry"
     ;;
   "")
     units=/usr/lib/systemd/system
     [ "$PREFIX" = /usr/local ] && units=/etc/systemd/system
     etc=/etc/unsorry
-    unit=$here/systemd/unsorry.service
+    from=$here/systemd
     then="systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload"
     ;;
   *) echo "install.sh: unknown option $2; $usage" >&2; exit 2 ;;
@@ -70,8 +70,10 @@ application() {
 files() {
   install -d "$DESTDIR$PREFIX/bin" "$DESTDIR$units" "$DESTDIR$etc"
   ln -sf "$lib/venv/bin/unsorry" "$DESTDIR$PREFIX/bin/unsorry"
-  sed "s|/usr/local/lib/unsorry|$lib|; s|/usr/local/share/doc|$PREFIX/share/doc|" "$unit" \
-    >"$DESTDIR$units/unsorry.service"
+  for unit in unsorry unsorry-serve; do
+    sed "s|/usr/local/lib/unsorry|$lib|; s|/usr/local/share/doc|$PREFIX/share/doc|" "$from/$unit.service" \
+      >"$DESTDIR$units/$unit.service"
+  done
   if [ "$etc" = /etc/unsorry ]; then
     put "$here/systemd/unsorry.sysusers" /usr/lib/sysusers.d/unsorry.conf
     put "$here/systemd/unsorry.tmpfiles" /usr/lib/tmpfiles.d/unsorry.conf
@@ -89,7 +91,7 @@ case $action in
   files) files "$PYTHON"; echo "installed below ${DESTDIR:-/}, without the application; next: $then" ;;
   uninstall)
     rm -rf "$DESTDIR$lib" "$DESTDIR$doc"
-    rm -f "$DESTDIR$PREFIX/bin/unsorry" "$DESTDIR$units/unsorry.service"
+    rm -f "$DESTDIR$PREFIX/bin/unsorry" "$DESTDIR$units/unsorry.service" "$DESTDIR$units/unsorry-serve.service"
     [ "$etc" != /etc/unsorry ] ||
       rm -f "$DESTDIR/usr/lib/sysusers.d/unsorry.conf" "$DESTDIR/usr/lib/tmpfiles.d/unsorry.conf"
     # The manual page of an earlier version.

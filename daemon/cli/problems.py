@@ -105,16 +105,6 @@ def clock_problems(jump: dict[str, Any] | None) -> list[Problem]:
     return found
 
 
-def serve_problems(serve: dict[str, Any]) -> list[Problem]:
-    """The server for editors that the daemon is to keep running, and cannot."""
-    if not serve.get("reason"):
-        return []
-    reason, remedy = serve["reason"], serve["remedy"]
-    if serve["state"] == "blocked":
-        return [problem("serve_blocked", reason, remedy, subject="[serve]")]
-    return [problem("serve_ends", reason, remedy, subject="[serve]")]
-
-
 def repository_problems(repositories: list[dict[str, Any]]) -> list[Problem]:
     return [
         problem(

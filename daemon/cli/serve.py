@@ -57,6 +57,7 @@ def serve(
         host=None if host is None else _checked(host),
         port=port,
         lease=_lease(settings),
+        reload=_command(place.config, host, port),
     )
     missing = why_not_servable(order)
     if missing:
@@ -69,7 +70,7 @@ def serve(
     _check_port(order)
     where = f"{_shown(order.host)}:{order.port or '(a free port)'}"
     note(f"serving at http://{where}, with its routes at /docs; Ctrl-C ends it")
-    _become(order, hidden=order.gpu_lock is None)
+    _become(order)
 
 
 def _checked(host: str) -> str:
@@ -99,8 +100,6 @@ def _lease(settings: Settings) -> Lease | None:
         ) from error
     if free is None:
         return None
-    if free.uuid:
-        os.environ["CUDA_VISIBLE_DEVICES"] = free.uuid
     return Lease(gpus.lock(free.uuid), free.uuid or None)
 
 
@@ -122,15 +121,19 @@ def _check_port(order: ServeOrder) -> None:
         except OSError as error:
             raise CliError(
                 f"{_shown(order.host)}:{order.port} cannot be listened on: {error.strerror or error}; choose another"
-                " port with --port, or end what listens there (the daemon keeps a server of its own with [serve]"
-                " enabled)"
+                " port with --port, or end what listens there (perhaps unsorry-serve.service)"
             ) from error
 
 
-def _become(order: ServeOrder, *, hidden: bool) -> None:
+def _command(config: Path, host: str | None, port: int | None) -> tuple[str, ...]:
+    """Return the command that begins anew with the settings as they are then."""
+    options = [] if host is None else ["--host", host]
+    options += [] if port is None else ["--port", str(port)]
+    return (sys.executable, "-P", "-m", "daemon.cli", "serve", "--config", str(config.absolute()), *options)
+
+
+def _become(order: ServeOrder) -> None:
     """Be the server from here on. The order is in no file: whoever reads it next is this process."""
-    if hidden:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     descriptor = os.memfd_create("unsorry-serve-order", 0)
     os.write(descriptor, order.as_json().encode("utf-8"))
     path = Path("/proc/self/fd") / str(descriptor)

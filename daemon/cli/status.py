@@ -17,7 +17,6 @@ from daemon.cli.render import (
     fields,
     headline,
     say,
-    size,
     span,
     styled,
     table,
@@ -90,7 +89,6 @@ def show(report: dict[str, Any]) -> None:
             *work_report.lines(report["work"]),
             ("jobs", _jobs(jobs, running=daemon["running"], earlier=earlier)),
             ("told", _told(report["notifications"])),
-            ("serve", _serve(report["serve"])),
             ("log", f"{log['path']}, {counted(log['position'], 'event')}"),
             ("config", f"{report['config']['path']}, loaded {ago(report['config']['loaded_at'])}"),
         )
@@ -186,23 +184,6 @@ def _told(channels: list[dict[str, Any]]) -> str:
         for item in channels
         if item["kinds"]
     )
-
-
-def _serve(serve: dict[str, Any] | None) -> str:
-    """What the server for editors does; nothing where the daemon keeps none."""
-    if not serve or not serve["enabled"]:
-        return ""
-    at = f"at {serve['address']}, process {serve['pid']}, " if serve["address"] else ""
-    on = f", on {clean(serve['device'])}" if serve["device"] not in (None, "cpu") else ""
-    again = f", started again {counted(serve['restarts'], 'time')}" if serve["restarts"] else ""
-    return f"{serve['state']} {at}since {ago(serve['since'])}{on}{again}{_memory(serve['memory'])}"
-
-
-def _memory(memory: dict[str, Any] | None) -> str:
-    """What the server for editors and all that it started hold, once that was looked at, and what holds them to it."""
-    if not memory or not memory["held_bytes"]:
-        return ""
-    return f"; holds {size(memory['held_bytes'])} of {size(memory['limit_bytes'])} ({memory['by']})"
 
 
 def _jobs(jobs: dict[str, Any], *, running: bool, earlier: bool) -> str:

@@ -26,7 +26,6 @@ from daemon.cli.problems import (
     notify_problems,
     problem,
     repository_problems,
-    serve_problems,
     still_failed,
 )
 from daemon.cli.render import counted, parse_time, row_json
@@ -91,7 +90,6 @@ def _empty(place: Place) -> dict[str, Any]:
         "lean_detail": "",
         "sandbox": None,
         "models": {"in_use": [], "training_waits_for": None},
-        "serve": None,
         "proving": {"seconds_today": 0.0, "seconds_per_day": None, "waits_for": []},
         "notifications": [],
         "work": dict(work_report.EMPTY),
@@ -156,18 +154,16 @@ def _of_the_daemon(report: dict[str, Any], problems: list[Problem], *, place: Pl
     else:
         report["jobs"]["queued"] = live.status.get("queued", [])
         report["proving"]["waits_for"] = live.status.get("proving", {}).get("waits_for", [])
-        report["serve"] = live.status.get("serve")
         report["models"]["training_waits_for"] = live.status.get("training", {}).get("waits_for") or None
         for name in ("version", "started_at"):
             daemon[name] = daemon[name] or live.status.get(name)
         problems += [
             problem("daemon_problem", str(text), "look at the daemon's log")
             for text in live.status.get("problems", [])
-            # Those of the configuration stand in the view as well, and are reported from there; the server's below.
-            if not str(text).startswith(("config: ", "serve: "))
+            # Those of the configuration stand in the view as well, and are reported from there.
+            if not str(text).startswith("config: ")
         ]
         problems += [lacking_problem(item) for item in live.status.get("lacking", [])]
-        problems += serve_problems(live.status.get("serve", {}))
         problems += cache_problems(live.status.get("cache", {}))
         problems += clock_problems(live.status.get("clock"))
     problems += [problem(one.code, one.message, one.remedy, subject=str(one.folder)) for one in refused]

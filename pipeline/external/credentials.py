@@ -1,13 +1,11 @@
 """The key of an endpoint: read where the service manager or the environment has it, never from a configuration file.
 
-A job of the daemon has neither: it is handed the key by a pipe (`daemon.handover`), and reads it once. The server,
-which may need several, is handed all of them by one.
+A job of the daemon has neither: it is handed the key by a pipe (`daemon.handover`), and reads it once.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 import os
 import stat
 from collections.abc import Mapping
@@ -20,8 +18,6 @@ FOLDER = "CREDENTIALS_DIRECTORY"
 """The environment variable in which systemd says where a unit's credentials are (LoadCredential=)."""
 KEY_PIPE = "UNSORRY_KEY_PIPE"
 """The environment variable in which the daemon tells a job which of its descriptors its key is in."""
-KEYS_PIPE = "UNSORRY_KEYS_PIPE"
-"""The same of a pipe with several: a JSON object with, for each `KeyPlace.name`, [key or null, problem]."""
 KEY_PROBLEM = "UNSORRY_KEY_PROBLEM"
 """The one in which it tells a job why its key cannot be used."""
 _MOST_BYTES = 4096
@@ -34,11 +30,6 @@ class KeyPlace:
     credential: str = ""
     variable: str = ""
     file: str = ""
-
-    @property
-    def name(self) -> str:
-        """What it is handed over by. No part of it holds a line end."""
-        return "\n".join((self.credential, self.file, self.variable))
 
 
 def read_key(
@@ -63,13 +54,6 @@ def read_key(
         raise CredentialError(known[KEY_PROBLEM])
     if KEY_PIPE in known:
         return _handed_over(int(known[KEY_PIPE]))
-    if KEYS_PIPE in known:
-        key, problem = _all_handed_over(int(known[KEYS_PIPE])).get(
-            KeyPlace(credential, variable, file).name, (None, "")
-        )
-        if problem:
-            raise CredentialError(problem)
-        return key
     folder = known.get(FOLDER, "")
     if credential and folder:
         if credential in (".", "..") or "/" in credential:
@@ -90,13 +74,6 @@ def _handed_over(descriptor: int) -> str:
     """Empty the pipe, for good: what this process starts cannot find the key there any more."""
     with os.fdopen(descriptor, "rb") as pipe:
         return _checked(pipe.read(_MOST_BYTES).decode("ascii", errors="replace"), "the daemon's pipe")
-
-
-@functools.cache
-def _all_handed_over(descriptor: int) -> dict[str, tuple[str | None, str]]:
-    """Empty the pipe, for good."""
-    with os.fdopen(descriptor, "rb") as pipe:
-        return {name: (key, problem) for name, (key, problem) in json.loads(pipe.read()).items()}
 
 
 def _read_file(path: Path) -> str:

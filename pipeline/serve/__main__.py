@@ -1,8 +1,8 @@
 """Serve: `python -m pipeline.serve ORDER.json` (`pipeline.serve.order`).
 
 Once it listens, which is before its models are there, it prints one line: {"listening": {"host": …, "port": …}}.
-SIGTERM and SIGINT end it: requests that are under way are answered first. Exit status 2, and one line on standard
-error, where it cannot start.
+SIGTERM and SIGINT end it: requests that are under way are answered first. SIGHUP does the same and then runs the
+order's `reload` command in this process. Exit status 2, and one line on standard error, where it cannot start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import uvicorn
 
 from pipeline.external.errors import CredentialError
 from pipeline.leased import take
-from pipeline.protocol import JobError, end_with_the_daemon
+from pipeline.protocol import JobError
 from pipeline.serve.auth import read_token
 from pipeline.serve.order import OrderError, ServeOrder
 
@@ -53,18 +53,21 @@ def main(arguments: list[str] | None = None) -> int:
     """Serve until a signal comes; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.serve", description=__doc__)
     parser.add_argument("order", type=Path, help="written by `unsorry serve`")
-    end_with_the_daemon()
+    environment = dict(os.environ)
+    reloads = False
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     held: IO[str] | None = None
     try:
         order = ServeOrder.read(parser.parse_args(arguments).order)
+        if order.visible is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = order.visible
         # Before torch is imported: until then nothing is on the GPU.
         held = None if order.gpu_lock is None else take(order.gpu_lock)
         token = read_token(order)
         with _listening(order) as listener:
-            _run(_serve(order, token, listener))
+            reloads = _run(_serve(order, token, listener))
     except (OrderError, CredentialError, JobError, StartError) as error:
         remedy = f"; {error.remedy}" if isinstance(error, JobError) and error.remedy else ""
         print(f"unsorry serve: {error}{remedy}", file=sys.stderr)  # noqa: T201 - whoever started it reads this
@@ -72,15 +75,19 @@ def main(arguments: list[str] | None = None) -> int:
     finally:
         if held is not None:
             held.close()
+    if reloads and order.reload:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.execve(order.reload[0], order.reload, environment)  # noqa: S606 - no shell
     return 0
 
 
-def _run(serving: Coroutine[Any, Any, None]) -> None:
+def _run(serving: Coroutine[Any, Any, bool]) -> bool:
     """Run until it has ended. Unlike `asyncio.run` this waits for no thread: one may be embedding for an hour."""
     loop = asyncio.new_event_loop()
     try:
         asyncio.set_event_loop(loop)
-        loop.run_until_complete(serving)
+        return loop.run_until_complete(serving)
     finally:
         left = asyncio.all_tasks(loop)
         for task in left:
@@ -92,7 +99,8 @@ def _run(serving: Coroutine[Any, Any, None]) -> None:
         loop.close()
 
 
-async def _serve(order: ServeOrder, token: str | None, listener: socket.socket) -> None:
+async def _serve(order: ServeOrder, token: str | None, listener: socket.socket) -> bool:
+    """Serve until a signal comes; return whether it was SIGHUP."""
     from pipeline.serve.app import make_app
     from pipeline.serve.connections import bounded
 
@@ -107,8 +115,16 @@ async def _serve(order: ServeOrder, token: str | None, listener: socket.socket) 
         timeout_keep_alive=5,
     )
     server = _Server(config)
+    hung_up = False
+
+    def reload() -> None:
+        nonlocal hung_up
+        hung_up = True
+        server.handle_exit(signal.SIGHUP, None)
+
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, server.handle_exit, number, None)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn tells nobody
         await asyncio.sleep(0.01)
@@ -120,10 +136,11 @@ async def _serve(order: ServeOrder, token: str | None, listener: socket.socket) 
     ended, _ = await asyncio.wait({serving}, timeout=_GRACE_S + _CLOSING_S)
     if not ended:
         _log.warning("what was under way did not end within %d s; it is left as it is", _GRACE_S + _CLOSING_S)
-        return
+        return hung_up
     serving.result()
     if not server.started:
         raise StartError("it ended while it started; the lines before say why")
+    return hung_up
 
 
 def _listening(order: ServeOrder) -> socket.socket:

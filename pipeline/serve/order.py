@@ -229,6 +229,9 @@ class ServeOrder:
         token: where the bearer token is. Without one, everybody who reaches the port may ask; a server that is `open`
             does not start.
         gpu_lock: the file to lock before a GPU is used; None: none is.
+        visible: the value of CUDA_VISIBLE_DEVICES for the server; None: the one that it has.
+        reload: the command that reads the settings again and becomes the server; SIGHUP runs it. Empty: SIGHUP ends the
+            server.
     """
 
     __pydantic_config__ = _STRICT
@@ -247,6 +250,8 @@ class ServeOrder:
     simulated: bool = False
     token: KeyPlace = field(default_factory=KeyPlace)
     gpu_lock: Path | None = None
+    visible: str | None = None
+    reload: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         seen: set[str] = set()

@@ -15,6 +15,7 @@ SCRIPT = ROOT / "systemd" / "install.sh"
 SYSTEM_FILES = {
     "etc/unsorry/config.toml",
     "usr/bin/unsorry",
+    "usr/lib/systemd/system/unsorry-serve.service",
     "usr/lib/systemd/system/unsorry.service",
     "usr/lib/sysusers.d/unsorry.conf",
     "usr/lib/tmpfiles.d/unsorry.conf",
@@ -82,6 +83,7 @@ def test_a_user_s_install_stays_in_the_home(tmp_path: Path) -> None:
     install("files", "--user", **here)
     placed = files(tmp_path)
     assert {
+        ".config/systemd/user/unsorry-serve.service",
         ".config/systemd/user/unsorry.service",
         ".config/unsorry/config.toml",
         ".local/bin/unsorry",

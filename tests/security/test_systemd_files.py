@@ -14,7 +14,13 @@ ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "systemd" / "unsorry.service"
 USER_UNIT = ROOT / "systemd" / "user" / "unsorry.service"
 DROP_INS = sorted((ROOT / "systemd").glob("*.conf"))
-UNITS = pytest.mark.parametrize("unit", [UNIT, USER_UNIT], ids=["system", "user"])
+SERVE_UNIT = ROOT / "systemd" / "unsorry-serve.service"
+SERVE_USER_UNIT = ROOT / "systemd" / "user" / "unsorry-serve.service"
+UNITS = pytest.mark.parametrize(
+    "unit",
+    [UNIT, USER_UNIT, SERVE_UNIT, SERVE_USER_UNIT],
+    ids=["system", "user", "serve-system", "serve-user"],
+)
 # `systemd-analyze security` counts in tenths: 25 is what it shows as 2.5.
 MOST_EXPOSED = 25
 systemd_analyze = pytest.mark.skipif(
@@ -39,7 +45,7 @@ RELAXING = re.compile(
 def with_a_program_that_exists(unit: Path, folder: Path) -> Path:
     """`systemd-analyze verify` wants ExecStart's program on disk, and this machine has no installed unsorry."""
     copy = folder / unit.name
-    copy.write_text(re.sub(r"ExecStart=\S+", "ExecStart=/bin/true", unit.read_text(encoding="utf-8")))
+    copy.write_text(re.sub(r"=\S+/bin/unsorry", "=/bin/true", unit.read_text(encoding="utf-8")))
     return copy
 
 
@@ -59,7 +65,7 @@ def complaints(unit: Path, *options: str) -> tuple[int, list[str]]:
 @systemd_analyze
 @UNITS
 def test_systemd_accepts_the_unit_without_a_warning(unit: Path, tmp_path: Path) -> None:
-    options = ["--user"] if unit == USER_UNIT else []
+    options = ["--user"] if unit in (USER_UNIT, SERVE_USER_UNIT) else []
     assert complaints(with_a_program_that_exists(unit, tmp_path), *options) == (0, [])
 
 

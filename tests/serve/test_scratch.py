@@ -10,14 +10,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from daemon import serve_process
-from daemon.serve_order import order_of
-from daemon.settings import parse
 from pipeline.children import MARK
 from pipeline.serve.scratch import BY_HAND, ScratchTakenError, own
 
@@ -91,18 +87,6 @@ def test_a_folder_that_another_server_has_is_refused_until_that_one_ends(tmp_pat
         held = own(folder, patience_s=20)
         assert list(folder.iterdir()) == [], "what the one before left is no business of this one"
         held.give_back()
-
-
-def test_the_daemon_ends_what_a_server_of_a_daemon_that_died_left_running(tmp_path: Path) -> None:
-    order = order_of(parse(b"", path=tmp_path / "config.toml"), scratch="daemon", environment={})
-    order = replace(order, lean=replace(order.lean, scratch=tmp_path / "daemon"))
-    left = sleeping(tmp_path / "daemon" / "a" / "job")
-    other = sleeping(tmp_path / "daemon-of-another" / "a" / "job")
-    serve_process._prepared(tmp_path / "serve", order)
-    left.wait(20)
-    assert other.poll() is None
-    other.kill()
-    other.wait()
 
 
 def test_servers_that_start_together_each_have_one(tmp_path: Path) -> None:

@@ -108,6 +108,18 @@ def test_it_serves_before_any_model_is_promoted_says_so_and_asks_for_the_token_o
     assert list(folder.rglob("by-hand-*")) == [], "nor is its folder"
 
 
+def test_a_reload_begins_anew_in_the_same_process_with_the_settings_as_they_are_now(folder: Path) -> None:
+    with serving(folder) as (process, port, _):
+        assert httpx2.get(f"http://127.0.0.1:{port}/models", timeout=60).status_code == 200
+        (folder / "token").write_text("t0ken\n")
+        (folder / "token").chmod(0o600)
+        configure(folder, 'token_file = "token"')
+        process.send_signal(signal.SIGHUP)
+        assert process.stdout is not None
+        port = json.loads(process.stdout.readline())["listening"]["port"]
+        assert httpx2.get(f"http://127.0.0.1:{port}/models", timeout=60).status_code == 401
+
+
 @pytest.mark.slow
 def test_a_head_that_does_not_end_has_its_connection_closed(folder: Path) -> None:
     with serving(folder) as (_, port, _), socket.create_connection(("127.0.0.1", port), timeout=60) as line:

@@ -45,7 +45,7 @@ def test_a_foreign_process_makes_it_busy_and_is_named(tmp_path: Path) -> None:
 def test_a_gpu_whose_lock_somebody_holds_is_not_free(tmp_path: Path) -> None:
     found = gpus(tmp_path, FakeNvml(FakeGpu("GPU-a")))
     with take(found.lock("GPU-a")):
-        assert states(found) == [("GPU-a", "lent", f"process {os.getpid()}, a job that is about to end")]
+        assert states(found) == [("GPU-a", "lent", f"process {os.getpid()}, which holds its lock")]
     assert states(found) == [("GPU-a", "free", "")]
 
 
@@ -55,8 +55,7 @@ def test_who_joins_a_look_that_began_before_a_gpu_was_taken_finds_it_taken(tmp_p
     async def main() -> list[str]:
         began = asyncio.create_task(found.look({}))
         await asyncio.sleep(0)
-        found.beside["GPU-a"] = "the server"
-        joined = await found.look({"GPU-b": "train it"})
+        joined = await found.look({"GPU-a": "prove it", "GPU-b": "train it"})
         await began
         return [gpu.state for gpu in joined]
 

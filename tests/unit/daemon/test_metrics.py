@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from daemon.exposition import GpuNumbers, LiveNumbers, QuotaNumbers, ServeNumbers, exposition
+from daemon.exposition import GpuNumbers, LiveNumbers, QuotaNumbers, exposition
 from store import metrics_queries, schema
 from store.catchup import catch_up
 from store.events import EventBody, JobInterrupted, JobSucceeded, RepositoryFailed, SorryOpened
@@ -60,7 +60,6 @@ def live(**changes: Any) -> LiveNumbers:
         "cache_bytes": 7,
         "cache_limit_bytes": 9,
         "notification_failures": {"webhook": 4},
-        "serve": ServeNumbers(up=True, restarts=3),
     }
     return LiveNumbers(**{**numbers, **changes})
 

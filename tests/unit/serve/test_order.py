@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from daemon import serve_order
-from daemon.serve_order import Lease, key_places, order_of, why_not_servable
+from daemon.serve_order import Lease, order_of, why_not_servable
 from daemon.settings import Settings, parse
-from pipeline.external.credentials import KeyPlace
 from pipeline.serve.order import GENERATING, EndpointOrder, ModelOrder, OrderError, ProgressOrder, ServeOrder
 
 EVERYTHING = """
@@ -180,14 +179,6 @@ def test_a_gpu_for_the_progress_model_takes_one_for_the_server(monkeypatch: pyte
         reason, _, remedy = why_not_servable(made).partition(": ")
         assert (reason == "") == fits
         assert ("[serve]" in remedy) == (not fits)
-
-
-def test_every_secret_that_the_server_needs_is_looked_for_and_none_is_in_the_order() -> None:
-    assert key_places(order()) == (
-        KeyPlace("unsorry-serve-token", "UNSORRY_SERVE_TOKEN"),
-        KeyPlace("far-key", "FAR_KEY"),
-        KeyPlace("rung-key", "UNSORRY_MODEL_KEY"),
-    )
 
 
 def test_an_address_that_others_reach_is_open() -> None:

@@ -16,13 +16,15 @@ DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 def test_the_server_is_off_and_for_this_machine_unless_the_file_says_otherwise(tmp_path: Path) -> None:
     serve = parse(b"", path=tmp_path / "config.toml").serve
-    assert (serve.enabled, serve.host, serve.port, serve.device) == (False, "127.0.0.1", 23337, "cpu")
+    assert (serve.host, serve.port, serve.device) == ("127.0.0.1", 23337, "cpu")
 
 
 @pytest.mark.parametrize(
     ("text", "mistake"),
     [
         ('[serve]\nhost = "everywhere"', "serve.host: must be an address of this machine"),
+        ("[serve]\nenabled = true", "remove the line and run: systemctl enable --now unsorry-serve"),
+        ('[serve]\nmemory = "16G"', "set MemoryMax= of unsorry-serve.service"),
         ("[serve]\nport = 0", "serve.port: must be at least 1"),
         ('[serve]\ntoken = "x"', "serve.token: a secret never stands in the configuration"),
         ('[serve]\ntoken_file = "nowhere"', 'nowhere" cannot be read (No such file or directory)'),
