@@ -14,7 +14,7 @@ help:
 	@echo "make test       lint, types and every test"
 	@echo "make unit       the fast tests only"
 	@echo "make nightly    the long variants of tests"
-	@echo "make lint       ruff and mypy"
+	@echo "make lint       ruff, the layers of imports, and mypy"
 	@echo "make lock       choose the dependencies' versions anew and write their hashes to locks/ (needs the network)"
 	@echo "make audit      look the locked versions up among the known vulnerabilities (needs the network)"
 	@echo "make install    unit file, sysusers, tmpfiles, configuration and the application (PREFIX, DESTDIR)"
@@ -64,6 +64,7 @@ unit: $(VENV)/.dev
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
 
 # One lock for all supported Pythons (markers say which line is whose). core is what `make install` installs; train and dev

@@ -104,7 +104,7 @@ def install(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from pipeline.lean.build.install import install as make
+    from pipeline.lean.repl_install import install as make
     from pipeline.lean.toolchain.toolchains import PANTOGRAPH, ToolchainBusyError, ToolchainError
 
     wanted = _version(version)

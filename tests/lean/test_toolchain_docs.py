@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from daemon.testing.remote import Remote
-from pipeline.lean.build.install import HOSTS, Patience
+from pipeline.lean.repl_install import HOSTS, Patience
 from pipeline.lean.toolchain.toolchains import Toolchains
 from tests.support.lean.toolchain import make_elan
 

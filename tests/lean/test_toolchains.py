@@ -17,9 +17,9 @@ import pytest
 
 from daemon.testing.remote import Remote
 from pipeline.lean.backend import LeanBackend, find_leans
-from pipeline.lean.build.install import Installed, Patience, install
 from pipeline.lean.client.messages import TacticOk
 from pipeline.lean.client.repl import Repl
+from pipeline.lean.repl_install import Installed, Patience, install
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.toolchain.standins import SWITCH
 from pipeline.lean.toolchain.toolchains import (
@@ -43,7 +43,7 @@ LAKEFILE = "import Lake\nopen Lake DSL\npackage pantograph\nlean_exe repl where\
 _INSTALL = """
 import sys
 from pathlib import Path
-from pipeline.lean.build.install import install
+from pipeline.lean.repl_install import install
 from pipeline.lean.toolchain.toolchains import parse_version
 from pipeline.lean.toolchain.toolchains import Toolchains
 

@@ -2,7 +2,7 @@
 
 A build is a folder `<cache>/toolchains/<version>/` with `pantograph-repl`, `lean-toolchain` and `toolchain.json`,
 which says what it was made of and the size, time and sha256 of each file. It gets there by one rename
-(`pipeline.lean.build.install`) and is never changed. Locks lie beside the builds, in `.locks/`: a user of a build
+(`pipeline.lean.repl_install`) and is never changed. Locks lie beside the builds, in `.locks/`: a user of a build
 holds a shared one, whoever removes or replaces it an exclusive one.
 
 Standard library only and no process started: the daemon asks at its start. A look compares sizes and times; `check`
