@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal
 
 from daemon.paths import ConfigNotFoundError, Paths, find_config, paths_from_config
 from daemon.settings import ConfigError, Settings, load
-from daemon.settings_train import Train
+from daemon.settings.models import Train
 from daemon.training_needs import why_not_trainable
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from daemon.process import JobProcess, LineTooLongError
 from daemon.recovery import drop_old_job_folders
 from daemon.redact import redact
 from daemon.retries import Retries
-from daemon.settings_models import Jobs
+from daemon.settings.schema import Jobs
 from pipeline.lean.build.build_cache import BuildMissingError
 from pipeline.protocol import JobSpec
 from store import work_queries

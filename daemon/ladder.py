@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon.settings import Settings
-from daemon.settings_prove import RUNGS, Prove
+from daemon.settings.models import RUNGS, Prove
 from pipeline.external.credentials import KeyPlace
 from pipeline.lean.backend import LeanBackend
 from store.trace_rows import CheckpointRow

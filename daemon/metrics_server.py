@@ -23,7 +23,7 @@ from daemon.ledger import StoreFailedError
 from daemon.loopback import LoopbackServer, PortError
 from daemon.report_page import Page, report_route
 from daemon.settings import Settings
-from daemon.settings_notify import address_of
+from daemon.settings.schema import address_of
 from pipeline.here import names_this_machine
 from store.errors import LogError
 

@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from daemon.redact import redact
-from daemon.settings_notify import Command, Notify, Webhook, webhook_url
+from daemon.settings.schema import Command, Notify, Webhook, webhook_url
 from pipeline.external.credentials import read_key
 from pipeline.external.errors import CredentialError
 from store.notify_events import NotifyChannel, NotifyProblem

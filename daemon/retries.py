@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from daemon.clock import elapsed_s
-from daemon.settings_models import Jobs
+from daemon.settings.schema import Jobs
 
 _LONGEST_BACKOFF_S = 3600.0
 _FORGOTTEN_AFTER_S = 86400.0

@@ -17,7 +17,7 @@ from daemon.due import Kind
 from daemon.ladder import Ladder, spending
 from daemon.paths import slug
 from daemon.settings import Settings
-from daemon.settings_serve import ServeModel
+from daemon.settings.models import ServeModel
 from pipeline.lean.backend import simulator
 from pipeline.lean.pool.pooled import PoolLimits
 from pipeline.prove.search import Budget

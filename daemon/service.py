@@ -41,9 +41,9 @@ from daemon.polling.poller import Poller
 from daemon.polling.schedule import Polls, Ticker
 from daemon.polling.webhooks import Webhooks
 from daemon.recovery import recover
-from daemon.reload import ConfigWatcher, reload
 from daemon.report_page import ReportPage
 from daemon.settings import ConfigError, Settings
+from daemon.settings.reload import ConfigWatcher, reload
 from daemon.starting import RoomToStart
 from daemon.systemd import Notifier
 from daemon.turns import Turns, Wanted

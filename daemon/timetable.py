@@ -15,8 +15,8 @@ from typing import Literal
 
 from daemon.due import Kind
 from daemon.hours import clock, ends_at, night_of
-from daemon.settings_schedule import OF_SORT, Schedule, Sort
-from daemon.settings_types import format_duration
+from daemon.settings.schema import OF_SORT, Schedule, Sort
+from daemon.settings.types import format_duration
 from store import work_queries
 from store.envelope import utc_text
 from store.work_queries import PauseRow

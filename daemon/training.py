@@ -16,7 +16,7 @@ from typing import Any
 from daemon.due import DueJob, Kind
 from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo, Settings
-from daemon.settings_train import Learning
+from daemon.settings.models import Learning
 from daemon.standing import Standings
 from pipeline.lean.backend import Leans
 from pipeline.learning.datasets import dataset_of

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from daemon.settings_prove import Prove
-from daemon.settings_train import Train
+from daemon.settings.models import Prove, Train
 
 _TO_ASK = ("torch", "transformers", "safetensors", "peft")
 _TO_TRAIN = {

@@ -27,8 +27,8 @@ from daemon.polling.errors import RemoteError
 from daemon.polling.git import RemoteRefs
 from daemon.polling.git_process import is_sha
 from daemon.settings import Repo, settled
-from daemon.settings_models import RepoEntry
-from daemon.settings_types import repository_key, resolve_url
+from daemon.settings.schema import RepoEntry
+from daemon.settings.types import repository_key, resolve_url
 from pipeline.gitread import Mirror
 from pipeline.lean.backend import LeanBackend
 from pipeline.scan import MOST_TOOLCHAIN_BYTES

@@ -13,7 +13,7 @@ from daemon.agents.errors import AgentError
 from daemon.agents.results import Measured
 from daemon.agents.workshop import Workshop
 from daemon.settings import Settings
-from daemon.settings_prove import External, lacking
+from daemon.settings.models import External, lacking
 
 ROUTER = "https://router.huggingface.co/v1"
 ROUTER_KEY = "HF_TOKEN"

@@ -93,7 +93,7 @@ def refuse(error: ConfigError) -> None:
 
 def effective(settings: Settings) -> list[dict[str, Any]]:
     """Return every setting: its name, its value in the models' unit, as TOML, and the line that sets it."""
-    from daemon.settings_models import ConfigFile, RepoEntry
+    from daemon.settings.schema import ConfigFile, RepoEntry
 
     found = []
     for section in ConfigFile.model_fields:
@@ -124,7 +124,7 @@ def _table(settings: Settings, location: tuple[str | int, ...], values: BaseMode
 
 def token_source(settings: Settings) -> str | None:
     """Say where the GitHub token would come from; never the token."""
-    from daemon.settings_models import TOKEN_CREDENTIAL, TOKEN_VARIABLE
+    from daemon.settings.schema import TOKEN_CREDENTIAL, TOKEN_VARIABLE
 
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
     if folder and (Path(folder) / TOKEN_CREDENTIAL).is_file():
@@ -135,7 +135,7 @@ def token_source(settings: Settings) -> str | None:
 
 
 def _item(settings: Settings, location: tuple[str | int, ...], attribute: str, value: Any) -> dict[str, Any]:
-    from daemon.settings_errors import setting_name
+    from daemon.settings.errors import setting_name
 
     line = settings.line(location)
     return {
@@ -149,7 +149,7 @@ def _item(settings: Settings, location: tuple[str | int, ...], attribute: str, v
 
 def _toml(attribute: str, key: str, value: Any) -> str:
     """The value as one would write it in config.toml."""
-    from daemon.settings_types import format_duration, format_size
+    from daemon.settings.types import format_duration, format_size
 
     if attribute == f"{key}_points":
         return f"{value:g}"

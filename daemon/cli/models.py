@@ -295,7 +295,7 @@ def _now(context: typer.Context, config: Path | None) -> Place:
 
 def _tolerance(place: Place, model: ModelKind) -> float:
     from daemon.settings import load
-    from daemon.settings_errors import ConfigError
+    from daemon.settings.errors import ConfigError
 
     try:
         return load(place.config).train.tolerance(model)

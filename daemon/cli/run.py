@@ -25,7 +25,7 @@ def run(config: Config = None) -> None:
         )
     from daemon.lock import AlreadyRunningError
     from daemon.run import run as serve
-    from daemon.settings_errors import ConfigError
+    from daemon.settings.errors import ConfigError
 
     try:
         code = serve(place.config)

@@ -74,7 +74,7 @@ def serve(
 
 
 def _checked(host: str) -> str:
-    from daemon.settings_serve import checked_host
+    from daemon.settings.models import checked_host
 
     try:
         return checked_host(host)

@@ -29,7 +29,7 @@ from daemon.polling.github import GitHub
 from daemon.polling.remote_state import Look, Memo, basis_of, entry_of, load_memo, look, seconds_since
 from daemon.redact import redact
 from daemon.settings import Repo
-from daemon.settings_models import Poll
+from daemon.settings.schema import Poll
 from store import queries
 from store.envelope import utc_text
 from store.events import (

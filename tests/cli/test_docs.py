@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from daemon.cli.app import VERBS, build
 from daemon.cli.config import _toml
 from daemon.cli.exits import ExitCode
-from daemon.settings_models import ConfigFile, RepoEntry
+from daemon.settings.schema import ConfigFile, RepoEntry
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CLI = (DOCS / "cli.md").read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ from daemon.cli.live import Live
 from daemon.control_client import request
 from daemon.desk import Desk, WorkStateError
 from daemon.plan import Held, Plan
-from daemon.settings_schedule import Schedule
+from daemon.settings.schema import Schedule
 from daemon.testing.bench import Bench, bench, until
 from daemon.testing.house import House
 from daemon.testing.remote import Remote

@@ -15,8 +15,8 @@ from daemon.due import DueJob
 from daemon.ladder import Ladder, Rung, budget_key
 from daemon.plan import Plan, make_plan
 from daemon.settings import Settings
-from daemon.settings_errors import ConfigError
-from daemon.settings_prove import Prove
+from daemon.settings.errors import ConfigError
+from daemon.settings.models import Prove
 from daemon.testing.house import House
 from daemon.training_needs import why_no_models
 from pipeline.external.credentials import KeyPlace

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from daemon.settings_schedule import Schedule
+from daemon.settings.schema import Schedule
 from daemon.timetable import LEAST_S, Timetable, why_yield
 from store.work_queries import PauseRow
 

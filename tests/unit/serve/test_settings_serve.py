@@ -8,7 +8,7 @@ import pytest
 
 from daemon.cli.config import effective
 from daemon.settings import ConfigError, parse
-from daemon.settings_serve import Serve, ServeModel
+from daemon.settings.models import Serve, ServeModel
 
 MODEL = '[[serve.models]]\nname = "a"\nmodel = "m"\n'
 DOCS = Path(__file__).resolve().parents[3] / "docs"

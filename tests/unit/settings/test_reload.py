@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from daemon.reload import ConfigWatcher, reload
 from daemon.settings import ConfigError, Settings, load
+from daemon.settings.reload import ConfigWatcher, reload
 
 
 @pytest.fixture

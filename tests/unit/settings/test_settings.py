@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from daemon.settings import ConfigError, Settings, load, parse
-from daemon.settings_models import ConfigFile, RepoEntry
-from daemon.settings_prove import Prove
+from daemon.settings.models import Prove
+from daemon.settings.schema import ConfigFile, RepoEntry
 from store.model_events import ModelKind
 from store.promotion import RULES
 

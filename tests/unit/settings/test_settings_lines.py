@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.settings_lines import Location, line_index, line_of
+from daemon.settings.errors import Location, line_index, line_of
 
 SOURCE = '''\
 # a comment = "no key"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.settings_types import (
+from daemon.settings.types import (
     check_branch,
     check_glob,
     format_duration,

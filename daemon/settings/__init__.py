@@ -1,8 +1,6 @@
 """config.toml -> Settings, or every error in it at once.
 
-`load` reads the file when asked; there is no global instance. The sections and their limits are in
-`settings_models.py`, the small languages (durations, globs, URLs) in `settings_types.py`, the wording of errors in
-`settings_errors.py`.
+`load` reads the file when asked; there is no global instance.
 """
 
 from __future__ import annotations
@@ -15,9 +13,18 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
 from daemon.paths import Paths, resolve_paths
-from daemon.settings_errors import ConfigError, Mistake, mistakes, setting_name, syntax_error
-from daemon.settings_lines import Location, line_index, line_of
-from daemon.settings_models import (
+from daemon.settings.errors import (
+    ConfigError,
+    Location,
+    Mistake,
+    line_index,
+    line_of,
+    mistakes,
+    setting_name,
+    syntax_error,
+)
+from daemon.settings.models import Prove, Serve, Train, lacking
+from daemon.settings.schema import (
     Build,
     Cache,
     ConfigFile,
@@ -25,17 +32,16 @@ from daemon.settings_models import (
     GitHub,
     Jobs,
     Lean,
+    Metrics,
+    Notify,
     Poll,
     RepoEntry,
+    Report,
+    Schedule,
     Trace,
+    unreachable,
 )
-from daemon.settings_notify import Metrics, Notify
-from daemon.settings_prove import Prove, lacking
-from daemon.settings_report import Report, unreachable
-from daemon.settings_schedule import Schedule
-from daemon.settings_serve import Serve
-from daemon.settings_train import Train
-from daemon.settings_types import repository_key, resolve_url
+from daemon.settings.types import repository_key, resolve_url
 
 __all__ = ["ConfigError", "Repo", "Settings", "load", "parse", "repository_key"]
 

@@ -1,0 +1,614 @@
+"""The sections of config.toml as frozen pydantic models: names, defaults, limits.
+
+`docs/configuration.md` describes each setting and a test compares the two. An attribute is named like its setting,
+with its unit at the end (`every` -> `every_s`). No secret is ever held: `GitHub.read_token` reads it when it is used.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationInfo
+
+from daemon.due import PRIORITY, Kind
+from daemon.hours import Window
+from daemon.peers import group_id
+from daemon.settings.models import Prove, Serve, Train
+from daemon.settings.types import (
+    Branches,
+    Flag,
+    Globs,
+    Hosts,
+    Section,
+    Text,
+    base_of,
+    duration,
+    parse_duration,
+    parse_size,
+    resolve_url,
+    size,
+    table_list,
+)
+from pipeline.lean.sandbox.hosts import DEFAULT_HOSTS
+
+KINDS: tuple[str, ...] = get_args(Kind)
+Sort = Literal["poll", "train", "prove"]
+"""Work that has quiet hours and can be paused."""
+OF_SORT: dict[Kind, Sort] = {
+    "prove": "prove",
+    "check": "prove",
+    "train": "train",
+    "train_tactics": "train",
+    "train_progress": "train",
+    "evaluate": "train",
+}
+"""The sort of a kind of job; what is not here only stops with everything."""
+PREEMPTS = ("prove", "quiet", "pause")
+"""What a training or a search that runs may make way for; `prove`: a training alone."""
+_SMALLEST_BYTES = 2**28
+_LONGEST_S = 30 * 86400.0
+
+
+def _window(text: str) -> str:
+    Window.parse(text)
+    return text
+
+
+def _budget(value: Any) -> Any:
+    return None if value in ("", None) else duration(minimum_s=60, maximum_s=86400, example="8h")(value)
+
+
+def _no_kind(name: object, example: str) -> ValueError:
+    return ValueError(
+        f'names the kind "{str(name)[:40]}", which no job is of; the kinds are {", ".join(KINDS)}, write for'
+        f" instance {example}"
+    )
+
+
+def _kinds(value: tuple[str, ...]) -> tuple[str, ...]:
+    example = 'priority = ["check", "scan"]'
+    for name in value:
+        if name not in KINDS:
+            raise _no_kind(name, example)
+    if len(set(value)) < len(value):
+        raise ValueError(f"names a kind twice; write for instance {example}")
+    return value
+
+
+def _preempt(value: tuple[str, ...]) -> tuple[str, ...]:
+    for name in value:
+        if name not in PREEMPTS:
+            raise ValueError(
+                f'names "{name[:40]}", for which no job makes way; write some of {", ".join(PREEMPTS)}, or []'
+            )
+    return value
+
+
+def _running(value: dict[str, Any]) -> dict[str, int]:
+    for kind, most in value.items():
+        if kind not in KINDS:
+            raise _no_kind(kind, "prove = 1")
+        if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= 256:
+            raise ValueError(
+                f"{kind} must be a whole number from 1 to 256 (got {most}); write for instance {kind} = 1"
+            )
+    return value
+
+
+class Limit(Section):
+    """What the jobs of one kind may take instead of what the table says that they have it from."""
+
+    memory_bytes: int | None = None
+    timeout_s: float | None = None
+
+
+def _limits(value: dict[str, Any]) -> dict[str, Limit]:
+    return {kind: _limit(kind, given) for kind, given in value.items()}
+
+
+def _limit(kind: str, given: Any) -> Limit:
+    example = f'{kind} = {{ memory = "8G", timeout = "1h" }}'
+    if isinstance(given, Limit):
+        return given
+    if kind not in KINDS:
+        raise _no_kind(kind, 'trace = { memory = "8G" }')
+    if kind == "build":
+        raise ValueError("build has its limits in a table of its own; write memory and timeout under [build]")
+    if not isinstance(given, dict) or not given or set(given) - {"memory", "timeout"}:
+        raise ValueError(f"{kind} must have memory, timeout or both, and nothing else; write {example}")
+    for name, text in given.items():
+        if not isinstance(text, str):
+            raise ValueError(f"{kind}.{name} must be a string with a unit (got {text}); write {example}")
+    try:
+        memory = given.get("memory")
+        timeout = given.get("timeout")
+        return Limit(
+            memory_bytes=None
+            if memory is None
+            else parse_size(memory, minimum_bytes=_SMALLEST_BYTES, example="8G"),
+            timeout_s=None
+            if timeout is None
+            else parse_duration(timeout, minimum_s=1, maximum_s=_LONGEST_S, example="1h"),
+        )
+    except ValueError as error:
+        raise ValueError(f"{kind}: {error}") from None
+
+
+Limits = Annotated[dict[str, Any], AfterValidator(_limits)]
+"""The limits of single kinds, by kind."""
+Hours = Annotated[tuple[Annotated[Text, AfterValidator(_window)], ...], BeforeValidator(table_list)]
+Budget = Annotated[float | None, BeforeValidator(_budget)]
+
+
+class Quiet(Section):
+    """[schedule.quiet]: hours in which no work of a sort begins."""
+
+    poll: Hours = Field((), examples=[["22:00-06:00"]])
+    train: Hours = Field((), examples=[["mon-fri 08:00-18:00"]])
+    prove: Hours = Field((), examples=[["22:00-06:00"]])
+
+    def windows(self, sort: Sort) -> tuple[Window, ...]:
+        """Return the quiet hours of a sort of work."""
+        return tuple(Window.parse(text) for text in getattr(self, sort))
+
+
+class PerNight(Section):
+    """[schedule.per_night]: how long the jobs of a sort may run from one noon to the next, all of them together."""
+
+    train_s: Budget = Field(None, alias="train", examples=["8h"])
+    prove_s: Budget = Field(None, alias="prove", examples=["8h"])
+
+    def seconds(self, sort: Sort) -> float | None:
+        """Return what a sort of work may take, None where there is no limit."""
+        return {"train": self.train_s, "prove": self.prove_s}.get(sort)
+
+
+class Schedule(Section):
+    """[schedule]: when which work is done, what goes first, and what makes way for what."""
+
+    priority: Annotated[tuple[Text, ...], AfterValidator(_kinds), BeforeValidator(table_list)] = Field(
+        (), examples=[["check", "scan"]]
+    )
+    preempt: Annotated[tuple[Text, ...], AfterValidator(_preempt), BeforeValidator(table_list)] = Field(
+        ("quiet", "pause"), examples=[["prove", "quiet", "pause"]]
+    )
+    grace_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=3600, example="1m"))] = Field(
+        60.0, alias="grace", examples=["1m"]
+    )
+    running: Annotated[dict[str, Any], AfterValidator(_running)] = Field(default_factory=dict)
+    quiet: Quiet = Field(default_factory=Quiet)
+    per_night: PerNight = Field(default_factory=PerNight)
+
+    def urgency(self, kind: Kind) -> int:
+        """Return the place of a kind in the queue: the lower go first."""
+        order = [*self.priority, *(other for other in PRIORITY if other not in self.priority)]
+        return order.index(kind)
+
+
+NotifyKind = Literal["proof_verified", "model_promoted", "repository_failing"]
+NOTIFY_KINDS: tuple[NotifyKind, ...] = get_args(NotifyKind)
+
+_SECRET_ADDRESSES = re.compile(
+    r"^(hooks\.slack\.com|discord(app)?\.com/api/webhooks|[^/]+\.webhook\.office\.com|chat\.googleapis\.com)\b"
+)
+"""Addresses which are known to be all that it takes to write there."""
+_BY_CREDENTIAL = (
+    'leave url = "" and give it as systemd\'s credential unsorry-notify-url or as $UNSORRY_NOTIFY_URL'
+)
+
+
+def webhook_url(value: str) -> str:
+    """Return the URL of a webhook if messages can be sent there; the message of an error never holds it.
+
+    Raises:
+        ValueError: with the reason and the remedy.
+    """
+    remedy = 'write "https://host/path"'
+    try:
+        parts = urlsplit(value)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError(f"is no valid URL; {remedy}") from None
+    if parts.scheme not in ("http", "https") or not host or not value.isascii() or not value.isprintable():
+        raise ValueError(f"must be an https URL; {remedy}")
+    if parts.fragment:
+        raise ValueError(f'has a part after "#"; {remedy}')
+    if parts.scheme == "http" and host not in ("localhost", "127.0.0.1", "::1"):
+        raise ValueError(f"would be sent unencrypted; {remedy}")
+    return value
+
+
+def _configured_url(value: str) -> str:
+    if not value:
+        return value
+    parts = urlsplit(webhook_url(value))
+    if "@" in parts.netloc or parts.query or _SECRET_ADDRESSES.match(f"{parts.hostname}{parts.path}"):
+        raise ValueError(f"is itself a secret (not shown), which this file must not hold; {_BY_CREDENTIAL}")
+    return value
+
+
+def _command_line(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    """The program's name is looked up on PATH when it is run; a path is relative to the configuration file."""
+    if not value:
+        return value
+    first, *rest = value
+    if not first or any("\0" in word for word in value):
+        raise ValueError('names no program; write run = ["/usr/local/bin/tell", "--here"]')
+    if "/" in first:
+        first = os.path.normpath(base_of(info) / Path(first).expanduser())
+    return (first, *rest)
+
+
+def address_of(listen: str) -> tuple[str, int]:
+    """Return host and port of "127.0.0.1:9464" or "[::1]:9464".
+
+    Raises:
+        ValueError: it is no such thing.
+    """
+    remedy = 'write "127.0.0.1:9464", or "" for none'
+    host, colon, port = listen.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ValueError(f'is no address with a port (got "{listen}"); {remedy}')
+    try:
+        ipaddress.ip_address(bare)
+    except ValueError:
+        raise ValueError(f'must begin with an IP address, not a name (got "{listen}"); {remedy}') from None
+    return bare, int(port)
+
+
+def _listen(value: str, info: ValidationInfo) -> str:
+    if not value:
+        return value
+    host, _ = address_of(value)
+    if not ipaddress.ip_address(host).is_loopback and not info.data.get("public"):
+        raise ValueError(
+            f'lets other machines read the names and numbers of all that is watched (got "{value}"); write '
+            '"127.0.0.1:9464", or public = true beside it if they shall'
+        )
+    return value
+
+
+def _notified_kinds(value: tuple[str, ...]) -> tuple[str, ...]:
+    for name in value:
+        if name not in NOTIFY_KINDS:
+            raise ValueError(
+                f'has "{name[:40]}", which is none of {", ".join(NOTIFY_KINDS)}; write kinds = ["{NOTIFY_KINDS[0]}"]'
+            )
+    if not value:
+        raise ValueError(f'is empty, so that nothing would be told; write kinds = ["{NOTIFY_KINDS[0]}"]')
+    return value
+
+
+_NotifiedKinds = Annotated[tuple[Text, ...], BeforeValidator(table_list), AfterValidator(_notified_kinds)]
+
+
+class Webhook(Section):
+    """[notify.webhook]: a POST with the message as JSON."""
+
+    url: Annotated[Text, AfterValidator(_configured_url)] = Field("", examples=["https://example.org/hook"])
+    kinds: _NotifiedKinds = Field(NOTIFY_KINDS, examples=[["proof_verified"]])
+    timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=0.1, maximum_s=600, example="10s"))] = (
+        Field(10.0, alias="timeout", examples=["10s"])
+    )
+
+
+class Command(Section):
+    """[notify.command]: a program that is given the message as JSON on standard input."""
+
+    run: Annotated[tuple[Text, ...], BeforeValidator(table_list), AfterValidator(_command_line)] = Field(
+        (), examples=[["/usr/local/bin/tell", "--here"]]
+    )
+    kinds: _NotifiedKinds = Field(NOTIFY_KINDS, examples=[["proof_verified"]])
+    timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=0.1, maximum_s=3600, example="30s"))] = (
+        Field(30.0, alias="timeout", examples=["30s"])
+    )
+
+
+class Notify(Section):
+    """[notify]: what is told, and how often at most."""
+
+    simulated: Flag = Field(False, examples=[False])
+    failing_for_s: Annotated[
+        float, BeforeValidator(duration(minimum_s=1, maximum_s=365 * 86400, example="1d"))
+    ] = Field(86400.0, alias="failing_for", examples=["1d"])
+    every_s: Annotated[float, BeforeValidator(duration(minimum_s=0, maximum_s=86400, example="1m"))] = Field(
+        60.0, alias="every", examples=["1m"]
+    )
+    webhook: Webhook = Field(default_factory=Webhook)
+    command: Command = Field(default_factory=Command)
+
+
+class Metrics(Section):
+    """[metrics]: where Prometheus can fetch numbers, beside the control socket."""
+
+    public: Flag = Field(False, examples=[False])  # before `listen`, whose check asks for it
+    listen: Annotated[Text, AfterValidator(_listen)] = Field("", examples=["127.0.0.1:9464"])
+
+
+class Report(Section):
+    """[report]: the page of `unsorry report`, beside the numbers of [metrics]."""
+
+    serve: Flag = Field(False, examples=[False])
+    every_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=86400, example="1m"))] = Field(
+        60.0, alias="every", examples=["1m"]
+    )
+
+
+def unreachable(report: Report, metrics: Metrics) -> list[str]:
+    """Say why a report that shall be served could not be reached; nothing where it can."""
+    if not report.serve or metrics.listen:
+        return []
+    return [
+        'has no address to be served at; write listen = "127.0.0.1:9464" below [metrics], or serve = false'
+    ]
+
+
+TOKEN_CREDENTIAL = "github-token"  # noqa: S105 - the name of a systemd credential, not a secret
+TOKEN_VARIABLE = "UNSORRY_GITHUB_TOKEN"  # noqa: S105 - the name of an environment variable
+WEBHOOK_CREDENTIAL = "webhook-secret"
+WEBHOOK_VARIABLE = "UNSORRY_WEBHOOK_SECRET"
+
+
+EXERCISES = ("**/*[Ee]xercise*/**", "**/*[Ee]xercise*.lean")
+
+
+def _duration_or_default(value: Any) -> Any:
+    return None if value in ("", None) else _POLL_EVERY(value)
+
+
+def _repository_url(value: str, info: ValidationInfo) -> str:
+    return resolve_url(value, base=base_of(info))
+
+
+def _program(value: str, info: ValidationInfo) -> str:
+    """A bare name is looked up on PATH when it is used; a path is relative to the configuration file."""
+    return os.path.normpath(base_of(info) / Path(value).expanduser()) if "/" in value else value
+
+
+def _api_url(value: str) -> str:
+    if not value:
+        return value
+    remedy = 'write "https://api.github.com" or "https://github.example.org/api/v3"'
+    try:
+        parts = urlsplit(value)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError(f"is no valid URL; {remedy}") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise ValueError(f"must be an https URL; {remedy}")
+    if "@" in parts.netloc:
+        raise ValueError("carries credentials (not shown); name a file with the token in token_file instead")
+    if parts.query or parts.fragment:
+        raise ValueError(f'has a part after "?" or "#"; {remedy}')
+    if parts.scheme == "http" and host not in ("localhost", "127.0.0.1", "::1"):
+        raise ValueError(f"would send the token unencrypted; {remedy}")
+    return value.rstrip("/")
+
+
+def _token_file(value: str, info: ValidationInfo) -> str:
+    if not value:
+        return value
+    path = base_of(info) / Path(value).expanduser()
+    try:
+        _read_token_file(path)
+    except OSError as error:
+        raise ValueError(
+            f'cannot be read ("{path}": {error.strerror or error}); create it with the token as its only line,'
+            " mode 600 and owned by the daemon's user"
+        ) from None
+    return str(path)
+
+
+def _read_token_file(path: Path) -> str:
+    """Return the token; ValueError where the file is open to everybody or holds no token."""
+    mode = path.stat().st_mode
+    if stat.S_ISREG(mode) and mode & stat.S_IROTH:
+        raise ValueError(f'"{path}" can be read by every user of this machine; run: chmod 600 {path}')
+    token = path.read_bytes().decode("ascii", errors="replace").strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise ValueError(f'"{path}" holds no token; write the token into it as its only line')
+    return token
+
+
+def _existing_group(value: str) -> str:
+    if value:
+        try:
+            group_id(value)
+        except KeyError:
+            raise ValueError(
+                f'names a group that is not there, "{value}"; create it (groupadd), or write control_group = ""'
+            ) from None
+    return value
+
+
+_POLL_EVERY = duration(minimum_s=1, maximum_s=30 * 86400, example="5m")
+
+
+class Daemon(Section):
+    """[daemon]: folders, logs, stopping."""
+
+    state_dir: Text = Field("", examples=["/var/lib/unsorry"])
+    cache_dir: Text = Field("", examples=["/var/cache/unsorry"])
+    runtime_dir: Text = Field("", examples=["/run/unsorry"])
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", examples=["info"])
+    log_format: Literal["auto", "json", "console"] = Field("auto", examples=["auto"])
+    shutdown_timeout_s: Annotated[
+        float, BeforeValidator(duration(minimum_s=1, maximum_s=3600, example="20s"))
+    ] = Field(20.0, alias="shutdown_timeout", examples=["20s"])
+    control_group: Annotated[Text, AfterValidator(_existing_group)] = Field("", examples=["root"])
+
+
+class Poll(Section):
+    """[poll]: how often the remotes are asked."""
+
+    every_s: Annotated[float, BeforeValidator(_POLL_EVERY)] = Field(300.0, alias="every", examples=["5m"])
+    jitter_s: Annotated[float, BeforeValidator(duration(minimum_s=0, maximum_s=3600, example="10s"))] = Field(
+        10.0, alias="jitter", examples=["10s"]
+    )
+    timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=3600, example="60s"))] = (
+        Field(60.0, alias="timeout", examples=["60s"])
+    )
+    slowest_s: Annotated[float, BeforeValidator(_POLL_EVERY)] = Field(
+        3600.0, alias="slowest", examples=["1h"]
+    )
+
+
+def _read_secret(credential: str, file: str, variable: str) -> str | None:
+    if folder := os.environ.get("CREDENTIALS_DIRECTORY"):
+        path = Path(folder) / credential
+        if path.is_file():
+            return _read_token_file(path)
+    if file:
+        return _read_token_file(Path(file))
+    return os.environ.get(variable, "").strip() or None
+
+
+class GitHub(Section):
+    """[github]: the API, used when a token or `api_url` is configured, and its webhooks."""
+
+    api_url: Annotated[Text, AfterValidator(_api_url)] = Field("", examples=["https://api.github.com"])
+    token_file: Annotated[Text, AfterValidator(_token_file)] = Field(
+        "", examples=["/etc/unsorry/github-token"]
+    )
+    webhook_port: Annotated[int, Strict()] = Field(0, ge=0, le=65535, examples=[8477])
+    webhook_secret_file: Annotated[Text, AfterValidator(_token_file)] = Field(
+        "", examples=["/etc/unsorry/webhook-secret"]
+    )
+
+    def read_token(self) -> str | None:
+        """Return the token, read now: systemd's credential, else `token_file`, else the environment.
+
+        Raises:
+            ValueError: the file is open to everybody or holds no token.
+            OSError: the file has gone or cannot be read.
+        """
+        return _read_secret(TOKEN_CREDENTIAL, self.token_file, TOKEN_VARIABLE)
+
+    def read_webhook_secret(self) -> str | None:
+        """Return the secret that webhooks are signed with, read now: from the places of the token, by other names.
+
+        Raises:
+            ValueError: the file is open to everybody or holds no secret.
+            OSError: the file has gone or cannot be read.
+        """
+        return _read_secret(WEBHOOK_CREDENTIAL, self.webhook_secret_file, WEBHOOK_VARIABLE)
+
+
+class Lean(Section):
+    """[lean]: what checks proofs. `auto` never picks the simulator."""
+
+    backend: Literal["auto", "pantograph", "simulator", "none"] = Field("auto", examples=["auto"])
+    repl: Annotated[Text, AfterValidator(_program)] = Field("", examples=["/opt/pantograph/repl"])
+    sandbox: Literal["bubblewrap", "none"] = Field("bubblewrap", examples=["bubblewrap"])
+    repls: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
+    repl_memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="8G"))] = Field(
+        2**33, alias="repl_memory", examples=["8G"]
+    )
+    repl_calls: Annotated[int, Strict()] = Field(20_000, ge=1, examples=[20_000])
+
+
+class Build(Section):
+    """[build]: fetching dependencies and `lake build`, where Lean is real."""
+
+    enabled: Flag = Field(True, examples=[True])
+    timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=7 * 86400, example="2h"))] = (
+        Field(7200.0, alias="timeout", examples=["2h"])
+    )
+    memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="16G"))] = Field(
+        2**34, alias="memory", examples=["16G"]
+    )
+    disk_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**20, example="30G"))] = Field(
+        30 * 2**30, alias="disk", examples=["30G"]
+    )
+    hosts: Hosts = Field(DEFAULT_HOSTS, examples=[["github.com", "*.githubusercontent.com"]])
+
+
+class Trace(Section):
+    """[trace]: what Lean says of every theorem of a commit."""
+
+    enabled: Flag = Field(True, examples=[True])
+    file_timeout_s: Annotated[
+        float, BeforeValidator(duration(minimum_s=1, maximum_s=86400, example="10m"))
+    ] = Field(600.0, alias="file_timeout", examples=["10m"])
+    parallel: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
+
+
+class Cache(Section):
+    """[cache]: how much builds and their packages may take on disk."""
+
+    size_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**20, example="200G"))] = Field(
+        200 * 2**30, alias="size", examples=["200G"]
+    )
+
+
+class Jobs(Section):
+    """[jobs]: limits of the child processes."""
+
+    max_running: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
+    memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="4G"))] = Field(
+        2**32, alias="memory", examples=["4G"]
+    )
+    timeout_s: Annotated[
+        float, BeforeValidator(duration(minimum_s=1, maximum_s=7 * 86400, example="30m"))
+    ] = Field(1800.0, alias="timeout", examples=["30m"])
+    max_attempts: Annotated[int, Strict()] = Field(3, ge=1, le=100, examples=[3])
+    retry_base_s: Annotated[
+        float, BeforeValidator(duration(minimum_s=0.1, maximum_s=86400, example="30s"))
+    ] = Field(30.0, alias="retry_base", examples=["30s"])
+    keep: Annotated[int, Strict()] = Field(200, ge=1, examples=[200])
+    limits: Limits = Field(default_factory=dict)
+
+    def limit(self, kind: Kind) -> Limit:
+        """Return the limits that a kind has for itself."""
+        found: Limit = self.limits.get(kind, Limit())
+        return found
+
+    def timeout_of(self, kind: Kind) -> float:
+        """Return the longest time of a kind that has it from this table, in seconds."""
+        own = self.limit(kind).timeout_s
+        return self.timeout_s if own is None else own
+
+
+class RepoEntry(Section):
+    """[[repos]] as written: `every` may be left to [poll]."""
+
+    url: Annotated[Text, AfterValidator(_repository_url)] = Field(examples=["https://github.com/owner/name"])
+    branches: Branches = Field((), examples=[["main", "release/*"]])
+    every_s: Annotated[float | None, BeforeValidator(_duration_or_default)] = Field(
+        None, alias="every", examples=["5m"]
+    )
+    include: Globs = Field(("**/*.lean",), examples=[["Mathlib/**/*.lean"]])
+    exclude: Globs = Field((), examples=[["Archive/**"]])
+    exercises: Globs = Field(EXERCISES, examples=[["Exercises/**"]])
+    enabled: Flag = Field(True, examples=[True])
+    opt_out: Flag = Field(False, examples=[False])
+    pull_requests: Flag = Field(False, examples=[True])
+    priority: Annotated[int, Strict()] = Field(0, ge=-100, le=100, examples=[1])
+
+
+class ConfigFile(Section):
+    """The file as written; the models of its sections hold the defaults."""
+
+    daemon: Daemon = Field(default_factory=Daemon)
+    poll: Poll = Field(default_factory=Poll)
+    github: GitHub = Field(default_factory=GitHub)
+    lean: Lean = Field(default_factory=Lean)
+    build: Build = Field(default_factory=Build)
+    trace: Trace = Field(default_factory=Trace)
+    jobs: Jobs = Field(default_factory=Jobs)
+    schedule: Schedule = Field(default_factory=Schedule)
+    prove: Prove = Field(default_factory=Prove)
+    train: Train = Field(default_factory=Train)
+    cache: Cache = Field(default_factory=Cache)
+    notify: Notify = Field(default_factory=Notify)
+    metrics: Metrics = Field(default_factory=Metrics)
+    report: Report = Field(default_factory=Report)
+    serve: Serve = Field(default_factory=Serve)
+    repos: Annotated[tuple[RepoEntry, ...], BeforeValidator(table_list)] = Field(())
