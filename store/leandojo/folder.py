@@ -1,6 +1,6 @@
-"""A folder that is written whole or not at all, in the place of the one that was there.
+"""A folder, or a file, that is written whole or not at all, in the place of the one that was there.
 
-It grows under a temporary name beside its place, everything in it is made durable, and then the two names are
+A folder grows under a temporary name beside its place, everything in it is made durable, and then the two names are
 exchanged in one step of the file system. Where that has no such step, the old folder is put aside and the new one in
 its place; a kill between the two leaves the old one aside, and the next use puts it back.
 
@@ -20,9 +20,9 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from store.errors import LogError, translated
+from store.errors import DatabaseLockedError, LogError, translated
 
 MARKER = ".unsorry-export.json"
 
@@ -128,6 +128,49 @@ def _tidy(place: Path) -> None:
 
 def _literal(name: str) -> str:
     return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that takes the place of `path`, durably, when all of it is written.
+
+    Of two that write it at once the second is refused; what a killed one left is written over.
+    """
+    target = path.resolve()
+    temporary = target.with_name(f".{target.name}.new")
+    with _locked(temporary, target) as out:
+        out.truncate()
+        try:
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+            temporary.replace(target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def _locked(temporary: Path, target: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file that is ours alone; not truncated, for another process may have been writing it."""
+    mode = target.stat().st_mode & 0o777 if target.exists() else 0o666
+    while True:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT, mode), "wb") as out:
+            try:
+                fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise DatabaseLockedError(
+                    f"{target}: another process writes it; try again when it is done"
+                ) from None
+            # Who held it until now may have put it into its place, where it must not be written any more.
+            if temporary.exists() and os.path.samestat(os.fstat(out.fileno()), temporary.stat()):
+                yield out
+                return
 
 
 @contextmanager

@@ -21,10 +21,9 @@ from typing import Any
 
 from store import queries
 from store.errors import LogError, translated
-from store.leandojo.backing import written_whole
 from store.leandojo.choosing import NothingToExportError, choose
 from store.leandojo.exporting import one_moment
-from store.leandojo.folder import NotReplaceableError
+from store.leandojo.folder import NotReplaceableError, written_whole
 from store.splits import Side
 from store.trace_queries import training_proofs
 from store.trace_rows import TrainingProof

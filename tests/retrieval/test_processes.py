@@ -114,6 +114,7 @@ def two_processes(
     database = DynamicDatabase(folder / "database.json")
     for number, name in enumerate(("ark", "bee"), start=1):
         database.add_repository(repository(folder / name, name, number))
+    database.to_json()
     if request.param != "alone":
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from store.errors import DatabaseLockedError, LogError
+from store.errors import LogError
 from store.leandojo import (
     AnnotatedTactic,
     Annotation,
@@ -32,11 +31,10 @@ from store.leandojo import (
     Repository,
     Theorem,
 )
-from store.leandojo.face import TracerMissingError
+from store.leandojo.database import TracerMissingError
 from store.leandojo.folder import NotReplaceableError
 from store.leandojo.records import ImportFormatError
 from store.log import EventLog
-from store.reader import LogReader
 from store.testing_leandojo import database as made_up
 from store.testing_traces import record_made_up
 from store.view import View
@@ -135,7 +133,7 @@ def test_a_script_of_leandojo_s_runs_with_another_import(path: Path, monkeypatch
 # Opening destroys nothing.
 
 
-def test_an_existing_file_is_imported_at_its_first_opening_and_not_touched(path: Path) -> None:
+def test_opening_a_file_leaves_it_as_it_is(path: Path) -> None:
     data = made_up(Random(3), repositories=2, odd=False)
     path.write_text(json.dumps(data), encoding="utf-8")
     before = path.read_bytes()
@@ -143,13 +141,6 @@ def test_an_existing_file_is_imported_at_its_first_opening_and_not_touched(path:
     assert path.read_bytes() == before
     assert [repo.url for repo in database.repositories] == [item["url"] for item in data["repositories"]]
     assert DynamicDatabase(path).to_dict() == database.to_dict()
-
-
-def test_a_file_that_another_program_has_written_meanwhile_is_imported_too(path: Path) -> None:
-    DynamicDatabase(path).add_repository(repository(theorem("a")))
-    other = repository(theorem("b"), url="https://github.com/demo/other").to_dict()
-    path.write_text(json.dumps({"repositories": [other]}), encoding="utf-8")
-    assert [repo.name for repo in DynamicDatabase(path).repositories] == ["demo/logic", "demo/other"]
 
 
 def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
@@ -169,26 +160,23 @@ def test_from_json_loads_what_is_in_the_file_and_writes_no_other(
     before = path.read_bytes()
     assert len(DynamicDatabase.from_json("other.json").repositories) == 1
     assert path.read_bytes() == before
-    assert not path.with_name("dynamic_database.json.unsorry").exists()
+    assert sorted(item.name for item in path.parent.iterdir()) == [path.name, "other.json"]
     with pytest.raises(FileNotFoundError):
         DynamicDatabase.from_json("absent.json")
 
 
-def test_what_was_added_is_durable_before_anything_is_saved(path: Path) -> None:
-    DynamicDatabase(path).add_repository(repository(theorem("a", "simp", uses="a")))
-    assert written(path) == {"repositories": []}
-    (found,) = DynamicDatabase(path).repositories
-    assert found.to_dict() == repository(theorem("a", "simp", uses="a")).to_dict()
-
-
 def test_a_kill_while_the_file_is_written_leaves_the_old_one(path: Path) -> None:
-    DynamicDatabase(path).add_repository(repository(theorem("a")))
+    first = DynamicDatabase(path)
+    first.add_repository(repository(theorem("a")))
+    assert not path.exists()
+    first.to_json()
     before = path.read_bytes()
     code = """
 import os, signal, sys
-from store.leandojo import DynamicDatabase, backing
+from store.leandojo import DynamicDatabase, folder
 database = DynamicDatabase(sys.argv[1])
-backing.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+database.delete_repository(database.repositories[0].url, database.repositories[0].commit)
+folder.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
 database.to_json()
 """
     killed = subprocess.run([sys.executable, "-c", code, path], check=False)
@@ -196,8 +184,8 @@ database.to_json()
     assert path.read_bytes() == before
     database = DynamicDatabase(path)
     database.to_json()
-    assert written(path) == database.to_dict() != json.loads(before)
-    assert sorted(item.name for item in path.parent.iterdir()) == [path.name, path.name + ".unsorry"]
+    assert path.read_bytes() == before
+    assert [item.name for item in path.parent.iterdir()] == [path.name]
 
 
 # Its methods.
@@ -211,8 +199,13 @@ def test_adding_twice_is_once_and_updating_what_is_not_there_an_error(path: Path
     with pytest.raises(ValueError, match="not found"):
         database.update_repository(repository(url="https://github.com/demo/other"))
     database.update_repository(repository(theorem("b")))
+    database.to_json()
     (found,) = DynamicDatabase(path).repositories
     assert [item.full_name for item in found.get_all_theorems] == ["b"]
+    database.delete_repository(URL, "1" * 40)
+    assert database.get_repository(URL, "1" * 40) is None
+    with pytest.raises(ValueError, match="not found"):
+        database.delete_repository(URL, "1" * 40)
 
 
 def test_to_json_writes_what_was_changed_in_the_objects(path: Path) -> None:
@@ -225,24 +218,10 @@ def test_to_json_writes_what_was_changed_in_the_objects(path: Path) -> None:
     assert DynamicDatabase(path).to_dict() == database.to_dict()
 
 
-def test_a_deleted_repository_is_gone_from_answers_and_not_from_the_log(path: Path) -> None:
-    database = DynamicDatabase(path)
-    database.add_repository(repository(theorem("a")))
-    database.delete_repository(URL, "1" * 40)
-    assert database.get_repository(URL, "1" * 40) is None
-    assert DynamicDatabase(path).repositories == []
-    with LogReader.open(path.with_name(path.name + ".unsorry") / "events.db") as log:
-        assert [event.type for event in log.read()] == ["file_traced", "commit_traced", "trace_withdrawn"]
-    with pytest.raises(ValueError, match="not found"):
-        database.delete_repository(URL, "1" * 40)
-    database.add_repository(repository(theorem("a")))
-    assert len(DynamicDatabase(path).repositories) == 1
-    database.delete_repository(URL, "1" * 40)
-    assert DynamicDatabase(path).repositories == []
-
-
 def test_update_json_adds_what_the_other_file_does_not_have(path: Path) -> None:
-    DynamicDatabase(path).add_repository(repository(theorem("a")))
+    first = DynamicDatabase(path)
+    first.add_repository(repository(theorem("a")))
+    first.to_json()
     other = DynamicDatabase(path.with_name("other.json"))
     other.add_repository(repository(theorem("b")))
     other.add_repository(repository(theorem("c"), url="https://github.com/demo/other"))
@@ -338,17 +317,19 @@ def test_an_error_in_what_was_given_names_it_and_no_temporary_file(path: Path) -
     database = DynamicDatabase(path)
     undated = repository(theorem("a"))
     undated.metadata = {}
+    database.add_repository(undated)
     with pytest.raises(
         ValueError, match=r"^the repositories given: repositories\[0\]\.metadata\.date_processed: "
     ):
-        database.add_repository(undated)
-    unwritable = repository(theorem("a"))
-    unwritable.metadata["at"] = object()
+        database.export_merged_data([undated], path.parent / "out")
+    undated.metadata["at"] = object()
     with pytest.raises(ValueError, match=r"^the repositories given: cannot be written as JSON"):
-        database.add_repository(unwritable)
+        database.to_json()
+    assert not path.exists()
     with pytest.raises(ValueError, match=r"^the repositories given: repositories: is missing"):
         DynamicDatabase.from_dict({})
-    assert database.repositories == []
+    with pytest.raises(ValueError, match=r"^the repositories given: repositories\[0\]: .*'url'"):
+        DynamicDatabase.from_dict({"repositories": [{}]})
 
 
 def test_paths_are_taken_where_leandojo_has_texts(path: Path) -> None:
@@ -356,7 +337,9 @@ def test_paths_are_taken_where_leandojo_has_texts(path: Path) -> None:
     (step,) = given.proven_theorems[0].traced_tactics or []
     step.annotated_tactic[1][0].def_path = Path("Logic.lean")  # type: ignore[assignment]
     given.premise_files[0].imports = [Path("Other.lean")]  # type: ignore[list-item]
-    DynamicDatabase(path).add_repository(given)
+    database = DynamicDatabase(path)
+    database.add_repository(given)
+    database.to_json()
     (found,) = DynamicDatabase(path).repositories
     assert found.premise_files[0].imports == ["Other.lean"]
     assert found.proven_theorems[0].to_dict() == given.proven_theorems[0].to_dict()
@@ -372,38 +355,26 @@ def test_the_contents_can_be_printed(path: Path, capsys: pytest.CaptureFixture[s
 # A daemon's folder.
 
 
-@contextmanager
-def state_folder(folder: Path) -> Iterator[EventLog]:
-    with EventLog.open(folder / "events.db") as log:
-        record_made_up(log, folder / "stage")
-        with log.reader() as reader, View.open(folder / "database.db", reader) as view:
+def test_a_daemon_s_state_folder_is_read_while_it_runs_and_never_written(tmp_path: Path) -> None:
+    with EventLog.open(tmp_path / "events.db") as log:
+        record_made_up(log, tmp_path / "stage")
+        with log.reader() as reader, View.open(tmp_path / "database.db", reader) as view:
             view.catch_up()
-        yield log
-
-
-def test_a_daemon_s_state_folder_can_be_read_while_it_runs_and_changed_when_it_does_not(
-    tmp_path: Path,
-) -> None:
-    with state_folder(tmp_path):
+        with log.reader() as reader:
+            before = len(list(reader.read()))
         database = DynamicDatabase(tmp_path)
         (own,) = database.repositories
         assert own.num_premise_files == 10
+        assert database.sort_repositories_by_difficulty() == [own]
         database.export_merged_data([own], tmp_path / "out")
-        with pytest.raises(DatabaseLockedError):
-            database.add_repository(repository(theorem("a")))
-    database.add_repository(repository(theorem("a")))
-    assert [repo.name for repo in DynamicDatabase(tmp_path).repositories] == ["demo/logic", "demo/logic"]
-
-
-def test_a_trace_of_the_daemon_s_own_can_be_rated_and_not_changed(tmp_path: Path) -> None:
-    with state_folder(tmp_path):
-        pass
-    database = DynamicDatabase(tmp_path)
-    database.sort_repositories_by_difficulty()
-    database.to_json(tmp_path / "copy.json")
-    database.repositories[0].proven_theorems.pop()
-    with pytest.raises(ValueError, match="cannot be changed here"):
+        database.add_repository(repository(theorem("a")))
+        with pytest.raises(ValueError, match="is not in the database"):
+            database.export_merged_data(database.repositories, tmp_path / "out")
         database.to_json(tmp_path / "copy.json")
+        with log.reader() as reader:
+            assert len(list(reader.read())) == before
+    assert len(written(tmp_path / "copy.json")["repositories"]) == 2
+    assert len(DynamicDatabase(tmp_path).repositories) == 1
 
 
 def test_a_folder_that_is_no_state_folder_is_refused(tmp_path: Path) -> None:

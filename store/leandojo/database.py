@@ -1,47 +1,56 @@
-"""LeanDojo-v2's `DynamicDatabase` under its own name, with our log behind it: nothing that was recorded is ever lost.
+"""LeanDojo-v2's `DynamicDatabase` under its own name: a file of its format, or a daemon's state folder to read.
 
     from store.leandojo import DynamicDatabase, Repository
 
     database = DynamicDatabase("dynamic_database.json")
     database.add_repository(Repository.from_dict(...))
     database.export_merged_data(database.repositories, Path("merged"))
+    database.to_json()
 
-Beside `dynamic_database.json` lies `dynamic_database.json.unsorry`, with the log and its view. A file that is there
-already, and every time one that somebody else has written, is imported when it is opened; it is never emptied. The path
-of a daemon's state folder opens that one: to read at any time, to change while the daemon is stopped.
+The repositories are objects in memory, as LeanDojo has them: whatever changes them, `add_repository`,
+`update_repository` and `delete_repository` among it, is written by `to_json` alone, and never into a daemon's log.
 
-What differs from LeanDojo-v2: adding, updating and deleting are durable when they return; files are written whole or
-not at all; a deleted repository stays in the log; splits are for life (`compat=True` gives LeanDojo's own).
+What differs from LeanDojo-v2: opening a file leaves it as it is; files are written whole or not at all; the splits of
+an export are for life (`compat=True` gives LeanDojo's own). Keys that LeanDojo does not have are not kept, as it keeps
+none either: `unsorry import leandojo` and `unsorry export leandojo --as-imported` do.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-import shutil
+import math
+import sqlite3
 import sys
 import tempfile
-import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
+from store import queries
 from store.curriculum import compat_difficulty, curriculum, difficulty, rating
 from store.errors import LogError, translated
-from store.leandojo.backing import Backing, identity, uncollected, written_whole
-from store.leandojo.choosing import in_order
-from store.leandojo.exporting import Mode, export_chosen, write_database
-from store.leandojo.models import Theorem
-from store.leandojo.repository import Repository
+from store.leandojo.choosing import Chosen, choose, in_order
+from store.leandojo.exporting import Mode, export_chosen, one_moment, write_database
+from store.leandojo.folder import written_whole
+from store.leandojo.models import Repository, Theorem
+from store.leandojo.reading import import_leandojo
+from store.leandojo.records import ImportFormatError, load
+from store.reader import LogReader
 from store.trace_sorry import holds_sorry
 
 Tracer = Callable[[str, str, bool], Repository | None]
 """Called with url, commit and whether to trace dependencies too; returns what it found, None where it could not."""
 
+_GIVEN = "the repositories given"
+_CORRECT = "correct that and try again"
 _log = logging.getLogger(__name__)
 
 
 class TracerMissingError(LogError):
-    """A repository is to be traced and nobody was given who could."""
+    """A repository is to be traced, and the database has no tracer."""
 
 
 class DynamicDatabase:
@@ -54,7 +63,7 @@ class DynamicDatabase:
         *,
         also: Collection[str] = (),
     ) -> None:
-        """Open a database file, or a daemon's state folder; a file that is not there is made.
+        """Open a database file, or a daemon's state folder; a file that does not exist is an empty database.
 
         Args:
             json_path: of either.
@@ -62,52 +71,35 @@ class DynamicDatabase:
             also: of a state folder, ids of traces that are wanted although there are newer ones of their repositories.
 
         Raises:
-            store.leandojo.records.ImportFormatError: the file is no such database; it was not touched.
+            store.leandojo.records.ImportFormatError: the file is no such database.
             LogError: the folder is no state folder, or the disk refused.
         """
         path = Path(json_path)
         self.json_path: str | None = None
         self._tracer = tracer
-        self._repositories: list[Repository] | None = None
+        self._also = also
+        self._state: Path | None = None
         if path.is_dir():
             if not (path / "events.db").is_file():
                 raise LogError(f"{path}: is a folder without events.db; name a state folder, or a .json file")
-            self._backing = Backing(path, also)
+            self._state = path
             return
         self.json_path = str(json_path)
-        with translated(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._backing = Backing(path.with_name(path.name + ".unsorry"))
-            if not path.exists():
-                self.to_json()
-            elif not self._backing.knows(path):
-                self._backing.take_in(path)
-                self._backing.note(path)
+        self.repositories = _repositories(load(path), path) if path.exists() else []
 
-    @property
+    @cached_property
     def repositories(self) -> list[Repository]:
-        """The repositories, read from the log at first use. The list and what is in it may be changed: `to_json`,
-        `export_merged_data` and `sort_repositories_by_difficulty` record what differs.
-        """
-        if self._repositories is None:
-            self._repositories = self._backing.load()
-        return self._repositories
-
-    @repositories.setter
-    def repositories(self, repositories: Sequence[Repository]) -> None:
-        """Give the database other repositories, as changes to the list would."""
-        if self._repositories is None:
-            self._repositories = (
-                self._backing.load()
-            )  # what is there and not among the new ones is to be taken out
-        self._repositories = list(repositories)
+        """The repositories, of a state folder read at first use. The list and what is in it may be changed."""
+        with self._opened() as (log, view, known), tempfile.TemporaryFile() as file:
+            write_database(file, list(known.values()), log=log, view=view, infinity=True)
+            file.seek(0)
+            return [Repository.from_dict(item) for item in json.load(file)["repositories"]]
 
     def add_repository(self, repo: Repository) -> None:
-        """Record a repository; one that is there already is left as it is."""
+        """Append a repository; one that is there already is left as it is."""
         if repo in self.repositories:
             _log.info("repository %s with commit %s is in the database already", repo.url, repo.commit)
             return
-        self._backing.record([repo])
         self.repositories.append(repo)
 
     def get_repository(self, url: str, commit: str) -> Repository | None:
@@ -115,33 +107,31 @@ class DynamicDatabase:
         return next((repo for repo in self.repositories if (repo.url, repo.commit) == (url, commit)), None)
 
     def update_repository(self, updated_repo: Repository) -> None:
-        """Record a repository in the place of the equal one.
+        """Put a repository in the place of the equal one.
 
         Raises:
-            ValueError: there is none.
+            ValueError: no repository is equal to it.
         """
         if updated_repo not in self.repositories:
             raise ValueError(
                 f"Repository '{updated_repo.url}' with commit '{updated_repo.commit}' not found; add it first "
                 "(`add_repository`)"
             )
-        self._backing.record([updated_repo])
         self.repositories[self.repositories.index(updated_repo)] = updated_repo
 
     def delete_repository(self, url: str, commit: str) -> None:
-        """Take the first repository of that url and commit out. The log keeps it.
+        """Take the first repository of that url and commit out.
 
         Raises:
-            ValueError: there is none.
+            ValueError: the database has no such repository.
         """
         found = self.get_repository(url, commit)
         if found is None:
             raise ValueError(f"Repository '{url}' with commit '{commit}' not found.")
-        self._backing.withdraw(identity(found))
         self.repositories.remove(found)
 
     def print_database_contents(self) -> None:
-        """Print what repositories there are."""
+        """Print which repositories the database has."""
         lines = [f"  - {repo.url} (commit: {repo.commit})\n" for repo in self.repositories]
         sys.stdout.writelines(["Current database contents:\n", *lines])
 
@@ -150,27 +140,25 @@ class DynamicDatabase:
     ) -> None:
         """Write these repositories, which must be in the database, as a dataset folder; see `exporting`.
 
+        Those of a state folder are written as its log has them, whatever was changed in the objects.
+
         Raises:
             ValueError: one is not in the database, or none is given.
             NotReplaceableError: something lies at `output_path` that no export made.
         """
         if not repositories:
             raise ValueError("no repository to export; give some of `repositories`")
-        with uncollected():
-            self._export(repositories, Path(output_path).absolute(), compat=compat)
-
-    def _export(self, repositories: Sequence[Repository], out: Path, *, compat: bool) -> None:
-        self._backing.record_changes(self.repositories)
-        absent = [repo for repo in repositories if identity(repo) not in self._backing.recorded]
-        if absent:
-            raise ValueError(
-                f"Repository '{absent[0].url}' with commit '{absent[0].commit}' is not in the database; add it first "
-                "(`add_repository`)"
-            )
-        with translated(out):
-            out.parent.mkdir(parents=True, exist_ok=True)
-        with self._backing.reading() as (log, view):
-            chosen = self._backing.chosen(view, repositories)
+        out = Path(output_path).absolute()
+        with self._opened() as (log, view, known):
+            absent = [repo for repo in repositories if repo.identity not in known]
+            if absent:
+                raise ValueError(
+                    f"Repository '{absent[0].url}' with commit '{absent[0].commit}' is not in the database; add it "
+                    "first (`add_repository`)"
+                )
+            with translated(out):
+                out.parent.mkdir(parents=True, exist_ok=True)
+            chosen = [Chosen(known[repo.identity].row, in_dataset=True) for repo in repositories]
             if not compat:
                 chosen = in_order(view, [(item.row, True) for item in chosen])
             mode = Mode.COMPAT if compat else Mode.FOR_LIFE
@@ -189,28 +177,29 @@ class DynamicDatabase:
         for repo in self.repositories:
             for theorem in repo.get_all_theorems:
                 theorem.difficulty_rating = _rating(theorem, compat=compat)
-        self._backing.record_changes(self.repositories)
-        with self._backing.reading() as (_, view):
+        with self._opened() as (_, view, known):
             found = curriculum(view, compat=compat, simulated=True).repositories
         order = {item.trace if compat else item.repository: item.order for item in found}
 
         def place(repo: Repository) -> float:
-            recorded = self._backing.recorded[identity(repo)]
-            return order.get(recorded.trace if compat else recorded.key, float("inf"))
+            item = known.get(repo.identity)
+            if item is None:
+                return math.inf
+            return order.get(item.row.trace if compat else item.row.repository, math.inf)
 
         if self.json_path is not None:
-            self.to_json()
+            self.to_json(compat=compat)
         return sorted(self.repositories, key=place)
 
     def trace_repository(self, url: str, commit: str, build_deps: bool = False) -> Repository | None:
-        """Trace a commit, record it at once, and return it; None where the tracer could not.
+        """Trace a commit, add it, and return it; None where the tracer could not.
 
         Raises:
             TracerMissingError: no tracer was given.
         """
         if self._tracer is None:
             raise TracerMissingError(
-                f"{url}: nobody here can trace it; open DynamicDatabase(path, tracer=...) with a function (url, "
+                f"{url}: this database has no tracer; open DynamicDatabase(path, tracer=...) with a function (url, "
                 "commit, build_deps) -> Repository, or add what LeanDojo traced (Repository.from_dict, add_repository)"
             )
         repo = self._tracer(url.removesuffix(".git"), commit, build_deps)
@@ -235,19 +224,14 @@ class DynamicDatabase:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], tracer: Tracer | None = None) -> DynamicDatabase:
-        """Make a database of its own, whose log lasts as long as it does; `to_json` needs a path.
+        """Make a database that has no file; its `to_json` needs a path.
 
         Raises:
             store.leandojo.records.ImportFormatError: the data are no database.
         """
-        folder = Path(tempfile.mkdtemp(prefix="unsorry-"))
-        try:
-            Backing(folder).take_in_json(data)
-            database = cls(folder, tracer)
-        except BaseException:
-            shutil.rmtree(folder)
-            raise
-        weakref.finalize(database, shutil.rmtree, folder, ignore_errors=True)
+        database = cls.__new__(cls)
+        database.json_path, database._tracer, database._also, database._state = None, tracer, (), None
+        database.repositories = _repositories(data, _GIVEN)
         return database
 
     def to_json(self, file_path: str | Path | None = None, *, compat: bool = False) -> None:
@@ -256,19 +240,26 @@ class DynamicDatabase:
         A rating that is infinite is written as null; with `compat` as LeanDojo's bare `Infinity`, which is no JSON.
 
         Raises:
-            ValueError: no path, and the database was not opened from a file.
+            ValueError: no path, and the database was not opened from a file; or a value that is no JSON.
         """
         if file_path is None and self.json_path is None:
             raise ValueError("this database was not opened from a file: give to_json a path")
         path = Path(file_path if file_path is not None else str(self.json_path))
-        with uncollected(), translated(path):
-            self._backing.record_changes(self.repositories)
+        data = self.to_dict()
+        for repo in () if compat else data["repositories"]:
+            for name in ("proven_theorems", "sorry_theorems_proved", "sorry_theorems_unproved"):
+                for theorem in repo[name]:
+                    if theorem["difficulty_rating"] == math.inf:
+                        theorem["difficulty_rating"] = None
+        try:
+            text = json.dumps(data, indent=2, ensure_ascii=False)
+        except (TypeError, ValueError) as error:
+            reason = f"cannot be written as JSON ({error})"
+            raise ImportFormatError(_GIVEN, "", reason, remedy=_CORRECT) from error
+        with translated(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with self._backing.reading() as (log, view), written_whole(path) as out:
-                chosen = self._backing.chosen(view, self.repositories)
-                write_database(out, chosen, log=log, view=view, infinity=compat)
-            if self.json_path is not None and path.resolve() == Path(self.json_path).resolve():
-                self._backing.note(path)
+            with written_whole(path) as out:
+                out.write(text.encode())
 
     @classmethod
     def from_json(cls, file_path: str | Path, tracer: Tracer | None = None) -> DynamicDatabase:
@@ -279,7 +270,7 @@ class DynamicDatabase:
         """
         if not Path(file_path).is_file():
             raise FileNotFoundError(
-                f"{file_path}: no such file; DynamicDatabase({str(file_path)!r}) makes one"
+                f"{file_path}: no such file; DynamicDatabase({str(file_path)!r}) is an empty one"
             )
         return cls(file_path, tracer)
 
@@ -289,6 +280,51 @@ class DynamicDatabase:
         for repo in self.repositories:
             (other.update_repository if repo in other.repositories else other.add_repository)(repo)
         other.to_json()
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[LogReader, sqlite3.Connection, dict[tuple[str, ...], Chosen]]]:
+        """Open a log with these repositories, one moment of its view, and their traces by what makes them equal.
+
+        It is the state folder's; else one that lasts as long as the block.
+        """
+        with ExitStack() as held:
+            folder = self._state
+            if folder is None:
+                folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="unsorry-")))
+                self._import_into(folder)
+            log = held.enter_context(LogReader.open(folder / "events.db"))
+            view = held.enter_context(closing(queries.connect(folder / "database.db")))
+            held.enter_context(one_moment(view))
+            exists = view.execute("SELECT 1 FROM traces WHERE state = 'current' LIMIT 1").fetchone()
+            chosen = choose(view, (), every_commit=True, simulated=True, also=self._also) if exists else []
+            keys = ("url", "name", "commit", "lean_version", "lean_dojo_version")
+            yield log, view, {tuple(item.head[key] for key in keys): item for item in chosen}
+
+    def _import_into(self, folder: Path) -> None:
+        path = folder / "dynamic_database.json"
+        self.to_json(path, compat=True)
+        try:
+            import_leandojo(
+                path,
+                events_db=folder / "events.db",
+                database_db=folder / "database.db",
+                stage=folder / "import",
+            )
+        except ImportFormatError as error:
+            # The temporary file is unknown to the caller.
+            raise ImportFormatError(_GIVEN, error.place, error.reason, remedy=_CORRECT) from None
+
+
+def _repositories(data: Any, source: Path | str) -> list[Repository]:
+    if not isinstance(data, Mapping) or not isinstance(data.get("repositories"), list):
+        raise ImportFormatError(source, "repositories", "is missing or no list", remedy=_CORRECT)
+    found = []
+    for index, item in enumerate(data["repositories"]):
+        try:
+            found.append(Repository.from_dict(item))
+        except (TypeError, ValueError) as error:
+            raise ImportFormatError(source, f"repositories[{index}]", str(error)) from error
+    return found
 
 
 def _rating(theorem: Theorem, *, compat: bool) -> float | None:
