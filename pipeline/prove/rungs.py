@@ -23,7 +23,6 @@ from pipeline.prove.answering import (
     AnsweringSuggests,
     everybodys,
 )
-from pipeline.prove.lent import LentGenerator
 from pipeline.prove.order import Order, bad_spec
 from pipeline.prove.proposing import Proposer, Remaining
 from pipeline.prove.scoring import ModelScoring, Scoring
@@ -120,8 +119,6 @@ async def _by_generator(order: Order, open_: AsyncExitStack) -> Engine:
         decoding = _decoding(part)
     retrieval = await _retrieval(order, open_) if order.rung == 1 else None
     suggesting = await asyncio.to_thread(_suggesting, part, decoding)
-    if isinstance(suggesting, LentGenerator):
-        open_.callback(suggesting.close)
     service = await open_.enter_async_context(GenerationService(suggesting))
     answering = Answering(alone=False)
     suggests = AnsweringSuggests(service, answering)
@@ -248,12 +245,7 @@ def _written(author: Author, answering: Answering, proofs: int, repairs: int, se
 
 
 def _suggesting(part: dict[str, Any], decoding: Decoding) -> Suggesting:
-    """Load the model of rungs 1 and 2, with vLLM where that is asked for; one that is lent is there already."""
-    if part.get("lent") is not None:
-        with _read("generator"):
-            descriptor = int(part["lent"])
-        with _loads("generator", str(part.get("path", ""))):
-            return LentGenerator(descriptor)
+    """Load the model of rungs 1 and 2, with vLLM where that is asked for."""
     with _read("generator"):
         path, engine = str(part["path"]), str(part.get("engine", "transformers"))
         if engine not in ("transformers", "vllm"):

@@ -43,7 +43,6 @@ from pipeline.serve.fill_events import (
     failure,
 )
 from pipeline.serve.fill_rungs import Left, Rung, rungs_now
-from pipeline.serve.lending import Loan, lent
 from pipeline.serve.problems import Problem
 from pipeline.serve.rooms import Rooms
 from pipeline.serve.rooms_checkouts import Checkout, Commit
@@ -273,16 +272,14 @@ class _Filling:
             )
         clock = Clock(self._left_s)
         async with (
-            lent(self._rooms.serving, rung.number, rung.parameters) as loan,
             self._rooms.folder() as folder,
             job(
                 "pipeline.prove",
-                self._parameters(rung, loan, made, wanted),
+                self._parameters(rung, made, wanted),
                 kind="prove",
                 folder=folder,
                 memory_bytes=rung.memory_bytes,
                 key=key,
-                descriptors=loan.descriptors,
             ) as running,
         ):
             try:
@@ -306,7 +303,7 @@ class _Filling:
             finally:
                 self._left_s = clock.left_s
 
-    def _parameters(self, rung: Rung, loan: Loan, made: Checkout, wanted: Sequence[Wanted]) -> dict[str, Any]:
+    def _parameters(self, rung: Rung, made: Checkout, wanted: Sequence[Wanted]) -> dict[str, Any]:
         """Return what the prove job is told, as the planner tells it; its work is written down nowhere."""
         order = self._rooms.order
         budget, pool = order.lean.budget, order.lean.pool
@@ -331,7 +328,7 @@ class _Filling:
             "budget_key": "asked for",
             "parallel": 1,
             "lemmas": {"database_db": str(order.view)},
-            **loan.parameters,
+            **rung.parameters,
             "sorries": [dataclasses.asdict(one) for one in wanted],
         }
 

@@ -50,7 +50,7 @@ class GeneratingModel(Protocol):
 
 
 class LocalGenerator:
-    """A model that runs here, loaded from `source`."""
+    """A model that runs here."""
 
     def __init__(
         self,
@@ -58,7 +58,6 @@ class LocalGenerator:
         generator: PrefixedGenerator,
         decoding: Decoding,
         *,
-        source: str,
         about: About,
         limits: Limits,
         measures: Measures,
@@ -67,13 +66,11 @@ class LocalGenerator:
         name: of its place.
         generator: nobody else may use it.
         decoding: how many tactics, and how they are found.
-        source: the folder or the name of the hub that the generator was loaded from.
         about: what it is.
         limits: of its batches.
         measures: count them.
         """
         self.about = about
-        self.source = source
         self._name = name
         self._decoding = decoding
         self._service: Batching[Request, Suggestions] = batching(
@@ -88,18 +85,11 @@ class LocalGenerator:
 
     async def tactics(self, state: str, prefix: str) -> Sequence[Suggestion]:
         premises = await self.premises(state)
-        found = await self.suggest(BegunRequest(state, premises, self._decoding, _SEED, prefix=prefix))
+        request = BegunRequest(state, premises, self._decoding, _SEED, prefix=prefix)
+        found = await ask(self._name, self._service, request)
         if found.error:
             raise failed(self._name, found.error)
         return found.tactics
-
-    async def suggest(self, request: Request) -> Suggestions:
-        """Return the model's answer to a request as it is, in batches with all others'.
-
-        Raises:
-            Problem: there is none.
-        """
-        return await ask(self._name, self._service, request)
 
     async def premises(self, state: str) -> tuple[str, ...]:  # noqa: ARG002 - some are shown what they are found for
         """Return what the model is shown beside a state: marked code, the nearest first."""
@@ -115,7 +105,6 @@ class RetrievalGenerator(LocalGenerator):
         generator: PrefixedGenerator,
         decoding: Decoding,
         *,
-        source: str,
         about: About,
         retriever: LoadedRetriever,
         nearest: Callable[[LoadedRetriever, str, int], Awaitable[tuple[str, ...]]],
@@ -124,15 +113,13 @@ class RetrievalGenerator(LocalGenerator):
         measures: Measures,
     ) -> None:
         """Args:
-        name, generator, decoding, source, limits, measures: as of a model that is shown none.
+        name, generator, decoding, limits, measures: as of a model that is shown none.
         about: the retriever's checkpoint; simulated where the retriever or the generator is.
         retriever: closed with this.
         nearest: finds so many premises of the watched repositories for a state, wherever they stand.
         premises: how many are shown.
         """
-        super().__init__(
-            name, generator, decoding, source=source, about=about, limits=limits, measures=measures
-        )
+        super().__init__(name, generator, decoding, about=about, limits=limits, measures=measures)
         self.retriever = retriever
         self._nearest = nearest
         self._premises = premises

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from pipeline.serve.wire import ModelInfo, ModelsResponse, ReadyResponse
 
 if TYPE_CHECKING:
     from pipeline.serve.encoding import EncodingModel
-    from pipeline.serve.generating import GeneratingModel, LocalGenerator
+    from pipeline.serve.generating import GeneratingModel
     from pipeline.serve.progress import RatingModel
     from pipeline.serve.retrievers import LoadedRetriever
 
@@ -43,8 +43,6 @@ _TRAINED = {"tactics": "tactics", "retrieval": "retriever", "retriever": "retrie
 """Which of the daemon's models a kind takes, where it takes the promoted one."""
 _FINDING = ("retriever", "retrieval")
 """The kinds that find premises."""
-_LENDING = GENERATING - {"endpoint"}
-"""The kinds whose generator runs here."""
 
 _log = logging.getLogger(__name__)
 
@@ -169,23 +167,6 @@ class Registry:
         entry = self._entries[first.name]
         async with entry.place.use() as model:
             yield _retriever(entry, model)
-
-    @asynccontextmanager
-    async def lent(self, source: str) -> AsyncIterator[LocalGenerator | None]:
-        """Have the generator that was loaded from this source, for one search; None where there is none, or as many
-        have it as may."""
-        async with AsyncExitStack() as held:
-            yield await self._lent(source, held)
-
-    async def _lent(self, source: str, held: AsyncExitStack) -> LocalGenerator | None:
-        for entry in self._entries.values():
-            model = entry.place.model
-            if entry.kind not in _LENDING or model is None or model.source != source:
-                continue
-            with suppress(Problem):
-                found: LocalGenerator = await held.enter_async_context(entry.place.use())
-                return found
-        return None
 
     def models(self) -> ModelsResponse:
         """Return what there is, in the order of the order."""

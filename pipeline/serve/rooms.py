@@ -17,7 +17,6 @@ from typing import Any, Protocol
 
 from pipeline.lean.backend import Leans, find_leans
 from pipeline.lean.build.build_cache import remove_tree
-from pipeline.serve.lending import Lending
 from pipeline.serve.order import ServeOrder
 from pipeline.serve.problems import Problem
 from pipeline.serve.retrieve import Encodes, Premises
@@ -26,9 +25,8 @@ from pipeline.serve.rooms_ending import to_its_end
 from pipeline.serve.scratch import Scratch, own
 
 
-class Serving(Lending, Protocol):
-    """What the server has besides: the retriever in use, and generators. None is unloaded as long as somebody holds
-    it."""
+class Serving(Protocol):
+    """The models of the server that requests beyond LeanCopilot's use. None is unloaded while a request holds it."""
 
     def retriever(self) -> AbstractAsyncContextManager[Encodes]: ...
 

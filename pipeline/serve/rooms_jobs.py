@@ -97,7 +97,6 @@ async def job(
     folder: Path,
     memory_bytes: int,
     key: str | None = None,
-    descriptors: tuple[int, ...] = (),
 ) -> AsyncIterator[Job]:
     """Begin `python -m module` with these parameters, and end it with the block.
 
@@ -108,7 +107,6 @@ async def job(
         folder: of this job alone; made, and left to the caller to remove.
         memory_bytes: that each process of it may take for itself (`pipeline.children.hold_to`).
         key: the one secret that it is handed, by a pipe.
-        descriptors: that it inherits besides.
 
     Raises:
         OSError: it cannot be started.
@@ -129,7 +127,7 @@ async def job(
             stderr=errors,
             cwd=folder,
             env=environment,
-            pass_fds=(*handed, *descriptors),
+            pass_fds=handed,
             start_new_session=True,
             limit=_LONGEST_LINE_BYTES,
         )

@@ -3,6 +3,8 @@ on a real socket. The simulator stands in for Lean."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -121,15 +123,7 @@ def of(events: Sequence[tuple[str, Any]], name: str) -> list[Any]:
     return [data for named, data in events if named == name]
 
 
-def asked(served: Served) -> int:
-    """Return how many requests the server's own model was asked."""
-    label = 'unsorry_serve_batch_requests_sum{model="tactics"} '
-    lines = served.client.get("/metrics").text.splitlines()
-    return int(float(next((line.removeprefix(label) for line in lines if line.startswith(label)), "0")))
-
-
-def test_rung_2_asks_the_tactic_model_in_use_which_the_server_has_loaded(served: Served) -> None:
-    before = asked(served)
+def test_rung_2_asks_the_tactic_model_in_use(served: Served) -> None:
     events = told(served, rungs=[2])
     (begun,), (summary,) = of(events, "begun"), of(events, "summary")
     assert begun["rungs"] == [{"number": 2, "prover": "generator", "model": TACTICS}]
@@ -141,7 +135,6 @@ def test_rung_2_asks_the_tactic_model_in_use_which_the_server_has_loaded(served:
     (verdict,) = of(events, "verdict")
     assert (verdict["candidate"], verdict["verdict"], verdict["simulated"]) == (1, "unknown", True)
     assert (summary["ended"], summary["unknown"]) == ("rungs", 1)
-    assert asked(served) - before >= 2, "both goals were asked of the model that is loaded already"
 
 
 def test_rung_4_asks_the_endpoint_with_its_key_and_the_gate_judges_what_it_wrote(
@@ -172,11 +165,9 @@ def test_a_rung_whose_endpoint_refuses_the_key_fails_and_says_so_in_the_stream(
 
 @pytest.mark.slow
 def test_rung_1_shows_the_generator_what_the_retriever_in_use_finds(served: Served) -> None:
-    before = asked(served)
     (candidate,) = of(told(served, rungs=[1]), "candidate")
     assert (candidate["declaration"], candidate["prover"]) == ("second", "retrieval")
     assert candidate["model"] == f"{RETRIEVER}+g"
-    assert asked(served) - before >= 2
 
 
 @pytest.mark.slow
@@ -194,4 +185,13 @@ def test_a_server_without_the_rung_s_model_has_the_search_load_it(
     with Served(order) as it:
         (candidate,) = of(told(it, rungs=[2]), "candidate")
         assert (candidate["declaration"], candidate["model"]) == ("second", TACTICS)
-        assert asked(it) == 0
+
+
+def test_a_search_by_an_endpoint_loads_no_library_of_models() -> None:
+    heavy = ("torch", "transformers", "peft", "numpy")
+    program = (
+        "import sys, pipeline.prove.__main__, pipeline.prove.generating, "
+        f"pipeline.prove.endpoint_tactics; print([one for one in {heavy!r} if one in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

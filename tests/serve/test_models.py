@@ -201,7 +201,6 @@ def test_a_generator_with_retrieval_is_shown_the_premises_that_are_found(
             "m",
             Noting(load_model(folder / "said")),
             Decoding(1, max_tokens=8),
-            source=str(folder / "said"),
             about=About("a" * 16),
             retriever=LoadedRetriever("m", loaded, about=About("a" * 16), limits=limits, measures=measures),
             nearest=nearest,

@@ -33,9 +33,6 @@ class NoModels:
     def retriever(self) -> AbstractAsyncContextManager[Encodes]:
         raise NotImplementedError
 
-    def lent(self, source: str) -> AbstractAsyncContextManager[None]:
-        raise NotImplementedError
-
 
 def test_what_a_killed_server_left_running_is_ended_before_its_files_go(tmp_path: Path) -> None:
     order = order_of(tmp_path)
