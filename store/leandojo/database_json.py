@@ -5,31 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO
 
 from store.leandojo.opened import OpenTrace, ReadFile
 from store.leandojo.reading import THEOREM_LISTS
-from store.leandojo.rendering import Frame
+from store.leandojo.records import write_position
+from store.leandojo.rendering import indented, tactic
 from store.leandojo.spool import Spool
-
-RECORD = Frame(margin=8, ascii_only=False, text_positions=True)
-_REPOSITORY = Frame(margin=4, ascii_only=False, text_positions=True)
-_FILE = Frame(margin=0, ascii_only=False, text_positions=True)
-
-_THEOREM = RECORD.layout(
-    "full_name",
-    "theorem_statement",
-    "file_path",
-    "start",
-    "end",
-    "url",
-    "commit",
-    "traced_tactics",
-    "difficulty_rating",
-)
-_PREMISE = RECORD.layout("full_name", "code", "start", "end", "kind", depth=4)
-_PREMISE_FILE = RECORD.layout("path", "imports", "premises")
 
 
 class _AsTheyAre(dict[str, str]):
@@ -38,47 +23,56 @@ class _AsTheyAre(dict[str, str]):
 
 
 _PATHS = _AsTheyAre()
+_MARGIN = " " * 8
 
 
 def theorem_record(data: Mapping[str, Any], *, url: str, commit: str, path: str, infinity: bool) -> str:
     """Return a theorem of a `file_traced` payload as an item of a repository's lists."""
     difficulty = data.get("difficulty")
-    unbounded = "Infinity" if infinity else "null"
-    statement = data["theorem_statement"]
-    write = RECORD.text
-    return _THEOREM % (
-        write(data["full_name"]),
-        "null" if statement is None else write(statement),
-        write(path),
-        RECORD.position(data["start"]),
-        RECORD.position(data["end"]),
-        write(data.get("url", url)),
-        write(data.get("commit", commit)),
-        RECORD.array([RECORD.tactic(item, _PATHS) for item in data["traced_tactics"]]),
-        unbounded if difficulty == "Infinity" else RECORD.value(difficulty),
-        RECORD.more(data),
-    )
+    if difficulty == "Infinity":
+        difficulty = math.inf if infinity else None
+    record = {
+        "full_name": data["full_name"],
+        "theorem_statement": data["theorem_statement"],
+        "file_path": path,
+        "start": _position(data["start"]),
+        "end": _position(data["end"]),
+        "url": data.get("url", url),
+        "commit": data.get("commit", commit),
+        "traced_tactics": [tactic(item, _position, _PATHS) for item in data["traced_tactics"]],
+        "difficulty_rating": difficulty,
+        **data.get("extra", {}),
+    }
+    return _MARGIN + indented(record, margin=8)
 
 
 def premise_file_record(data: Mapping[str, Any]) -> str:
     """Return a `file_traced` payload's corpus side as an item of `premise_files`."""
     premises = [
-        _PREMISE
-        % (
-            RECORD.value(item["full_name"]),
-            RECORD.text(item["code"]),
-            RECORD.position(item["start"], depth=6),
-            RECORD.position(item["end"], depth=6),
-            RECORD.text(item["kind"]),
-            RECORD.more(item, depth=6),
-        )
+        {
+            "full_name": item["full_name"],
+            "code": item["code"],
+            "start": _position(item["start"]),
+            "end": _position(item["end"]),
+            "kind": item["kind"],
+            **item.get("extra", {}),
+        }
         for item in data["premises"]
     ]
-    return _PREMISE_FILE % (
-        RECORD.text(data["path"]),
-        RECORD.strings(data["imports"]),
-        RECORD.array(premises),
-        RECORD.more(data),
+    record = {"path": data["path"], "imports": data["imports"], "premises": premises, **data.get("extra", {})}
+    return _MARGIN + indented(record, margin=8)
+
+
+def _position(value: Iterable[int]) -> str:
+    line, column = value
+    return write_position((line, column))
+
+
+def _members(values: Mapping[str, Any]) -> str:
+    """Write the inside of a repository's record."""
+    return ",\n".join(
+        f"      {json.dumps(key, ensure_ascii=False)}: {indented(value, margin=6)}"
+        for key, value in values.items()
     )
 
 
@@ -109,7 +103,7 @@ class DatabaseWriter:
 
     def end_of_trace(self, trace: OpenTrace) -> None:
         """Write a trace's record, with its lists in an import's order if it is one."""
-        frame, out, counts = _REPOSITORY, self._out, trace.counts()
+        out, counts = self._out, trace.counts()
         head = trace.chosen.head | {
             "total_theorems": counts.theorems,
             "num_proven_theorems": counts.proven,
@@ -121,7 +115,7 @@ class DatabaseWriter:
             "num_files_traced": counts.files_traced,
         }
         out.write(b",\n    {\n" if self._n_repositories else b"\n    {\n")
-        out.write(frame.members((key, frame.value(value)) for key, value in head.items()).encode())
+        out.write(_members(head).encode())
         for name in THEOREM_LISTS:
             out.write(f',\n      "{name}": '.encode())
             self._theorems.write_list(trace.in_list(name), out, indent="      ")
@@ -129,12 +123,8 @@ class DatabaseWriter:
         order = [self._premise_file_of[path] for path in trace.corpus_paths]
         self._premise_files.write_list(order, out, indent="      ")
         extra = {} if trace.manifest is None else trace.manifest.extra
-        rest = [
-            ("files_traced", frame.strings(trace.files_traced)),
-            ("pr_url", frame.value(trace.chosen.row.pr_url)),
-            *((key, frame.value(value)) for key, value in extra.items()),
-        ]
-        out.write(b",\n" + frame.members(rest).encode() + b"\n    }")
+        rest = {"files_traced": list(trace.files_traced), "pr_url": trace.chosen.row.pr_url, **extra}
+        out.write(b",\n" + _members(rest).encode() + b"\n    }")
         self._n_repositories += 1
         # Of several imported files with keys of their own beside "repositories" the first one's stand.
         self._beside = {**({} if trace.manifest is None else trace.manifest.beside), **self._beside}
@@ -147,5 +137,5 @@ class DatabaseWriter:
         out = self._out
         out.write(b"\n  ]" if self._n_repositories else b"]")
         for key, value in self._beside.items():
-            out.write(f",\n  {_FILE.text(key)}: {_FILE.value(value)}".encode())
+            out.write(f",\n  {json.dumps(key, ensure_ascii=False)}: {indented(value, margin=2)}".encode())
         out.write(b"\n}")

@@ -13,15 +13,10 @@ from store.leandojo.corpus import Merge, Names, closure_of
 from store.leandojo.merging import Merger
 from store.leandojo.opened import OpenTrace, ReadFile, RepositoryCounts
 from store.leandojo.reading import THEOREM_LISTS
-from store.leandojo.rendering import Frame
+from store.leandojo.rendering import indented, tactic
 from store.leandojo.spool import Spool
 
-FRAME = Frame(margin=2, ascii_only=True, text_positions=False)
 BULLET = "·"
-
-_THEOREM = FRAME.layout(
-    "url", "commit", "file_path", "full_name", "theorem_statement", "start", "end", "traced_tactics"
-)
 
 
 def theorem_record(
@@ -38,24 +33,22 @@ def theorem_record(
     `path` is the file's name in the export and `paths` that of any path that a proof names. LeanDojo leaves out tactics
     that begin at "no goals" or have a bullet in them; `every_tactic` keeps them, for a dataset given back as it was.
     """
-    tactics = [
-        FRAME.tactic(item, paths)
-        for item in data["traced_tactics"]
-        if every_tactic or (item["state_before"] != "no goals" and BULLET not in item["tactic"])
-    ]
-    statement = data["theorem_statement"]
-    write = FRAME.text
-    return _THEOREM % (
-        write(data.get("url", url)),
-        write(data.get("commit", commit)),
-        write(path),
-        write(data["full_name"]),
-        "null" if statement is None else write(statement),
-        FRAME.position(data["start"]),
-        FRAME.position(data["end"]),
-        FRAME.array(tactics),
-        FRAME.more(data),
-    )
+    record = {
+        "url": data.get("url", url),
+        "commit": data.get("commit", commit),
+        "file_path": path,
+        "full_name": data["full_name"],
+        "theorem_statement": data["theorem_statement"],
+        "start": data["start"],
+        "end": data["end"],
+        "traced_tactics": [
+            tactic(item, list, paths)
+            for item in data["traced_tactics"]
+            if every_tactic or (item["state_before"] != "no goals" and BULLET not in item["tactic"])
+        ],
+        **data.get("extra", {}),
+    }
+    return "  " + indented(record, margin=2, ascii_only=True)
 
 
 def metadata(
