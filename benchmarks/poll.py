@@ -2,8 +2,8 @@
 
     python benchmarks/poll.py [--quick] [--json FILE] [--folder FOLDER] [--rounds N]
 
-The repositories are real git repositories on disk; the server (daemon.testing.github) is a process of its own and so
-is the poller, whose CPU seconds and memory are its own: git's are counted beside them. A round asks every repository
+The repositories are real git repositories on disk; the server (tests.support.daemon.github) is a process of its own and
+so is the poller, whose CPU seconds and memory are its own: git's are counted beside them. A round asks every repository
 once, through the parts that the daemon itself polls with: whose turn it is, the client, the mirrors, the log, the view.
 
     first       the first sight of all: mirrors are made, branches recorded
@@ -116,7 +116,7 @@ class Child:
 
 def make_repositories(folder: Path, number: int) -> list[Path]:
     """Make as many real repositories, each of one commit and one file of Lean; later ones are copies of the first."""
-    from daemon.testing.remote import Remote
+    from tests.support.daemon.remote import Remote
 
     say(f"making {number} repositories")
     made = [folder / "owner" / f"r{index:04}" for index in range(number)]
@@ -129,7 +129,7 @@ def make_repositories(folder: Path, number: int) -> list[Path]:
 
 def commit(path: Path, subject: str) -> None:
     """Add a commit to a repository."""
-    from daemon.testing.remote import Remote
+    from tests.support.daemon.remote import Remote
 
     Remote.at(path).commit(subject)
 

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from daemon.testing.github import GitHubServer
+from tests.support.daemon.github import GitHubServer
 
 
 def main() -> None:

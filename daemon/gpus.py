@@ -69,7 +69,7 @@ class Gpus:
 
     Args:
         folder: for the lock files.
-        library: returns NVML, None where it is not installed (`load`; `daemon.testing.nvml` has another).
+        library: returns NVML, None where it is not installed (`load`; tests give another).
         is_there: whether a GPU's device file is to be seen.
         visible: which ones may be lent, as CUDA_VISIBLE_DEVICES names them; None: all.
     """

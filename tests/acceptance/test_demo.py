@@ -17,11 +17,11 @@ import pytest
 
 from daemon.lock import holder
 from daemon.paths import Paths, paths_from_config
-from daemon.testing.kills import read
 from examples import demo_library
 from pipeline.gate.patch import is_simulated_patch
 from store import queries
 from store.log import LogReader, StoredEvent
+from tests.support.daemon.kills import read
 
 ROOT = Path(__file__).resolve().parents[2]
 Told = tuple[str, int, str]

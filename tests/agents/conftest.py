@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from daemon.agents import ExternalAgent
-from daemon.testing.study import Study
+from tests.support.daemon.study import Study
 
 
 @pytest.fixture(autouse=True)

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from daemon.testing.study import KEY, Study
 from pipeline.external.testing import ChatServer, Says
 from pipeline.retrieval import TrainingConfig
 from pipeline.retrieval.tiny import make_tiny_retriever
 from pipeline.tactics.models import Lengths
 from pipeline.tactics.tiny import make_tiny_seq2seq
+from tests.support.daemon.study import KEY, Study
 
 pytestmark = pytest.mark.timeout(300)
 SCRIPTS = Path(__file__).parents[2] / "examples" / "leandojo"

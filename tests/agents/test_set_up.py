@@ -13,9 +13,9 @@ import pytest
 from daemon.agents import AgentError, ExternalAgent
 from daemon.agents.base import BaseAgent
 from daemon.lock import AlreadyRunningError, DaemonLock, holder
-from daemon.testing.remote import Remote
-from daemon.testing.study import FILES, KEY, Study
 from store.leandojo import DynamicDatabase
+from tests.support.daemon.remote import Remote
+from tests.support.daemon.study import FILES, KEY, Study
 
 UNKNOWN = "1" * 40
 

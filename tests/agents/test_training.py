@@ -11,10 +11,10 @@ import pytest
 
 from daemon.agents import AgentError, HFAgent, LeanAgent
 from daemon.lock import holder
-from daemon.testing.remote import Remote
-from daemon.testing.study import Study
 from pipeline.tactics import SFTTrainer
 from pipeline.tactics.errors import DivergedError, NothingToLearnError
+from tests.support.daemon.remote import Remote
+from tests.support.daemon.study import Study
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from daemon.testing import warm
 from store import events as ev
 from store.log import EventLog, Expect, NewEvent
 from store.scanned import Declaration, ScannedFile
 from store.view import View
+from tests.support.daemon import warm
 
 REPOSITORY = "github.com/demo/one"
 TIP = "a" * 40

@@ -18,7 +18,7 @@ import pytest
 
 from daemon.control_client import request
 from daemon.settings import Settings
-from daemon.testing.house import House
+from tests.support.daemon.house import House
 from tests.support.lean.toolchain import StandIn, make_toolchain, write_repl
 
 MODULE = "theorem mine (p : Prop) : p → p := by\n  sorry\n"

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from daemon.testing.remote import Remote
 from pipeline.lean.toolchain.standins import SWITCH
 from pipeline.lean.toolchain.toolchains import Toolchain, Toolchains, parse_version
 from store import events as ev
+from tests.support.daemon.remote import Remote
 from tests.support.lean.toolchain import make_elan
 from tests.support.lean.toolchain_build import write_build
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from daemon.control_client import request
-from daemon.testing.house import House
 from store import queries
+from tests.support.daemon.house import House
 
 OPEN = "theorem one : 1 = 1 := by\n  sorry\n"
 MOVED = "-- a comment more\n\n" + OPEN

@@ -17,7 +17,6 @@ import pytest
 from daemon.control_client import request
 from daemon.joblines import Batch, parse_line
 from daemon.plan import make_plan, scan_parameters
-from daemon.testing.house import House
 from pipeline.lean.backend import find_leans
 from pipeline.protocol import JobSpec, Reporter
 from pipeline.scan import scan_commit
@@ -27,6 +26,7 @@ from store.log import EventLog, Expect, NewEvent
 from store.projector import verify
 from store.rows import TheoremRow, TheoremVersionRow
 from store.view import View
+from tests.support.daemon.house import House
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))

@@ -17,12 +17,12 @@ import psutil
 import pytest
 
 from daemon.settings import Settings
-from daemon.testing import warm
-from daemon.testing.house import House
-from daemon.testing.remote import Remote
 from pipeline.children import MARK
 from store.log import StoredEvent
 from store.projector import verify
+from tests.support.daemon import warm
+from tests.support.daemon.house import House
+from tests.support.daemon.remote import Remote
 
 LEAN = "theorem one : 1 = 1 := by\n  sorry\n"
 PROGRAM = """

@@ -21,15 +21,15 @@ from daemon.control_client import request
 from daemon.desk import Desk, WorkStateError
 from daemon.plan import Held, Plan
 from daemon.settings.schema import Schedule
-from daemon.testing.bench import Bench, bench, until
-from daemon.testing.house import House
-from daemon.testing.remote import Remote
 from daemon.timetable import Timetable
 from pipeline.lean.backend import find_leans
 from store import queries, work_queries
 from store.events import SorryOpened, SorryPlace
 from store.log import NewEvent
 from store.work_events import WorkPaused
+from tests.support.daemon.bench import Bench, bench, until
+from tests.support.daemon.house import House
+from tests.support.daemon.remote import Remote
 
 NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
 SIMULATOR = find_leans(backend="simulator", repl="", sandbox="none", toolchains=Path("/nonexistent"))

@@ -25,12 +25,12 @@ from daemon.control_client import ControlError, request
 from daemon.disk import refusals
 from daemon.paths import Paths
 from daemon.settings import Settings, load
-from daemon.testing.disk import Disk, failing_disk, may_mount, may_unshare, small_disk
-from daemon.testing.house import House
-from daemon.testing.remote import Remote
-from daemon.testing.systemd import Manager
 from store.envelope import StoredEvent
 from store.projector import verify
+from tests.support.daemon.disk import Disk, failing_disk, may_mount, may_unshare, small_disk
+from tests.support.daemon.house import House
+from tests.support.daemon.remote import Remote
+from tests.support.daemon.systemd import Manager
 
 UNSORRY = Path(sys.executable).parent / "unsorry"
 LEAN = "theorem one : 1 = 1 := by\n  sorry\n"

@@ -17,10 +17,10 @@ import psutil
 import pytest
 
 from daemon.polling.poller import Polled
-from daemon.testing.house import House, Parts
-from daemon.testing.remote import Remote
 from pipeline.gitread import Mirror
 from store.log import StoredEvent
+from tests.support.daemon.house import House, Parts
+from tests.support.daemon.remote import Remote
 
 Answer = TypeVar("Answer")
 

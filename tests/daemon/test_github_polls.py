@@ -14,10 +14,10 @@ import pytest
 from daemon.polling.errors import RemoteError
 from daemon.polling.github import Forge, GitHub
 from daemon.polling.poller import Polled
-from daemon.testing.github import GitHubServer
-from daemon.testing.house import House
-from daemon.testing.remote import Remote
 from store import queries
+from tests.support.daemon.github import GitHubServer
+from tests.support.daemon.house import House
+from tests.support.daemon.remote import Remote
 
 TOKEN = "ghp_thisIsASecretOfTheTest0123456789"
 

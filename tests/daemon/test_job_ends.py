@@ -14,12 +14,12 @@ import pytest
 from daemon.cgroups import Cgroups, NoCgroupsError
 from daemon.gpus import Gpus, State
 from daemon.lock import holder
-from daemon.testing.bench import Bench, bench, until
-from daemon.testing.cgroup import FakeTree
-from daemon.testing.house import House
-from daemon.testing.nvml import FakeGpu, FakeNvml
 from pipeline import yielding
 from store.rows import JobRow
+from tests.support.daemon.bench import Bench, bench, until
+from tests.support.daemon.cgroup import FakeTree
+from tests.support.daemon.house import House
+from tests.support.daemon.nvml import FakeGpu, FakeNvml
 
 
 @pytest.fixture

@@ -18,11 +18,11 @@ import pytest
 from daemon.due import Kind
 from daemon.polling.git import Git
 from daemon.recovery import recover
-from daemon.testing.bench import bench, until
-from daemon.testing.house import House
 from store import queries
 from store.log import StoredEvent
 from store.rows import JobRow
+from tests.support.daemon.bench import bench, until
+from tests.support.daemon.house import House
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from daemon.ledger import Ledger, NoRoomError, StoreFailedError
-from daemon.testing.house import House
 from store.errors import DatabaseFullError
 from store.events import DaemonStopped
 from store.log import EventLog, NewEvent
 from store.projector import verify
 from store.view import View
+from tests.support.daemon.house import House
 
 
 def event(number: int) -> NewEvent:

@@ -10,12 +10,12 @@ from typing import Any
 
 from daemon.desk import Desk
 from daemon.gpus import Gpus
-from daemon.testing.bench import bench, until
-from daemon.testing.house import House
-from daemon.testing.nvml import FakeGpu, FakeNvml
 from daemon.work import Work
 from pipeline.lean.backend import find_leans
 from store.rows import JobRow
+from tests.support.daemon.bench import bench, until
+from tests.support.daemon.house import House
+from tests.support.daemon.nvml import FakeGpu, FakeNvml
 
 NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
 

@@ -19,10 +19,10 @@ from daemon import metrics_server
 from daemon.exposition import CONTENT_TYPE, LiveNumbers, exposition
 from daemon.metrics_server import PROBLEM, MetricsListener
 from daemon.settings import Settings, parse
-from daemon.testing.house import House
 from store import metrics_queries, schema
 from store.errors import DatabaseIOError
 from store.readonly import connect_readonly
+from tests.support.daemon.house import House
 
 REPOSITORIES, SORRYS, JOBS, PROOFS = 500, 50_000, 200_000, 50_000
 BUDGET_S = 0.05

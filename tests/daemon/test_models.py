@@ -20,7 +20,6 @@ from daemon.ledger import Ledger
 from daemon.models import Models, ModelStateError
 from daemon.paths import paths_from_config
 from daemon.settings import Settings
-from daemon.testing.house import House
 from store import model_queries
 from store.event_body import EventBody
 from store.events import JobStarted, JobSucceeded
@@ -32,6 +31,7 @@ from store.testing_models import (
     checkpoint_saved,
     evaluation_finished,
 )
+from tests.support.daemon.house import House
 
 
 @pytest.fixture

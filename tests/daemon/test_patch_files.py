@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from daemon.patches import write_missing
-from daemon.testing.house import House
 from pipeline.gate.patch import RefusedPatchError, refuse_simulated
 from store.events import BlobRef, EventBody
 from store.log import Expect, NewEvent
@@ -23,6 +22,7 @@ from store.testing_events import (
     scanned,
     sha,
 )
+from tests.support.daemon.house import House
 
 SORRY = "0123456789abcdef"
 SCAN = scanned("A.lean", [declaration("a")], with_sorry=["a"])

@@ -13,10 +13,10 @@ import pytest
 
 from daemon.polling.github import GitHub
 from daemon.polling.schedule import Polls, Ticker
-from daemon.testing.github import Failure, GitHubServer
-from daemon.testing.house import House, Parts
-from daemon.testing.remote import Remote
 from store import queries
+from tests.support.daemon.github import Failure, GitHubServer
+from tests.support.daemon.house import House, Parts
+from tests.support.daemon.remote import Remote
 
 TOKEN = "ghp_thisIsASecretOfTheTest0123456789"
 

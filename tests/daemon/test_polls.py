@@ -10,9 +10,9 @@ import pytest
 
 from daemon.polling.poller import Polled
 from daemon.settings import Settings
-from daemon.testing.house import House
 from store import queries
 from store.log import StoredEvent
+from tests.support.daemon.house import House
 
 
 @pytest.fixture

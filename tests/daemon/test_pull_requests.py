@@ -21,14 +21,14 @@ from daemon.paths import slug
 from daemon.proposed import PullRequestStateError, record
 from daemon.pull_requests import PullRequests
 from daemon.settings import Settings
-from daemon.testing.github import Failure, GitHubServer
-from daemon.testing.house import House
-from daemon.testing.remote import Remote
 from store import events as ev
 from store.identity import git_blob
 from store.log import NewEvent
 from store.testing_events import ALL_PASSED, attempt, digest, proof_rejected, stage
 from store.testing_models import checkpoint_saved
+from tests.support.daemon.github import Failure, GitHubServer
+from tests.support.daemon.house import House
+from tests.support.daemon.remote import Remote
 
 TOKEN = "ghp_thisIsASecretOfTheTest0123456789"
 NAME = "remotes/demo"

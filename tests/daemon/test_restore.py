@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from daemon.settings import load
-from daemon.testing.house import House
-from daemon.testing.remote import Remote
 from store.backup import check
 from store.log import LogReader
 from store.projector import verify
+from tests.support.daemon.house import House
+from tests.support.daemon.remote import Remote
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "install.md"
 UNSORRY = Path(sys.executable).parent / "unsorry"

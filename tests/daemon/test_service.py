@@ -19,10 +19,10 @@ import pytest
 from daemon.control_client import ControlError, DaemonNotRunningError, request
 from daemon.lock import holder
 from daemon.settings import Settings
-from daemon.testing.house import House
-from daemon.testing.remote import Remote
 from store import queries
 from store.projector import verify
+from tests.support.daemon.house import House
+from tests.support.daemon.remote import Remote
 
 LEAN = "theorem one : 1 = 1 := by\n  sorry\n"
 

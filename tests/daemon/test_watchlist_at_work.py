@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 
 from daemon.control_client import request
-from daemon.testing.house import House
 from store import queries
 from store.projector import verify
+from tests.support.daemon.house import House
 
 KEY = "local/remotes/demo"
 

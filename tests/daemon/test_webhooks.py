@@ -25,8 +25,8 @@ from daemon.polling.webhooks import (
     signed,
 )
 from daemon.settings import Settings
-from daemon.testing.github import GitHubServer
-from daemon.testing.house import House
+from tests.support.daemon.github import GitHubServer
+from tests.support.daemon.house import House
 
 SECRET = "the-secret-of-the-webhook"
 PUSH = {"ref": "refs/heads/main", "repository": {"full_name": "owner/name", "id": 42}}

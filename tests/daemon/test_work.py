@@ -14,10 +14,10 @@ import pytest
 
 from daemon.gpus import Gpu, Gpus
 from daemon.retries import Retries
-from daemon.testing.bench import Bench, bench, until
-from daemon.testing.house import House
 from daemon.work import Work
 from pipeline.lean.backend import find_leans
+from tests.support.daemon.bench import Bench, bench, until
+from tests.support.daemon.house import House
 
 NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from daemon.testing.remote import Remote
 from pipeline.lean.repl_install import HOSTS, Patience
 from pipeline.lean.toolchain.toolchains import Toolchains
+from tests.support.daemon.remote import Remote
 from tests.support.lean.toolchain import make_elan
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "install.md"

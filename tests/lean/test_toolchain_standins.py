@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.testing.remote import Remote
+from tests.support.daemon.remote import Remote
 from tests.support.lean.toolchain import STANDS_IN, Answer, StandIn, make_toolchain
 
 GOOD = "theorem a (p : Prop) : p → p := fun h => h\n"

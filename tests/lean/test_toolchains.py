@@ -15,7 +15,6 @@ from typing import Literal
 
 import pytest
 
-from daemon.testing.remote import Remote
 from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.client.messages import TacticOk
 from pipeline.lean.client.repl import Repl
@@ -35,6 +34,7 @@ from pipeline.lean.toolchain.toolchains import (
     parse_version,
     sha256_of,
 )
+from tests.support.daemon.remote import Remote
 from tests.support.lean.toolchain import interpreter_in_usr, make_elan
 from tests.support.lean.toolchain_build import write_build
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from daemon.testing.house import House
+from tests.support.daemon.house import House
 
 UNSORRY = Path(sys.executable).parent / "unsorry"
 

@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 from daemon.settings import Settings
-from daemon.testing import kills
-from daemon.testing.house import House
-from daemon.testing.remote import Remote
 from store import queries
 from store.envelope import StoredEvent
+from tests.support.daemon import kills
+from tests.support.daemon.house import House
+from tests.support.daemon.remote import Remote
 
 SOURCES = (
     "theorem p{n} : 1 + 1 = 2 := by\n  sorry\n",

@@ -22,10 +22,10 @@ import pytest
 
 from daemon.control_client import request
 from daemon.settings import Settings
-from daemon.testing import kills
-from daemon.testing.house import House
-from daemon.testing.remote import Remote
 from store import queries
+from tests.support.daemon import kills
+from tests.support.daemon.house import House
+from tests.support.daemon.remote import Remote
 
 REPOSITORIES = 20
 WITH_SORRYS = 4

@@ -1,4 +1,4 @@
-"""systemd's side of the daemon, played by `daemon.testing.systemd`: when it says what, and what wedging leads to."""
+"""systemd's side of the daemon (`tests.support.daemon.systemd`): when it says what, and what wedging leads to."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 
 from daemon.control_client import request
 from daemon.settings import Settings
-from daemon.testing.house import House
-from daemon.testing.systemd import Manager
 from store.projector import verify
+from tests.support.daemon.house import House
+from tests.support.daemon.systemd import Manager
 
 WATCHDOG_S = 10.0
 """Six daemons at once on two busy cores: a well one of them must still come to ping."""

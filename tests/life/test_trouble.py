@@ -15,10 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
-from daemon.testing.clock import Clock
-from daemon.testing.github import GitHubServer
-from daemon.testing.house import House
-from daemon.testing.remote import Remote
+from tests.support.daemon.clock import Clock
+from tests.support.daemon.github import GitHubServer
+from tests.support.daemon.house import House
+from tests.support.daemon.remote import Remote
 
 LEAN = "theorem one : 1 = 1 := by\n  sorry\n"
 HOUR_S = 3600.0

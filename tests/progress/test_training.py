@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from transformers import EvalPrediction
 
-from daemon.testing.disk import SmallDisk, small_disk
 from pipeline.progress import ProgressModel, ProgressTrainer
 from pipeline.progress.measuring import TrainedProgress, measured
 from pipeline.progress.rows import Row, read_dataset, split
 from pipeline.tactics.errors import CheckpointError, DivergedError, ModelError, RowsError, SettingsError
 from pipeline.tactics.tiny import TinyKind, make_tiny
+from tests.support.daemon.disk import SmallDisk, small_disk
 
 
 def trainer(data: Path, model: Path, out: Path, **changes: Any) -> ProgressTrainer:

@@ -13,12 +13,12 @@ import pytest
 
 from daemon.control_client import request
 from daemon.settings import Settings
-from daemon.testing.house import House
-from daemon.testing.remote import Remote
 from examples.demo_library import files
 from pipeline.retrieval.tiny import make_tiny_retriever
 from store import model_queries, queries, training_queries
 from store.trace_rows import CheckpointRow
+from tests.support.daemon.house import House
+from tests.support.daemon.remote import Remote
 
 TRAIN = """
 [lean]

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from daemon.testing.disk import SmallDisk, small_disk
 from pipeline.retrieval.chain import Chain
 from pipeline.retrieval.config import TrainingConfig
 from pipeline.retrieval.errors import CheckpointError
@@ -17,6 +16,7 @@ from pipeline.retrieval.fisher import FISHER, Fisher
 from pipeline.retrieval.lifelong import TaskData, learn
 from pipeline.retrieval.retriever import PremiseRetriever
 from pipeline.retrieval.testing import small_config
+from tests.support.daemon.disk import SmallDisk, small_disk
 
 pytestmark = pytest.mark.timeout(300)
 

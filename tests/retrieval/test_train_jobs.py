@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from daemon.testing.disk import SmallDisk, small_disk
 from pipeline import yielding
 from pipeline.learning.datasets import dataset_of
 from pipeline.learning.jobs import stream_of
@@ -21,6 +20,7 @@ from pipeline.learning.testing import JobProcesses, Outcome, record
 from pipeline.retrieval.testing import small_config, write_dataset
 from store import model_queries, queries
 from store.leandojo.reading import import_leandojo
+from tests.support.daemon.disk import SmallDisk, small_disk
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -30,10 +30,10 @@ import pytest
 
 from daemon.control_client import ControlError, request
 from daemon.paths import Paths, paths_from_config
-from daemon.testing.github import GitHubServer
-from daemon.testing.house import House
-from daemon.testing.remote import Remote
 from store.blobs import cited
+from tests.support.daemon.github import GitHubServer
+from tests.support.daemon.house import House
+from tests.support.daemon.remote import Remote
 
 TOKEN = "canary-token/of+no_known:shape-0123456789"
 MODEL_KEY = "canary-model-key-9876543210"

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 
-from daemon.testing import warm
 from store.backup import backup, check
 from store.envelope import Appended
 from store.errors import LogError
@@ -27,6 +26,7 @@ from store.log import EventLog, Expect, LogReader, NewEvent
 from store.projector import rebuild, verify
 from store.testing_events import Story, record
 from store.view import View
+from tests.support.daemon import warm
 
 PRELUDE = """
 import os, signal, sys

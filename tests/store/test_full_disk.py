@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from daemon.testing.disk import SmallDisk, small_disk
 from store.backup import backup, check
 from store.errors import DatabaseFullError
 from store.events import DaemonStopped
 from store.log import EventLog, LogReader, NewEvent
 from store.projector import rebuild, verify
 from store.testing_events import declaration, file_scanned, scanned, sha
+from tests.support.daemon.disk import SmallDisk, small_disk
 
 SIZE_BYTES = 2 * 2**20
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from daemon.testing import warm
 from store import queries
 from store.backup import backup
 from store.errors import DatabaseIOError, DatabaseReadOnlyError
 from store.events import DaemonStopped
 from store.log import EventLog, Expect, LogReader, NewEvent
 from store.view import View
+from tests.support.daemon import warm
 
 WRITER = """
 import signal, sys

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from transformers import PreTrainedModel
 
-from daemon.testing.disk import SmallDisk, small_disk
 from pipeline.durable import file_digest
 from pipeline.learning.datasets import TaskData
 from pipeline.learning.weights import weights_digest, weights_of
@@ -22,6 +21,7 @@ from pipeline.tactics.errors import CheckpointError
 from pipeline.tactics.learning import learn
 from pipeline.tactics.models import load_model
 from pipeline.tactics.saving import begun
+from tests.support.daemon.disk import SmallDisk, small_disk
 
 
 @pytest.fixture

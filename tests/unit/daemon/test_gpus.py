@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from daemon.gpus import Gpus
-from daemon.testing.nvml import FakeGpu, FakeNvml
 from pipeline.leased import take
 from pipeline.protocol import JobError
+from tests.support.daemon.nvml import FakeGpu, FakeNvml
 
 GIB = 2**30
 

@@ -18,7 +18,6 @@ from daemon.due import DueJob
 from daemon.ladder import budget_key
 from daemon.plan import Plan, make_plan, scan_parameters
 from daemon.settings import Settings, load
-from daemon.testing.house import House
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
 from store import queries
 from store.events import (
@@ -44,6 +43,7 @@ from store.log import NewEvent
 from store.scanned import ScannedFile
 from store.trace_events import TraceMeasured
 from store.work_events import JobCancelled, WorkPaused, WorkResumed, WorkTriggered
+from tests.support.daemon.house import House
 
 KEY = "local/remotes/demo"
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -17,7 +17,6 @@ from daemon.plan import Plan, make_plan
 from daemon.settings import Settings
 from daemon.settings.errors import ConfigError
 from daemon.settings.models import Prove
-from daemon.testing.house import House
 from daemon.training_needs import why_no_models
 from pipeline.external.credentials import KeyPlace
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
@@ -51,6 +50,7 @@ from store.testing_events import (
     sha,
 )
 from store.testing_models import checkpoint_promoted, checkpoint_saved
+from tests.support.daemon.house import House
 
 NOWHERE = Path("/nonexistent")
 SIMULATOR = find_leans(backend="simulator", repl="", sandbox="none", toolchains=NOWHERE)

@@ -18,7 +18,6 @@ from daemon.due import DueJob, Kind
 from daemon.gpus import Gpu
 from daemon.plan import Plan, make_plan
 from daemon.settings import Settings
-from daemon.testing.house import House
 from daemon.training import trained_by
 from daemon.training_needs import why_not_trainable
 from pipeline.lean.backend import Leans, find_leans
@@ -45,6 +44,7 @@ from store.testing_models import (
 )
 from store.testing_traces import record_made_up
 from store.work_events import WorkTriggered
+from tests.support.daemon.house import House
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 NOWHERE = Path("/nonexistent")

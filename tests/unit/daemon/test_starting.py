@@ -21,8 +21,8 @@ from daemon.paths import Paths
 from daemon.service import Service
 from daemon.starting import RoomToStart
 from daemon.systemd import Notifier
-from daemon.testing.house import House
 from store.errors import DatabaseFullError, DatabaseIOError
+from tests.support.daemon.house import House
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 

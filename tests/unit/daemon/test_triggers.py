@@ -11,7 +11,6 @@ from typing import TypeVar
 import pytest
 
 from daemon.settings import Settings, load
-from daemon.testing.house import House
 from daemon.triggers import in_vain, why_not
 from pipeline.lean.backend import Leans, find_leans
 from store import work_queries
@@ -29,6 +28,7 @@ from store.testing_events import (
     sha,
 )
 from store.work_events import TriggerEnded, WorkTriggered
+from tests.support.daemon.house import House
 
 T = TypeVar("T")
 SIMULATOR, NOTHING = (

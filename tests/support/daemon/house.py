@@ -22,11 +22,11 @@ from daemon.polling.git import Git
 from daemon.polling.github import GitHub
 from daemon.polling.poller import Poller
 from daemon.settings import Repo, Settings, load
-from daemon.testing import warm
-from daemon.testing.remote import Remote
 from store import queries
 from store.errors import LogError
 from store.log import LogReader, StoredEvent
+from tests.support.daemon import warm
+from tests.support.daemon.remote import Remote
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class Clock:
     @property
     def prelude(self) -> str:
         """What the process runs before all else."""
-        return f"from daemon.testing.clock import install; install({str(self._file)!r})"
+        return f"from tests.support.daemon.clock import install; install({str(self._file)!r})"
 
     def set_by(self, seconds: float) -> None:
         """Somebody sets the clock."""

@@ -1,4 +1,4 @@
-"""A runner on an opened house with one observed commit, whose jobs behave as the test says (`daemon.testing.job`).
+"""A runner on an opened house with one observed commit, whose jobs behave as the test says (`.job`).
 
 async with bench(house, memory_bytes=2**29) as b:
     row = await b.run(b.due("succeed"))
@@ -16,11 +16,11 @@ from daemon.cgroups import Cgroups
 from daemon.due import DueJob, Kind
 from daemon.gpus import Gpu, Gpus
 from daemon.jobs import JobRunner
-from daemon.testing.house import House, Parts
 from store import queries
 from store.rows import JobRow
+from tests.support.daemon.house import House, Parts
 
-_MODULES: dict[Kind, str] = dict.fromkeys(get_args(Kind), "daemon.testing.job")
+_MODULES: dict[Kind, str] = dict.fromkeys(get_args(Kind), "tests.support.daemon.job")
 
 
 async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:

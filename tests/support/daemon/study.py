@@ -15,8 +15,8 @@ from typing import Any
 from typer.testing import CliRunner
 
 from daemon.paths import Paths
-from daemon.testing.remote import Remote
 from store.log import LogReader, StoredEvent
+from tests.support.daemon.remote import Remote
 
 BASIC = "theorem keep (p : Prop) (h : p) : p := h\n"
 SUMS = "".join(f"theorem sum{n} : {n} + 1 = {n + 1} := by\n  rfl\n\n" for n in (0, 1, 2))

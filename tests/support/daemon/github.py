@@ -9,7 +9,7 @@ The branches are those of real git repositories on disk. Use it as a context man
 Covered: GET /repos/OWNER/NAME and /repositories/ID, .../git/matching-refs/PREFIX with pagination, If-None-Match and
 304 (which costs no quota when authorised), the x-ratelimit headers with 403, 429 with retry-after, 301 after a
 rename, 404 for what is gone or private, 401 for a bad token, 451, 409 for an empty repository, secondary limits with
-and without retry-after; GET /user, forks, and what `daemon.testing.github_writes` covers. Not covered: all else.
+and without retry-after; GET /user, forks, and what `tests.support.daemon.github_writes` covers. Not covered: all else.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from daemon.testing import refs
-from daemon.testing.github_writes import Writable, Writes, fork
+from tests.support.daemon import refs
+from tests.support.daemon.github_writes import Writable, Writes, fork
 
 _NOTICES_END_S = 0.02
 

@@ -1,4 +1,4 @@
-"""A job that behaves as its spec says, well or badly: `python -m daemon.testing.job --spec spec.json`.
+"""A job that behaves as its spec says, well or badly: `python -m tests.support.daemon.job --spec spec.json`.
 
 For tests of the runner: `behave` in the parameters is one of the words below.
 """
@@ -92,7 +92,7 @@ def _files(worktree: str | None) -> list[str]:
 def _stage_half(reporter: Reporter, *, hang: bool) -> None:
     """Get stuck, or be killed, with an artifact written and not yet under its name."""
 
-    def never_synced(fd: Any) -> None:  # noqa: ARG001 - the name that os.fsync has for it
+    def never_synced(fd: Any) -> None:
         print("staging", file=sys.stderr, flush=True)  # noqa: T201
         if hang:
             time.sleep(600)

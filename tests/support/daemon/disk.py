@@ -40,7 +40,7 @@ class SmallDisk:
     def __init__(self, folder: Path) -> None:
         self._ballast = folder / "ballast"
 
-    def refuse(self, pid: int) -> None:  # noqa: ARG002 - every process meets a full disk
+    def refuse(self, pid: int) -> None:
         """Write until nothing more fits."""
         with self._ballast.open("wb", buffering=0) as file, suppress(OSError):
             while True:
@@ -64,7 +64,7 @@ class FailingDisk:
         """Mount the image."""
         _run("mount", "-o", "loop,errors=remount-ro", str(self._image), str(self._folder))
 
-    def refuse(self, pid: int) -> None:  # noqa: ARG002 - every process meets a failed disk
+    def refuse(self, pid: int) -> None:
         """Have the kernel find an error in the file system."""
         device = Path(_run("findmnt", "-no", "SOURCE", str(self._folder)).strip()).name
         Path("/sys/fs/ext4", device, "trigger_fs_error").write_text("1")

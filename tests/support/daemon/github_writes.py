@@ -1,4 +1,4 @@
-"""What `daemon.testing.github` answers to those who write: git objects, branches, forks, pull requests.
+"""What `tests.support.daemon.github` answers to those who write: git objects, branches, forks, pull requests.
 
 Everything goes into the real repositories on disk, through git: an object that git refuses is refused here, and what a
 test reads back is what git has. As GitHub documents and does: a fork is made in the background and answered with 202,
