@@ -25,7 +25,7 @@ from daemon.polling.github import Forge
 from daemon.polling.poller import Poller
 from daemon.polling.schedule import Polls
 from daemon.settings import load
-from store import queries
+from store.view.queries import basic as queries
 
 
 async def serve(config: Path) -> None:

@@ -36,9 +36,9 @@ import psutil
 from daemon.control_client import ControlError, request
 from daemon.paths import Paths, paths_from_config
 from daemon.settings import repository_key
-from store import queries
-from store.log import LogReader
-from store.rows import JobRow
+from store.log.reader import LogReader
+from store.view.queries import basic as queries
+from store.view.rows import JobRow
 
 UNSORRY = Path(sys.executable).with_name("unsorry")
 DEADLINE_S = 600.0

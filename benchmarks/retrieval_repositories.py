@@ -22,12 +22,14 @@ from pipeline.lean.simulator.families_repository import RepositorySize, revision
 from pipeline.protocol import JobSpec, Reporter
 from pipeline.retrieval.lifelong import TaskData
 from pipeline.trace.__main__ import work
-from store import line_queries, queries
-from store.envelope import Expect, NewEvent
-from store.events import EVENT_TYPES, RepositoryWatched
+from store.events.registry import EVENT_TYPES
+from store.events.repositories import RepositoryWatched
 from store.leandojo.exporting import ExportReport, export_leandojo
-from store.log import EventLog
-from store.view import View
+from store.log.envelope import Expect, NewEvent
+from store.log.log import EventLog
+from store.view.queries import basic as queries
+from store.view.queries import traces as trace_queries
+from store.view.view import View
 
 NAMES = ("Nori", "Tavo", "Kelu", "Ruda", "Mipa", "Sego", "Lofi", "Bazu")
 _FILE_TIMEOUT_S = 600.0
@@ -81,7 +83,7 @@ class Tracing:
         )
         self._append([NewEvent(f"repository:{key}", watched, actor="benchmark")], key, None)
         with closing(queries.connect(self._folder / "database.db")) as db:
-            known = line_queries.trace_parameters(db, repository=key, branch="main")
+            known = trace_queries.trace_parameters(db, repository=key, branch="main")
         parameters = {
             "repository": key,
             "branch": "main",

@@ -43,8 +43,8 @@ from pipeline.prove.search import Budget
 from pipeline.retrieval.tiny import make_tiny_retriever
 from pipeline.serve.order import LeanOrder, Limits, ModelOrder, ServeOrder
 from pipeline.tactics.tiny import make_tiny_causal
-from store.log import EventLog
-from store.view import View
+from store.log.log import EventLog
+from store.view.view import View
 
 ROOT = Path(__file__).resolve().parents[1]
 BATCHED, ALONE = "batched", "one at a time"

@@ -48,15 +48,15 @@ from benchmarks.store_bench import (
 )
 from benchmarks.store_history import record_history
 from benchmarks.store_library import STREAM, Library
-from store import queries
-from store.envelope import Expect, NewEvent, now_text, prepare
-from store.identity import event_id
+from store.domain.identity import event_id
 from store.leandojo.exporting import export_leandojo
-from store.log import EventLog
-from store.reader import LogReader
-from store.sql import script
-from store.testing_events import attempt, declaration, place, scanned, sha
-from store.view import View
+from store.log.envelope import Expect, NewEvent, now_text, prepare
+from store.log.log import EventLog
+from store.log.reader import LogReader
+from store.sqlite import script
+from store.view.queries import basic as queries
+from store.view.view import View
+from tests.support.events import attempt, declaration, place, scanned, sha
 
 UNSORRY = Path(sys.executable).with_name("unsorry")
 MIB = 1024 * 1024
@@ -66,8 +66,8 @@ SAME_TIME = 1.5
 REBUILD_PROGRAM = """
 import json, resource, sys, time
 from pathlib import Path
-from store.reader import LogReader
-from store.building import build
+from store.log.reader import LogReader
+from store.view.rebuild import build
 log_path, target, upto = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 with LogReader.open(log_path) as log:
     began = time.perf_counter()
@@ -206,7 +206,7 @@ def _plain(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    connection.executescript(script("log"))
+    connection.executescript(script("log/schema"))
     triggers = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall()
     for (name,) in triggers:
         connection.execute(f"DROP TRIGGER {name}")

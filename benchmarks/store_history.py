@@ -31,11 +31,24 @@ from typing import Literal, cast
 
 from benchmarks.store_jobs import At, Event, prove, started, succeeded
 from benchmarks.store_source import FILES_A_COMMIT, SourceFile, edit, first_sorries, geometric, new_file, scan
-from store import events as ev
-from store.identity import short_hash, sorry_id
-from store.log import EventLog, Expect, NewEvent
-from store.testing_events import PATCH, digest, sha
-from store.theoremlife import TheoremStep
+from store.domain.identity import short_hash, sorry_id
+from store.domain.life import TheoremStep
+from store.events.repositories import BranchCreated, CommitObserved, RepositoryWatched
+from store.events.scans import (
+    CommitScanned,
+    FileScanned,
+    SorryChanged,
+    SorryEvent,
+    SorryFilled,
+    SorryMoved,
+    SorryOpened,
+    SorryPlace,
+    SorryRemoved,
+    TheoremsFollowed,
+)
+from store.log.envelope import Expect, NewEvent
+from store.log.log import EventLog
+from tests.support.events import PATCH, digest, sha
 
 IN_CONTEXT_ONLY = 4.5 / (3.8 + 4.5)
 REMOVED = 0.15
@@ -49,7 +62,7 @@ class Commit:
 
     events: list[Event] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
-    to_prove: list[tuple[str, ev.SorryPlace]] = field(default_factory=list)
+    to_prove: list[tuple[str, SorryPlace]] = field(default_factory=list)
     steps: list[TheoremStep] = field(default_factory=list)
 
 
@@ -95,7 +108,7 @@ class _Repository:
         self._files = [new_file(number, rng) for number in range(n_files)]
 
     def watch(self) -> tuple[list[Event], list[bytes]]:
-        body = ev.RepositoryWatched(
+        body = RepositoryWatched(
             repository=self.key,
             url=f"https://{self.key}",
             branches=(),
@@ -105,7 +118,7 @@ class _Repository:
             enabled=True,
             opt_out=False,
         )
-        created = ev.BranchCreated(repository=self.key, branch="main", tip=sha(self.key, 1), is_default=True)
+        created = BranchCreated(repository=self.key, branch="main", tip=sha(self.key, 1), is_default=True)
         return [(self.stream, body), (self.stream, created)], []
 
     def commit(self, moment: datetime, *, baseline: bool = False) -> Commit:
@@ -115,7 +128,7 @@ class _Repository:
         self._sha = sha(self.key, self._n)
         job = f"scan-{short_hash(self.key, str(self._n))}"
         made = Commit()
-        observed = ev.CommitObserved(
+        observed = CommitObserved(
             repository=self.key,
             branch="main",
             sha=self._sha,
@@ -147,7 +160,7 @@ class _Repository:
         made.events.append((f"job:{job}", succeeded(job, 0.3, {"files": len(changed)})))
         return made
 
-    def prove(self, sorries: list[tuple[str, ev.SorryPlace]]) -> list[Event]:
+    def prove(self, sorries: list[tuple[str, SorryPlace]]) -> list[Event]:
         """One job for these sorrys of the newest commit."""
         return prove(self._at(), sorries, self._random)
 
@@ -157,7 +170,7 @@ class _Repository:
     def _followed(self, made: Commit, *, baseline: bool) -> Event:
         payload = json.dumps([step.as_json() for step in made.steps]).encode()
         made.payloads.append(payload)
-        body = ev.TheoremsFollowed(
+        body = TheoremsFollowed(
             repository=self.key,
             branch="main",
             sha=self._sha,
@@ -168,10 +181,8 @@ class _Repository:
         )
         return self.stream, body
 
-    def _file_scanned(
-        self, file: SourceFile, places: dict[str, ev.SorryPlace], payload: bytes
-    ) -> ev.FileScanned:
-        return ev.FileScanned(
+    def _file_scanned(self, file: SourceFile, places: dict[str, SorryPlace], payload: bytes) -> FileScanned:
+        return FileScanned(
             repository=self.key,
             branch="main",
             sha=self._sha,
@@ -183,7 +194,7 @@ class _Repository:
             scan=digest(payload),
         )
 
-    def _lives(self, file: SourceFile, places: dict[str, ev.SorryPlace], made: Commit) -> Iterator[Event]:
+    def _lives(self, file: SourceFile, places: dict[str, SorryPlace], made: Commit) -> Iterator[Event]:
         rng = self._random
         for item in file.declarations:
             restated, item.restated = item.restated, False
@@ -195,29 +206,29 @@ class _Repository:
                 removed = rng.random() < REMOVED
                 yield (
                     self.stream,
-                    ev.SorryRemoved(**life) if removed else ev.SorryFilled(**life, by="people", proof=None),
+                    SorryRemoved(**life) if removed else SorryFilled(**life, by="people", proof=None),
                 )
                 continue
             place = places[item.name]
-            body: ev.SorryEvent
+            body: SorryEvent
             if item.life == "new":
                 again = bool(item.sorry)
                 item.life = "held"
                 item.sorry = item.sorry or sorry_id(self.key, item.name, item.statement_hash, 0)
-                body = ev.SorryOpened(**self._life(item.sorry), place=place, reopened=again)
+                body = SorryOpened(**self._life(item.sorry), place=place, reopened=again)
             elif restated:
-                body = ev.SorryChanged(**self._life(item.sorry), place=place, statement_before="True")
+                body = SorryChanged(**self._life(item.sorry), place=place, statement_before="True")
             else:
                 what: Literal["context", "line"] = "context" if rng.random() < IN_CONTEXT_ONLY else "line"
-                body = ev.SorryMoved(**self._life(item.sorry), place=place, what=(what,))
+                body = SorryMoved(**self._life(item.sorry), place=place, what=(what,))
             made.to_prove.append((item.sorry, place))
             yield self.stream, body
 
     def _life(self, sorry: str) -> dict[str, str]:
         return {"repository": self.key, "branch": "main", "sha": self._sha, "sorry": sorry}
 
-    def _scanned(self, base: str | None, n_files: int) -> ev.CommitScanned:
-        return ev.CommitScanned(
+    def _scanned(self, base: str | None, n_files: int) -> CommitScanned:
+        return CommitScanned(
             repository=self.key,
             branch="main",
             sha=self._sha,

@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from store import events as ev
-from store.identity import proof_id, short_hash
-from store.testing_events import ALL_PASSED, CHECKS, PATCH, digest
+from store.domain.identity import proof_id, short_hash
+from store.events.base import EventBody
+from store.events.jobs import JobFailed, JobStarted, JobSucceeded
+from store.events.proofs import AttemptFinished, ProofChecked, ProofFound, ProofRejected, ProofVerified
+from store.events.scans import SorryPlace
+from tests.support.events import ALL_PASSED, CHECKS, PATCH, digest
 
 FOUND = 0.05
 FAILED = 0.02
 
-Event = tuple[str, ev.EventBody]
+Event = tuple[str, EventBody]
 """A stream, and what is recorded in it."""
 
 
@@ -29,7 +32,7 @@ class At(NamedTuple):
         return f"repository:{self.repository}"
 
 
-def prove(at: At, sorries: Sequence[tuple[str, ev.SorryPlace]], rng: random.Random) -> list[Event]:
+def prove(at: At, sorries: Sequence[tuple[str, SorryPlace]], rng: random.Random) -> list[Event]:
     """One job for these sorrys; a proof that it finds is checked by a job of its own."""
     job = f"prove-{short_hash(at.sha, sorries[0][0], str(len(sorries)))}"
     events: list[Event] = [(f"job:{job}", started(at, job, "prove"))]
@@ -38,7 +41,7 @@ def prove(at: At, sorries: Sequence[tuple[str, ev.SorryPlace]], rng: random.Rand
         found = rng.random() < FOUND
         if found:
             checks += _found(at, sorry, place, job, events, rng)
-        attempt = ev.AttemptFinished(
+        attempt = AttemptFinished(
             repository=at.repository,
             branch="main",
             sha=at.sha,
@@ -65,7 +68,7 @@ def prove(at: At, sorries: Sequence[tuple[str, ev.SorryPlace]], rng: random.Rand
         )
         events.append((at.stream, attempt))
     if rng.random() < FAILED:
-        end: ev.EventBody = ev.JobFailed(
+        end: EventBody = JobFailed(
             job=job,
             attempt=1,
             reason="crashed",
@@ -82,12 +85,12 @@ def prove(at: At, sorries: Sequence[tuple[str, ev.SorryPlace]], rng: random.Rand
 
 
 def _found(
-    at: At, sorry: str, place: ev.SorryPlace, job: str, events: list[Event], rng: random.Random
+    at: At, sorry: str, place: SorryPlace, job: str, events: list[Event], rng: random.Random
 ) -> list[Event]:
     text = f"simpa using {place.declaration}_aux"
     proof = proof_id(sorry, place.blob, text)
     stream = f"proof:{proof}"
-    body = ev.ProofFound(
+    body = ProofFound(
         proof=proof,
         sorry=sorry,
         repository=at.repository,
@@ -111,17 +114,17 @@ def _found(
     check = f"check-{proof}"
     common = {"proof": proof, "sorry": sorry, "job": check}
     outcome = rng.random()
-    verdict: ev.EventBody
+    verdict: EventBody
     if outcome < 0.7:
-        verdict = ev.ProofVerified(
+        verdict = ProofVerified(
             **common, checks=ALL_PASSED, not_checked=("kernel",), axioms=("propext",), patch=digest(PATCH)
         )
     elif outcome < 0.9:
-        verdict = ev.ProofChecked(
+        verdict = ProofChecked(
             **common, checks=CHECKS, not_checked=("axioms",), patch=digest(PATCH), simulated=False
         )
     else:
-        verdict = ev.ProofRejected(
+        verdict = ProofRejected(
             **common,
             step="axioms",
             reason="it rests on sorryAx",
@@ -136,8 +139,8 @@ def _found(
     ]
 
 
-def started(at: At, job: str, kind: str) -> ev.JobStarted:
-    return ev.JobStarted(
+def started(at: At, job: str, kind: str) -> JobStarted:
+    return JobStarted(
         job=job,
         kind=kind,
         attempt=1,
@@ -149,7 +152,7 @@ def started(at: At, job: str, kind: str) -> ev.JobStarted:
     )
 
 
-def succeeded(job: str, seconds: float, summary: dict[str, Any]) -> ev.JobSucceeded:
-    return ev.JobSucceeded(
+def succeeded(job: str, seconds: float, summary: dict[str, Any]) -> JobSucceeded:
+    return JobSucceeded(
         job=job, attempt=1, seconds=seconds, peak_rss_bytes=96 << 20, summary=summary, simulated=False
     )

@@ -1,8 +1,8 @@
 """A library of theorems for `benchmarks/store.py`: scanned and traced, in our database and in LeanDojo-v2's form.
 
-Files of 25 theorems with 3 tactics each (those that have a tactic proof), from `store.testing_traces`, so that both
-databases hold the same theorems, premises and states. A later commit restates and re-proves 50 theorems, ten in
-each of five files.
+Files of 25 theorems with 3 tactics each (those that have a tactic proof), from `tests.support.traced_repository`, so
+that both databases hold the same theorems, premises and states. A later commit restates and re-proves 50 theorems, ten
+in each of five files.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.store_history import held
-from store import events as ev
-from store.envelope import Expect, NewEvent
-from store.identity import short_hash, trace_id
-from store.log import EventLog
-from store.rebuild import rebuild
-from store.scanned import Declaration, ScannedFile
-from store.testing_events import digest, sha
-from store.testing_traces import make_traced_repository
-from store.theoremlife import TheoremAfter, TheoremBefore, TheoremStep
-from store.trace_events import CommitTraced, FileTraced
-from store.traced import TracedFile, TracedTheorem
+from store.domain.identity import short_hash, trace_id
+from store.domain.life import TheoremAfter, TheoremBefore, TheoremStep
+from store.domain.records import Declaration, ScannedFile, TracedFile, TracedTheorem
+from store.events.base import BlobRef, EventBody
+from store.events.repositories import BranchCreated, CommitObserved, RepositoryWatched
+from store.events.scans import CommitScanned, FileScanned, TheoremsFollowed
+from store.events.traces import CommitTraced, FileTraced
+from store.log.envelope import Expect, NewEvent
+from store.log.log import EventLog
+from store.view.rebuild import rebuild
+from tests.support.events import digest, sha
+from tests.support.traced_repository import make_traced_repository
 
 REPOSITORY = "example.org/group/library"
 URL = f"https://{REPOSITORY}"
@@ -69,12 +70,12 @@ class Library:
         self.to_change = [new for _, new in files]
         self.n_commits += 1
         staged, traced = _Staged(self.staging), _Staged(self.staging)
-        scan: list[ev.EventBody] = [_observed(after, before)]
+        scan: list[EventBody] = [_observed(after, before)]
         scan += [_file_scanned(new, after, staged) for _, new in files]
         steps = [step for old, new in files for step in _steps(old, new)]
         payload = json.dumps([step.as_json() for step in steps]).encode()
         scan.append(
-            ev.TheoremsFollowed(
+            TheoremsFollowed(
                 repository=REPOSITORY,
                 branch="main",
                 sha=after,
@@ -85,7 +86,7 @@ class Library:
             )
         )
         scan.append(_commit_scanned(after, before, len(files)))
-        trace: list[ev.EventBody] = [_file_traced(new, after, traced) for _, new in files]
+        trace: list[EventBody] = [_file_traced(new, after, traced) for _, new in files]
         trace.append(_commit_traced(after, n_files=self.n_files, n_theorems=self.n_theorems))
         return [
             ([NewEvent(STREAM, body) for body in batch], payloads.files)
@@ -131,7 +132,7 @@ def make_library(folder: Path, n_theorems: int) -> Library:
             number += len(chunk)
         staged = _Staged()
         end = [
-            ev.TheoremsFollowed(
+            TheoremsFollowed(
                 repository=REPOSITORY,
                 branch="main",
                 sha=commit,
@@ -185,7 +186,7 @@ class _Staged:
         self.folder = folder
         self.files: dict[str, Path] = {}
 
-    def put(self, payload: bytes) -> ev.BlobRef:
+    def put(self, payload: bytes) -> BlobRef:
         reference = digest(payload)
         if self.folder is None:
             self.files |= held(payload)
@@ -195,13 +196,13 @@ class _Staged:
         return reference
 
 
-def _record(log: EventLog, bodies: Sequence[ev.EventBody], staged: _Staged) -> None:
+def _record(log: EventLog, bodies: Sequence[EventBody], staged: _Staged) -> None:
     events = [NewEvent(STREAM, body) for body in bodies]
     log.append(events, expect={STREAM: Expect.ANY}, blobs=staged.files)
 
 
-def _watched() -> ev.RepositoryWatched:
-    return ev.RepositoryWatched(
+def _watched() -> RepositoryWatched:
+    return RepositoryWatched(
         repository=REPOSITORY,
         url=URL,
         branches=(),
@@ -213,12 +214,12 @@ def _watched() -> ev.RepositoryWatched:
     )
 
 
-def _created(commit: str) -> ev.BranchCreated:
-    return ev.BranchCreated(repository=REPOSITORY, branch="main", tip=commit, is_default=True)
+def _created(commit: str) -> BranchCreated:
+    return BranchCreated(repository=REPOSITORY, branch="main", tip=commit, is_default=True)
 
 
-def _observed(commit: str, parent: str | None) -> ev.CommitObserved:
-    return ev.CommitObserved(
+def _observed(commit: str, parent: str | None) -> CommitObserved:
+    return CommitObserved(
         repository=REPOSITORY,
         branch="main",
         sha=commit,
@@ -256,9 +257,9 @@ def _declaration(theorem: TracedTheorem) -> Declaration:
     )
 
 
-def _file_scanned(file: TracedFile, commit: str, staged: _Staged) -> ev.FileScanned:
+def _file_scanned(file: TracedFile, commit: str, staged: _Staged) -> FileScanned:
     scan = _scan_of(file)
-    return ev.FileScanned(
+    return FileScanned(
         repository=REPOSITORY,
         branch="main",
         sha=commit,
@@ -287,8 +288,8 @@ def _file_traced(file: TracedFile, commit: str, staged: _Staged) -> FileTraced:
     )
 
 
-def _commit_scanned(commit: str, base: str | None, n_files: int) -> ev.CommitScanned:
-    return ev.CommitScanned(
+def _commit_scanned(commit: str, base: str | None, n_files: int) -> CommitScanned:
+    return CommitScanned(
         repository=REPOSITORY,
         branch="main",
         sha=commit,

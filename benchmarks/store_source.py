@@ -7,10 +7,10 @@ import random
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from store import events as ev
-from store.identity import short_hash
-from store.scanned import THEOREM_KINDS
-from store.theoremlife import Step, TheoremAfter, TheoremBefore, TheoremStep
+from store.domain.identity import short_hash
+from store.domain.life import Step, TheoremAfter, TheoremBefore, TheoremStep
+from store.domain.records import THEOREM_KINDS
+from store.events.scans import SorryPlace
 
 FILES_A_COMMIT = 4.3
 DECLARATIONS_A_FILE = 12.8
@@ -115,12 +115,12 @@ def edit(file: SourceFile, rng: random.Random, *, number: int) -> list[TheoremSt
     ]
 
 
-def scan(file: SourceFile) -> tuple[dict[str, ev.SorryPlace], bytes]:
+def scan(file: SourceFile) -> tuple[dict[str, SorryPlace], bytes]:
     """Return where a file's sorrys stand, by declaration, and the payload of its `file_scanned`."""
     line = 20 + file.shift
     declarations: list[dict[str, Any]] = []
     sorries: list[dict[str, Any]] = []
-    places: dict[str, ev.SorryPlace] = {}
+    places: dict[str, SorryPlace] = {}
     for index, item in enumerate(file.declarations):
         byte = 40 * line
         declarations.append(
@@ -153,7 +153,7 @@ def scan(file: SourceFile) -> tuple[dict[str, ev.SorryPlace], bytes]:
             }
             sorries.append(sorry)
             place = {name: value for name, value in sorry.items() if name != "index"}
-            places[item.name] = ev.SorryPlace(
+            places[item.name] = SorryPlace(
                 **place,
                 path=file.path,
                 blob=file.blob,

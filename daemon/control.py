@@ -46,8 +46,8 @@ from daemon.models import Models, ModelStateError
 from daemon.peers import Doorkeeper, Peer, peer_of
 from daemon.proposed import PullRequestStateError
 from daemon.report_page import Made, report_route
-from store.events import PullRequestOpened
-from store.model_events import CheckpointPromoted
+from store.events.models import CheckpointPromoted
+from store.events.proofs import PullRequestOpened
 
 _READS = frozenset({"GET", "HEAD"})
 _MOST_BODY_BYTES = 65536

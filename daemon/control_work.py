@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from daemon.desk import Desk, WorkStateError
-from store.work_events import PausedWork, TriggeredWork
+from store.events.jobs import PausedWork, TriggeredWork
 
 _LONGEST_REASON = 200
 Read = Callable[..., Awaitable[dict[str, Any]]]

@@ -21,11 +21,11 @@ from daemon.ledger import Ledger
 from daemon.settings import Settings
 from daemon.triggers import why_not
 from daemon.work import Work
-from store import queries, work_queries
-from store.events import JobReleased
-from store.log import NewEvent
-from store.rows import JobRow
-from store.work_events import PausedWork, TriggeredWork, WorkPaused, WorkResumed, WorkTriggered
+from store.events.jobs import JobReleased, PausedWork, TriggeredWork, WorkPaused, WorkResumed, WorkTriggered
+from store.log.envelope import NewEvent
+from store.view.queries import basic as queries
+from store.view.queries import jobs as job_queries
+from store.view.rows import JobRow
 
 _STREAM = "work"
 
@@ -60,7 +60,7 @@ class Desk:
             WorkStateError: it is paused with everything.
         """
         if work == "all":
-            paused = bool(await self.ledger.ask(work_queries.pauses))
+            paused = bool(await self.ledger.ask(job_queries.pauses))
         else:
             paused = await self._paused(work)
             if not paused and await self._paused("all"):
@@ -95,7 +95,7 @@ class Desk:
         )
         if why:
             raise WorkStateError(f"{repository}: {why}")
-        rows = await self.ledger.ask(work_queries.triggers)
+        rows = await self.ledger.ask(job_queries.triggers)
         waiting = any((row.work, row.repository) == (work, repository) and row.waits for row in rows)
         if not waiting:
             await self._append(WorkTriggered(work=work, repository=repository, by=by), by)
@@ -164,7 +164,7 @@ class Desk:
         return next((due for due in (*plan.due, *(held.due for held in plan.held)) if due.job == job), None)
 
     async def _paused(self, work: str) -> bool:
-        return any(row.work == work for row in await self.ledger.ask(work_queries.pauses))
+        return any(row.work == work for row in await self.ledger.ask(job_queries.pauses))
 
     async def _append(self, body: WorkPaused | WorkResumed | WorkTriggered, by: str) -> None:
         await self.ledger.append([NewEvent(_STREAM, body, actor=f"user:{by}")])

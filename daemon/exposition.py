@@ -15,10 +15,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, get_args
 
 from daemon.due import Kind
-from store import metrics_queries
-from store.metrics_queries import ViewNumbers
-from store.projections.tallies import JOB_BOUNDS_S, UNTIMED
-from store.queries import SORRY_STATES
+from store.view.projections.tallies import JOB_BOUNDS_S, UNTIMED
+from store.view.queries import reports as report_queries
+from store.view.queries.basic import SORRY_STATES
+from store.view.queries.reports import ViewNumbers
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -240,7 +240,7 @@ def _jobs(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
         [
             ((kind, state), states.get((kind, state), 0))
             for kind in kinds
-            for state in ("queued", "held", *metrics_queries.GOING)
+            for state in ("queued", "held", *report_queries.GOING)
         ],
     )
     ends: dict[tuple[str, str, str], float] = {

@@ -18,7 +18,7 @@ from daemon.proposed import record
 from daemon.report_page import Made, ReportPage
 from daemon.turns import Wanted
 from daemon.upkeep import Upkeep
-from store.events import PullRequestOpened
+from store.events.proofs import PullRequestOpened
 
 log = structlog.get_logger("daemon.face")
 

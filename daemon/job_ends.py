@@ -19,8 +19,8 @@ from daemon.joblines import Failure, Result
 from daemon.kinds import LONGER, MORE_MEMORY
 from daemon.process import Exit
 from pipeline import yielding
-from store.events import EventBody, JobInterrupted, JobSucceeded
-from store.work_events import JobCancelled
+from store.events.base import EventBody
+from store.events.jobs import JobCancelled, JobInterrupted, JobSucceeded
 
 Stopped = Literal["", "shutdown", "yield", "cancel", "deadline", "memory", "protocol", "conflict"]
 

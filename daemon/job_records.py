@@ -8,12 +8,12 @@ import sqlite3
 
 from daemon.due import DueJob
 from pipeline.protocol import JobSpec
-from store import queries
-from store.events import EventBody, JobStarted
-from store.identity import event_id
-from store.log import NewEvent
-from store.rows import JobRow
-from store.work_events import JobCancelled
+from store.domain.identity import event_id
+from store.events.base import EventBody
+from store.events.jobs import JobCancelled, JobStarted
+from store.log.envelope import NewEvent
+from store.view.queries import basic as queries
+from store.view.rows import JobRow
 
 
 def of_attempt(due: DueJob, body: EventBody) -> NewEvent:

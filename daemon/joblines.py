@@ -16,11 +16,13 @@ from pydantic import BaseModel, ValidationError
 
 from daemon.due import DueJob, Kind
 from daemon.training import trained_by
-from store.events import EVENT_TYPES, AttemptFinished, BlobRef, EventBody, ProofFound, ProofVerified
-from store.identity import event_id, proof_id
-from store.log import NewEvent
-from store.model_events import CheckpointSaved, EvaluationFinished
-from store.projections.proofs import why_not_verified
+from store.domain.identity import event_id, proof_id
+from store.events.base import BlobRef, EventBody
+from store.events.models import CheckpointSaved, EvaluationFinished
+from store.events.proofs import AttemptFinished, ProofFound, ProofVerified
+from store.events.registry import EVENT_TYPES
+from store.log.envelope import NewEvent
+from store.view.projections.proofs import why_not_verified
 
 _MOST = 2**63 - 1
 MAY_RECORD: Mapping[Kind, frozenset[str]] = {

@@ -43,8 +43,9 @@ from daemon.retries import Retries
 from daemon.settings.schema import Jobs
 from pipeline.lean.build.build_cache import BuildMissingError
 from pipeline.protocol import JobSpec
-from store import work_queries
-from store.events import EventBody, JobFailed, JobInterrupted
+from store.events.base import EventBody
+from store.events.jobs import JobFailed, JobInterrupted
+from store.view.queries import jobs as job_queries
 
 _GRACE_S = 5.0
 _SMALL_LINE_BYTES = 16 * 2**10
@@ -367,7 +368,7 @@ class JobRunner:
         return next((one for one in now if one.uuid == gpu.uuid and one.state == "lost"), None)
 
     async def _failed(self, due: DueJob, failure: Failure, heard: Heard) -> JobFailed:
-        failures = 1 + await self._ledger.ask(partial(work_queries.failures_of, job=due.job))
+        failures = 1 + await self._ledger.ask(partial(job_queries.failures_of, job=due.job))
         retry_at = None
         if not failure.deterministic:
             retry_at = self.retries.after(due.job, failures=failures, limits=self.limits)

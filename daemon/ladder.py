@@ -18,7 +18,7 @@ from daemon.settings import Settings
 from daemon.settings.models import RUNGS, Prove
 from pipeline.external.credentials import KeyPlace
 from pipeline.lean.backend import LeanBackend
-from store.trace_rows import CheckpointRow
+from store.view.rows import CheckpointRow
 
 
 @dataclass(frozen=True, slots=True)

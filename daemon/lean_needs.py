@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.lean.toolchain.toolchains import VersionError, parse_version
-from store import queries
+from store.view.queries import basic as queries
 
 
 @dataclass(frozen=True, slots=True)

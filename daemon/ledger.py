@@ -22,22 +22,26 @@ from typing import TypeVar
 
 from daemon.paths import Paths
 from daemon.room import Room
-from store import queries
-from store.errors import (
+from store.log.envelope import Appended, Expect, NewEvent
+from store.log.errors import (
     BlobCorruptError,
     BlobMissingError,
+    ConcurrencyError,
     DatabaseCorruptError,
     DatabaseFullError,
     DatabaseIOError,
     DatabaseMissingError,
+    IdempotencyError,
     InvalidAppendError,
     LogError,
     ViewError,
     translate_os,
 )
-from store.log import Appended, ConcurrencyError, EventLog, Expect, IdempotencyError, LogReader, NewEvent
-from store.projector import rebuild
-from store.view import View
+from store.log.log import EventLog
+from store.log.reader import LogReader
+from store.view.queries import basic as queries
+from store.view.rebuild import rebuild
+from store.view.view import View
 
 Answer = TypeVar("Answer")
 
@@ -172,7 +176,7 @@ class Ledger:
         return appended
 
     async def ask(self, question: Callable[[sqlite3.Connection], Answer]) -> Answer:
-        """Ask the view something (one of `store.queries`, usually)."""
+        """Ask the view something (one of `store.view.queries.basic`, usually)."""
 
         def run() -> Answer:
             if self._view is None:
@@ -194,7 +198,7 @@ class Ledger:
     async def set_poll_state(
         self, repository: str, *, checked_at: str, next_due_at: str, outcome: str, etag: str | None
     ) -> None:
-        """Remember when a repository was asked and is due again. No event: see `store.tables.PollState`."""
+        """Remember when a repository was asked and is due again. No event: see `store.view.tables.PollState`."""
 
         def run() -> None:
             if self._database is None or self.failure is not None:

@@ -14,8 +14,8 @@ from importlib.metadata import version
 from daemon.exposition import GpuNumbers, LiveNumbers, QuotaNumbers, exposition
 from daemon.ledger import Ledger
 from daemon.living import Living
-from store import metrics_queries
-from store.reader import LogReader
+from store.log.reader import LogReader
+from store.view.queries import reports as report_queries
 
 
 class Metrics:
@@ -33,7 +33,7 @@ class Metrics:
             LogError, sqlite3.Error: the view cannot be read.
             StoreFailedError: it is closed.
         """
-        view = await self._ledger.ask(metrics_queries.numbers)
+        view = await self._ledger.ask(report_queries.numbers)
         live = self._live(await self._ledger.look_up(LogReader.position))
         return await asyncio.to_thread(exposition, view, live)
 

@@ -25,7 +25,7 @@ from daemon.report_page import Page, report_route
 from daemon.settings import Settings
 from daemon.settings.schema import address_of
 from pipeline.here import names_this_machine
-from store.errors import LogError
+from store.log.errors import LogError
 
 PROBLEM = "metrics"
 AGAIN_S = 60.0

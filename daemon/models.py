@@ -1,7 +1,7 @@
 """Which trained checkpoint is in use: what the rule makes of new ones, promoting by hand, going back to the one before.
 
-The rule is `store.promotion`'s. Between reading and writing the model's stream is watched, so that of two that ask
-at once the second one decides on what the first one left. Nothing is put in use whose weights are not there.
+The rule is `store.domain.promotion`'s. Between reading and writing the model's stream is watched, so that of two that
+ask at once the second one decides on what the first one left. Nothing is put in use whose weights are not there.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ import structlog
 
 from daemon.ledger import Ledger
 from pipeline.learning.weights import weights_of
-from store import model_queries, promotion, training_queries
-from store.errors import ConcurrencyError
-from store.event_body import EventBody
-from store.log import LogReader, NewEvent
-from store.model_events import CheckpointPromoted, CheckpointRefused, ModelKind
-from store.trace_rows import CheckpointRow
+from store.domain import promotion
+from store.events.base import EventBody
+from store.events.models import CheckpointPromoted, CheckpointRefused, ModelKind
+from store.log.envelope import NewEvent
+from store.log.errors import ConcurrencyError
+from store.log.reader import LogReader
+from store.view.queries import models as model_queries
+from store.view.rows import CheckpointRow
 
 log = structlog.get_logger("daemon.models")
 
@@ -65,7 +67,7 @@ class Models:
         """
         recorded: list[EventBody] = []
         passed: set[str] = set()
-        for link in await self._ledger.ask(training_queries.undecided):
+        for link in await self._ledger.ask(model_queries.undecided):
             if link.model in passed:
                 continue
             try:

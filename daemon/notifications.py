@@ -25,14 +25,14 @@ from daemon.ledger import Ledger, StoreFailedError
 from daemon.notify_channels import Channel, NotTakenError, channel
 from daemon.notify_news import MOST_TOGETHER, SIMULATED, TYPES, Item, described, message, wanted
 from daemon.settings import Settings
-from store import notify_queries, queries
-from store.envelope import StoredEvent, utc_text
-from store.events import RepositoryFailing
-from store.identity import event_id
-from store.log import NewEvent
-from store.notify_events import NotificationFailed, NotificationSent, NotificationsSwitched, NotifyChannel
-from store.notify_queries import NotifierRow
-from store.reader import LogReader
+from store.domain.identity import event_id
+from store.events.repositories import RepositoryFailing
+from store.events.service import NotificationFailed, NotificationSent, NotificationsSwitched, NotifyChannel
+from store.log.envelope import NewEvent, StoredEvent, utc_text
+from store.log.reader import LogReader
+from store.view.queries import basic as queries
+from store.view.queries import reports as report_queries
+from store.view.queries.reports import NotifierRow
 
 CHANNELS: tuple[NotifyChannel, ...] = get_args(NotifyChannel)
 LOOK_S = 60.0
@@ -85,7 +85,7 @@ class Notifications:
     async def start(self) -> None:
         """Begin to look for news, and for repositories that fail."""
         self._ledger.subscribe(self._on_append)
-        for row in await self._ledger.ask(notify_queries.notifiers):
+        for row in await self._ledger.ask(report_queries.notifiers):
             # A restart is no reason to send two messages in one breath.
             if row.sent_at is not None:
                 # Where the clock was set back meanwhile, as if it were now.
@@ -126,7 +126,7 @@ class Notifications:
 
     async def _turn(self, name: NotifyChannel, state: _State) -> float:
         """Tell what there is to tell, if it may be told now; return how long there is nothing to do."""
-        rows = {row.channel: row for row in await self._ledger.ask(notify_queries.notifiers)}
+        rows = {row.channel: row for row in await self._ledger.ask(report_queries.notifiers)}
         row = rows.get(name)
         settings = self._settings()
         try:
@@ -238,7 +238,7 @@ class Notifications:
 
     async def _record_failing(self) -> None:
         before = datetime.now(UTC) - timedelta(seconds=self._settings().notify.failing_for_s)
-        rows = await self._ledger.ask(partial(notify_queries.failing_untold, before=utc_text(before)))
+        rows = await self._ledger.ask(partial(report_queries.failing_untold, before=utc_text(before)))
         for row in rows:
             failing = RepositoryFailing(
                 repository=row.repository,

@@ -31,7 +31,7 @@ from daemon.redact import redact
 from daemon.settings.schema import Command, Notify, Webhook, webhook_url
 from pipeline.external.credentials import read_key
 from pipeline.external.errors import CredentialError
-from store.notify_events import NotifyChannel, NotifyProblem
+from store.events.service import NotifyChannel, NotifyProblem
 
 URL_CREDENTIAL, URL_VARIABLE = "unsorry-notify-url", "UNSORRY_NOTIFY_URL"
 KEY_CREDENTIAL, KEY_VARIABLE = "unsorry-notify-secret", "UNSORRY_NOTIFY_SECRET"  # names, no secrets

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from daemon.notify_channels import Message
-from store import queries
-from store.envelope import StoredEvent
-from store.identity import event_id
+from store.domain.identity import event_id
+from store.log.envelope import StoredEvent
+from store.view.queries import basic as queries
 
 SCHEMA = 1
 SIMULATED = "simulated"

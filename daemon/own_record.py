@@ -11,9 +11,9 @@ from daemon.ledger import Ledger
 from daemon.polling.branch_diff import watchlist_events
 from daemon.settings import ConfigError, Settings
 from pipeline.lean.backend import LeanBackend
-from store import queries
-from store.events import ConfigLoaded, ConfigRejected, DaemonStarted, DaemonStopped
-from store.log import NewEvent
+from store.events.service import ConfigLoaded, ConfigRejected, DaemonStarted, DaemonStopped
+from store.log.envelope import NewEvent
+from store.view.queries import basic as queries
 
 
 class OwnRecord:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from daemon.ledger import Ledger
 from daemon.paths import slug
-from store import queries
-from store.reader import LogReader
+from store.log.reader import LogReader
+from store.view.queries import basic as queries
 
 _UNSAFE = re.compile(r"[^\w.'!?-]")
 _LONGEST_NAME_BYTES = 150

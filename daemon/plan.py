@@ -25,7 +25,8 @@ from daemon.settings import Settings
 from daemon.timetable import Timetable, read_timetable
 from daemon.training import Counted, training_jobs
 from pipeline.lean.backend import Leans
-from store import line_queries, queries
+from store.view.queries import basic as queries
+from store.view.queries import traces as trace_queries
 
 _OF_THE_BUILD_ITSELF = 2**30
 """[build] memory is lake's and what it starts."""
@@ -159,7 +160,7 @@ def parameters_now(view: sqlite3.Connection, *, job: DueJob) -> dict[str, Any]:
         case "scan":
             return scan_parameters(view, job=job)
         case "trace":
-            known = line_queries.trace_parameters(view, repository=job.repository, branch=job.branch)
+            known = trace_queries.trace_parameters(view, repository=job.repository, branch=job.branch)
             return {**job.parameters, **known}
         case _:
             return dict(job.parameters)

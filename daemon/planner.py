@@ -20,9 +20,13 @@ from daemon.settings import Repo, Settings
 from daemon.standing import Standings
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.trace.order import TRACER_VERSION
-from store import line_queries, model_queries, proof_queries, queries, work_queries
-from store.identity import job_id
-from store.rows import BranchRow, CommitRow, ProofRow
+from store.domain.identity import job_id
+from store.view.queries import basic as queries
+from store.view.queries import jobs as job_queries
+from store.view.queries import models as model_queries
+from store.view.queries import proofs as proof_queries
+from store.view.queries import traces as trace_queries
+from store.view.rows import BranchRow, CommitRow, ProofRow
 
 _SLACK_S = 60.0
 _SEARCH = ("model", "seed", "nodes", "repl_calls", "seconds", "prompt_tokens", "completion_tokens", "usd")
@@ -67,7 +71,7 @@ class Planner:
             tactics=tactics,
         )
         # A trigger's position makes another job of the same work; it stays in the names of those that follow.
-        self._triggered = {(row.work, row.repository): str(row.seq) for row in work_queries.triggers(view)}
+        self._triggered = {(row.work, row.repository): str(row.seq) for row in job_queries.triggers(view)}
         self._builds_due: set[str] = set()
         self._waiting: dict[str, None] = {}
         self._proofs_to_check: dict[str, list[ProofRow]] = {}
@@ -167,7 +171,7 @@ class Planner:
         # The tip's scan makes a commit that came back after a force-push another job, and patterns that came back;
         # the other tracer's last word on the line makes Lean's turn come again after the simulator's. What the job
         # itself records changes neither, so that it is done once it has ended well.
-        since = line_queries.closed_by_other(
+        since = trace_queries.closed_by_other(
             self._view, repository=repo.key, branch=branch.branch, simulated=lean.simulated
         )
         identity = job_id(

@@ -22,9 +22,10 @@ from daemon.settings import Repo, Settings
 from pipeline.gate.patch import RefusedPatchError, refuse_simulated
 from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.splice import Replacement, splice
-from store import model_queries, proof_queries
-from store.rows import AttemptRow, ProofRow
-from store.scanned import Declaration
+from store.domain.records import Declaration
+from store.view.queries import models as model_queries
+from store.view.queries import proofs as proof_queries
+from store.view.rows import AttemptRow, ProofRow
 
 _TOKENS = (b"sorry", b"admit")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+|\.(?=\.|$)")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from daemon.ledger import Ledger
-from store import queries
-from store.events import PullRequestOpened
-from store.identity import event_id
-from store.log import IdempotencyError, NewEvent
+from store.domain.identity import event_id
+from store.events.proofs import PullRequestOpened
+from store.log.envelope import NewEvent
+from store.log.errors import IdempotencyError
+from store.view.queries import basic as queries
 
 
 class PullRequestStateError(Exception):

@@ -23,10 +23,13 @@ from daemon.standing import Standing, Standings
 from pipeline.globs import path_filter
 from pipeline.lean.backend import LeanBackend
 from pipeline.prove.order import OF_THE_JOB, OF_THE_MACHINE
-from store import model_queries, proving_queries, queries, work_queries
-from store.identity import job_id
-from store.proving_queries import Reached
-from store.rows import BranchRow, SorryRow
+from store.domain.identity import job_id
+from store.view.queries import basic as queries
+from store.view.queries import jobs as job_queries
+from store.view.queries import models as model_queries
+from store.view.queries import proofs as proof_queries
+from store.view.queries.proofs import Reached
+from store.view.rows import BranchRow, SorryRow
 
 _NEW, _NEXT_RUNG, _AGAIN = range(3)
 _Order = tuple[int, float, int, str]
@@ -80,7 +83,7 @@ class Proving:
         self._left_s = left_s
         self._today = now.astimezone(UTC).date().isoformat()
         self._triggered = {
-            row.repository: row.seq for row in work_queries.triggers(view) if row.work == "prove"
+            row.repository: row.seq for row in job_queries.triggers(view) if row.work == "prove"
         }
         in_use = [row for row in model_queries.checkpoints(view) if row.promoted] if _asks(settings) else []
         self.ladder = Ladder(settings, in_use, no_models=no_models, tactics=tactics)
@@ -139,7 +142,7 @@ class Proving:
                 due.setdefault(row.sorry, []).append((row, rung))
         if not due:
             return {}
-        reached = proving_queries.reached(
+        reached = proof_queries.reached(
             self._view, repository=repo.key, branch=branch.branch, simulated=lean.simulated
         )
         is_exercise = exercises(self._view, repo, branch.branch)
@@ -295,7 +298,7 @@ def seconds_left(
 
 def spent_today(view: sqlite3.Connection, *, now: datetime) -> float:
     """Return the seconds of search above rung 0 that were recorded since midnight (UTC)."""
-    return proving_queries.seconds_since(view, now.astimezone(UTC).date().isoformat())
+    return proof_queries.seconds_since(view, now.astimezone(UTC).date().isoformat())
 
 
 def exercises(view: sqlite3.Connection, repo: Repo, branch: str) -> Callable[[str], bool]:
@@ -303,7 +306,7 @@ def exercises(view: sqlite3.Connection, repo: Repo, branch: str) -> Callable[[st
     if not repo.exercises:
         return lambda _: False
     by_path = path_filter(repo.exercises, ())
-    by_name = proving_queries.files_with_exercises(
+    by_name = proof_queries.files_with_exercises(
         view, repository=repo.key, branch=branch, at_least=_MANY_EXERCISES
     )
     return lambda path: path in by_name or by_path(path)

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from daemon.polling.github import Calls, ProposalError
-from store.identity import git_blob
+from store.domain.identity import git_blob
 
 _FORK_WAIT_S = 120.0
 _FORK_EVERY_S = 2.0

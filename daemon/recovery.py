@@ -25,10 +25,10 @@ from daemon.polling.errors import GitError
 from daemon.polling.git import Git
 from pipeline.children import kill_marked
 from pipeline.lean.build.build_cache import remove_tree
-from store import queries
-from store.events import JobInterrupted
-from store.identity import event_id
-from store.log import NewEvent
+from store.domain.identity import event_id
+from store.events.jobs import JobInterrupted
+from store.log.envelope import NewEvent
+from store.view.queries import basic as queries
 
 _PATIENCE_S = 5.0
 

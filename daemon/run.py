@@ -25,7 +25,7 @@ from daemon.lock import DaemonLock, FolderError, make_folder
 from daemon.logs import configure
 from daemon.service import Service
 from daemon.settings import load
-from store.errors import LogError
+from store.log.errors import LogError
 
 _THREADS_S = 5.0
 

@@ -32,8 +32,8 @@ from pipeline.serve.order import (
     RungOrder,
     ServeOrder,
 )
-from store.model_events import ModelKind
-from store.trace_rows import CheckpointRow
+from store.events.models import ModelKind
+from store.view.rows import CheckpointRow
 
 _DEFAULT_MODELS = (
     ModelOrder("tactics", "tactics", PROMOTED),

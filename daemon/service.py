@@ -49,10 +49,10 @@ from daemon.systemd import Notifier
 from daemon.turns import Turns, Wanted
 from daemon.upkeep import Upkeep
 from daemon.work import PLAN_EVERY_S, Work, leans_of
-from store import queries
-from store.build_events import ProjectBuilt
-from store.errors import LogError
-from store.log import NewEvent
+from store.events.jobs import ProjectBuilt
+from store.log.envelope import NewEvent
+from store.log.errors import LogError
+from store.view.queries import basic as queries
 
 _WITH_PATCH = frozenset({"proof_checked", "proof_verified"})
 

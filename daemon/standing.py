@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from daemon.jumps import SET_S
-from store import queries, work_queries
+from store.view.queries import basic as queries
+from store.view.queries import jobs as job_queries
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class Standings:
 
     def failures(self, identity: str) -> int:
         """Return how many attempts of the job with this id have failed. Those that made way are none of them."""
-        return work_queries.failures_of(self._view, job=identity)
+        return job_queries.failures_of(self._view, job=identity)
 
     def has_come(self, moment: datetime, *, since: datetime | None = None) -> bool:
         """Say whether a moment has come; one that has not is waited for.

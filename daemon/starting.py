@@ -19,7 +19,7 @@ import structlog
 from daemon.ledger import Ledger, NoRoomError, StoreFailedError
 from daemon.room import no_room
 from daemon.systemd import Notifier
-from store.errors import DatabaseFullError
+from store.log.errors import DatabaseFullError
 
 _FIRST_S = 1.0
 _LONGEST_S = 60.0

@@ -17,9 +17,9 @@ from daemon.due import Kind
 from daemon.hours import clock, ends_at, night_of
 from daemon.settings.schema import OF_SORT, Schedule, Sort
 from daemon.settings.types import format_duration
-from store import work_queries
-from store.envelope import utc_text
-from store.work_queries import PauseRow
+from store.log.envelope import utc_text
+from store.view.queries import jobs as job_queries
+from store.view.queries.jobs import PauseRow
 
 Because = Literal["pause", "quiet", "budget"]
 
@@ -77,8 +77,8 @@ def read_timetable(view: sqlite3.Connection, *, schedule: Schedule, now: datetim
     for sort in sorts:
         if schedule.per_night.seconds(sort) is not None:
             kinds = [kind for kind, its in OF_SORT.items() if its == sort]
-            spent[sort] = work_queries.seconds_of_kinds(view, kinds, since=began, now=utc_text(now))
-    return Timetable(schedule, now, tuple(work_queries.pauses(view)), spent)
+            spent[sort] = job_queries.seconds_of_kinds(view, kinds, since=began, now=utc_text(now))
+    return Timetable(schedule, now, tuple(job_queries.pauses(view)), spent)
 
 
 def why_yield(

@@ -20,11 +20,14 @@ from daemon.settings.models import Learning
 from daemon.standing import Standings
 from pipeline.lean.backend import Leans
 from pipeline.learning.datasets import dataset_of
-from store import line_queries, model_queries, queries, trace_queries, training_queries, work_queries
-from store.identity import job_id
-from store.model_events import ModelKind
-from store.trace_rows import TraceRow
-from store.training_queries import Learnable, Learned, ancestry
+from store.domain.identity import job_id
+from store.events.models import ModelKind
+from store.view.queries import basic as queries
+from store.view.queries import jobs as job_queries
+from store.view.queries import models as model_queries
+from store.view.queries import traces as trace_queries
+from store.view.queries.models import Learnable, Learned, ancestry
+from store.view.rows import TraceRow
 
 TRAINS: Mapping[ModelKind, Kind] = {
     "retriever": "train",
@@ -91,7 +94,7 @@ class _Training:
         self._leans = leans
         self._standings = standings
         self._counted = counted
-        self._every = training_queries.learned(view, self._model)
+        self._every = model_queries.learned(view, self._model)
         self._known = [learned for learned in self._every if learned.job_state == "succeeded"]
         self._in_use = next((learned for learned in self._known if learned.promoted), None)
         # What began before the checkpoint in use was promoted had another parent: nobody goes on with it.
@@ -103,7 +106,7 @@ class _Training:
             if row.started_at > began_after and (state != "failed" or row.retry_at is not None)
         ]
         self._triggered = {
-            row.repository: row.seq for row in work_queries.triggers(view) if row.work == "train"
+            row.repository: row.seq for row in job_queries.triggers(view) if row.work == "train"
         }
         self._traces = {
             trace.repository: trace for trace in trace_queries.newest_traces(view, simulated=True)
@@ -222,7 +225,7 @@ class _Training:
         with_a: Learnable = "premise" if self._model == "retriever" else "tactic"
         key = (trace.repository, trace.seq, since, with_a)
         if key not in self._counted:
-            self._counted[key] = training_queries.new_theorems(
+            self._counted[key] = model_queries.new_theorems(
                 self._view, trace=trace, since=since, with_a=with_a
             )
         return self._counted[key]
@@ -230,7 +233,7 @@ class _Training:
     def _made_by_its_lean(self, repo: Repo, trace: TraceRow) -> bool:
         """Whether what works on the branch now is what traced it: else there will be another trace soon, or none."""
         branches = queries.branches(self._view, trace.repository)
-        branch = next((row for row in branches if line_queries.branch_line(row.branch) == trace.line), None)
+        branch = next((row for row in branches if trace_queries.branch_line(row.branch) == trace.line), None)
         if branch is None or branch.state != "live" or branch.toolchain is None:
             return False
         # What left the watchlist is not learned from, even before a poll has recorded that.
@@ -284,4 +287,4 @@ def newest_of_each(chain: Sequence[Learned]) -> list[Learned]:
 
 
 def _branch(trace: TraceRow) -> str:
-    return trace.line.removeprefix(line_queries.branch_line(""))
+    return trace.line.removeprefix(trace_queries.branch_line(""))

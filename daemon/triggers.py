@@ -12,10 +12,12 @@ from daemon.polling.branch_diff import asked_for
 from daemon.proving import exercises
 from daemon.settings import Repo, Settings
 from pipeline.lean.backend import Leans
-from store import line_queries, proving_queries, queries, trace_queries, work_queries
-from store.rows import BranchRow
-from store.trace_rows import TraceRow
-from store.work_events import TriggeredWork, TriggerEnded
+from store.events.jobs import TriggeredWork, TriggerEnded
+from store.view.queries import basic as queries
+from store.view.queries import jobs as job_queries
+from store.view.queries import proofs as proof_queries
+from store.view.queries import traces as trace_queries
+from store.view.rows import BranchRow, TraceRow
 
 
 def why_not(
@@ -64,7 +66,7 @@ def in_vain(view: sqlite3.Connection, *, settings: Settings, leans: Leans) -> li
     """
     repos = {repo.key: repo for repo in settings.repos if repo.enabled and not repo.opt_out}
     ends = []
-    for row in work_queries.triggers(view):
+    for row in job_queries.triggers(view):
         repo = repos.get(row.repository)
         if row.work != "prove" or not row.waits or repo is None or not settings.prove.enabled:
             continue
@@ -107,7 +109,7 @@ def _nothing_to_learn(view: sqlite3.Connection, repo: Repo, leans: Leans, untrai
 
 def _by_its_lean(view: sqlite3.Connection, trace: TraceRow, leans: Leans) -> bool:
     for row in queries.branches(view, trace.repository):
-        if row.state == "live" and line_queries.branch_line(row.branch) == trace.line:
+        if row.state == "live" and trace_queries.branch_line(row.branch) == trace.line:
             lean = leans.for_toolchain(row.toolchain or "")
             return lean.kind != "none" and lean.simulated == trace.simulated
     return False
@@ -137,5 +139,5 @@ def _nothing_to_prove(
 def _settled(view: sqlite3.Connection, repo: Repo, branch: BranchRow, leans: Leans) -> set[str]:
     """Return the sorrys of a branch that are open and have nothing left to find (`Reached.proved`)."""
     simulated = leans.for_toolchain(branch.toolchain or "").simulated
-    so_far = proving_queries.reached(view, repository=repo.key, branch=branch.branch, simulated=simulated)
+    so_far = proof_queries.reached(view, repository=repo.key, branch=branch.branch, simulated=simulated)
     return {sorry for sorry, how_far in so_far.items() if how_far.proved}

@@ -17,7 +17,7 @@ from daemon.models import Models
 from daemon.patches import write_missing
 from daemon.settings import Settings
 from pipeline.lean.build.build_cache import sweep
-from store.errors import LogError
+from store.log.errors import LogError
 
 log = structlog.get_logger("daemon.upkeep")
 

@@ -31,8 +31,8 @@ from daemon.triggers import in_vain
 from daemon.upkeep import Upkeep
 from pipeline.lean.backend import Leans, find_leans
 from pipeline.lean.build.build_cache import present
-from store.errors import LogError
-from store.work_events import TriggerEnded
+from store.events.jobs import TriggerEnded
+from store.log.errors import LogError
 
 PLAN_EVERY_S = 15.0
 """A plan is made at least this often: a toolchain may have been installed, a build removed."""

@@ -41,7 +41,7 @@ from pipeline.lean.build.sources import Sources, read_sources
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.sandbox.network import Rules
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
-from store.build_events import ProjectBuilt
+from store.events.jobs import ProjectBuilt
 
 _REQUIRES = re.compile(r"^\s*(require\b|\[\[\s*require\s*\]\])", re.MULTILINE)
 _MODULE = re.compile(r"[^\W\d][\w'!?«»]*(\.[\w'!?«»]+)*")

@@ -24,9 +24,9 @@ from pipeline.lean.client.repl import ReplError
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.worktree import read_inside
-from store.event_body import BlobRef, EventBody
-from store.identity import git_blob
-from store.proof_events import ProofChecked, ProofFound, ProofRejected, ProofVerified
+from store.domain.identity import git_blob
+from store.events.base import BlobRef, EventBody
+from store.events.proofs import ProofChecked, ProofFound, ProofRejected, ProofVerified
 
 Facts = tuple[tuple[str, str], ...]
 """Names and values, for people."""

@@ -34,7 +34,7 @@ from typing import IO, TYPE_CHECKING, Any
 from pipeline import yielding
 
 if TYPE_CHECKING:
-    from store.event_body import BlobRef, EventBody
+    from store.events.base import BlobRef, EventBody
 
 SPEC_SCHEMA = 1
 
@@ -129,7 +129,7 @@ class Reporter:
         self._line("progress", {"done": done, "total": total, "note": note})
 
     def events(self, batch: Iterable[Recorded]) -> None:
-        from store.identity import event_id
+        from store.domain.identity import event_id
 
         lines = [
             {
@@ -147,7 +147,7 @@ class Reporter:
 
     def stage(self, payload: bytes) -> BlobRef:
         """Put a payload where the daemon will fetch it; returns the reference to cite. Safe to repeat."""
-        from store.event_body import BlobRef
+        from store.events.base import BlobRef
 
         digest = hashlib.sha256(payload).hexdigest()
         target = self.spec.staging / digest

@@ -37,7 +37,8 @@ from pipeline.globs import path_filter
 from pipeline.lean.source.scanner import read_file
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.worktree import MOST_SOURCE_BYTES
-from store.matching import (
+from store.domain.life import Commit, GivenProof, TheoremStep, counted, follow, live
+from store.domain.matching import (
     Decl,
     LivingSorry,
     compare,
@@ -46,7 +47,8 @@ from store.matching import (
     declarations_now,
     same_file,
 )
-from store.scan_events import (
+from store.domain.records import THEOREM_KINDS, ReadFile, ScannedFile
+from store.events.scans import (
     CommitScanned,
     FileRemoved,
     FileScanned,
@@ -54,9 +56,6 @@ from store.scan_events import (
     SorryPlace,
     TheoremsFollowed,
 )
-from store.scanned import THEOREM_KINDS, ReadFile, ScannedFile
-from store.sorrylife import Commit, GivenProof, live
-from store.theoremlife import TheoremStep, counted, follow
 
 MOST_BYTES = MOST_SOURCE_BYTES
 """A larger file is reported and not read."""

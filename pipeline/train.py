@@ -26,7 +26,7 @@ from pipeline.retrieval.config import TrainingConfig, for_a_job
 from pipeline.retrieval.frozen import frozen
 from pipeline.retrieval.jobs import MODEL, RetrieverMeasuring
 from pipeline.retrieval.lifelong import learn
-from store.model_events import ModelKind
+from store.events.models import ModelKind
 
 
 class RetrieverJob(TrainingJob[Checkpoint, TrainingConfig]):

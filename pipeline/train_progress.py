@@ -30,7 +30,7 @@ from pipeline.protocol import JobSpec, Reporter, run_job
 from pipeline.retrieval.ranking import with_bounds
 from pipeline.tactics.checkpoints import Chain, Link
 from pipeline.tactics.errors import NothingToLearnError, RowsError
-from store.model_events import ModelKind
+from store.events.models import ModelKind
 
 _FILES = {"test": TEST, "val": LEARN}
 

@@ -34,7 +34,7 @@ from pipeline.tactics.learning import learn
 from pipeline.tactics.models import TacticModel, load_model
 from pipeline.tactics.rows import read_rows
 from pipeline.tactics.settings import computes_in_bfloat16, device_of
-from store.model_events import ModelKind
+from store.events.models import ModelKind
 
 
 class TacticsMeasuring(MeasuringOneFile[TacticModel]):

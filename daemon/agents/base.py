@@ -23,10 +23,11 @@ from daemon.agents.results import Measured, ProveResult, results_of, sorrys
 from daemon.agents.workshop import Say, Workshop, in_a_loop
 from daemon.due import Kind
 from daemon.settings import Settings
-from store import line_queries, model_queries, queries, trace_queries
 from store.leandojo import DynamicDatabase
-from store.rows import JobRow, SorryRow
-from store.trace_rows import TraceRow
+from store.view.queries import basic as queries
+from store.view.queries import models as model_queries
+from store.view.queries import traces as trace_queries
+from store.view.rows import JobRow, SorryRow, TraceRow
 
 TO_LEARN_FROM: frozenset[Kind] = frozenset({"scan", "build", "trace"})
 TO_PROVE: frozenset[Kind] = frozenset({"build", "prove", "check"})
@@ -252,7 +253,7 @@ class BaseAgent(abc.ABC):
 
 def trace_of(view: sqlite3.Connection, *, pinned: Pinned) -> TraceRow | None:
     """Return the trace of the commit, by the Lean that works on it; None where there is none."""
-    wanted = (line_queries.branch_line(pinned.branch), pinned.commit, pinned.lean.simulated)
+    wanted = (trace_queries.branch_line(pinned.branch), pinned.commit, pinned.lean.simulated)
     traces = trace_queries.traces(view, repository=pinned.key)
     return next((trace for trace in traces if (trace.line, trace.sha, trace.simulated) == wanted), None)
 

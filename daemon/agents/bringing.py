@@ -32,9 +32,9 @@ from daemon.settings.types import repository_key, resolve_url
 from pipeline.gitread import Mirror
 from pipeline.lean.backend import LeanBackend
 from pipeline.scan import MOST_TOOLCHAIN_BYTES
-from store import queries
-from store.log import NewEvent
-from store.rows import BranchRow, RepositoryRow
+from store.log.envelope import NewEvent
+from store.view.queries import basic as queries
+from store.view.rows import BranchRow, RepositoryRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from daemon.agents.training import Training
 from daemon.agents.workshop import Workshop, in_a_loop
 from daemon.settings import Settings
 from pipeline.tactics.saving import begun
-from store.trace_rows import CheckpointRow
+from store.view.rows import CheckpointRow
 
 if TYPE_CHECKING:
     from pipeline.tactics.training import RepositoryTrainer

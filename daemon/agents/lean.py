@@ -15,8 +15,10 @@ from daemon.agents.workshop import Workshop, in_a_loop
 from daemon.settings import Settings
 from daemon.training_needs import cuda_is_there, why_not_trainable
 from pipeline.retrieval.config import TrainingConfig
-from store import curriculum, model_queries, trace_queries
-from store.trace_rows import CheckpointRow
+from store.domain import curriculum
+from store.view.queries import models as model_queries
+from store.view.queries import traces as trace_queries
+from store.view.rows import CheckpointRow
 
 GENERATOR = "kaiyuy/leandojo-lean4-retriever-tacgen-byt5-small"
 """LeanDojo's tactic generator, which takes premises with its state."""

@@ -11,9 +11,9 @@ from typing import Literal
 
 from daemon.ladder import Rung
 from pipeline.tactics.saving import begun
-from store import model_queries, queries
-from store.rows import AttemptRow, ProofRow, SorryRow
-from store.trace_rows import CheckpointRow
+from store.view.queries import basic as queries
+from store.view.queries import models as model_queries
+from store.view.rows import AttemptRow, CheckpointRow, ProofRow, SorryRow
 
 Verdict = Literal["proved", "simulated", "unjudged", "conditional", "rejected", "not found", "not tried"]
 """proved: Lean checked it, by the whole gate. simulated: the simulator took it, which proves nothing. unjudged: nothing

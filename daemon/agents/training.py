@@ -34,12 +34,12 @@ from pipeline.learning.training import Order
 from pipeline.protocol import JobError, JobSpec, Reporter, peak_rss_bytes
 from pipeline.tactics.errors import NothingToLearnError
 from pipeline.tactics.saving import read_about
-from store import training_queries
-from store.event_body import EventBody
-from store.events import JobFailed, JobInterrupted, JobSucceeded
-from store.identity import job_id
+from store.domain.identity import job_id
+from store.events.base import EventBody
+from store.events.jobs import JobFailed, JobInterrupted, JobSucceeded
 from store.leandojo import DynamicDatabase
-from store.trace_rows import CheckpointRow
+from store.view.queries import models as model_queries
+from store.view.rows import CheckpointRow
 
 if TYPE_CHECKING:
     from pipeline.tactics.trainer_job import Work
@@ -171,8 +171,8 @@ class Training:
         # Not the repository's newest one, which another commit may have: what is learned is what is measured.
         trace = trace_of(view, pinned=pinned)
         chain = paths.models / TACTICS
-        above = training_queries.ancestry(
-            training_queries.learned(view, TACTICS), None if parent is None else parent.checkpoint
+        above = model_queries.ancestry(
+            model_queries.learned(view, TACTICS), None if parent is None else parent.checkpoint
         )
         tasks = [
             {"name": one.repository, "dataset": str(dataset_of(chain, one.job))}

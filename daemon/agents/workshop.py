@@ -36,9 +36,10 @@ from daemon.training_needs import why_no_models, why_not_trainable
 from daemon.upkeep import Upkeep
 from pipeline.lean.backend import Leans, find_leans
 from pipeline.lean.build.build_cache import present
-from store import model_queries, queries
-from store.errors import LogError
-from store.rows import JobRow
+from store.log.errors import LogError
+from store.view.queries import basic as queries
+from store.view.queries import models as model_queries
+from store.view.rows import JobRow
 
 Answer = TypeVar("Answer")
 Say = Callable[[str], object]

@@ -31,8 +31,8 @@ from daemon.cli.render import note
 from daemon.paths import ConfigNotFoundError, Paths, find_config, paths_from_config
 
 if TYPE_CHECKING:
-    from store.asof import Copies, Moment
-    from store.reader import LogReader
+    from store.log.reader import LogReader
+    from store.view.asof import Copies, Moment
 
 LONG_EVENTS = 20_000
 """Making a view of this many events takes long enough to say so first."""
@@ -100,8 +100,8 @@ def locate(config: Path | None, as_of: str | None = None) -> Place:
     place = _located(config)
     if as_of is None:
         return place
-    from store import asof
-    from store.reader import LogReader
+    from store.log.reader import LogReader
+    from store.view import asof
 
     when = moment_option(as_of, "--as-of")
     with LogReader.open(place.paths.events_db) as log:
@@ -110,7 +110,7 @@ def locate(config: Path | None, as_of: str | None = None) -> Place:
 
 def moment_option(text: str, option: str) -> int | datetime:
     """Read an option's value that names an event or a time."""
-    from store import asof
+    from store.view import asof
 
     try:
         return asof.parse(text)
@@ -148,8 +148,8 @@ def holder(paths: Paths) -> lock.Holder | None:
 @contextmanager
 def view(place: Place, *, quiet: bool = False) -> Iterator[sqlite3.Connection]:
     """Open the view for one reading verb; an absent or foreign file is an error with its remedy."""
-    from store import queries
-    from store.errors import translated
+    from store.log.errors import translated
+    from store.view.queries import basic as queries
 
     if place.moment is not None:
         with _earlier_view(place, place.moment, quiet=quiet) as connection:
@@ -172,8 +172,8 @@ def view(place: Place, *, quiet: bool = False) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def _earlier_view(place: Place, moment: Moment, *, quiet: bool) -> Iterator[sqlite3.Connection]:
-    from store.errors import translated
-    from store.reader import LogReader
+    from store.log.errors import translated
+    from store.log.reader import LogReader
 
     if not quiet:
         note(f"unsorry: this is the state as of event {moment.seq} ({moment.recorded_at})")
@@ -188,7 +188,7 @@ def _earlier_view(place: Place, moment: Moment, *, quiet: bool) -> Iterator[sqli
 
 def _copies(paths: Paths, log: LogReader, moment: Moment) -> Copies:
     """The daemon's cache, for whoever may write there or finds the copy there; else a folder of this user's own."""
-    from store.asof import Copies
+    from store.view.asof import Copies
 
     shared = Copies(paths.copies)
     nearest = next(folder for folder in (paths.copies, *paths.copies.parents) if folder.exists())

@@ -13,7 +13,7 @@ from daemon.cli.exits import CliError
 from daemon.cli.render import emit_json, row_json, say, table
 
 if TYPE_CHECKING:
-    from store.curriculum import Curriculum, CurriculumRepository
+    from store.domain.curriculum import Curriculum, CurriculumRepository
 
 
 def register(app: typer.Typer) -> None:
@@ -34,7 +34,7 @@ def curriculum(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from store import curriculum as store_curriculum
+    from store.domain import curriculum as store_curriculum
 
     place = locate(config, as_of)
     with view(place) as database:
@@ -59,7 +59,7 @@ def curriculum(
 
 
 def _simulated(database: sqlite3.Connection) -> int:
-    from store import trace_queries
+    from store.view.queries import traces as trace_queries
 
     return sum(row.simulated for row in trace_queries.newest_traces(database, simulated=True))
 
@@ -79,7 +79,7 @@ def _only(found: Curriculum, name: str | None) -> list[CurriculumRepository]:
 
 
 def _limits_json(found: Curriculum) -> dict[str, Any] | None:
-    from store.curriculum import rating
+    from store.domain.curriculum import rating
 
     if found.thresholds is None:
         return None
@@ -149,7 +149,7 @@ def _files(row: CurriculumRepository) -> str:
 
 
 def _steps(steps: float) -> str:
-    from store.curriculum import rating
+    from store.domain.curriculum import rating
 
     value = rating(steps)
     known = "" if value is None else f" = {value:.4g}"

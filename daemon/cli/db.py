@@ -38,10 +38,10 @@ def register(app: typer.Typer) -> None:
 
 
 def verify(config: Config = None, as_json: Json = False) -> None:
-    from store import projector
+    from store.view.rebuild import verify
 
     place = _with_log(config)
-    report = projector.verify(place.paths.events_db, place.paths.database_db)
+    report = verify(place.paths.events_db, place.paths.database_db)
     if as_json:
         emit_json(
             {
@@ -73,7 +73,7 @@ def verify(config: Config = None, as_json: Json = False) -> None:
 
 
 def rebuild(config: Config = None, as_json: Json = False) -> None:
-    from store import projector
+    from store.view.rebuild import rebuild
 
     place = _with_log(config)
     try:
@@ -82,7 +82,7 @@ def rebuild(config: Config = None, as_json: Json = False) -> None:
     except AlreadyRunningError as error:
         raise CliError(str(error), code=ExitCode.ALREADY_RUNNING) from error
     try:
-        report = projector.rebuild(place.paths.events_db, place.paths.database_db)
+        report = rebuild(place.paths.events_db, place.paths.database_db)
     finally:
         lock.release()
     if as_json:
@@ -102,7 +102,7 @@ def rebuild(config: Config = None, as_json: Json = False) -> None:
 
 
 def check(config: Config = None, as_json: Json = False) -> None:
-    from store import backup as store_backup
+    from store.log import backup as store_backup
 
     place = _with_log(config)
     report = store_backup.check(place.paths.events_db)
@@ -131,7 +131,7 @@ def backup(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from store import backup as store_backup
+    from store.log import backup as store_backup
 
     place = _with_log(config)
     report = store_backup.backup(place.paths.events_db, file.absolute())
@@ -162,9 +162,9 @@ def as_of(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from store import backup as store_backup
-    from store import queries
-    from store.reader import LogReader
+    from store.log import backup as store_backup
+    from store.log.reader import LogReader
+    from store.view.queries import basic as queries
 
     place = locate(config, moment)
     seq = place.head()["as_of"]["seq"]

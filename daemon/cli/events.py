@@ -18,8 +18,8 @@ from daemon.cli.context import MOST, AsOf, Config, Json, Place, Repo, locate, mo
 from daemon.cli.exits import CliError
 from daemon.cli.render import clean, emit_json_line, note, say, styled
 from daemon.cli.repos import resolve
-from store.envelope import StoredEvent, utc_text
-from store.reader import LogReader
+from store.log.envelope import StoredEvent, utc_text
+from store.log.reader import LogReader
 
 FOLLOW_INTERVAL_S = 0.3
 _TOLD = (
@@ -196,7 +196,7 @@ def _note_unknown(log: LogReader, wanted: _Wanted) -> None:
         return
     import difflib
 
-    from store.events import EVENT_TYPES
+    from store.events.registry import EVENT_TYPES
 
     for name in wanted.types:
         if name not in EVENT_TYPES:

@@ -74,7 +74,7 @@ def leandojo(
         )
     place = _with_log(config, as_of)
     from store.leandojo.exporting import Mode, export_leandojo
-    from store.reader import LogReader
+    from store.log.reader import LogReader
 
     if as_imported:
         mode = Mode.AS_IMPORTED_COMPAT if compat else Mode.AS_IMPORTED

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from store.rows import JobRow
+    from store.view.rows import JobRow
 
 STATES = ("running", "succeeded", "failed", "interrupted", "cancelled", "released")
 KINDS = (
@@ -95,7 +95,7 @@ def list_(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from store import queries
+    from store.view.queries import basic as queries
 
     check_choice(state, STATES, option="--state")
     check_choice(kind, KINDS, option="--kind")
@@ -287,7 +287,7 @@ def _whole_id(place: Place, prefix: str) -> str:
 
 
 def _find(place: Place, prefix: str) -> JobRow:
-    from store import queries
+    from store.view.queries import basic as queries
 
     with view(place) as database:
         found: JobRow = one_match(queries.jobs_by_prefix(database, prefix), prefix, what="job", key="job")

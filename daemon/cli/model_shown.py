@@ -13,7 +13,7 @@ from daemon.cli.render import counted, row_json
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from store.trace_rows import CheckpointRow, EvaluationRow
+    from store.view.rows import CheckpointRow, EvaluationRow
 
 STATES = ("in use", "was in use", "refused", "undecided")
 SHOWN = {
@@ -27,7 +27,7 @@ WARNING = "SIMULATED: it learned from the simulator, and not from Lean."
 
 def find_checkpoints(place: Place, *prefixes: str) -> list[tuple[CheckpointRow, list[EvaluationRow]]]:
     """The checkpoints with these ids, or beginnings of ids, each with its evaluations, all of one view."""
-    from store import model_queries
+    from store.view.queries import models as model_queries
 
     with view(place) as database:
         rows = model_queries.checkpoints(database)
@@ -46,7 +46,7 @@ def find_checkpoints(place: Place, *prefixes: str) -> list[tuple[CheckpointRow, 
 
 def checkpoint_json(row: CheckpointRow, measured: Sequence[EvaluationRow]) -> dict[str, Any]:
     """The document of a checkpoint."""
-    from store.promotion import RULES, kind_of, measured_tasks
+    from store.domain.promotion import RULES, kind_of, measured_tasks
 
     metric = RULES[kind_of(row.model)].metric
     tasks = [
@@ -69,7 +69,7 @@ def marked(text: str, simulated: bool) -> str:
 
 def figures(model: str, measured: Sequence[EvaluationRow]) -> str:
     """What the model's rule looks at, on each task: the lowest and the highest of several."""
-    from store.promotion import RULES, kind_of, measured_tasks
+    from store.domain.promotion import RULES, kind_of, measured_tasks
 
     metric = RULES[kind_of(model)].metric
     found = sorted(item.metrics[metric] for item in measured_tasks(measured) if metric in item.metrics)
@@ -82,7 +82,7 @@ def figures(model: str, measured: Sequence[EvaluationRow]) -> str:
 
 def task_of(row: EvaluationRow) -> str:
     """What was measured on, for people."""
-    from store.promotion import task_name
+    from store.domain.promotion import task_name
 
     return task_name(row.repository, row.split)
 

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from store.model_events import ModelKind
-    from store.promotion import Decision, Rule, TaskChange
+    from store.domain.promotion import Decision, Rule, TaskChange
+    from store.events.models import ModelKind
 
 MODELS = ("retriever", "tactics", "progress")
 
@@ -77,7 +77,7 @@ def list_(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from store import model_queries
+    from store.view.queries import models as model_queries
 
     check_choice(model, MODELS, option="--model")
     place = locate(config, as_of)
@@ -185,7 +185,7 @@ def compare(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from store import promotion
+    from store.domain import promotion
 
     place = locate(config, as_of)
     (old, old_measured), (new, new_measured) = find_checkpoints(place, before, after)

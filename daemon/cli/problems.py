@@ -14,8 +14,8 @@ from daemon.cli.render import ago, counted, size, span
 from daemon.cli.repos import HEALTHY_STATES, because
 
 if TYPE_CHECKING:
-    from store.notify_queries import NotifierRow
-    from store.rows import JobRow
+    from store.view.queries.reports import NotifierRow
+    from store.view.rows import JobRow
 
 FAILED_JOBS_NAMED = 5
 BRANCHES_NAMED = 3

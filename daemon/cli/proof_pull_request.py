@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from daemon.proposals import Evidence
     from daemon.pull_requests import Ground, Opened, Text
     from daemon.settings import Settings
-    from store.rows import ProofRow
+    from store.view.rows import ProofRow
 
 Which = Annotated[
     str, typer.Argument(metavar="ID", help="A proof's id, or its beginning.", autocompletion=ids(PROOFS))
@@ -123,8 +123,8 @@ async def _record(place: Place, row: ProofRow, opened: Opened) -> None:
     from daemon import control_client
     from daemon.ledger import Ledger, StoreFailedError
     from daemon.proposed import PullRequestStateError, record
-    from store.errors import LogError
-    from store.events import PullRequestOpened
+    from store.events.proofs import PullRequestOpened
+    from store.log.errors import LogError
 
     body = PullRequestOpened(
         proof=row.proof,
@@ -196,7 +196,7 @@ def _token(settings: Settings) -> str:
 
 
 def _find(database: sqlite3.Connection, prefix: str) -> ProofRow:
-    from store import queries
+    from store.view.queries import basic as queries
 
     rows = queries.proofs_by_prefix(database, prefix)
     found: ProofRow = one_match(rows, prefix, what="proof", key="proof")
@@ -204,7 +204,7 @@ def _find(database: sqlite3.Connection, prefix: str) -> ProofRow:
 
 
 def _patch(place: Place, row: ProofRow) -> bytes | None:
-    from store.reader import LogReader
+    from store.log.reader import LogReader
 
     if row.patch_sha256 is None:
         return None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import sqlite3
 
     from pipeline.prove.tree import Tree
-    from store.rows import AttemptRow, ProofRow
+    from store.view.rows import AttemptRow, ProofRow
 
 WARNING = "SIMULATED: the simulator answered this search, Lean never saw it."
 Which = Annotated[
@@ -96,7 +96,8 @@ def _attempt(
     database: sqlite3.Connection, which: str, number: int | None
 ) -> tuple[int, AttemptRow, ProofRow | None]:
     """Return the attempt that is meant, its number among its sorry's, and the proof if that was named."""
-    from store import proof_queries, queries
+    from store.view.queries import basic as queries
+    from store.view.queries import proofs as proof_queries
 
     proofs, sorries = queries.proofs_by_prefix(database, which), queries.sorries_by_prefix(database, which)
     if not proofs and not sorries:
@@ -136,7 +137,7 @@ def _attempt(
 
 def _read(place: Place, row: AttemptRow, number: int) -> Tree:
     from pipeline.prove.tree import Tree, TreeError
-    from store.reader import LogReader
+    from store.log.reader import LogReader
 
     if row.tree_sha256 is None:
         why = f": {clean(row.detail)}" if row.detail else ""

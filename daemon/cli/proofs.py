@@ -41,7 +41,7 @@ from daemon.cli.render import (
 from daemon.cli.repos import resolve
 
 if TYPE_CHECKING:
-    from store.rows import ProofRow
+    from store.view.rows import ProofRow
 
 STATES = ("candidate", "verified", "rejected", "conditional")
 WARNING = "SIMULATED: the simulator accepted this, Lean never saw it. It is no proof."
@@ -85,7 +85,7 @@ def list_(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from store import queries
+    from store.view.queries import basic as queries
 
     check_choice(state, STATES, option="--state")
     place = locate(config, as_of)
@@ -161,7 +161,7 @@ def show(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Jso
 
 
 def patch(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Json = False) -> None:
-    from store.reader import LogReader
+    from store.log.reader import LogReader
 
     place = locate(config, as_of)
     row = _find(place, proof)
@@ -202,7 +202,7 @@ def state_word(row: ProofRow) -> str:
 
 
 def _find(place: Place, prefix: str) -> ProofRow:
-    from store import queries
+    from store.view.queries import basic as queries
 
     with view(place) as database:
         found: ProofRow = one_match(

@@ -46,7 +46,7 @@ def repos(
 
 def described(database: sqlite3.Connection, *, gaps: bool = False) -> list[dict[str, Any]]:
     """Return every repository with its branches and how complete their traces are, as `--json` shows it."""
-    from store import queries
+    from store.view.queries import basic as queries
 
     traces = _traces(database, gaps=gaps)
     branches: dict[str, list[dict[str, Any]]] = {}
@@ -66,10 +66,10 @@ def described(database: sqlite3.Connection, *, gaps: bool = False) -> list[dict[
 
 def _traces(database: sqlite3.Connection, *, gaps: bool) -> dict[str, list[dict[str, Any]]]:
     """How complete the newest trace of each branch is, by repository; with `gaps` each thing that it lacks."""
-    from store import line_queries, trace_queries
+    from store.view.queries import traces as trace_queries
 
     found: dict[str, list[dict[str, Any]]] = {}
-    for row in line_queries.newest_measures(database):
+    for row in trace_queries.newest_measures(database):
         item = {
             "branch": row.line.removeprefix("branch:"),
             **row_json(row, "trace", "sha", *_MEASURED, "n_dependencies", "simulated", "measured_at"),
@@ -145,7 +145,7 @@ def _next(item: dict[str, Any]) -> str:
 
 def resolve(database: sqlite3.Connection, name: str | None) -> str | None:
     """Return the key of the one repository that `name` means: its key, or the end of it (owner/name, name)."""
-    from store import queries
+    from store.view.queries import basic as queries
 
     if name is None:
         return None

@@ -14,7 +14,7 @@ from daemon.cli.exits import CliError
 from daemon.cli.render import clean, counted, emit_json, say, styled
 
 if TYPE_CHECKING:
-    from store.scanned import ScannedFile
+    from store.domain.records import ScannedFile
 
 SKIPPED_FOLDERS = frozenset({".git", ".lake"})
 THEOREM_KINDS = frozenset({"theorem", "lemma"})
@@ -71,7 +71,7 @@ def _lean_files(path: Path) -> Iterator[tuple[Path, str]]:
 
 def _scan_one(file: Path, name: str) -> ScannedFile:
     from pipeline.lean.source.scanner import scan_source
-    from store.scanned import ScannedFile
+    from store.domain.records import ScannedFile
 
     try:
         data = file.read_bytes()

@@ -38,8 +38,7 @@ from daemon.cli.repos import resolve
 if TYPE_CHECKING:
     import sqlite3
 
-    from store.rows import AttemptRow, SorryRow, SorryStepRow
-    from store.trace_rows import SorryGoalRow
+    from store.view.rows import AttemptRow, SorryGoalRow, SorryRow, SorryStepRow
 
     Goals = dict[tuple[str, str, str], SorryGoalRow]
 
@@ -73,7 +72,7 @@ def list_(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from store import queries
+    from store.view.queries import basic as queries
 
     check_choice(state, STATES, option="--state")
     place = locate(config, as_of)
@@ -124,7 +123,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     from daemon.cli.proofs import described as proof_json
-    from store import queries
+    from store.view.queries import basic as queries
 
     place = locate(config, as_of)
     with view(place) as database:
@@ -174,9 +173,9 @@ def show(
 
 def goals_said(database: sqlite3.Connection, sorry: str | None = None) -> Goals:
     """Return what Lean last said is to be proved, by repository, branch and sorry."""
-    from store import line_queries
+    from store.view.queries import traces as trace_queries
 
-    rows = line_queries.sorry_goals(database, sorry=sorry)
+    rows = trace_queries.sorry_goals(database, sorry=sorry)
     return {(row.repository, row.branch, row.sorry): row for row in rows}
 
 

@@ -1,7 +1,7 @@
 """What `unsorry status` says, as data: health, problems with their remedies, and the numbers.
 
 Collected from the view, the end of the log, the lock and, where a daemon answers, its control socket. Standard
-library and `store.queries` only: this is the answer that must come within 200 ms.
+library and `store.view.queries.basic` only: this is the answer that must come within 200 ms.
 """
 
 from __future__ import annotations
@@ -31,9 +31,12 @@ from daemon.cli.problems import (
 from daemon.cli.render import counted, parse_time, row_json
 from daemon.cli.repos import described as described_repositories
 from daemon.disk import refusals
-from store import model_queries, notify_queries, proving_queries, queries
-from store.errors import LogError, translated
-from store.reader import LogReader
+from store.log.errors import LogError, translated
+from store.log.reader import LogReader
+from store.view.queries import basic as queries
+from store.view.queries import models as model_queries
+from store.view.queries import proofs as proof_queries
+from store.view.queries import reports as report_queries
 
 if TYPE_CHECKING:
     import sqlite3
@@ -200,7 +203,7 @@ def _from_view(
         if row.promoted
     ]
     today = datetime.now(UTC).isoformat() if place.moment is None else place.moment.recorded_at
-    report["proving"]["seconds_today"] = proving_queries.seconds_since(database, today[: len("2026-01-01")])
+    report["proving"]["seconds_today"] = proof_queries.seconds_since(database, today[: len("2026-01-01")])
     report["log"]["view_position"] = queries.position(database)
     checkpoint = queries.checkpoint(database)
     if checkpoint is not None and checkpoint.stopped_reason:
@@ -234,7 +237,7 @@ def _from_view(
         problems += lean_problems(report["lean"], report["lean_detail"])
     report["repositories"] = described_repositories(database)
     problems += repository_problems(report["repositories"])
-    notifiers = notify_queries.notifiers(database)
+    notifiers = report_queries.notifiers(database)
     report["notifications"] = [{**row_json(row), "kinds": sorted(row.kinds)} for row in notifiers]
     problems += notify_problems(notifiers)
     jobs = queries.jobs(database, limit=JOBS_LOOKED_AT)

@@ -24,7 +24,7 @@ from daemon.cli.repos import resolve
 from daemon.cli.sorries import Branch, Every
 
 if TYPE_CHECKING:
-    from store.rows import DeclarationRow, TheoremRow, TheoremVersionRow
+    from store.view.rows import DeclarationRow, TheoremRow, TheoremVersionRow
 
 SHOWN_TO_PEOPLE = 100
 STATES = ("present", "deleted")
@@ -68,7 +68,7 @@ def list_(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from store import queries
+    from store.view.queries import basic as queries
 
     place = locate(config, as_of)
     most = _most(limit, as_json=as_json)
@@ -119,7 +119,7 @@ def lives(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from store import theorem_queries
+    from store.view.queries import theorems as theorem_queries
 
     check_choice(state, STATES, option="--state")
     place = locate(config, as_of)
@@ -175,7 +175,7 @@ def show(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from store import theorem_queries
+    from store.view.queries import theorems as theorem_queries
 
     place = locate(config, as_of)
     with view(place) as database:
@@ -205,7 +205,8 @@ def show(
 
 def _chosen(database: sqlite3.Connection, asked: str) -> list[TheoremRow]:
     """The one theorem that is meant, on each branch that has or had it: by id, by its present identity, or by name."""
-    from store import queries, theorem_queries
+    from store.view.queries import basic as queries
+    from store.view.queries import theorems as theorem_queries
 
     rows = (
         theorem_queries.theorem_by_name(database, asked)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.cli.problems import Problem, problem
 from daemon.cli.render import ago, clean
-from store import work_queries
+from store.view.queries import jobs as job_queries
 
 if TYPE_CHECKING:
     import sqlite3
@@ -21,11 +21,11 @@ def collect(database: sqlite3.Connection, live: Live) -> dict[str, Any]:
     return {
         "paused": [
             {"work": row.work, "by": row.by, "reason": row.reason, "since": row.since}
-            for row in work_queries.pauses(database)
+            for row in job_queries.pauses(database)
         ],
         "triggered": [
             {"work": row.work, "repository": row.repository, "by": row.by, "triggered_at": row.triggered_at}
-            for row in work_queries.triggers(database)
+            for row in job_queries.triggers(database)
             if row.waits
         ],
         "gpus": live.status.get("gpus", []),

@@ -24,21 +24,21 @@ from daemon.polling.git import UNFINISHED, CommitFacts, Git
 from daemon.polling.git_process import is_branch_name, is_sha
 from daemon.polling.remote_state import Look
 from daemon.settings import Repo
-from store import queries
-from store.events import (
+from store.domain.identity import event_id
+from store.events.base import EventBody
+from store.events.repositories import (
     BranchCreated,
     BranchDeleted,
     BranchRewritten,
     BranchUnwatched,
     CommitObserved,
-    EventBody,
     RepositoryUnwatched,
     RepositoryWatched,
 )
-from store.identity import event_id
-from store.log import NewEvent
-from store.reader import LogReader
-from store.rows import RepositoryRow
+from store.log.envelope import NewEvent
+from store.log.reader import LogReader
+from store.view.queries import basic as queries
+from store.view.rows import RepositoryRow
 
 DROPPED_AT_MOST = 1000
 _SUBJECT_CHARS = 500

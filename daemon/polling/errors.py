@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from store.events import RepositoryProblem
+from store.events.repositories import RepositoryProblem
 
 
 class RemoteError(Exception):

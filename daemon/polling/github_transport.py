@@ -25,7 +25,7 @@ import httpx2
 from daemon.clock import elapsed_s
 from daemon.polling.errors import RemoteError, remedy_for
 from daemon.redact import redact
-from store.events import RepositoryProblem
+from store.events.repositories import RepositoryProblem
 
 REFUSED_REMEDY = (
     "the token is invalid, expired or revoked: make a new one and put it where the old one was"

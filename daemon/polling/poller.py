@@ -30,17 +30,16 @@ from daemon.polling.remote_state import Look, Memo, basis_of, entry_of, load_mem
 from daemon.redact import redact
 from daemon.settings import Repo
 from daemon.settings.schema import Poll
-from store import queries
-from store.envelope import utc_text
-from store.events import (
+from store.domain.identity import event_id
+from store.events.repositories import (
     RepositoryArchived,
     RepositoryFailed,
     RepositoryProblem,
     RepositoryRecovered,
     RepositoryRenamed,
 )
-from store.identity import event_id
-from store.log import NewEvent
+from store.log.envelope import NewEvent, utc_text
+from store.view.queries import basic as queries
 
 PROBLEMS = frozenset(get_args(RepositoryProblem))
 _SHORTEST_WAIT_S = 1.0

@@ -16,8 +16,8 @@ from daemon.polling.git import Git
 from daemon.polling.github import GitHub, Remembered
 from daemon.redact import redact
 from daemon.settings import Repo
-from store.events import RepositoryRenamed
-from store.identity import short_hash
+from store.domain.identity import short_hash
+from store.events.repositories import RepositoryRenamed
 
 
 @dataclass(frozen=True, slots=True)

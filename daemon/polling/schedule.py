@@ -20,7 +20,7 @@ from daemon.ledger import StoreFailedError
 from daemon.polling.poller import Poller
 from daemon.polling.remote_state import entry_of, load_memo
 from daemon.settings import Repo, Settings
-from store.rows import RepositoryRow
+from store.view.rows import RepositoryRow
 
 _BETWEEN_HINTS_S = 10.0
 

@@ -15,8 +15,8 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Strict, ValidationInfo
 
-from store.repository_key import SCP
-from store.repository_key import repository_key as repository_key
+from store.domain.identity import SCP
+from store.domain.identity import repository_key as repository_key
 
 _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")

@@ -30,7 +30,7 @@ from pipeline.lean.client.launch import lean_path
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.source.imports import local_file
 from pipeline.lean.source.scanner import scan_source
-from store.proof_events import CheckVerdict, StepName
+from store.events.proofs import CheckVerdict, StepName
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from store.proof_events import Check
+from store.events.proofs import Check
 
 CONTEXT_LINES = 3
 SIMULATED_MARK = "SIMULATED"

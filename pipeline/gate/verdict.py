@@ -29,8 +29,8 @@ from pipeline.lean.backend import LeanBackend
 from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.splice import Replacement, splice
-from store.proof_events import Check, CheckVerdict, ProofFound, StepName
-from store.scanned import PROVABLE_KINDS, Declaration
+from store.domain.records import PROVABLE_KINDS, Declaration
+from store.events.proofs import Check, CheckVerdict, ProofFound, StepName
 
 REQUIRED: tuple[StepName, ...] = ("text", "shape", "compile", "axioms", "statement")
 SCANNER = "scanner"

@@ -21,9 +21,9 @@ from pipeline.durable import file_digest, write_text_whole
 from pipeline.learning.datasets import TaskData
 from pipeline.learning.errors import LearningError
 from pipeline.protocol import JobError, Recorded, Reporter
-from store.errors import LogError
-from store.identity import short_hash
-from store.model_events import EvaluationFinished, ModelKind
+from store.domain.identity import short_hash
+from store.events.models import EvaluationFinished, ModelKind
+from store.log.errors import LogError
 
 _EVALUATIONS = ".evaluations"
 _TELL_EVERY_S = 1.0

@@ -18,11 +18,11 @@ from types import TracebackType
 from typing import Any
 
 from pipeline.learning.jobs import stream_of
-from store.envelope import Expect, NewEvent
-from store.events import EVENT_TYPES
-from store.log import EventLog
-from store.model_events import ModelKind
-from store.view import View
+from store.events.models import ModelKind
+from store.events.registry import EVENT_TYPES
+from store.log.envelope import Expect, NewEvent
+from store.log.log import EventLog
+from store.view.view import View
 
 Kill = tuple[str, int]
 """How the note of a progress line begins, and its number of things done: the signal falls right after that line."""

@@ -42,8 +42,9 @@ from pipeline.learning.datasets import TaskData, forget, forget_others
 from pipeline.learning.jobs import Measuring, Teller, Told, Unmeasured, failures, stream_of
 from pipeline.learning.weights import weights_digest, weights_of
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter
-from store import model_queries, queries
-from store.model_events import CheckpointSaved, ModelKind
+from store.events.models import CheckpointSaved, ModelKind
+from store.view.queries import basic as queries
+from store.view.queries import models as model_queries
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from pipeline.durable import make_durable, sync
 from pipeline.learning.datasets import freeze
 from pipeline.learning.training import Order
 from pipeline.tactics.errors import NothingToLearnError, RowsError
-from store import queries
+from store.domain.splits import SIDES
 from store.leandojo.choosing import NothingToExportError
 from store.leandojo.progress import export_progress
-from store.splits import SIDES
+from store.view.queries import basic as queries
 
 LEARN = "learn.jsonl"
 TEST = "test.jsonl"

@@ -58,10 +58,10 @@ from pipeline.prove.order import Order
 from pipeline.prove.rungs import Engine, engine
 from pipeline.prove.tree import Tree
 from pipeline.worktree import read_inside
-from store.errors import LogError
-from store.event_body import BlobRef
-from store.identity import proof_id
-from store.proof_events import AttemptFinished, ProofFound
+from store.domain.identity import proof_id
+from store.events.base import BlobRef
+from store.events.proofs import AttemptFinished, ProofFound
+from store.log.errors import LogError
 
 IMPORT_FAILED = "uncaught exception"  # how Lean's REPL ends when a module cannot be imported
 

@@ -16,13 +16,13 @@ from pathlib import Path
 
 from pipeline.retrieval.corpus import Corpus
 from pipeline.retrieval.errors import CorpusError, DatasetError
-from store import queries
-from store.errors import LogError
-from store.identity import short_hash
+from store.domain.identity import short_hash
 from store.leandojo.choosing import Chosen, NothingToExportError, choose
 from store.leandojo.corpus import ImportCycleError
 from store.leandojo.exporting import Mode, export_chosen, one_moment
-from store.reader import LogReader
+from store.log.errors import LogError
+from store.log.reader import LogReader
+from store.view.queries import basic as queries
 
 _CORPUS = "corpus.jsonl"
 _VERSION = "1"

@@ -19,7 +19,7 @@ class Effort:
     """How the work on a goal ended.
 
     Attributes:
-        outcome: as in `store.events.AttemptFinished`.
+        outcome: as in `store.events.proofs.AttemptFinished`.
         detail: why, in words, where there is more to say than the outcome.
         best: how far it got, in a line for people.
         goals_left: open goals of the state nearest to a proof; None where no state was reached.

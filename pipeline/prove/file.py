@@ -33,8 +33,8 @@ from pipeline.prove.rungs import Engine, FilePlace, Propose, ladder
 from pipeline.prove.search import Budget
 from pipeline.prove.wholly import prove_declaration_wholly
 from pipeline.worktree import read_inside
-from store.identity import git_blob
-from store.scanned import PROVABLE_KINDS, Sorry
+from store.domain.identity import git_blob
+from store.domain.records import PROVABLE_KINDS, Sorry
 
 Journals = Callable[[Wanted, int], Journal | None]
 """Returns the journal of a search: of a declaration, by its first wanted sorry, and of a goal of it, by number."""

@@ -13,7 +13,7 @@ from pipeline.lean.client.messages import Message, Unit
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.splice import Declaration, Replacement, splice, text_placements
 from pipeline.prove.proof_text import block_of
-from store.scanned import Sorry
+from store.domain.records import Sorry
 
 
 class Filling:

@@ -17,7 +17,7 @@ from typing import Any
 
 from pipeline.prove.journal_file import JournalError, JournalFile
 from pipeline.prove.whole import Author, AuthorError, Cost, Relay, WholeAsk, Written
-from store.identity import short_hash
+from store.domain.identity import short_hash
 
 VERSION = 1
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.prove.proposing import Asked, Candidate
-from store import queries
-from store.proof_queries import citable_proofs, known_proofs
+from store.view.queries import basic as queries
+from store.view.queries.proofs import citable_proofs, known_proofs
 
 MOST = 3
 """Known proofs that are tried for a sorry, the newest first."""

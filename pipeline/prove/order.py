@@ -14,7 +14,7 @@ from pipeline.protocol import JobError
 from pipeline.prove.attempt import Wanted
 from pipeline.prove.journal_file import ASIDE
 from pipeline.prove.search import Budget
-from store.identity import short_hash
+from store.domain.identity import short_hash
 
 UNANSWERED = "unanswered"
 """Why a job fails whose model or endpoint failed to answer, and had answered nobody since."""

@@ -33,7 +33,7 @@ from pipeline.retrieval.search import top_k
 from pipeline.retrieval.text import query_text
 from pipeline.tactics.prompt import state_of
 from pipeline.tactics.service import Batching
-from store.traced import Position
+from store.domain.records import Position
 
 _MASKS = 64
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from pipeline.protocol import end_with_the_daemon
 from pipeline.report.gathering import gather_at
 from pipeline.report.page import render
-from store import queries
-from store.errors import LogError
+from store.log.errors import LogError
+from store.view.queries import basic as queries
 
 
 def main(database: str, events: str) -> int:

@@ -11,9 +11,8 @@ from pipeline.report.history import Moment
 from pipeline.report.machine import MachineTime
 from pipeline.report.matrix import Matrix
 from pipeline.report.periods import OverTime
-from store.report_queries import Searches
-from store.rows import AttemptRow, JobRow, ProofRow, ServiceRow
-from store.trace_rows import CheckpointRow, EvaluationRow
+from store.view.queries.reports import Searches
+from store.view.rows import AttemptRow, CheckpointRow, EvaluationRow, JobRow, ProofRow, ServiceRow
 
 SORRY_COLUMNS = ("open", "verified", "by_people", "by_us", "by_simulation", "removed")
 """What a repository's sorrys are counted by: the states, and of the filled ones who filled them."""

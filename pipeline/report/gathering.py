@@ -22,11 +22,14 @@ from pipeline.report.data import (
 from pipeline.report.history import followed
 from pipeline.report.matrix import matrices
 from pipeline.report.periods import over_time
-from store import model_queries, proof_queries, queries, report_queries
-from store.errors import DatabaseMissingError, LogError
-from store.reader import LogReader
-from store.report_queries import ProofVerdict
-from store.rows import AttemptRow, JobRow, ProofRow
+from store.log.errors import DatabaseMissingError, LogError
+from store.log.reader import LogReader
+from store.view.queries import basic as queries
+from store.view.queries import models as model_queries
+from store.view.queries import proofs as proof_queries
+from store.view.queries import reports as report_queries
+from store.view.queries.reports import ProofVerdict
+from store.view.rows import AttemptRow, JobRow, ProofRow
 
 MOST_PROOFS = 50
 """Proofs that Lean verified which are shown with their text, and as many of the other texts; the newest."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from pipeline.report.periods import day_of
-from store.report_queries import Turn
+from store.view.queries.reports import Turn
 
 MOST_MOMENTS = 60
 """Moments of the history of sorrys that are shown; of more, the last of each of so many equal parts."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date
 
 from pipeline.report.periods import OverTime, by_days, over_time
-from store.report_queries import JobCount, Ran
+from store.view.queries.reports import JobCount, Ran
 
 DEVICES = ("gpu", "cpu", "unknown")
 """What an attempt ran on: with a GPU, on the processor alone, or nothing recorded says which."""

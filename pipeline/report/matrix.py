@@ -1,7 +1,8 @@
 """A matrix for each of our models: how every task's test set was answered after every training run of its chain.
 
 What counts of a model, and which way is better, is what the rule that decides on its checkpoints looks at
-(`store.promotion.RULES`): recall@10 of a retriever, tactic@8 of a tactic model, the mean error of a progress model.
+(`store.domain.promotion.RULES`): recall@10 of a retriever, tactic@8 of a tactic model, the mean error of a progress
+model.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pipeline.retrieval.metrics import LifelongMetrics, lifelong_metrics
-from store.promotion import RULES, Rule
-from store.trace_rows import CheckpointRow, EvaluationRow
+from store.domain.promotion import RULES, Rule
+from store.view.rows import CheckpointRow, EvaluationRow
 
 if TYPE_CHECKING:
-    from store.model_events import ModelKind
+    from store.events.models import ModelKind
 
 _VALIDATION = ("val", "validation")
 

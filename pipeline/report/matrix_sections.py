@@ -11,10 +11,10 @@ from pipeline.report.data import ReportData
 from pipeline.report.heat import Scale, change_scale, error_scale, heat_map, rising_scale
 from pipeline.report.html import SIMULATED, UNDEFINED, Section, Value, measure, paragraph, table
 from pipeline.report.matrix import Cell, Forgetting, Matrix, Task
-from store.promotion import Rule
+from store.domain.promotion import Rule
 
 if TYPE_CHECKING:
-    from store.model_events import ModelKind
+    from store.events.models import ModelKind
 
 _MOST_TASKS, _MOST_CHECKPOINTS = 60, 120
 """Of more, pictures and tables have the newest; the measures are over all."""

@@ -21,7 +21,7 @@ from pipeline.report.html import (
     table,
 )
 from pipeline.report.strips import Lane, Mark, lane_chart
-from store.trace_rows import CheckpointRow, EvaluationRow
+from store.view.rows import CheckpointRow, EvaluationRow
 
 _MOST_CHECKPOINTS, _MOST_FAILED, _MOST_EVALUATIONS = 300, 300, 2000
 _STANDING = "In use, and why or why not"

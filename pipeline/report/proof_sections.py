@@ -22,8 +22,8 @@ from pipeline.report.html import (
 from pipeline.report.search_tree import MEANING, legend
 from pipeline.report.svg import safe
 from pipeline.report.tree_sections import MOST_CHARACTERS, tree_section
-from store.report_queries import Searches
-from store.rows import ProofRow
+from store.view.queries.reports import Searches
+from store.view.rows import ProofRow
 
 _MOST_REASONS = 200
 _MOST_SEARCHES = 200

@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from pipeline.retrieval.errors import CorpusError
 from pipeline.retrieval.text import document_text
+from store.domain.records import Position
 from store.leandojo.records import read_position
-from store.traced import Position
 
 Bits = npt.NDArray[np.uint8]
 

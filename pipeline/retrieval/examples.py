@@ -12,9 +12,9 @@ from pathlib import Path
 from pipeline.retrieval.corpus import Corpus
 from pipeline.retrieval.errors import DatasetError, EmptySplitError
 from pipeline.retrieval.text import query_text
-from store.errors import LogError
+from store.domain.records import Position, TracedTheorem
 from store.leandojo.records import Flaw, ImportFormatError, items, theorem
-from store.traced import Position, TracedTheorem
+from store.log.errors import LogError
 
 
 @dataclass(frozen=True, slots=True)

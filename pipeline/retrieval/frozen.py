@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from pipeline.learning.datasets import freeze
 from pipeline.learning.training import Order
 from pipeline.retrieval.errors import CorpusError, DatasetError, first_line
-from store import queries
 from store.leandojo.choosing import NothingToExportError
 from store.leandojo.corpus import ImportCycleError
 from store.leandojo.exporting import export_leandojo
-from store.reader import LogReader
+from store.log.reader import LogReader
+from store.view.queries import basic as queries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ from pipeline.retrieval.config import TrainingConfig
 from pipeline.retrieval.errors import DatasetError, EmptySplitError, NothingToMeasureError
 from pipeline.retrieval.lifelong import measure
 from pipeline.retrieval.ranking import with_bounds
-from store.model_events import ModelKind
+from store.events.models import ModelKind
 
 MODEL: ModelKind = "retriever"
 

@@ -33,7 +33,7 @@ from pipeline.retrieval.ranking import rate
 from pipeline.retrieval.saving import UNREADABLE, check_whole
 from pipeline.retrieval.search import accessible_masks, top_k
 from pipeline.retrieval.text import query_text
-from store.traced import Position
+from store.domain.records import Position
 
 MEASURES = ("Recall@1_val", "Recall@10_val", "MRR")
 """What a validation logs, by LeanDojo's names: recalls in percent, MRR in 0..1."""

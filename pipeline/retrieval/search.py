@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pipeline.retrieval.corpus import Corpus
 from pipeline.retrieval.errors import DivergedError
-from store.traced import Position
+from store.domain.records import Position
 
 _SCORES_AT_ONCE = 1 << 24
 """Scores that are held at a time: 64 MiB of float32."""

@@ -19,10 +19,11 @@ from pipeline.serve.rooms import Rooms
 from pipeline.serve.rooms_checkouts import Checkout, Commit, source_path, watched
 from pipeline.serve.rooms_jobs import Failed, job
 from pipeline.serve.rooms_sorries import File, SorryFound, SorryPlace, known_sorry
-from store.events import EVENT_TYPES, Check, ProofChecked, ProofFound, ProofRejected, ProofVerified
-from store.identity import proof_id
-from store.rows import SorryRow
-from store.scanned import Sorry
+from store.domain.identity import proof_id
+from store.domain.records import Sorry
+from store.events.proofs import Check, ProofChecked, ProofFound, ProofRejected, ProofVerified
+from store.events.registry import EVENT_TYPES
+from store.view.rows import SorryRow
 
 Judged = Literal["accepted", "rejected", "unknown"]
 Verdict = ProofVerified | ProofChecked | ProofRejected

@@ -49,8 +49,9 @@ from pipeline.serve.rooms_checkouts import Checkout, Commit
 from pipeline.serve.rooms_jobs import Failed, job
 from pipeline.serve.rooms_sorries import File, SorryPlace
 from pipeline.serve.wire import WHOLE
-from store.events import EVENT_TYPES, AttemptFinished, ProofFound
-from store.rows import SorryRow
+from store.events.proofs import AttemptFinished, ProofFound
+from store.events.registry import EVENT_TYPES
+from store.view.rows import SorryRow
 
 MOST_SORRYS = 32
 USUAL_SECONDS = 60.0

@@ -17,10 +17,10 @@ from pipeline.lean.backend import LeanBackend
 from pipeline.prove.order import PROVERS
 from pipeline.serve.order import PROMOTED, RungOrder, ServeOrder
 from pipeline.serve.rooms_checkouts import no_view
-from store import queries
-from store.errors import LogError
-from store.model_queries import checkpoint_in_use
-from store.trace_rows import CheckpointRow
+from store.log.errors import LogError
+from store.view.queries import basic as queries
+from store.view.queries.models import checkpoint_in_use
+from store.view.rows import CheckpointRow
 
 
 @dataclass(frozen=True, slots=True)

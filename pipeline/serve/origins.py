@@ -14,9 +14,10 @@ from pathlib import Path
 
 from pipeline.serve.order import PROMOTED, ServeOrder
 from pipeline.serve.swapping import About
-from store import model_queries, queries
-from store.errors import LogError
-from store.trace_rows import CheckpointRow
+from store.log.errors import LogError
+from store.view.queries import basic as queries
+from store.view.queries import models as model_queries
+from store.view.rows import CheckpointRow
 
 Wanted = tuple[str, str]
 """One of the daemon's models ("retriever", "tactics", "progress"), which "promoted" is of; and a source."""

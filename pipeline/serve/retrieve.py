@@ -29,10 +29,10 @@ from pipeline.serve.order import ServeOrder
 from pipeline.serve.problems import Problem
 from pipeline.serve.rooms_checkouts import no_view
 from pipeline.serve.wire import WHOLE
-from store import queries
-from store.errors import LogError
 from store.leandojo.choosing import NothingToExportError, choose
-from store.trace_rows import TraceRow
+from store.log.errors import LogError
+from store.view.queries import basic as queries
+from store.view.rows import TraceRow
 
 if TYPE_CHECKING:
     from torch import Tensor

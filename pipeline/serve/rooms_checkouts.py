@@ -21,9 +21,9 @@ from pipeline.protocol import JobError
 from pipeline.serve.order import LeanOrder, RepositoryOrder
 from pipeline.serve.problems import Problem
 from pipeline.worktree import MOST_SOURCE_BYTES, read_inside, safe_path
-from store import queries
-from store.errors import LogError
-from store.rows import BranchRow
+from store.log.errors import LogError
+from store.view.queries import basic as queries
+from store.view.rows import BranchRow
 
 _MOST_FILE_BYTES = 256 * 2**20
 _MOST_TREE_BYTES = 4 * 2**30

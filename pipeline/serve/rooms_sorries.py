@@ -16,11 +16,11 @@ from pipeline.prove.attempt import Wanted
 from pipeline.serve.problems import Problem
 from pipeline.serve.rooms_checkouts import no_view
 from pipeline.serve.wire import WHOLE
-from store import queries
-from store.errors import LogError
-from store.identity import git_blob, sorry_id
-from store.rows import SorryRow
-from store.scanned import ScannedFile, Sorry
+from store.domain.identity import git_blob, sorry_id
+from store.domain.records import ScannedFile, Sorry
+from store.log.errors import LogError
+from store.view.queries import basic as queries
+from store.view.rows import SorryRow
 
 _SHOWN = 10
 _STANDING = frozenset({"open", "verified"})

@@ -22,19 +22,20 @@ from typing import Any, Literal
 from pipeline.lean.source.scanner import scan_source
 from pipeline.serve.order import ModelOrder, RepositoryOrder, ServeOrder
 from pipeline.serve.testing import order_of
-from store import queries
-from store.envelope import Expect, NewEvent
-from store.event_body import EventBody
-from store.events import BranchCreated, SorryOpened
-from store.identity import git_blob, sorry_id
-from store.log import EventLog
-from store.reader import LogReader
-from store.recording import record_trace
-from store.testing_events import BRANCH, REPOSITORY, commit_scanned, observed, place, watched
-from store.testing_traces import head
-from store.traced import Premise, TracedFile
-from store.view import View
+from store.domain.identity import git_blob, sorry_id
+from store.domain.recording import record_trace
+from store.domain.records import Premise, TracedFile
+from store.events.base import EventBody
+from store.events.repositories import BranchCreated
+from store.events.scans import SorryOpened
+from store.log.envelope import Expect, NewEvent
+from store.log.log import EventLog
+from store.log.reader import LogReader
+from store.view.queries import basic as queries
+from store.view.view import View
+from tests.support.events import BRANCH, REPOSITORY, commit_scanned, observed, place, watched
 from tests.support.lean.credulous import TOOLCHAIN, Credulous, make_credulous
+from tests.support.traced_repository import head
 
 _GIT = {
     "GIT_CONFIG_GLOBAL": "/dev/null",

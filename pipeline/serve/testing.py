@@ -29,12 +29,12 @@ from pipeline.serve.app import make_app
 from pipeline.serve.order import LeanOrder, ModelOrder, ServeOrder
 from pipeline.tactics.models import load_tokenizer
 from pipeline.tactics.tiny import make_tiny_causal
-from store.envelope import Expect, NewEvent
-from store.log import EventLog
-from store.model_events import ModelKind
-from store.reader import LogReader
-from store.testing_models import checkpoint_promoted, checkpoint_saved
-from store.view import View
+from store.events.models import ModelKind
+from store.log.envelope import Expect, NewEvent
+from store.log.log import EventLog
+from store.log.reader import LogReader
+from store.view.view import View
+from tests.support.models import checkpoint_promoted, checkpoint_saved
 
 _NEVER = -40.0
 """The logarithm of what is as good as impossible."""

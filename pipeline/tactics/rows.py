@@ -19,12 +19,11 @@ from pipeline.lean.goal_text import NO_GOALS
 from pipeline.tactics.answer import read_tactic
 from pipeline.tactics.errors import NothingToLearnError, RowsError
 from pipeline.tactics.prompt import without_marks
-from store.errors import LogError
+from store.domain.records import Position, TracedTactic, holds_sorry
+from store.domain.splits import Side, Split
 from store.leandojo.records import Flaw, ImportFormatError, items, theorem
-from store.splits import Side, Split
-from store.trace_queries import training_proofs
-from store.trace_sorry import holds_sorry
-from store.traced import Position, TracedTactic
+from store.log.errors import LogError
+from store.view.queries.traces import training_proofs
 
 SORRY = "sorry"
 EMPTY = "empty"
@@ -115,7 +114,8 @@ def rows_of_view(
     traces: Sequence[str] | None = None,
     simulated: bool = False,
 ) -> Rows:
-    """Return the rows of the theorems that stand on one side of a split, from a view (`store.queries.connect`).
+    """Return the rows of the theorems that stand on one side of a split, from a view
+    (`store.view.queries.basic.connect`).
 
     Args:
         db: the view.

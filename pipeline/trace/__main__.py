@@ -13,8 +13,8 @@
     repl_memory_bytes, repl_calls
                 bounds of one REPL (`pipeline.lean.pool.pooled.PoolLimits`; optional)
     line, after, known, sorries
-                what `store.line_queries.trace_parameters(view, repository=…, branch=…)` returns, asked when the job
-                starts: the line's name, its last position in the log, each file that it has with the key that
+                what `store.view.queries.traces.trace_parameters(view, repository=…, branch=…)` returns, asked when the
+                job starts: the line's name, its last position in the log, each file that it has with the key that
                 it was traced under and what it holds, and the branch's open sorrys with the goals known so far
 
 Emits, as each file ends, one batch: `file_traced`, and `sorry_stated` for each of its sorrys whose goal is new or

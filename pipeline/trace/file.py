@@ -26,8 +26,16 @@ from pipeline.lean.source.scanner import Command, Located, SourceFile, parse
 from pipeline.lean.source.splice import Declaration
 from pipeline.trace.source import FileSource, Sites, Span, annotate, open_namespaces, place, plain_name
 from pipeline.trace.tree import LeanFile, Tree
-from store.scanned import THEOREM_KINDS, Sorry
-from store.traced import ConstantUse, Seen, TracedFile, TracedTactic, TracedTheorem, TraceGap
+from store.domain.records import (
+    THEOREM_KINDS,
+    ConstantUse,
+    Seen,
+    Sorry,
+    TracedFile,
+    TracedTactic,
+    TracedTheorem,
+    TraceGap,
+)
 
 # ---- theorems
 # As in LeanDojo, a record with no goal before it, one that changes nothing, a `·` block and a repetition (same text,

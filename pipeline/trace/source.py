@@ -18,8 +18,7 @@ from pipeline.lean.source.declarations import name_parts
 from pipeline.lean.source.lexer import ID_FIRST, ID_REST, Positions, lex
 from pipeline.lean.source.scanner import Located, locate
 from pipeline.trace.tree import CORE, Tree
-from store.scanned import THEOREM_KINDS
-from store.traced import ConstantUse, Position, Premise, PremiseUse
+from store.domain.records import THEOREM_KINDS, ConstantUse, Position, Premise, PremiseUse
 
 Site = tuple[str, Position, Position]
 """A path, and where a name stands in it."""

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from store.errors import LogError
 from store.leandojo.reading import DATASET_TRACER, TRACER
-from store.trace_queries import traces
-from store.trace_rows import TraceRow
+from store.log.errors import LogError
+from store.view.queries.traces import traces
+from store.view.rows import TraceRow
 
 
 class NothingToExportError(LogError):

@@ -3,7 +3,7 @@
 Their faults are kept: a split is drawn anew at each export, so that theorems change sides as repositories grow; one
 theorem can be in a side several times; a commit that moves lines doubles every theorem. Only the time differs: theirs
 is quadratic, for they look theorems up in lists by equality (name, path, start, end), which after their own merging
-is the same as identity. `store.splits` is ours. LeanDojo's buckets and order are in `store.curriculum`.
+is the same as identity. `store.domain.splits` is ours. LeanDojo's buckets and order are in `store.domain.curriculum`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Generic, TypeVar
 
-from store.curriculum import CompatError
-from store.traced import Position
+from store.domain.curriculum import CompatError
+from store.domain.records import Position
 
 SEED = 3407
 HELD_OUT = 0.2

@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
-from store.errors import LogError
+from store.log.errors import LogError
 
 _NOBODYS = "a path that proofs name and no trace has"
 

@@ -22,8 +22,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from store import queries
-from store.errors import LogError, translated
 from store.leandojo import dataset
 from store.leandojo.choosing import Chosen, choose
 from store.leandojo.corpus import ByClosure, PathOnly
@@ -34,7 +32,9 @@ from store.leandojo.merging import AsLeanDojo, ForLife
 from store.leandojo.opened import OpenTrace
 from store.leandojo.reading import DATABASE_FILE
 from store.leandojo.spool import Spool
-from store.reader import LogReader
+from store.log.errors import LogError, translated
+from store.log.reader import LogReader
+from store.view.queries import basic as queries
 
 _CACHE_KIB = 32 << 10
 
@@ -88,10 +88,10 @@ def export_leandojo(
 ) -> ExportReport:
     """Write an export to `out`, in the place of an earlier one. The daemon may be running.
 
-    `view` is a connection for questions (`store.queries.connect`), or one to the view as of an earlier time. Of
-    `repositories` (keys, or the ends of them) an empty list means all. `every_commit` takes all imported commits of a
-    repository into the splits and the corpus, not the newest alone; LeanDojo-v2, and so `Mode.COMPAT`, always does.
-    `trace` is the id of the only one that is taken, whatever came after it.
+    `view` is a connection for questions (`store.view.queries.basic.connect`), or one to the view as of an earlier
+    time. Of `repositories` (keys, or the ends of them) an empty list means all. `every_commit` takes all imported
+    commits of a repository into the splits and the corpus, not the newest alone; LeanDojo-v2, and so `Mode.COMPAT`,
+    always does. `trace` is the id of the only one that is taken, whatever came after it.
     Without the dynamic_database.json if so asked: LeanDojo's own merged folders have none.
 
     Raises:

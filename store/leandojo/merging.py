@@ -10,10 +10,10 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from store.domain.splits import SIDES, SPLITS
 from store.leandojo import compat
 from store.leandojo.choosing import Chosen
 from store.leandojo.opened import TheoremFacts
-from store.splits import SIDES, SPLITS
 
 LISTS = tuple(f"{split}/{side}" for split in SPLITS for side in SIDES)
 

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
+from store.domain.records import Manifest
+from store.domain.splits import SPLITS, exported_side
 from store.leandojo.choosing import Chosen
 from store.leandojo.corpus import imports_first
 from store.leandojo.reading import THEOREM_LISTS
-from store.reader import LogReader
-from store.splits import SPLITS, exported_side
-from store.trace_queries import imports_of
-from store.traced import Manifest
+from store.log.reader import LogReader
+from store.view.queries.traces import imports_of
 
 PROVEN, SORRY_PROVED, SORRY_UNPROVED = THEOREM_LISTS
 
@@ -46,7 +46,7 @@ class RepositoryCounts:
 
 
 class TheoremFacts(NamedTuple):
-    """What the view says of a theorem; a side (of each of `store.splits.SPLITS`) is None where it is withheld.
+    """What the view says of a theorem; a side (of each of `store.domain.splits.SPLITS`) is None where it is withheld.
 
     `sides` is empty where nobody asked for them.
     """

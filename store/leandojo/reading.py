@@ -33,8 +33,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from store import queries
-from store.errors import translated
+from store.domain.identity import repository_key
+from store.domain.recording import RecordedTrace, TraceHead, record_trace
+from store.domain.records import Manifest, TracedFile, TracedTheorem
 from store.leandojo.records import (
     Flaw,
     Form,
@@ -49,11 +50,10 @@ from store.leandojo.records import (
     theorem,
     traced_path,
 )
-from store.log import EventLog
-from store.recording import RecordedTrace, TraceHead, record_trace
-from store.repository_key import repository_key
-from store.traced import Manifest, TracedFile, TracedTheorem
-from store.view import View
+from store.log.errors import translated
+from store.log.log import EventLog
+from store.view.queries import basic as queries
+from store.view.view import View
 
 DATABASE_FILE = "dynamic_database.json"
 SPLITS = ("random", "novel_premises")

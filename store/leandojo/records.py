@@ -1,4 +1,4 @@
-"""LeanDojo's JSON records, checked and made into `store.traced` values: theorems, tactics, premises, files.
+"""LeanDojo's JSON records, checked and made into `store.domain.records` values: theorems, tactics, premises, files.
 
 A `Flaw` says what is wrong and where inside the record; the reader adds where the record stands. Keys that the formats
 do not have are kept in `extra`, so that an export gives them back. A file is read with the standard library, so that
@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar
 
-from store.errors import LogError, translated
-from store.traced import Position, Premise, PremiseUse, TracedFile, TracedTactic, TracedTheorem
+from store.domain.records import Position, Premise, PremiseUse, TracedFile, TracedTactic, TracedTheorem
+from store.log.errors import LogError, translated
 
 Form = Literal["database", "dataset"]
 """dynamic_database.json, or the folder of splits and corpus; only the first has difficulties."""

@@ -1,6 +1,6 @@
 """LeanDojo's records as JSON text, byte for byte as its own `json.dump(…, indent=2)` writes them.
 
-The values are those of a `file_traced` payload (`store.traced`), as they were parsed.
+The values are those of a `file_traced` payload (`store.domain.records`), as they were parsed.
 """
 
 from __future__ import annotations

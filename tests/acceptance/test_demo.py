@@ -19,8 +19,9 @@ from daemon.lock import holder
 from daemon.paths import Paths, paths_from_config
 from examples import demo_library
 from pipeline.gate.patch import is_simulated_patch
-from store import queries
-from store.log import LogReader, StoredEvent
+from store.log.envelope import StoredEvent
+from store.log.reader import LogReader
+from store.view.queries import basic as queries
 from tests.support.daemon.kills import read
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,10 +15,23 @@ from typing import Any
 
 import pytest
 
-from store import events as ev
-from store.log import EventLog, Expect, NewEvent
-from store.scanned import Declaration, ScannedFile
-from store.view import View
+from store.domain.records import Declaration, ScannedFile
+from store.events.base import BlobRef, EventBody
+from store.events.jobs import JobStarted, JobSucceeded
+from store.events.proofs import Check, ProofChecked, ProofFound, ProofVerified
+from store.events.repositories import BranchCreated, CommitObserved, RepositoryWatched
+from store.events.scans import (
+    CommitScanned,
+    FileScanned,
+    SorryMoved,
+    SorryOpened,
+    SorryPlace,
+    TheoremsFollowed,
+)
+from store.events.service import DaemonStarted
+from store.log.envelope import Expect, NewEvent
+from store.log.log import EventLog
+from store.view.view import View
 from tests.support.daemon import warm
 
 REPOSITORY = "github.com/demo/one"
@@ -62,16 +75,16 @@ class StateFolder:
     def config(self) -> Path:
         return self.root / "config.toml"
 
-    def add(self, stream: str, body: ev.EventBody) -> None:
+    def add(self, stream: str, body: EventBody) -> None:
         self.events.append(NewEvent(stream, body))
 
-    def blob(self, data: bytes) -> ev.BlobRef:
+    def blob(self, data: bytes) -> BlobRef:
         digest = hashlib.sha256(data).hexdigest()
         path = self.root / "staging" / digest
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
         self.blobs[digest] = path
-        return ev.BlobRef(sha256=digest, size_bytes=len(data))
+        return BlobRef(sha256=digest, size_bytes=len(data))
 
     def write(self, *, project: bool = True) -> None:
         """Append what was added and bring the view up to it."""
@@ -176,67 +189,67 @@ def environment() -> Callable[[Path], dict[str, str]]:
 def fill(folder: StateFolder) -> None:
     now = datetime.now(UTC)
     stream = f"repository:{REPOSITORY}"
-    folder.add("daemon", ev.DaemonStarted(
+    folder.add("daemon", DaemonStarted(
         version="0.1.0", pid=1, host="here", lean="pantograph", lean_detail="at /opt/repl", sqlite="3.40.1",
     ))  # fmt: skip
     watch(folder, REPOSITORY)
-    folder.add(stream, ev.BranchCreated(repository=REPOSITORY, branch="main", tip=TIP, is_default=True))
-    folder.add(stream, ev.CommitObserved(
+    folder.add(stream, BranchCreated(repository=REPOSITORY, branch="main", tip=TIP, is_default=True))
+    folder.add(stream, CommitObserved(
         repository=REPOSITORY, branch="main", sha=TIP, parents=(), author="A", committed_at=now,
         subject="first \x1b[31mred", baseline=True,
     ))  # fmt: skip
     scan(folder, ["alpha", "beta"])
     for sorry, name, line in ((SORRY, "Demo.alpha", 12), (OTHER_SORRY, "Demo.beta", 20)):
         place = sorry_place(name, line=line)
-        folder.add(stream, ev.SorryOpened(
+        folder.add(stream, SorryOpened(
             repository=REPOSITORY, branch="main", sha=TIP, sorry=sorry, place=place, reopened=False,
         ))  # fmt: skip
-    folder.add(stream, ev.SorryMoved(
+    folder.add(stream, SorryMoved(
         repository=REPOSITORY, branch="main", sha=TIP, sorry=SORRY, place=sorry_place("Demo.alpha", line=14),
         what=("line",),
     ))  # fmt: skip
-    folder.add(stream, ev.TheoremsFollowed(
+    folder.add(stream, TheoremsFollowed(
         repository=REPOSITORY, branch="main", sha=TIP, baseline=True, unread=(), counts={"appeared": 2},
         steps=folder.blob(b"[]"),
     ))  # fmt: skip
-    folder.add(stream, ev.CommitScanned(
+    folder.add(stream, CommitScanned(
         repository=REPOSITORY, branch="main", sha=TIP, base=None, include=("**/*.lean",), exclude=(),
         toolchain="", manifest="", files_scanned=1, files_removed=0, files_failed=0, seconds=0.1,
     ))  # fmt: skip
     for job, simulated in (("prove-1111", False), ("prove-2222", True)):
         start_job(folder, job, simulated=simulated)
-        folder.add(f"job:{job}", ev.JobSucceeded(
+        folder.add(f"job:{job}", JobSucceeded(
             job=job, attempt=1, seconds=1.5, peak_rss_bytes=2**20, summary={"found": 1}, simulated=simulated,
         ))  # fmt: skip
     found(folder, PROOF, SORRY, "Demo.alpha", simulated=False)
     found(folder, SIMULATED_PROOF, OTHER_SORRY, "Demo.beta", simulated=True)
-    folder.add(f"proof:{PROOF}", ev.ProofVerified(
+    folder.add(f"proof:{PROOF}", ProofVerified(
         proof=PROOF, sorry=SORRY, not_checked=("kernel",),
         checks=tuple(check(step, "passed") for step in ("axioms", "compile", "text", "shape", "statement")),
         axioms=("propext",), patch=folder.blob(PATCH.encode()), job="check-1",
     ))  # fmt: skip
-    folder.add(f"proof:{SIMULATED_PROOF}", ev.ProofChecked(
+    folder.add(f"proof:{SIMULATED_PROOF}", ProofChecked(
         proof=SIMULATED_PROOF, sorry=OTHER_SORRY, checks=(check("compile", "not_checked"),),
         not_checked=("compile",), patch=folder.blob(b"SIMULATED\n" + PATCH.encode()), simulated=True, job="check-2",
     ))  # fmt: skip
 
 
 def watch(folder: StateFolder, repository: str) -> None:
-    folder.add(f"repository:{repository}", ev.RepositoryWatched(
+    folder.add(f"repository:{repository}", RepositoryWatched(
         repository=repository, url=f"https://{repository}", branches=(), include=("**/*.lean",), exclude=(),
         every_s=300.0, enabled=True, opt_out=False,
     ))  # fmt: skip
 
 
 def start_job(folder: StateFolder, job: str, *, simulated: bool = False, kind: str = "prove") -> None:
-    folder.add(f"job:{job}", ev.JobStarted(
+    folder.add(f"job:{job}", JobStarted(
         job=job, kind=kind, attempt=1, repository=REPOSITORY, branch="main", sha=TIP,
         describes=f"{kind} Demo.alpha", simulated=simulated,
     ))  # fmt: skip
 
 
 def found(folder: StateFolder, proof: str, sorry: str, name: str, *, simulated: bool) -> None:
-    folder.add(f"proof:{proof}", ev.ProofFound(
+    folder.add(f"proof:{proof}", ProofFound(
         proof=proof, sorry=sorry, repository=REPOSITORY, branch="main", sha=TIP, path="Demo.lean", blob=BLOB,
         byte_start=10, byte_end=15, declaration=name, declaration_text_hash="1" * 16, replacement="by\n  simp",
         tactics=("simp",), prover="tactics", rung=0, toolchain="" if simulated else "v4.21.0",
@@ -244,12 +257,12 @@ def found(folder: StateFolder, proof: str, sorry: str, name: str, *, simulated: 
     ))  # fmt: skip
 
 
-def check(step: Any, verdict: Any) -> ev.Check:
-    return ev.Check(step=step, verdict=verdict, by="the test", evidence="what it saw")
+def check(step: Any, verdict: Any) -> Check:
+    return Check(step=step, verdict=verdict, by="the test", evidence="what it saw")
 
 
-def sorry_place(name: str, *, line: int) -> ev.SorryPlace:
-    return ev.SorryPlace(
+def sorry_place(name: str, *, line: int) -> SorryPlace:
+    return SorryPlace(
         path="Demo.lean", blob=BLOB, line=line, column=2, byte_start=10, byte_end=15, declaration=name,
         kind="theorem", statement=": ∀ x, x = x", statement_hash="2" * 16, ordinal=0, token="sorry",
         mode="tactic", context_hash="3" * 16,
@@ -267,7 +280,7 @@ def scan(folder: StateFolder, names: list[str], *, path: str = "Demo.lean", kind
         for index, name in enumerate(names)
     )  # fmt: skip
     scanned = ScannedFile(path=path, error=None, imports=("Init",), declarations=declarations, sorries=())
-    folder.add(f"repository:{REPOSITORY}", ev.FileScanned(
+    folder.add(f"repository:{REPOSITORY}", FileScanned(
         repository=REPOSITORY, branch="main", sha=TIP, path=path, blob=BLOB, error=None,
         n_declarations=len(names), n_sorries=0, scan=folder.blob(json.dumps(scanned.as_json()).encode()),
     ))  # fmt: skip

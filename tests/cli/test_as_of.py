@@ -22,11 +22,12 @@ from typer.testing import CliRunner
 
 from daemon.cli.app import build
 from daemon.cli.exits import CliError
-from store.asof import KEPT, Copies, find
-from store.errors import LogError
-from store.log import EventLog, LogReader
-from store.projector import rebuild
-from store.testing_events import REPOSITORY, STREAM, Story, record, sample_payloads, samples
+from store.log.errors import LogError
+from store.log.log import EventLog
+from store.log.reader import LogReader
+from store.view.asof import KEPT, Copies, find
+from store.view.rebuild import rebuild
+from tests.support.events import REPOSITORY, STREAM, Story, record, sample_payloads, samples
 
 ONE_OF_EACH = (
     "repository_watched", "branch_created", "commit_observed", "file_scanned", "sorry_opened", "commit_scanned",
@@ -281,8 +282,8 @@ def test_killed_before_a_finished_copy_gets_its_name_there_is_none_under_it(told
     code = """
 import os, signal, sys
 from pathlib import Path
-from store.asof import Copies, find
-from store.log import LogReader
+from store.view.asof import Copies, find
+from store.log.reader import LogReader
 Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 with LogReader.open(Path(sys.argv[1])) as log:
     Copies(Path(sys.argv[2])).make(log, find(log, 20))

@@ -12,8 +12,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
-from store.events import DaemonStopped
-from store.log import EventLog, Expect, NewEvent
+from store.events.service import DaemonStopped
+from store.log.envelope import Expect, NewEvent
+from store.log.log import EventLog
 
 
 class Folder(Protocol):

@@ -15,8 +15,12 @@ from typing import Any, Protocol
 
 import pytest
 
-from store import events as ev
-from store.log import LogReader, StoredEvent
+from store.events.base import EventBody
+from store.events.jobs import JobInterrupted, JobStarted
+from store.events.repositories import RepositoryUnwatched, RepositoryWatched
+from store.events.service import DaemonStopped
+from store.log.envelope import StoredEvent
+from store.log.reader import LogReader
 
 OTHER = "github.com/demo/two"
 
@@ -28,7 +32,7 @@ class Folder(Protocol):
     state: Path
     config: Path
 
-    def add(self, stream: str, body: ev.EventBody) -> None: ...
+    def add(self, stream: str, body: EventBody) -> None: ...
     def write(self, *, project: bool = True) -> None: ...
     def unsorry(self, *arguments: str, **options: Any) -> Any: ...
 
@@ -36,16 +40,16 @@ class Folder(Protocol):
 @pytest.fixture
 def log(filled: Folder) -> list[StoredEvent]:
     """Two repositories' events, appended in three moments."""
-    filled.add(f"repository:{OTHER}", ev.RepositoryWatched(
+    filled.add(f"repository:{OTHER}", RepositoryWatched(
         repository=OTHER, url=f"https://{OTHER}", branches=(), include=("**/*.lean",), exclude=(), every_s=300.0,
         enabled=True, opt_out=False,
     ))  # fmt: skip
-    filled.add("job:scan-two", ev.JobStarted(
+    filled.add("job:scan-two", JobStarted(
         job="scan-two", kind="scan", attempt=1, repository=OTHER, branch="main", sha="c" * 40,
         describes="scan of two", simulated=False,
     ))  # fmt: skip
     filled.write()
-    filled.add("job:scan-two", ev.JobInterrupted(job="scan-two", attempt=1, reason="the daemon stopped"))
+    filled.add("job:scan-two", JobInterrupted(job="scan-two", attempt=1, reason="the daemon stopped"))
     filled.write()
     with LogReader.open(filled.state / "events.db") as reader:
         return list(reader.read())
@@ -205,7 +209,7 @@ def test_follow_shows_what_is_appended_once_and_ends_well_with_ctrl_c(
     follower = follow("--last", "2")
     assert [follower.next()["seq"] for _ in range(2)] == [event.seq for event in log[-2:]]
     for number in range(3):
-        filled.add("daemon", ev.DaemonStopped(reason=f"r{number}", pid=number))
+        filled.add("daemon", DaemonStopped(reason=f"r{number}", pid=number))
         filled.write()
         event = follower.next()
         assert (event["seq"], event["data"]["pid"]) == (log[-1].seq + 1 + number, number)
@@ -220,9 +224,9 @@ def test_follow_keeps_to_its_filters(
     by_repository = follow("--repo", "demo/two", "--since", end)
     limited = follow("--since", end, "--limit", "2")
     time.sleep(1)  # so that some of what follows is waited for and not found at the start
-    filled.add(f"repository:{OTHER}", ev.RepositoryUnwatched(repository=OTHER))
-    filled.add("daemon", ev.DaemonStopped(reason="r", pid=1))
-    filled.add("job:scan-two", ev.JobInterrupted(job="scan-two", attempt=2, reason="again"))
+    filled.add(f"repository:{OTHER}", RepositoryUnwatched(repository=OTHER))
+    filled.add("daemon", DaemonStopped(reason="r", pid=1))
+    filled.add("job:scan-two", JobInterrupted(job="scan-two", attempt=2, reason="again"))
     filled.write()
     assert by_type.next()["type"] == "daemon_stopped"
     assert [by_repository.next()["type"] for _ in range(2)] == ["repository_unwatched", "job_interrupted"]

@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 import pytest
 
-from store import queries
-from store.log import EventLog
-from store.recording import record_trace
-from store.testing_leandojo import database
-from store.testing_traces import head, make_traced_repository
-from store.view import View
+from store.domain.recording import record_trace
+from store.log.log import EventLog
+from store.view.queries import basic as queries
+from store.view.view import View
+from tests.support.leandojo import database
+from tests.support.traced_repository import head, make_traced_repository
 
 
 class Folder(Protocol):

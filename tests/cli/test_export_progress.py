@@ -12,13 +12,13 @@ from typing import Any, Protocol
 
 import pytest
 
-from store import queries
-from store.log import EventLog
-from store.recording import record_trace
-from store.testing_traces import head, make_traced_repository
-from store.trace_queries import training_proofs
-from store.traced import TracedFile
-from store.view import View
+from store.domain.recording import record_trace
+from store.domain.records import TracedFile
+from store.log.log import EventLog
+from store.view.queries import basic as queries
+from store.view.queries.traces import training_proofs
+from store.view.view import View
+from tests.support.traced_repository import head, make_traced_repository
 
 
 class Folder(Protocol):

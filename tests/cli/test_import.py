@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
-from store.testing_leandojo import database, write_dataset, write_large
+from tests.support.leandojo import database, write_dataset, write_large
 
 
 class Folder(Protocol):

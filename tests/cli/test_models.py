@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from store.model_events import ModelKind
-from store.testing_models import (
+from store.events.models import ModelKind
+from tests.support.models import (
     checkpoint_promoted,
     checkpoint_refused,
     checkpoint_saved,

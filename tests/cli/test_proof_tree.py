@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import pytest
 
 from pipeline.prove.tree import Tree, TreeNode, Tried
-from store import events as ev
+from store.events.base import BlobRef, EventBody
+from store.events.proofs import AttemptFinished, ProofFound
 
 REPOSITORY = "github.com/demo/one"
 SORRY, OTHER_SORRY = "5a" * 8, "5b" * 8
@@ -36,23 +37,23 @@ class Folder(Protocol):
 
     root: Path
 
-    def add(self, stream: str, body: ev.EventBody) -> None: ...
+    def add(self, stream: str, body: EventBody) -> None: ...
 
-    def blob(self, data: bytes) -> ev.BlobRef: ...
+    def blob(self, data: bytes) -> BlobRef: ...
 
     def write(self) -> None: ...
 
     def unsorry(self, *arguments: str, **options: Any) -> Any: ...
 
 
-def attempt(tree: ev.BlobRef | None, **changes: Any) -> ev.AttemptFinished:
+def attempt(tree: BlobRef | None, **changes: Any) -> AttemptFinished:
     body = {
         "repository": REPOSITORY, "branch": "main", "sha": "a" * 40, "sorry": SORRY, "blob": "b" * 40,
         "prover": "tactics", "rung": 0, "model": "", "seed": 0, "budget": "60s", "outcome": "error",
         "detail": "no goal", "best": "", "goals_left": None, "nodes": 7, "repl_calls": 9, "seconds": 0.5,
         "prompt_tokens": 0, "completion_tokens": 0, "usd": None, "tree": tree, "simulated": False, "job": "prove-1",
     }  # fmt: skip
-    return ev.AttemptFinished.model_validate(body | changes)
+    return AttemptFinished.model_validate(body | changes)
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def tried(filled: Folder) -> Folder:
     shared = attempt(tree, **found).model_dump(
         include={"repository", "branch", "sha", "blob", "prover", "rung", "job"}
     )
-    filled.add("proof:" + "e0" * 8, ev.ProofFound.model_validate(proof | shared | {"simulated": False}))
+    filled.add("proof:" + "e0" * 8, ProofFound.model_validate(proof | shared | {"simulated": False}))
     filled.write()
     return filled
 

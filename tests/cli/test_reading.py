@@ -14,7 +14,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from store import events as ev
+from store.events.base import EventBody
+from store.events.proofs import AttemptFinished, ProofFound
+from store.events.service import DaemonStopped
 
 REPOSITORY = "github.com/demo/one"
 SORRY, OTHER_SORRY = "5a" * 8, "5b" * 8
@@ -34,7 +36,7 @@ class Folder(Protocol):
     state: Path
     config: Path
 
-    def add(self, stream: str, body: ev.EventBody) -> None: ...
+    def add(self, stream: str, body: EventBody) -> None: ...
     def write(self, *, project: bool = True) -> None: ...
     def unsorry(self, *arguments: str, **options: Any) -> Any: ...
 
@@ -86,7 +88,7 @@ def test_sorries_are_filtered_by_state_and_repository(filled: Folder) -> None:
 
 
 def test_sorries_show_has_history_attempts_and_proofs(filled: Folder) -> None:
-    filled.add(f"repository:{REPOSITORY}", ev.AttemptFinished(
+    filled.add(f"repository:{REPOSITORY}", AttemptFinished(
         repository=REPOSITORY, branch="main", sha="a" * 40, sorry=SORRY, blob="b" * 40, prover="tactics", rung=0,
         model="", seed=0, budget="b", outcome="exhausted", detail="no tactic left", best="1 goal left", goals_left=1,
         nodes=7, repl_calls=9, seconds=0.5, prompt_tokens=0, completion_tokens=0, usd=None, tree=None, simulated=True,
@@ -141,7 +143,7 @@ def test_a_patch_is_printed_byte_for_byte(filled: Folder) -> None:
 
 
 def test_a_proof_without_a_patch_says_why(filled: Folder) -> None:
-    filled.add("proof:ee", ev.ProofFound(
+    filled.add("proof:ee", ProofFound(
         proof="ee" * 8, sorry=SORRY, repository=REPOSITORY, branch="main", sha="a" * 40, path="Demo.lean",
         blob="b" * 40, byte_start=1, byte_end=6, declaration="Demo.alpha", declaration_text_hash="1" * 16,
         replacement="simp", tactics=("simp",), prover="tactics", rung=0, toolchain="", simulated=False, job="j",
@@ -220,7 +222,7 @@ def test_following_shows_what_is_appended_later(
     ) as process:  # fmt: skip
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())
-        filled.add("daemon", ev.DaemonStopped(reason="test", pid=1))
+        filled.add("daemon", DaemonStopped(reason="test", pid=1))
         filled.write(project=False)
         second = json.loads(process.stdout.readline())
         process.send_signal(signal.SIGINT)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from store.testing_models import checkpoint_promoted, checkpoint_saved, evaluation_finished
+from tests.support.models import checkpoint_promoted, checkpoint_saved, evaluation_finished
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 
@@ -116,7 +116,8 @@ def test_it_loads_neither_a_training_library_nor_a_plotting_one(filled: Folder) 
     program = (
         "import sys, json\n"
         "from pipeline.report.gathering import gather\nfrom pipeline.report.page import render\n"
-        "from pipeline.report.writing import write\nfrom pathlib import Path\nfrom store import queries\n"
+        "from pipeline.report.writing import write\nfrom pathlib import Path\n"
+        "from store.view.queries import basic as queries\n"
         "write(render(gather(queries.connect(Path(sys.argv[1])), made_at='now')), Path(sys.argv[2]))\n"
         "print(json.dumps(sorted(sys.modules)))\n"
     )

@@ -15,9 +15,19 @@ from typing import Any, Protocol
 from daemon.cli.jobs import KINDS
 from daemon.kinds import MODULES
 from daemon.lock import DaemonLock
-from store import events as ev
-from store.notify_events import NotificationFailed, NotificationSent, NotificationsSwitched
-from store.testing_events import attempt, declaration, place, scanned
+from store.events.base import EventBody
+from store.events.jobs import JobFailed, JobStarted, JobSucceeded
+from store.events.repositories import BranchUnwatched, RepositoryFailed, RepositoryWatched
+from store.events.service import (
+    ConfigLoaded,
+    ConfigRejected,
+    DaemonStarted,
+    DaemonStopped,
+    NotificationFailed,
+    NotificationSent,
+    NotificationsSwitched,
+)
+from tests.support.events import attempt, declaration, place, scanned
 
 
 class Folder(Protocol):
@@ -27,7 +37,7 @@ class Folder(Protocol):
     state: Path
     config: Path
 
-    def add(self, stream: str, body: ev.EventBody) -> None: ...
+    def add(self, stream: str, body: EventBody) -> None: ...
     def write(self, *, project: bool = True) -> None: ...
     def unsorry(self, *arguments: str, **options: Any) -> Any: ...
 
@@ -111,7 +121,7 @@ def test_a_running_daemon_without_problems_is_healthy(filled: Folder) -> None:
 
 
 def test_progress_and_queue_come_from_the_living_daemon(filled: Folder) -> None:
-    filled.add("job:scan-9", ev.JobStarted(
+    filled.add("job:scan-9", JobStarted(
         job="scan-9", kind="scan", attempt=1, repository=REPOSITORY, branch="main", sha="a" * 40,
         describes="scan main", simulated=False,
     ))  # fmt: skip
@@ -141,23 +151,23 @@ def test_a_daemon_that_does_not_answer_is_a_problem_and_not_a_failure(filled: Fo
 
 
 def test_every_kind_of_trouble_is_a_problem_with_a_remedy(folder: Folder) -> None:
-    folder.add("daemon", ev.DaemonStarted(
+    folder.add("daemon", DaemonStarted(
         version="0.1.0", pid=1, host="h", lean="none", lean_detail="no pantograph-repl found", sqlite="3",
     ))  # fmt: skip
     line = 'config.toml:2: poll.every: must be at least 1s (got "500ms"); write a duration such as "5m"'
-    folder.add("config", ev.ConfigRejected(path="config.toml", digest="0" * 64, errors=(line,)))
-    folder.add(f"repository:{REPOSITORY}", ev.RepositoryWatched(
+    folder.add("config", ConfigRejected(path="config.toml", digest="0" * 64, errors=(line,)))
+    folder.add(f"repository:{REPOSITORY}", RepositoryWatched(
         repository=REPOSITORY, url="https://x", branches=(), include=(), exclude=(), every_s=1.0, enabled=True,
         opt_out=False,
     ))  # fmt: skip
-    folder.add(f"repository:{REPOSITORY}", ev.RepositoryFailed(
+    folder.add(f"repository:{REPOSITORY}", RepositoryFailed(
         repository=REPOSITORY, problem="auth_failed", reason="the token was refused", remedy="renew the token",
     ))  # fmt: skip
-    folder.add("job:scan-1", ev.JobStarted(
+    folder.add("job:scan-1", JobStarted(
         job="scan-1", kind="scan", attempt=1, repository=REPOSITORY, branch="main", sha=None,
         describes="scan it", simulated=False,
     ))  # fmt: skip
-    folder.add("job:scan-1", ev.JobFailed(
+    folder.add("job:scan-1", JobFailed(
         job="scan-1", attempt=1, reason="out_of_memory", message="killed at 4G", remedy="raise [jobs] memory",
         deterministic=True, retry_at=None, seconds=1.0, peak_rss_bytes=None,
     ))  # fmt: skip
@@ -175,7 +185,7 @@ def test_every_kind_of_trouble_is_a_problem_with_a_remedy(folder: Folder) -> Non
 
 
 def test_a_toolchain_that_was_installed_since_the_daemon_s_start_is_seen(folder: Folder) -> None:
-    folder.add("daemon", ev.DaemonStarted(
+    folder.add("daemon", DaemonStarted(
         version="0.1.0", pid=1, host="h", lean="none", lean_detail="no pantograph-repl found", sqlite="3",
     ))  # fmt: skip
     folder.write()
@@ -195,7 +205,7 @@ def test_what_the_day_s_search_has_cost_and_what_rungs_wait_for_is_said(folder: 
         folder.add(f"repository:{REPOSITORY}", body.model_copy(update={"seconds": seconds}))
     folder.add(
         "config",
-        ev.ConfigLoaded(path="config.toml", digest="a" * 64, settings={"prove": {"hours_per_day": 2}}),
+        ConfigLoaded(path="config.toml", digest="a" * 64, settings={"prove": {"hours_per_day": 2}}),
     )
     folder.write()
     waits = "rung 3 (whole) waits: no torch"
@@ -207,7 +217,7 @@ def test_what_the_day_s_search_has_cost_and_what_rungs_wait_for_is_said(folder: 
 
 
 def test_the_simulator_is_named_in_words(folder: Folder) -> None:
-    folder.add("daemon", ev.DaemonStarted(
+    folder.add("daemon", DaemonStarted(
         version="0.1.0", pid=1, host="h", lean="simulator", lean_detail="sim", sqlite="3",
     ))  # fmt: skip
     folder.write()
@@ -219,20 +229,20 @@ def test_the_simulator_is_named_in_words(folder: Folder) -> None:
 
 def test_a_job_that_failed_before_a_later_one_succeeded_is_history(filled: Folder) -> None:
     for job, failed in (("prove-1", True), ("prove-2", False)):
-        filled.add(f"job:{job}", ev.JobStarted(
+        filled.add(f"job:{job}", JobStarted(
             job=job, kind="prove", attempt=1, repository=REPOSITORY, branch="main", sha=None, describes="p",
             simulated=False,
         ))  # fmt: skip
         filled.write()
         if failed:
-            filled.add(f"job:{job}", ev.JobFailed(
+            filled.add(f"job:{job}", JobFailed(
                 job=job, attempt=1, reason="x", message="m", remedy="r", deterministic=True, retry_at=None,
                 seconds=1.0, peak_rss_bytes=None,
             ))  # fmt: skip
             filled.write()
             assert "job_failed" in codes(filled.unsorry("status", "--json").json)
         else:
-            filled.add(f"job:{job}", ev.JobSucceeded(
+            filled.add(f"job:{job}", JobSucceeded(
                 job=job, attempt=1, seconds=1.0, peak_rss_bytes=None, summary={}, simulated=False,
             ))  # fmt: skip
             filled.write()
@@ -240,7 +250,7 @@ def test_a_job_that_failed_before_a_later_one_succeeded_is_history(filled: Folde
 
 
 def test_events_that_the_view_lacks_are_named(filled: Folder) -> None:
-    filled.add("daemon", ev.DaemonStopped(reason="SIGTERM", pid=1))
+    filled.add("daemon", DaemonStopped(reason="SIGTERM", pid=1))
     filled.write(project=False)
     document = filled.unsorry("status", "--json").json
     assert document["log"]["position"] == document["log"]["view_position"] + 1
@@ -281,7 +291,7 @@ def test_poll_asks_the_daemon_and_names_what_is_polled(filled: Folder) -> None:
 
 def test_a_rejected_file_is_shown_with_its_mistakes_while_the_daemon_runs_on(filled: Folder) -> None:
     line = 'config.toml:3: pol: is no known setting; did you mean "poll"?'
-    filled.add("config", ev.ConfigRejected(path=str(filled.config), digest="0" * 64, errors=(line,)))
+    filled.add("config", ConfigRejected(path=str(filled.config), digest="0" * 64, errors=(line,)))
     filled.write()
     with a_daemon_that_says(filled, {"problems": [f"config: {line}"], "jobs": [], "queued": []}):
         document = filled.unsorry("status", "--json").json
@@ -354,24 +364,24 @@ def test_a_log_that_is_gone_or_shorter_than_its_view_is_a_problem(filled: Folder
     events.rename(filled.root / "kept.db")
     assert "log_missing" in codes(filled.unsorry("status", "--json").json)
     database = (filled.state / "database.db").rename(filled.root / "kept-view.db")
-    filled.add("daemon", ev.DaemonStopped(reason="SIGTERM", pid=1))
+    filled.add("daemon", DaemonStopped(reason="SIGTERM", pid=1))
     filled.write()
     database.replace(filled.state / "database.db")
     assert "log_behind" in codes(filled.unsorry("status", "--json").json)
 
 
 def test_nothing_of_a_branch_that_is_watched_no_more_is_open_or_a_problem(filled: Folder) -> None:
-    filled.add("job:scan-1", ev.JobStarted(
+    filled.add("job:scan-1", JobStarted(
         job="scan-1", kind="scan", attempt=1, repository=REPOSITORY, branch="main", sha=None,
         describes="scan it", simulated=False,
     ))  # fmt: skip
-    filled.add("job:scan-1", ev.JobFailed(
+    filled.add("job:scan-1", JobFailed(
         job="scan-1", attempt=1, reason="crashed", message="m", remedy="r", deterministic=True, retry_at=None,
         seconds=1.0, peak_rss_bytes=None,
     ))  # fmt: skip
     filled.write()
     assert "job_failed" in codes(filled.unsorry("status", "--json").json)
-    filled.add(f"repository:{REPOSITORY}", ev.BranchUnwatched(
+    filled.add(f"repository:{REPOSITORY}", BranchUnwatched(
         repository=REPOSITORY, branch="main", last="a" * 40,
     ))  # fmt: skip
     filled.write()

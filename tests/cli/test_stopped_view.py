@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from store import events as ev
-from store import queries
+from store.events.base import EventBody
+from store.events.repositories import CommitObserved
+from store.view.queries import basic as queries
 
 GOLDEN = Path(__file__).parents[1] / "store" / "golden"
 REPOSITORY = "github.com/demo/one"
@@ -28,7 +29,7 @@ class Folder(Protocol):
     state: Path
     config: Path
 
-    def add(self, stream: str, body: ev.EventBody) -> None: ...
+    def add(self, stream: str, body: EventBody) -> None: ...
     def write(self, *, project: bool = True) -> None: ...
     def unsorry(self, *arguments: str, **options: Any) -> Any: ...
 
@@ -58,7 +59,7 @@ def stopped(request: pytest.FixtureRequest, filled: Folder) -> tuple[Folder, int
     """A folder whose log goes on after an event that this version does not know: folder, its seq, its type."""
     event_type, version = request.param
     seq = add_raw(filled, event_type, version, {"dream": "of sheep"})
-    filled.add(f"repository:{REPOSITORY}", ev.CommitObserved.model_validate({
+    filled.add(f"repository:{REPOSITORY}", CommitObserved.model_validate({
         "repository": REPOSITORY, "branch": "main", "sha": LATER, "parents": ("a" * 40,), "author": "A",
         "committed_at": "2026-01-02T00:00:00Z", "subject": "after it", "baseline": False,
     }))  # fmt: skip
@@ -144,7 +145,7 @@ def test_s07_a_log_of_an_older_version_is_opened_projected_asked_and_rebuilt_and
     filled: Folder,
 ) -> None:
     old = json.loads((GOLDEN / "commit_scanned.v1.json").read_text(encoding="utf-8"))
-    filled.add(f"repository:{REPOSITORY}", ev.CommitObserved.model_validate({
+    filled.add(f"repository:{REPOSITORY}", CommitObserved.model_validate({
         "repository": REPOSITORY, "branch": "main", "sha": LATER, "parents": ("a" * 40,), "author": "A",
         "committed_at": "2026-01-02T00:00:00Z", "subject": "scanned long ago", "baseline": False,
     }))  # fmt: skip

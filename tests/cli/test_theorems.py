@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from store import events as ev
-from store.identity import theorem_id
-from store.theoremlife import TheoremAfter, TheoremBefore, TheoremStep, counted
+from store.domain.identity import theorem_id
+from store.domain.life import TheoremAfter, TheoremBefore, TheoremStep, counted
+from store.events.scans import TheoremsFollowed
 
 REPOSITORY = "github.com/demo/one"
 NEXT, LAST = "c" * 40, "e" * 40
@@ -21,7 +21,7 @@ def follow(folder: Any, sha: str, *steps: TheoremStep) -> None:
     payload = json.dumps([step.as_json() for step in steps]).encode()
     folder.add(
         f"repository:{REPOSITORY}",
-        ev.TheoremsFollowed(
+        TheoremsFollowed(
             repository=REPOSITORY,
             branch="main",
             sha=sha,

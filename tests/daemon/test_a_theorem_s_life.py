@@ -20,12 +20,15 @@ from daemon.plan import make_plan, scan_parameters
 from pipeline.lean.backend import find_leans
 from pipeline.protocol import JobSpec, Reporter
 from pipeline.scan import scan_commit
-from store import queries, theorem_queries
-from store.events import BranchCreated, CommitObserved, EventBody, RepositoryWatched
-from store.log import EventLog, Expect, NewEvent
-from store.projector import verify
-from store.rows import TheoremRow, TheoremVersionRow
-from store.view import View
+from store.events.base import EventBody
+from store.events.repositories import BranchCreated, CommitObserved, RepositoryWatched
+from store.log.envelope import Expect, NewEvent
+from store.log.log import EventLog
+from store.view.queries import basic as queries
+from store.view.queries import theorems as theorem_queries
+from store.view.rebuild import verify
+from store.view.rows import TheoremRow, TheoremVersionRow
+from store.view.view import View
 from tests.support.daemon.house import House
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -15,8 +15,8 @@ import pytest
 
 from daemon.control_client import request
 from daemon.settings import Settings
-from store import queries
-from store.projector import verify
+from store.view.queries import basic as queries
+from store.view.rebuild import verify
 from tests.support.daemon.house import House
 from tests.support.lean.toolchain import StandIn, make_toolchain, write_repl
 

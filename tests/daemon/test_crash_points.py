@@ -18,8 +18,8 @@ import pytest
 
 from daemon.settings import Settings
 from pipeline.children import MARK
-from store.log import StoredEvent
-from store.projector import verify
+from store.log.envelope import StoredEvent
+from store.view.rebuild import verify
 from tests.support.daemon import warm
 from tests.support.daemon.house import House
 from tests.support.daemon.remote import Remote

@@ -25,8 +25,8 @@ from daemon.control_client import ControlError, request
 from daemon.disk import refusals
 from daemon.paths import Paths
 from daemon.settings import Settings, load
-from store.envelope import StoredEvent
-from store.projector import verify
+from store.log.envelope import StoredEvent
+from store.view.rebuild import verify
 from tests.support.daemon.disk import Disk, failing_disk, may_mount, may_unshare, small_disk
 from tests.support.daemon.house import House
 from tests.support.daemon.remote import Remote

@@ -18,7 +18,7 @@ import pytest
 
 from daemon.polling.poller import Polled
 from pipeline.gitread import Mirror
-from store.log import StoredEvent
+from store.log.envelope import StoredEvent
 from tests.support.daemon.house import House, Parts
 from tests.support.daemon.remote import Remote
 

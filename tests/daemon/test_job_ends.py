@@ -15,7 +15,7 @@ from daemon.cgroups import Cgroups, NoCgroupsError
 from daemon.gpus import Gpus, State
 from daemon.lock import holder
 from pipeline import yielding
-from store.rows import JobRow
+from store.view.rows import JobRow
 from tests.support.daemon.bench import Bench, bench, until
 from tests.support.daemon.cgroup import FakeTree
 from tests.support.daemon.house import House

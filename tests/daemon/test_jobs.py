@@ -18,9 +18,9 @@ import pytest
 from daemon.due import Kind
 from daemon.polling.git import Git
 from daemon.recovery import recover
-from store import queries
-from store.log import StoredEvent
-from store.rows import JobRow
+from store.log.envelope import StoredEvent
+from store.view.queries import basic as queries
+from store.view.rows import JobRow
 from tests.support.daemon.bench import bench, until
 from tests.support.daemon.house import House
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from daemon.ledger import Ledger, NoRoomError, StoreFailedError
-from store.errors import DatabaseFullError
-from store.events import DaemonStopped
-from store.log import EventLog, NewEvent
-from store.projector import verify
-from store.view import View
+from store.events.service import DaemonStopped
+from store.log.envelope import NewEvent
+from store.log.errors import DatabaseFullError
+from store.log.log import EventLog
+from store.view.rebuild import verify
+from store.view.view import View
 from tests.support.daemon.house import House
 
 

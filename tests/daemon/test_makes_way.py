@@ -12,7 +12,7 @@ from daemon.desk import Desk
 from daemon.gpus import Gpus
 from daemon.work import Work
 from pipeline.lean.backend import find_leans
-from store.rows import JobRow
+from store.view.rows import JobRow
 from tests.support.daemon.bench import bench, until
 from tests.support.daemon.house import House
 from tests.support.daemon.nvml import FakeGpu, FakeNvml

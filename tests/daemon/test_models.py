@@ -20,18 +20,18 @@ from daemon.ledger import Ledger
 from daemon.models import Models, ModelStateError
 from daemon.paths import paths_from_config
 from daemon.settings import Settings
-from store import model_queries
-from store.event_body import EventBody
-from store.events import JobStarted, JobSucceeded
-from store.log import NewEvent
-from store.model_events import CheckpointPromoted, CheckpointRefused, CheckpointSaved, ModelKind
-from store.testing_models import (
+from store.events.base import EventBody
+from store.events.jobs import JobStarted, JobSucceeded
+from store.events.models import CheckpointPromoted, CheckpointRefused, CheckpointSaved, ModelKind
+from store.log.envelope import NewEvent
+from store.view.queries import models as model_queries
+from tests.support.daemon.house import House
+from tests.support.models import (
     checkpoint_promoted,
     checkpoint_refused,
     checkpoint_saved,
     evaluation_finished,
 )
-from tests.support.daemon.house import House
 
 
 @pytest.fixture

@@ -27,12 +27,12 @@ from daemon.lock import make_folder
 from daemon.notifications import Notifications
 from daemon.notify_channels import KEY_VARIABLE, URL_VARIABLE
 from daemon.settings import Settings, parse
-from store import notify_queries
-from store.events import RepositoryFailed, RepositoryRecovered
-from store.log import NewEvent
-from store.notify_queries import NotifierRow
-from store.reader import LogReader
-from store.testing_events import (
+from store.events.repositories import RepositoryFailed, RepositoryRecovered
+from store.log.envelope import NewEvent
+from store.log.reader import LogReader
+from store.view.queries import reports as report_queries
+from store.view.queries.reports import NotifierRow
+from tests.support.events import (
     REPOSITORY,
     declaration,
     place,
@@ -45,7 +45,7 @@ from store.testing_events import (
     stage,
     watched,
 )
-from store.testing_models import checkpoint_promoted
+from tests.support.models import checkpoint_promoted
 
 PATIENCE_S = 20.0
 
@@ -143,7 +143,7 @@ class House:
         return found.proof
 
     async def row(self, channel: str = "webhook") -> NotifierRow | None:
-        rows = await self.ledger.ask(notify_queries.notifiers)
+        rows = await self.ledger.ask(report_queries.notifiers)
         return next((row for row in rows if row.channel == channel), None)
 
     async def until(self, what: Callable[[], object]) -> None:

@@ -10,9 +10,10 @@ import pytest
 
 from daemon.patches import write_missing
 from pipeline.gate.patch import RefusedPatchError, refuse_simulated
-from store.events import BlobRef, EventBody
-from store.log import Expect, NewEvent
-from store.testing_events import (
+from store.events.base import BlobRef, EventBody
+from store.log.envelope import Expect, NewEvent
+from tests.support.daemon.house import House
+from tests.support.events import (
     declaration,
     place,
     proof_checked,
@@ -22,7 +23,6 @@ from store.testing_events import (
     scanned,
     sha,
 )
-from tests.support.daemon.house import House
 
 SORRY = "0123456789abcdef"
 SCAN = scanned("A.lean", [declaration("a")], with_sorry=["a"])

@@ -13,7 +13,7 @@ import pytest
 
 from daemon.polling.github import GitHub
 from daemon.polling.schedule import Polls, Ticker
-from store import queries
+from store.view.queries import basic as queries
 from tests.support.daemon.github import Failure, GitHubServer
 from tests.support.daemon.house import House, Parts
 from tests.support.daemon.remote import Remote

@@ -10,8 +10,8 @@ import pytest
 
 from daemon.polling.poller import Polled
 from daemon.settings import Settings
-from store import queries
-from store.log import StoredEvent
+from store.log.envelope import StoredEvent
+from store.view.queries import basic as queries
 from tests.support.daemon.house import House
 
 

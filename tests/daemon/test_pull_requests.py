@@ -21,14 +21,16 @@ from daemon.paths import slug
 from daemon.proposed import PullRequestStateError, record
 from daemon.pull_requests import PullRequests
 from daemon.settings import Settings
-from store import events as ev
-from store.identity import git_blob
-from store.log import NewEvent
-from store.testing_events import ALL_PASSED, attempt, digest, proof_rejected, stage
-from store.testing_models import checkpoint_saved
+from store.domain.identity import git_blob
+from store.events.base import EventBody
+from store.events.proofs import AttemptFinished, ProofFound, ProofVerified, PullRequestOpened
+from store.events.scans import SorryPlace
+from store.log.envelope import NewEvent
 from tests.support.daemon.github import Failure, GitHubServer
 from tests.support.daemon.house import House
 from tests.support.daemon.remote import Remote
+from tests.support.events import ALL_PASSED, attempt, digest, proof_rejected, stage
+from tests.support.models import checkpoint_saved
 
 TOKEN = "ghp_thisIsASecretOfTheTest0123456789"
 NAME = "remotes/demo"
@@ -49,7 +51,7 @@ class World:
     remote: Remote
     sha: str
     settings: Settings
-    found: ev.ProofFound
+    found: ProofFound
     others: list[NewEvent] = field(default_factory=list)
 
     def configure(
@@ -61,7 +63,7 @@ class World:
             extra=f'[github]\napi_url = "{self.github.url}"\n{extra}',
         )
 
-    def tell(self, *bodies: ev.EventBody) -> None:
+    def tell(self, *bodies: EventBody) -> None:
         """Record events, those of the proof in its stream."""
         _, blobs = stage(self.house.folder / "stage", PATCH)
         events = [NewEvent(f"proof:{PROOF}", body) for body in bodies]
@@ -160,7 +162,7 @@ def world_at(folder: Path, github: GitHubServer, *, may_push: bool = True) -> Wo
     sha = remote.git("rev-parse", "main")
     github.add(NAME, remote.path, may_push=may_push)
     start = FILE.index("sorry")
-    found = ev.ProofFound(
+    found = ProofFound(
         proof=PROOF, sorry="5a" * 8, repository=KEY, branch="main", sha=sha, path=PATH,
         blob=git_blob(FILE.encode(), like=sha), byte_start=start, byte_end=start + 5, declaration="one",
         declaration_text_hash="1" * 16, replacement="rfl", tactics=("rfl",), prover="generator", rung=2,
@@ -171,26 +173,26 @@ def world_at(folder: Path, github: GitHubServer, *, may_push: bool = True) -> Wo
     return made
 
 
-def verified(**changes: Any) -> ev.ProofVerified:
-    body = ev.ProofVerified(
+def verified(**changes: Any) -> ProofVerified:
+    body = ProofVerified(
         proof=PROOF, sorry="5a" * 8, checks=ALL_PASSED, not_checked=("kernel",), axioms=("propext",),
         patch=digest(PATCH), job="check-1",
     )  # fmt: skip
     return body.model_copy(update=changes)
 
 
-def searched(found: ev.ProofFound) -> ev.AttemptFinished:
+def searched(found: ProofFound) -> AttemptFinished:
     """The attempt behind the proof."""
     shared = found.model_dump(
         include={"sorry", "blob", "repository", "sha", "prover", "rung", "job", "simulated"}
     )
-    place = ev.SorryPlace(
+    place = SorryPlace(
         path=PATH, blob=found.blob, line=3, column=2, byte_start=0, byte_end=5, declaration="one", kind="theorem",
         statement="", statement_hash="2" * 16, ordinal=0, token="sorry", mode="tactic", context_hash="3" * 16,
     )  # fmt: skip
     made = attempt(found.sorry, place, commit=found.sha)
     more = {"model": "tactics-3", "seed": 7, "usd": 0.0125, "prompt_tokens": 900, "completion_tokens": 100}
-    return ev.AttemptFinished.model_validate(made.model_dump() | shared | more)
+    return AttemptFinished.model_validate(made.model_dump() | shared | more)
 
 
 # --- what goes well -------------------------------------------------------------------------------------------
@@ -469,7 +471,7 @@ class Daemon:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
-    async def pull_request_opened(self, opened: ev.PullRequestOpened) -> None:
+    async def pull_request_opened(self, opened: PullRequestOpened) -> None:
         await record(self._ledger, opened)
 
     async def numbers(self) -> bytes:
@@ -518,7 +520,7 @@ def test_another_command_at_work_keeps_it_from_beginning(world: World) -> None:
 
 
 def test_a_proof_has_one_pull_request_and_an_unknown_one_has_none(world: World) -> None:
-    opened = ev.PullRequestOpened(
+    opened = PullRequestOpened(
         proof=PROOF, repository=KEY, number=1, url="https://example.org/1", branch="a:b", head="1" * 40, base="2" * 40
     )  # fmt: skip
 

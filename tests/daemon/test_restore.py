@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from daemon.settings import load
-from store.backup import check
-from store.log import LogReader
-from store.projector import verify
+from store.log.backup import check
+from store.log.reader import LogReader
+from store.view.rebuild import verify
 from tests.support.daemon.house import House
 from tests.support.daemon.remote import Remote
 

@@ -19,8 +19,8 @@ import pytest
 from daemon.control_client import ControlError, DaemonNotRunningError, request
 from daemon.lock import holder
 from daemon.settings import Settings
-from store import queries
-from store.projector import verify
+from store.view.queries import basic as queries
+from store.view.rebuild import verify
 from tests.support.daemon.house import House
 from tests.support.daemon.remote import Remote
 
@@ -285,8 +285,10 @@ def test_a_missing_patch_file_is_written_again_at_the_start(house: House, remote
 
 
 def _record_a_checked_proof(house: House, settings: Settings) -> None:
-    from store.events import BlobRef, ProofChecked, ProofFound
-    from store.log import EventLog, Expect, NewEvent
+    from store.events.base import BlobRef
+    from store.events.proofs import ProofChecked, ProofFound
+    from store.log.envelope import Expect, NewEvent
+    from store.log.log import EventLog
 
     text = b"SIMULATED\n"
     file = house.folder / "payload"

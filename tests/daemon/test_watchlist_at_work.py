@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 
 from daemon.control_client import request
-from store import queries
-from store.projector import verify
+from store.view.queries import basic as queries
+from store.view.rebuild import verify
 from tests.support.daemon.house import House
 
 KEY = "local/remotes/demo"

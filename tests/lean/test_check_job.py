@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.protocol import JobError
-from store.identity import git_blob
+from store.domain.identity import git_blob
 from tests.support.gate import FILE, Case, Court
 from tests.support.lean.credulous import TOOLCHAIN, Rule
 

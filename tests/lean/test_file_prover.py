@@ -17,7 +17,7 @@ from pipeline.lean.source.scanner import scan_source
 from pipeline.prove.attempt import Attempt, Wanted
 from pipeline.prove.file import FileProver
 from pipeline.prove.search import Budget
-from store.identity import git_blob
+from store.domain.identity import git_blob
 
 SOURCE = """theorem first (p : Prop) : p → p := sorry
 theorem poison (p : Prop) : p → p := sorry

@@ -31,12 +31,15 @@ from pipeline.prove.search import Budget
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole import WholeAsk, Written
 from pipeline.prove.wholly import Wholly
-from store import events as ev
-from store import schema
-from store.catchup import catch_up
-from store.identity import git_blob, short_hash
-from store.testing import MemoryLog
-from store.testing_events import (
+from store.domain.identity import git_blob, short_hash
+from store.events.base import EventBody
+from store.events.proofs import AttemptFinished, ProofChecked, ProofFound, ProofRejected
+from store.events.registry import EVENT_TYPES
+from store.events.scans import SorryOpened
+from store.events.traces import SorryStated
+from store.view import schema
+from store.view.view import catch_up
+from tests.support.events import (
     BRANCH,
     PATCH,
     REPOSITORY,
@@ -46,7 +49,7 @@ from store.testing_events import (
     proof_rejected,
     record,
 )
-from store.trace_events import SorryStated
+from tests.support.memory_log import MemoryLog
 from tests.support.prove import FILE, attempts, parameters, run, wanted
 
 SOURCE = """namespace Demo
@@ -90,15 +93,15 @@ class Project:
             name = sorry["declaration"]
             sorry["sorry"] = short_hash(name)
             about = {"repository": REPOSITORY, "branch": BRANCH, "sha": "a" * 40, "sorry": short_hash(name)}
-            self.tell(ev.SorryOpened.model_validate(about | {"place": self.places[name], "reopened": False}))
+            self.tell(SorryOpened.model_validate(about | {"place": self.places[name], "reopened": False}))
 
-    def tell(self, *bodies: ev.EventBody) -> None:
+    def tell(self, *bodies: EventBody) -> None:
         record(self.log, bodies, folder=self.folder / "staging", payloads=(PATCH,))
         catch_up(self.db, self.reader)
 
     def proved(
         self, name: str, tactics: tuple[str, ...], *, checked: bool = True, **changes: Any
-    ) -> ev.ProofFound:
+    ) -> ProofFound:
         """Record a proof of a sorry, and that nothing was found against it."""
         found = proof_found(short_hash(name), self.places[name], commit="a" * 40, simulated=True)
         found = found.model_copy(update={"tactics": tactics, **changes})
@@ -115,13 +118,13 @@ class Project:
 
     def prove(
         self, name: str, *, at: str = "job", **changes: Any
-    ) -> tuple[ev.AttemptFinished, ev.ProofFound | None]:
+    ) -> tuple[AttemptFinished, ProofFound | None]:
         wanted = [one for one in self.given["sorries"] if one["declaration"] == name]
         bodies, _ = run(self.given | {"sorries": wanted} | changes, self.folder / at)
-        proofs = [body for body in bodies if isinstance(body, ev.ProofFound)]
+        proofs = [body for body in bodies if isinstance(body, ProofFound)]
         return attempts(bodies)[short_hash(name)], proofs[0] if proofs else None
 
-    def judged(self, found: ev.ProofFound) -> ev.EventBody:
+    def judged(self, found: ProofFound) -> EventBody:
         """Return the gate's verdict."""
         given = {
             "worktree": str(self.folder),
@@ -133,9 +136,9 @@ class Project:
         check.work(spec, Reporter(spec, out))
         (batch,) = [line for line in map(json.loads, out.getvalue().splitlines()) if line["line"] == "events"]
         (event,) = batch["events"]
-        return ev.EVENT_TYPES[event["type"]].model_validate(event["data"])
+        return EVENT_TYPES[event["type"]].model_validate(event["data"])
 
-    def tree(self, attempt: ev.AttemptFinished, *, at: str = "job") -> Tree:
+    def tree(self, attempt: AttemptFinished, *, at: str = "job") -> Tree:
         assert attempt.tree is not None
         staged = self.folder / at / "staging" / attempt.tree.sha256
         return Tree.from_json(json.loads(staged.read_bytes()))
@@ -161,7 +164,7 @@ def test_a_sorry_that_only_another_sorry_s_proof_fills_is_filled_with_that_proof
     assert found.replacement.startswith(BROUGHT_IN.format(proof=known.proof[:8]))
     assert attempt.detail == f"brings in Demo.drop_double (proof {known.proof})"
     verdict = project.judged(found)
-    assert isinstance(verdict, ev.ProofChecked), verdict
+    assert isinstance(verdict, ProofChecked), verdict
     assert verdict.not_checked == ("axioms", "kernel"), "the rest is no matter for a simulator"
     steps = {check.step: check.evidence for check in verdict.checks}
     assert "the source cites nothing that has a sorry" in steps["axioms"]
@@ -184,7 +187,7 @@ def test_to_cite_it_by_its_name_would_rest_on_the_sorry(project: Project) -> Non
         update={"replacement": by_name, "declaration_text_hash": hashes["Demo.both"], "toolchain": ""}
     )
     verdict = project.judged(cited)
-    assert isinstance(verdict, ev.ProofRejected)
+    assert isinstance(verdict, ProofRejected)
     assert verdict.conditional_on == ("Demo.drop_double",)
 
 
@@ -210,7 +213,7 @@ def test_what_variable_gave_a_lemma_comes_in_with_it_once_lean_has_said_its_goal
         project.stated("Demo.drop_double", "p : Prop\nh : ¬¬p\n⊢ p")
         _, found = project.prove("Demo.both")
         assert found is not None
-        assert isinstance(project.judged(found), ev.ProofChecked)
+        assert isinstance(project.judged(found), ProofChecked)
 
 
 def test_a_wrong_lemma_costs_its_tactics_and_the_right_one_is_cited_all_the_same(tmp_path: Path) -> None:

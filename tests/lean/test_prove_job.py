@@ -15,8 +15,10 @@ from pipeline.gate.patch import RefusedPatchError, is_simulated_patch, refuse_si
 from pipeline.lean.backend import LeanBackend, find_leans, simulator
 from pipeline.lean.source.scanner import scan_source
 from pipeline.learning.testing import JobProcesses
-from store.events import EVENT_TYPES, AttemptFinished, EventBody, ProofChecked, ProofFound, ProofRejected
-from store.identity import short_hash
+from store.domain.identity import short_hash
+from store.events.base import EventBody
+from store.events.proofs import AttemptFinished, ProofChecked, ProofFound, ProofRejected
+from store.events.registry import EVENT_TYPES
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo-project"
 CLASSICAL = {"Demo.Open.drop_double", "Demo.Open.peirce"}

@@ -31,7 +31,7 @@ from pipeline.prove.whole import AuthorError, WholeAsk, Written
 from pipeline.prove.wholly import Wholly, tactics_of
 from pipeline.tactics.requests import Request, Suggestion, Suggestions
 from pipeline.tactics.tiny import make_tiny_causal
-from store.events import AttemptFinished, ProofFound
+from store.events.proofs import AttemptFinished, ProofFound
 from tests.support.prove import BUDGET, attempts, parameters, recorded, run, wanted
 
 SOURCE = """theorem first (p : Prop) : p → p := sorry

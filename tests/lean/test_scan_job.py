@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from pipeline.learning.testing import JobProcesses
-from store.events import EVENT_TYPES, EventBody
-from store.identity import event_id
-from store.scanned import ScannedFile
+from store.domain.identity import event_id
+from store.domain.records import ScannedFile
+from store.events.base import EventBody
+from store.events.registry import EVENT_TYPES
 
 KEY = "local/tests/repo"
 PROVED = "theorem a : True := by\n  trivial\n"

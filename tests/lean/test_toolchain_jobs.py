@@ -22,7 +22,7 @@ from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.toolchain.standins import MARK, SWITCH, is_stand_in
 from pipeline.lean.toolchain.toolchains import ToolchainBusyError, ToolchainError, Toolchains, parse_version
-from store.identity import git_blob
+from store.domain.identity import git_blob
 from tests.support.gate import Case, Court
 from tests.support.lean.credulous import make_credulous
 from tests.support.lean.toolchain import STANDS_IN, interpreter_in_usr, make_toolchain, write_repl

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from pipeline.lean.backend import LeanBackend
-from store import line_queries, queries, trace_queries
+from store.view.queries import basic as queries
+from store.view.queries import traces as trace_queries
 from tests.support.trace import ALONE, BASE, FILES, KEY, MID, Workshop, simulator, simulator_that_fails
 
 PROJECT = {path for path in FILES if path.endswith(".lean")}
@@ -62,7 +63,7 @@ def test_a_commit_has_only_those_files_traced_again_whose_trace_may_differ(works
     assert workshop.trace().traced == everything
     # All commits have their counts, also of files that they did not touch.
     assert {row.n_theorems for row in trace_queries.traces(workshop.db)} == {4}
-    assert {row.theorems_seen for row in line_queries.newest_measures(workshop.db)} == {4}
+    assert {row.theorems_seen for row in trace_queries.newest_measures(workshop.db)} == {4}
 
 
 @pytest.mark.parametrize("batches", [1, 2, 3, 4, 5])
@@ -83,13 +84,13 @@ def test_a_run_that_is_killed_anywhere_is_completed_by_another_that_traces_only_
 
 def record_of(workshop: Workshop) -> dict[str, Any]:
     """Everything that a trace says, but for the commit's id and the time."""
-    newest, (measure,) = workshop.newest, line_queries.newest_measures(workshop.db)
+    newest, (measure,) = workshop.newest, trace_queries.newest_measures(workshop.db)
     return {
         "files": {path: workshop.file(path) for path in PROJECT},
         "counts": (newest.files_traced, newest.n_theorems, newest.n_premises, newest.n_tactics),
         "measure": replace(measure, trace="", sha="", seq=0, measured_at=""),
         "gaps": trace_queries.gaps_of_trace(workshop.db, newest.trace),
-        "goals": {(row.sorry, row.goal) for row in line_queries.sorry_goals(workshop.db)},
+        "goals": {(row.sorry, row.goal) for row in trace_queries.sorry_goals(workshop.db)},
         "steps": sorted((step.sorry, step.step, step.detail) for step in queries.sorry_steps(workshop.db)),
     }
 
@@ -111,7 +112,7 @@ def test_a_process_that_dies_or_hangs_costs_its_file_and_no_other(
     )
     assert (gap.path, gap.reason) == ("Mid.lean", errors["Mid.lean"])
     assert workshop.file("Mid.lean").premises, "what the scanner reads is there all the same"
-    (measure,) = line_queries.newest_measures(workshop.db)
+    (measure,) = trace_queries.newest_measures(workshop.db)
     assert (measure.files_seen, measure.files_traced, measure.theorems_seen - measure.theorems_traced) == (
         3,
         2,
@@ -152,17 +153,17 @@ def test_two_branches_at_one_commit_have_a_measure_and_a_position_each(workshop:
     workshop.commit({"A.lean": ALONE})
 
     def trace(branch: str) -> None:
-        known = line_queries.trace_parameters(workshop.db, repository=KEY, branch=branch)
+        known = trace_queries.trace_parameters(workshop.db, repository=KEY, branch=branch)
         assert workshop.trace(branch=branch, **known).returncode == 0
 
     trace("main")
-    before = line_queries.line_position(workshop.db, KEY, "branch:main")
+    before = trace_queries.line_position(workshop.db, KEY, "branch:main")
     trace("side")
-    assert [(row.line, row.sha) for row in line_queries.newest_measures(workshop.db)] == [
+    assert [(row.line, row.sha) for row in trace_queries.newest_measures(workshop.db)] == [
         ("branch:main", workshop.sha),
         ("branch:side", workshop.sha),
     ]
-    assert line_queries.line_position(workshop.db, KEY, "branch:main") == before
+    assert trace_queries.line_position(workshop.db, KEY, "branch:main") == before
 
 
 def test_a_commit_that_comes_back_is_recorded_again(workshop: Workshop) -> None:

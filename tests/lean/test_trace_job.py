@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from daemon.cli import repos, sorries
-from store import line_queries, queries, trace_queries
 from store.leandojo.choosing import NothingToExportError
 from store.leandojo.exporting import export_leandojo
 from store.leandojo.reading import import_leandojo
-from store.verify import verify
+from store.view.queries import basic as queries
+from store.view.queries import traces as trace_queries
+from store.view.rebuild import verify
 from tests.support.trace import ALONE, FILES, KEY, Workshop, simulator, simulator_that_fails
 
 
@@ -148,7 +149,7 @@ def test_leandojo_s_own_keys_and_no_others_are_exported_and_can_be_imported(
 
 
 def test_the_measure_counts_what_there_is_and_what_the_trace_has(traced: Workshop) -> None:
-    (measure,) = line_queries.newest_measures(traced.db)
+    (measure,) = trace_queries.newest_measures(traced.db)
     assert (measure.files_seen, measure.files_traced) == (4, 4)
     assert (measure.theorems_seen, measure.theorems_traced) == (10, 10)
     assert measure.tactics_seen == measure.tactics_traced == traced.newest.n_tactics
@@ -187,7 +188,7 @@ def test_a_sorry_is_shown_with_its_goal(traced: Workshop) -> None:
 
 def test_every_open_sorry_has_its_goal(traced: Workshop) -> None:
     rows = {row.sorry: row for row in queries.sorries(traced.db, repository=KEY)}
-    goals = {rows[item.sorry].declaration: item.goal for item in line_queries.sorry_goals(traced.db)}
+    goals = {rows[item.sorry].declaration: item.goal for item in trace_queries.sorry_goals(traced.db)}
     assert goals == {
         "open_one": "case left\np : Prop\nhp : p\n⊢ p",
         "open_term": "p q : Prop\nf : p → q\nhp : p\n⊢ q",

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from daemon.settings import Settings
-from store import queries
-from store.envelope import StoredEvent
+from store.log.envelope import StoredEvent
+from store.view.queries import basic as queries
 from tests.support.daemon import kills
 from tests.support.daemon.house import House
 from tests.support.daemon.remote import Remote

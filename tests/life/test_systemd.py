@@ -12,7 +12,7 @@ import pytest
 
 from daemon.control_client import request
 from daemon.settings import Settings
-from store.projector import verify
+from store.view.rebuild import verify
 from tests.support.daemon.house import House
 from tests.support.daemon.systemd import Manager
 
@@ -22,7 +22,7 @@ SLOW = """
 import asyncio, time
 from daemon.control import ControlServer
 from daemon.ledger import Ledger
-from store.view import View
+from store.view.view import View
 
 def told(name):
     with open("steps", "a") as file:

@@ -30,14 +30,14 @@ from pipeline.retrieval.tiny import make_tiny_retriever
 from pipeline.tactics.decoding import Completion
 from pipeline.tactics.requests import Decoding
 from pipeline.tactics.tiny import make_tiny_seq2seq
-from store import queries
+from store.domain.recording import record_trace
 from store.leandojo.choosing import choose
 from store.leandojo.models import Pos, Theorem
 from store.leandojo.reading import import_leandojo
-from store.log import EventLog
-from store.recording import record_trace
-from store.testing_traces import REPOSITORY, grown, head, make_traced_repository
-from store.view import View
+from store.log.log import EventLog
+from store.view.queries import basic as queries
+from store.view.view import View
+from tests.support.traced_repository import REPOSITORY, grown, head, make_traced_repository
 
 STATES = ["h : p\n⊢ q r", "⊢ abcd", "2 goals\ncase inl\nn : ℕ\n⊢ n = n\n\n⊢ <a>q</a>"]
 

@@ -23,21 +23,23 @@ from typing import Any
 
 import pytest
 
-import store.testing
+import tests.support.memory_log
 from pipeline.prove.tree import Tree, TreeNode, Tried
 from pipeline.report.data import ReportData
 from pipeline.report.gathering import gather
 from pipeline.report.page import render
 from pipeline.report.writing import write
-from store import events as ev
-from store import queries
-from store.envelope import Expect, NewEvent
-from store.event_body import EventBody
-from store.identity import short_hash
-from store.model_events import ModelKind
-from store.promotion import RULES
-from store.testing import MemoryLog
-from store.testing_events import (
+from store.domain.identity import short_hash
+from store.domain.promotion import RULES
+from store.events.base import EventBody
+from store.events.jobs import JobFailed, JobSucceeded
+from store.events.models import ModelKind
+from store.events.repositories import RepositoryFailed
+from store.events.scans import SorryFilled, SorryOpened, SorryRemoved
+from store.log.envelope import Expect, NewEvent
+from store.view.queries import basic as queries
+from store.view.view import View
+from tests.support.events import (
     PATCH,
     attempt,
     declaration,
@@ -52,13 +54,13 @@ from store.testing_events import (
     stage,
     watched,
 )
-from store.testing_models import (
+from tests.support.memory_log import MemoryLog
+from tests.support.models import (
     checkpoint_promoted,
     checkpoint_refused,
     checkpoint_saved,
     evaluation_finished,
 )
-from store.view import View
 
 Told = list[tuple[str, EventBody]]
 RTL = "example.org/\u05e9\u05dc\u05d5\u05dd/\u0645\u0646\u0637\u0642"
@@ -249,7 +251,7 @@ def gathered(folder: Path, events: Told, monkeypatch: pytest.MonkeyPatch) -> Rep
     with MemoryLog() as log, View.open(folder / "database.db", log.reader()) as view:
         for number, (stream, body) in enumerate(events):
             at = (begins + step * number).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-            monkeypatch.setattr(store.testing, "now_text", lambda at=at: at)
+            monkeypatch.setattr(tests.support.memory_log, "now_text", lambda at=at: at)
             log.append([NewEvent(stream, body)], expect={stream: Expect.ANY}, blobs=blobs)
         view.catch_up()
         connection = queries.connect(folder / "database.db")
@@ -295,7 +297,7 @@ def sorrys(names: Sequence[str], random_: random.Random) -> Told:
         spot = place(scan, scan.sorries[0], blob=blob)
         sorry = short_hash("sorry", name, str(number))
         life = {"repository": name, "branch": "main", "sha": commit, "sorry": sorry}
-        told.append((f"repository:{name}", ev.SorryOpened(**life, place=spot, reopened=False)))
+        told.append((f"repository:{name}", SorryOpened(**life, place=spot, reopened=False)))
         found = proof_found(sorry, spot, commit=commit, simulated=number % 11 == 10).model_copy(
             update={"repository": name, "replacement": f"by\n  intro x\n  simp [step_{number}] -- ∀ x, x ≤ x"}
         )
@@ -318,15 +320,15 @@ def sorrys(names: Sequence[str], random_: random.Random) -> Told:
                 )
             )
         if chance < 0.25:
-            told.append((f"repository:{name}", ev.SorryFilled(**life, by="us", proof=found.proof)))
+            told.append((f"repository:{name}", SorryFilled(**life, by="us", proof=found.proof)))
         elif chance > 0.75:
-            told.append((f"repository:{name}", ev.SorryFilled(**life, by="people", proof=None)))
+            told.append((f"repository:{name}", SorryFilled(**life, by="people", proof=None)))
         elif chance > 0.7:
-            told.append((f"repository:{name}", ev.SorryRemoved(**life)))
+            told.append((f"repository:{name}", SorryRemoved(**life)))
         told += job(
             f"prove-{number:016x}", random.Random(number).choice(["scan", "trace", "build", "prove"]), number
         )
-    told.append((f"repository:{names[-1]}", ev.RepositoryFailed(
+    told.append((f"repository:{names[-1]}", RepositoryFailed(
         repository=names[-1], problem="unreachable", reason="no route to host", remedy="check the network",
     )))  # fmt: skip
     return told
@@ -335,12 +337,12 @@ def sorrys(names: Sequence[str], random_: random.Random) -> Told:
 def job(identity: str, kind: str, number: int, *, simulated: bool = False) -> Told:
     """A job that ends, in one of three ways."""
     started = job_started(identity, simulated=simulated).model_copy(update={"kind": kind})
-    ended: EventBody = ev.JobSucceeded(
+    ended: EventBody = JobSucceeded(
         job=identity, attempt=1, seconds=3.5 * (1 + number % 40), peak_rss_bytes=(1 + number % 9) << 27, summary={},
         simulated=simulated,
     )  # fmt: skip
     if number % 13 == 12:
-        ended = ev.JobFailed(
+        ended = JobFailed(
             job=identity, attempt=1, reason="out_of_memory", message="it took 9 GiB <of 8>", remedy="raise memory",
             deterministic=True, retry_at=None, seconds=40.0, peak_rss_bytes=9 << 30,
         )  # fmt: skip

@@ -15,9 +15,9 @@ from pipeline.prove.tree import Tree, TreeNode
 from pipeline.report.gathering import gather
 from pipeline.report.page import render
 from pipeline.report.writing import write
-from store import queries
-from store.testing import MemoryLog
-from store.view import View
+from store.view.queries import basic as queries
+from store.view.view import View
+from tests.support.memory_log import MemoryLog
 
 SORRYS, CHECKPOINTS, TASKS, PROOFS, REPOSITORIES, ATTEMPTS = 50_000, 100, 10, 10_000, 500, 50_000
 FAILED = 1000

@@ -22,7 +22,7 @@ from daemon.paths import Paths, paths_from_config
 from daemon.report_page import MEMORY_BYTES, MOST_WAITING, ReportError, ReportPage
 from daemon.settings import Settings, parse
 from pipeline.report import __main__ as printing
-from store import schema
+from store.view import schema
 
 Started = list[Any]
 

@@ -15,8 +15,9 @@ from daemon.control_client import request
 from daemon.settings import Settings
 from examples.demo_library import files
 from pipeline.retrieval.tiny import make_tiny_retriever
-from store import model_queries, queries, training_queries
-from store.trace_rows import CheckpointRow
+from store.view.queries import basic as queries
+from store.view.queries import models as model_queries
+from store.view.rows import CheckpointRow
 from tests.support.daemon.house import House
 from tests.support.daemon.remote import Remote
 
@@ -147,6 +148,6 @@ def test_two_revisions_are_two_links_of_one_chain_through_a_kill_and_what_is_tra
         status, rolled_back = request(settings.paths, "POST", "/rollback", {"model": "retriever"})
         assert (status, rolled_back["checkpoint"], rolled_back["simulated"]) == (200, first.checkpoint, True)
     view = queries.connect(settings.paths.database_db)
-    links = training_queries.learned(view, "retriever")
+    links = model_queries.learned(view, "retriever")
     view.close()
     assert [link.data_seq for link in links] == sorted({link.data_seq for link in links})

@@ -18,8 +18,9 @@ from pipeline.learning.datasets import dataset_of
 from pipeline.learning.jobs import stream_of
 from pipeline.learning.testing import JobProcesses, Outcome, record
 from pipeline.retrieval.testing import small_config, write_dataset
-from store import model_queries, queries
 from store.leandojo.reading import import_leandojo
+from store.view.queries import basic as queries
+from store.view.queries import models as model_queries
 from tests.support.daemon.disk import SmallDisk, small_disk
 
 pytestmark = pytest.mark.timeout(300)

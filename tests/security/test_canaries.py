@@ -30,7 +30,7 @@ import pytest
 
 from daemon.control_client import ControlError, request
 from daemon.paths import Paths, paths_from_config
-from store.blobs import cited
+from store.log.blobs import cited
 from tests.support.daemon.github import GitHubServer
 from tests.support.daemon.house import House
 from tests.support.daemon.remote import Remote
@@ -281,7 +281,7 @@ def written(folder: Path) -> Iterator[tuple[str, bytes]]:
     """Every byte below the folder, blobs of the log unpacked too."""
     import sqlite3
 
-    from store import blobs
+    from store.log import blobs
 
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.is_symlink():

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import typer.main
 
 from daemon.cli.app import build
-from store.events import RepositoryProblem
+from store.events.repositories import RepositoryProblem
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")

@@ -14,9 +14,9 @@ from pipeline.serve.problems import Problem
 from pipeline.serve.rooms_sorries import known_sorry
 from pipeline.serve.rooms_testing import World, credulous_elan, post, streamed
 from pipeline.serve.testing import Served
-from store.events import SorryFilled
-from store.identity import sorry_id
-from store.testing_events import BRANCH, REPOSITORY
+from store.domain.identity import sorry_id
+from store.events.scans import SorryFilled
+from tests.support.events import BRANCH, REPOSITORY
 from tests.support.lean.credulous import TOOLCHAIN, Credulous, Rule
 
 SOURCE = """namespace Demo

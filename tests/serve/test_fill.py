@@ -24,8 +24,8 @@ from pipeline.serve.rooms import Rooms
 from pipeline.serve.rooms_checkouts import Checkout
 from pipeline.serve.rooms_testing import World, post, streamed
 from pipeline.serve.testing import Promotions, Served, order_of
-from store.events import ProofFound
-from store.testing_events import REPOSITORY
+from store.events.proofs import ProofFound
+from tests.support.events import REPOSITORY
 
 SOURCE = """theorem swap (p q : Prop) (h : p ∧ q) : q ∧ p := by
   sorry

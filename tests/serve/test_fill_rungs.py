@@ -18,7 +18,7 @@ from pipeline.retrieval.tiny import make_tiny_retriever
 from pipeline.serve.order import PROMOTED, Limits, ModelOrder, RungOrder
 from pipeline.serve.rooms_testing import World, premises, streamed
 from pipeline.serve.testing import Promotions, Served, make_saying
-from store.testing_events import REPOSITORY
+from tests.support.events import REPOSITORY
 
 # The search is a process of its own, and loads torch.
 pytestmark = pytest.mark.timeout(180)

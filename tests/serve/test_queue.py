@@ -20,7 +20,7 @@ from pipeline.serve.limits import RETRY_AFTER_S
 from pipeline.serve.order import EndpointOrder, Limits, ModelOrder
 from pipeline.serve.rooms_testing import World, post, premises, streamed
 from pipeline.serve.testing import Served
-from store.testing_events import REPOSITORY
+from tests.support.events import REPOSITORY
 
 SOURCE = "theorem same (p : Prop) (h : p) : p := by\n  sorry\n"
 HALF = 2

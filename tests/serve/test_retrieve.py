@@ -25,7 +25,7 @@ from pipeline.serve.retrieve import Premises, _Indexed
 from pipeline.serve.rooms_testing import World, post, premises
 from pipeline.serve.testing import Served, make_saying, order_of
 from pipeline.tactics.requests import Request, Suggestions
-from store.testing_events import REPOSITORY
+from tests.support.events import REPOSITORY
 
 GOAL = "2 goals\np : Prop\n⊢ p"
 OLD = "1" * 40

@@ -22,7 +22,7 @@ from pipeline.serve.rooms import Rooms
 from pipeline.serve.rooms_ending import to_its_end
 from pipeline.serve.rooms_testing import World
 from pipeline.serve.testing import order_of
-from store.testing_events import REPOSITORY
+from tests.support.events import REPOSITORY
 
 _PATIENCE_S = 20.0
 

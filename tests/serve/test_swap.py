@@ -22,7 +22,7 @@ from pipeline.serve.rooms_testing import World, premises
 from pipeline.serve.swapping import About, Place
 from pipeline.serve.testing import Promotions, Served, make_saying, order_of
 from pipeline.tactics.tiny import make_tiny_classifier
-from store.testing_events import REPOSITORY
+from tests.support.events import REPOSITORY
 
 FIRST, SECOND, BROKEN = "a" * 16, "b" * 16, "c" * 16
 SAYS = {FIRST: "simp", SECOND: "rfl"}

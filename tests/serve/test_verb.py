@@ -18,8 +18,8 @@ import pytest
 
 from daemon import serve_order
 from daemon.settings import parse
-from store.log import EventLog
-from store.view import View
+from store.log.log import EventLog
+from store.view.view import View
 
 COMMAND = Path(sys.executable).parent / "unsorry"
 

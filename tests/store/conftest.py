@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from store.log import EventLog
-from store.testing_events import Story, record
-from store.testing_traces import record_made_up
+from store.log.log import EventLog
+from tests.support.events import Story, record
+from tests.support.traced_repository import record_made_up
 
 
 @pytest.fixture

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from store.backup import check
-from store.events import DaemonStopped
-from store.log import EventLog, Expect, NewEvent
-from store.testing_events import PATCH, proof_checked, proof_found, samples, stage
+from store.events.service import DaemonStopped
+from store.log.backup import check
+from store.log.envelope import Expect, NewEvent
+from store.log.log import EventLog
+from tests.support.events import PATCH, proof_checked, proof_found, samples, stage
 
 EVENT = "'x', 'daemon', {version}, 'daemon_stopped', 1, '{{}}', 'now', NULL, NULL, NULL, 'me'"
 BLOB = "length('abc'), x'00'"

@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
-from store.backup import backup, check
-from store.errors import DatabaseCorruptError, DatabaseMissingError, LogError, NotALogError
-from store.events import DaemonStopped
-from store.log import EventLog, Expect, LogReader, NewEvent
-from store.projector import rebuild, verify
-from store.testing_events import Story, record
+from store.events.service import DaemonStopped
+from store.log.backup import backup, check
+from store.log.envelope import Expect, NewEvent
+from store.log.errors import DatabaseCorruptError, DatabaseMissingError, LogError, NotALogError
+from store.log.log import EventLog
+from store.log.reader import LogReader
+from store.view.rebuild import rebuild, verify
+from tests.support.events import Story, record
 
 
 def test_a_backup_taken_while_the_log_grows_is_a_whole_prefix_of_it(tmp_path: Path) -> None:
@@ -96,7 +98,7 @@ def test_a_file_that_somebody_makes_while_the_backup_is_written_is_not_overwritt
                 target.write_text("precious")
             return super().execute(statement, *parameters)
 
-    monkeypatch.setattr("store.readonly.sqlite3.connect", partial(sqlite3.connect, factory=Racing))
+    monkeypatch.setattr("store.sqlite.sqlite3.connect", partial(sqlite3.connect, factory=Racing))
     with pytest.raises(LogError, match="exists already"):
         backup(tmp_path / "events.db", target)
     assert target.read_text() == "precious"
@@ -119,7 +121,7 @@ def test_a_copy_that_the_disk_damaged_gets_no_name(tmp_path: Path, monkeypatch: 
                 copy.write_bytes(content)
             return cursor
 
-    monkeypatch.setattr("store.readonly.sqlite3.connect", partial(sqlite3.connect, factory=Damaging))
+    monkeypatch.setattr("store.sqlite.sqlite3.connect", partial(sqlite3.connect, factory=Damaging))
     with pytest.raises(DatabaseCorruptError, match=r"damaged|malformed"):
         backup(tmp_path / "events.db", tmp_path / "backup.db")
     assert list(tmp_path.glob("*backup*")) == []

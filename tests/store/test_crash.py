@@ -18,25 +18,27 @@ from pathlib import Path
 
 import pytest
 
-from store.backup import backup, check
-from store.envelope import Appended
-from store.errors import LogError
-from store.events import DaemonStopped
-from store.log import EventLog, Expect, LogReader, NewEvent
-from store.projector import rebuild, verify
-from store.testing_events import Story, record
-from store.view import View
+from store.events.service import DaemonStopped
+from store.log.backup import backup, check
+from store.log.envelope import Appended, Expect, NewEvent
+from store.log.errors import LogError
+from store.log.log import EventLog
+from store.log.reader import LogReader
+from store.view.rebuild import rebuild, verify
+from store.view.view import View
 from tests.support.daemon import warm
+from tests.support.events import Story, record
 
 PRELUDE = """
 import os, signal, sys
 from pathlib import Path
-from store.backup import backup
-from store.view import View
-from store.events import DaemonStopped
-from store.log import EventLog, Expect, NewEvent
-from store.projector import rebuild
-from store.testing_events import Story, record
+from store.log.backup import backup
+from store.view.view import View
+from store.events.service import DaemonStopped
+from store.log.log import EventLog
+from store.log.envelope import Expect, NewEvent
+from store.view.rebuild import rebuild
+from tests.support.events import Story, record
 
 folder = Path(sys.argv[1])
 
@@ -133,8 +135,8 @@ def test_c02_a_log_killed_while_it_is_made_can_be_opened(tmp_path: Path) -> None
     run_until_killed(
         tmp_path,
         """
-import store.log
-store.log.script = lambda name: "CREATE TABLE events (a); SELECT load_extension('die');"
+import store.log.log
+store.log.log.script = lambda name: "CREATE TABLE events (a); SELECT load_extension('die');"
 try:
     EventLog.open(folder / "events.db")
 finally:
@@ -157,8 +159,8 @@ def test_c04_killed_inside_a_batch_the_rows_and_the_checkpoint_agree(
     run_until_killed(
         tmp_path,
         f"""
-from store.log import LogReader
-from store.catchup import catch_up
+from store.log.reader import LogReader
+from store.view.view import catch_up
 log = LogReader.open(folder / "events.db")
 view = View.open(folder / "database.db", log)
 die_at(view._connection, {statement!r}, {nth})
@@ -187,13 +189,13 @@ def test_c09_killed_while_a_rebuild_is_put_in_place_the_old_or_the_new_view_is_t
         tmp_path,
         f"""
 import threading, time
-import store.rebuild
-install = store.rebuild._install
+import store.view.rebuild
+install = store.view.rebuild._install
 def killed_in_between(*arguments):
     threading.Thread(target=lambda: (time.sleep({after_s}), die())).start()
     install(*arguments)
     time.sleep(60)
-store.rebuild._install = killed_in_between
+store.view.rebuild._install = killed_in_between
 rebuild(folder / "events.db", folder / "database.db")
 """,
     )
@@ -213,8 +215,8 @@ def test_c09_killed_while_a_rebuild_reads_the_log_the_old_view_is_untouched(tmp_
     run_until_killed(
         tmp_path,
         """
-import store.rebuild
-store.rebuild._position = lambda path: die()  # the new one is complete, and not yet in place
+import store.view.rebuild
+store.view.rebuild._position = lambda path: die()  # the new one is complete, and not yet in place
 rebuild(folder / "events.db", folder / "database.db")
 """,
     )

@@ -13,9 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store import schema
-from store.catchup import catch_up
-from store.curriculum import (
+from store.domain.curriculum import (
     CompatError,
     CurriculumRepository,
     Thresholds,
@@ -24,10 +22,12 @@ from store.curriculum import (
     rating,
     thresholds,
 )
-from store.recording import TraceHead, record_trace
-from store.testing import MemoryLog
-from store.testing_traces import head, record_made_up
-from store.traced import TracedFile, TracedTactic, TracedTheorem
+from store.domain.recording import TraceHead, record_trace
+from store.domain.records import TracedFile, TracedTactic, TracedTheorem
+from store.view import schema
+from store.view.view import catch_up
+from tests.support.memory_log import MemoryLog
+from tests.support.traced_repository import head, record_made_up
 
 GOLDEN = Path(__file__).parent / "golden_leandojo" / "compat.json"
 

@@ -13,13 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from store.backup import backup, check
-from store.errors import DatabaseFullError
-from store.events import DaemonStopped
-from store.log import EventLog, LogReader, NewEvent
-from store.projector import rebuild, verify
-from store.testing_events import declaration, file_scanned, scanned, sha
+from store.events.service import DaemonStopped
+from store.log.backup import backup, check
+from store.log.envelope import NewEvent
+from store.log.errors import DatabaseFullError
+from store.log.log import EventLog
+from store.log.reader import LogReader
+from store.view.rebuild import rebuild, verify
 from tests.support.daemon.disk import SmallDisk, small_disk
+from tests.support.events import declaration, file_scanned, scanned, sha
 
 SIZE_BYTES = 2 * 2**20
 
@@ -114,9 +116,11 @@ def test_a_rebuild_that_finds_no_room_leaves_the_old_view(tmp_path: Path, disk: 
 LIMITED = """
 import json, resource, sys
 from pathlib import Path
-from store.errors import LogError
-from store.events import DaemonStopped
-from store.log import EventLog, LogReader, NewEvent
+from store.log.errors import LogError
+from store.events.service import DaemonStopped
+from store.log.log import EventLog
+from store.log.reader import LogReader
+from store.log.envelope import NewEvent
 
 path, unlimited = Path(sys.argv[1]), resource.getrlimit(resource.RLIMIT_FSIZE)
 event = lambda number: NewEvent("daemon", DaemonStopped(reason="x" * 4000, pid=number))

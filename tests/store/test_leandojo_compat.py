@@ -28,7 +28,7 @@ from typing import Any
 
 import pytest
 
-from store.curriculum import (
+from store.domain.curriculum import (
     CompatBuckets,
     CompatError,
     compat_buckets,

@@ -18,7 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store import queries
+from store.domain.recording import TraceHead, record_trace
+from store.domain.records import Premise, PremiseUse, TracedFile, TracedTactic, TracedTheorem
+from store.domain.splits import SIDES, SPLITS
 from store.leandojo import folder as folders
 from store.leandojo.choosing import NothingToExportError
 from store.leandojo.corpus import ImportCycleError
@@ -26,14 +28,12 @@ from store.leandojo.exporting import ExportReport, Mode, NotAnImportError, expor
 from store.leandojo.folder import MARKER, NotReplaceableError
 from store.leandojo.reading import import_leandojo
 from store.leandojo.records import read_position, write_position
-from store.log import EventLog
-from store.reader import LogReader
-from store.recording import TraceHead, record_trace
-from store.splits import SIDES, SPLITS
-from store.testing_leandojo import database, write_dataset
-from store.testing_traces import grown, head, make_traced_repository
-from store.traced import Premise, PremiseUse, TracedFile, TracedTactic, TracedTheorem
-from store.view import View
+from store.log.log import EventLog
+from store.log.reader import LogReader
+from store.view.queries import basic as queries
+from store.view.view import View
+from tests.support.leandojo import database, write_dataset
+from tests.support.traced_repository import grown, head, make_traced_repository
 
 LISTS = [f"{split}/{side}" for split in SPLITS for side in SIDES]
 
@@ -730,10 +730,10 @@ _KILLED = """
 import os, signal, sys
 from contextlib import closing
 from pathlib import Path
-from store import queries
+from store.view.queries import basic as queries
 from store.leandojo import folder
 from store.leandojo.exporting import export_leandojo
-from store.reader import LogReader
+from store.log.reader import LogReader
 
 root, moment = Path(sys.argv[1]), sys.argv[2]
 
@@ -811,9 +811,9 @@ def test_memory_hardly_grows_with_the_export(store: Store) -> None:
 import sys
 from contextlib import closing
 from pathlib import Path
-from store import queries
+from store.view.queries import basic as queries
 from store.leandojo.exporting import export_leandojo
-from store.reader import LogReader
+from store.log.reader import LogReader
 root = Path(sys.argv[1])
 with LogReader.open(root / "events.db") as log, closing(queries.connect(root / "database.db")) as view:
     export_leandojo(root / "out", log=log, view=view)

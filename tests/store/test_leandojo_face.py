@@ -20,7 +20,6 @@ from typing import Any
 
 import pytest
 
-from store.errors import LogError
 from store.leandojo import (
     AnnotatedTactic,
     Annotation,
@@ -34,10 +33,11 @@ from store.leandojo import (
 from store.leandojo.database import TracerMissingError
 from store.leandojo.folder import NotReplaceableError
 from store.leandojo.records import ImportFormatError
-from store.log import EventLog
-from store.testing_leandojo import database as made_up
-from store.testing_traces import record_made_up
-from store.view import View
+from store.log.errors import LogError
+from store.log.log import EventLog
+from store.view.view import View
+from tests.support.leandojo import database as made_up
+from tests.support.traced_repository import record_made_up
 
 URL = "https://github.com/demo/logic"
 

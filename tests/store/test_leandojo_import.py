@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from store.errors import LogError
+from store.domain.records import Manifest, TracedFile
 from store.leandojo.reading import ImportReport, import_leandojo
 from store.leandojo.records import ImportFormatError
-from store.reader import LogReader
-from store.testing_leandojo import COMMIT, database, write_dataset, write_large
-from store.traced import Manifest, TracedFile
+from store.log.errors import LogError
+from store.log.reader import LogReader
+from tests.support.leandojo import COMMIT, database, write_dataset, write_large
 
 URL = "https://github.com/demo/logic"
 SMALL: dict[str, Any] = {

@@ -23,11 +23,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from store import queries
 from store.leandojo.exporting import ExportReport, Mode, export_leandojo
 from store.leandojo.reading import ImportReport, import_leandojo
-from store.reader import LogReader
-from store.testing_leandojo import database, write_dataset
+from store.log.reader import LogReader
+from store.view.queries import basic as queries
+from tests.support.leandojo import database, write_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
 POSITIONS = ("start", "end", "def_pos", "def_end_pos")

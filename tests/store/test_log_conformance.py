@@ -21,8 +21,12 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import ConfigDict
 
-from store.envelope import Appended, StoredEvent, meets, utc_text
-from store.errors import (
+from store.events.base import BlobRef, EventBody
+from store.events.proofs import ProofChecked
+from store.events.scans import CommitScanned
+from store.events.service import ConfigLoaded, DaemonStopped
+from store.log.envelope import Appended, Expect, NewEvent, StoredEvent, meets, utc_text
+from store.log.errors import (
     BlobCorruptError,
     BlobMissingError,
     ConcurrencyError,
@@ -33,10 +37,9 @@ from store.errors import (
     LogError,
     UnknownEventError,
 )
-from store.events import BlobRef, CommitScanned, ConfigLoaded, DaemonStopped, EventBody, ProofChecked
-from store.log import EventLog, Expect, NewEvent
-from store.testing import MemoryLog
-from store.testing_events import CHECKS, digest, sample_payloads, samples, stage
+from store.log.log import EventLog
+from tests.support.events import CHECKS, digest, sample_payloads, samples, stage
+from tests.support.memory_log import MemoryLog
 
 Log = EventLog | MemoryLog
 GOLDEN = Path(__file__).parent / "golden"
@@ -568,7 +571,7 @@ class LogConformance(ABC):
     ) -> None:
         for number, recorded_at in enumerate(["12:00", "12:10", "12:05", "12:20"]):
             text = f"2026-01-01T{recorded_at}:00.000000Z"
-            for module in ("store.log", "store.testing"):
+            for module in ("store.log.log", "tests.support.memory_log"):
                 monkeypatch.setattr(f"{module}.now_text", lambda text=text: text)
             log.append([event(number)], expect={"daemon": number})
         at = {

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from store.errors import (
+from store.events.service import DaemonStopped
+from store.log.envelope import Expect, NewEvent
+from store.log.errors import (
     DatabaseFullError,
     DatabaseIOError,
     DatabaseLockedError,
@@ -19,8 +21,8 @@ from store.errors import (
     LogVersionError,
     NotALogError,
 )
-from store.events import DaemonStopped
-from store.log import EventLog, Expect, LogReader, NewEvent
+from store.log.log import EventLog
+from store.log.reader import LogReader
 
 
 def stopped(number: int, *, reason: str = "test") -> list[NewEvent]:
@@ -144,7 +146,8 @@ def test_s18_a_second_writer_is_refused_and_told_who_the_first_one_is(tmp_path: 
         with pytest.raises(DatabaseLockedError, match=f"process {os.getpid()} writes it"):
             EventLog.open(path)
         code = (
-            "import sys\nfrom pathlib import Path\nfrom store.log import EventLog, LogError\n"
+            "import sys\nfrom pathlib import Path\nfrom store.log.errors import LogError\n"
+            "from store.log.log import EventLog\n"
             "try:\n    EventLog.open(Path(sys.argv[1]))\nexcept LogError as error:\n    print(error)\n"
         )
         done = subprocess.run(
@@ -171,8 +174,10 @@ def test_a_file_size_limit_is_an_error_that_costs_nothing_acknowledged(tmp_path:
     code = """
 import resource, sys
 from pathlib import Path
-from store.events import DaemonStopped
-from store.log import EventLog, Expect, LogError, NewEvent
+from store.events.service import DaemonStopped
+from store.log.log import EventLog
+from store.log.envelope import Expect, NewEvent
+from store.log.errors import LogError
 log = EventLog.open(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 done = 0
@@ -196,7 +201,7 @@ def test_a_database_that_another_program_locks_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "events.db"
-    monkeypatch.setattr("store.log.BUSY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("store.log.log.BUSY_TIMEOUT_S", 0.05)
     with EventLog.open(path) as log:
         other = sqlite3.connect(path, isolation_level=None)
         try:

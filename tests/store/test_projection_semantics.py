@@ -21,16 +21,20 @@ from typing import Any, TypeVar
 import pytest
 
 from pipeline.protocol import JobSpec, Reporter
-from store import queries
-from store.asof import Copies, find
-from store.backup import backup
-from store.catchup import catch_up
-from store.errors import BlobCorruptError
-from store.events import ConfigLoaded, JobSucceeded, RepositoryUnwatched
-from store.log import EventLog, Expect, LogReader, NewEvent
-from store.projector import rebuild, verify
-from store.schema import NOT_PROJECTED
-from store.testing_events import (
+from store.events.jobs import JobSucceeded
+from store.events.repositories import RepositoryUnwatched
+from store.events.service import ConfigLoaded
+from store.log.backup import backup
+from store.log.envelope import Expect, NewEvent
+from store.log.errors import BlobCorruptError
+from store.log.log import EventLog
+from store.log.reader import LogReader
+from store.view.asof import Copies, find
+from store.view.queries import basic as queries
+from store.view.rebuild import rebuild, verify
+from store.view.schema import NOT_PROJECTED
+from store.view.view import View, catch_up, open_view
+from tests.support.events import (
     PATCH,
     REPOSITORY,
     Story,
@@ -48,7 +52,6 @@ from store.testing_events import (
     sha,
     watched,
 )
-from store.view import View, open_view
 
 Answer = TypeVar("Answer")
 
@@ -144,7 +147,7 @@ def test_s11_a_cancelled_rebuild_leaves_the_old_view_and_no_file(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as while_it_builds:
-        while_it_builds.setattr("store.catchup.apply", ctrl_c)
+        while_it_builds.setattr("store.view.view.apply", ctrl_c)
         with pytest.raises(KeyboardInterrupt):
             rebuild(*paths)
     assert paths[1].read_bytes() == before
@@ -170,9 +173,9 @@ def test_s12_the_hashes_of_a_verify_are_those_of_any_other_view_of_the_same_log(
 WATCHED = """
 import os, sys
 from pathlib import Path
-from store.log import LogReader
-from store.projector import rebuild, verify
-from store.view import View
+from store.log.reader import LogReader
+from store.view.rebuild import rebuild, verify
+from store.view.view import View
 
 folder = Path(sys.argv[1])
 allowed = str(folder / "database.db")

@@ -14,20 +14,23 @@ from pathlib import Path
 
 import pytest
 
-from store import queries
-from store.backup import backup
-from store.errors import DatabaseIOError, DatabaseReadOnlyError
-from store.events import DaemonStopped
-from store.log import EventLog, Expect, LogReader, NewEvent
-from store.view import View
+from store.events.service import DaemonStopped
+from store.log.backup import backup
+from store.log.envelope import Expect, NewEvent
+from store.log.errors import DatabaseIOError, DatabaseReadOnlyError
+from store.log.log import EventLog
+from store.log.reader import LogReader
+from store.view.queries import basic as queries
+from store.view.view import View
 from tests.support.daemon import warm
 
 WRITER = """
 import signal, sys
 from pathlib import Path
-from store.view import View
-from store.events import DaemonStopped
-from store.log import EventLog, Expect, NewEvent
+from store.view.view import View
+from store.events.service import DaemonStopped
+from store.log.log import EventLog
+from store.log.envelope import Expect, NewEvent
 folder = Path(sys.argv[1])
 log = EventLog.open(folder / "events.db")
 reader = log.reader()

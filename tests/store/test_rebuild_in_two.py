@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from store import building, schema
-from store.building import SOURCE_EVENTS, SOURCE_TABLES, build
-from store.projections import apply
-from store.reader import LogReader
-from store.rebuild import beside, sweep
-from store.upcast import read_body
-from store.view import open_view
+from store.events.upcast import read_body
+from store.log.reader import LogReader
+from store.view import rebuild as building
+from store.view import schema
+from store.view.projections import apply
+from store.view.rebuild import SOURCE_EVENTS, SOURCE_TABLES, beside, build, sweep
+from store.view.view import open_view
 
 
 @pytest.fixture

@@ -7,11 +7,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from store.building import DEFERRED_INDEXES, _defer_indexes, build
-from store.catchup import catch_up
-from store.log import EventLog
-from store.projections import splits
-from store.view import View, open_view
+from store.log.log import EventLog
+from store.view.projections import splits
+from store.view.rebuild import DEFERRED_INDEXES, _defer_indexes, build
+from store.view.view import View, catch_up, open_view
 
 _VALUE = re.compile(r"'(?:[^']|'')*'|\b\d+(?:\.\d+)?\b")
 

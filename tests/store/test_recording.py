@@ -14,18 +14,19 @@ from typing import Any
 
 import pytest
 
-from store import queries, recording
-from store import trace_queries as q
-from store.envelope import Expect, NewEvent
-from store.errors import InvalidAppendError
-from store.log import EventLog
-from store.recording import RecordedTrace, TraceHead, import_line, record_trace
-from store.testing import MemoryLog
-from store.testing_traces import STREAM, grown, head, make_traced_repository, sample_events
-from store.trace_events import TraceWithdrawn
-from store.traced import Manifest, TracedFile
-from store.verify import verify
-from store.view import View
+from store.domain import recording
+from store.domain.recording import RecordedTrace, TraceHead, import_line, record_trace
+from store.domain.records import Manifest, TracedFile
+from store.events.traces import TraceWithdrawn
+from store.log.envelope import Expect, NewEvent
+from store.log.errors import InvalidAppendError
+from store.log.log import EventLog
+from store.view.queries import basic as queries
+from store.view.queries import traces as q
+from store.view.rebuild import verify
+from store.view.view import View
+from tests.support.memory_log import MemoryLog
+from tests.support.traced_repository import STREAM, grown, head, make_traced_repository, sample_events
 
 FIRST, SECOND, THIRD = ("1" * 40, "2" * 40, "3" * 40)
 
@@ -258,9 +259,9 @@ def test_half_a_new_trace_leaves_the_closed_one_as_it_was(store: Store, files: l
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from store import recording
-from store.log import EventLog
-from store.testing_traces import head, make_traced_repository
+from store.domain import recording
+from store.log.log import EventLog
+from tests.support.traced_repository import head, make_traced_repository
 
 recording.MAX_EVENTS = 3
 folder, after = Path(sys.argv[1]), int(sys.argv[2])

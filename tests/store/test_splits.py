@@ -14,16 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store import schema, splits
-from store.catchup import catch_up
-from store.envelope import Expect, NewEvent
-from store.identity import split_key
-from store.recording import record_trace
-from store.splits import SIDES, SPLITS, Side, Split
-from store.testing import MemoryLog
-from store.testing_traces import head
-from store.trace_events import TraceWithdrawn
-from store.traced import PremiseUse, TracedFile, TracedTactic, TracedTheorem
+from store.domain import splits
+from store.domain.identity import split_key
+from store.domain.recording import record_trace
+from store.domain.records import PremiseUse, TracedFile, TracedTactic, TracedTheorem
+from store.domain.splits import SIDES, SPLITS, Side, Split
+from store.events.traces import TraceWithdrawn
+from store.log.envelope import Expect, NewEvent
+from store.view import schema
+from store.view.view import catch_up
+from tests.support.memory_log import MemoryLog
+from tests.support.traced_repository import head
 
 
 @dataclass(frozen=True)

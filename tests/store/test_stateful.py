@@ -16,14 +16,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from store.backup import backup, check
-from store.envelope import prepare
-from store.errors import ConcurrencyError, IdempotencyError, ViewError
-from store.events import DaemonStopped
-from store.log import EventLog, Expect, LogReader, NewEvent
-from store.projector import rebuild, verify
-from store.testing_events import Story, record
-from store.view import View
+from store.events.service import DaemonStopped
+from store.log.backup import backup, check
+from store.log.envelope import Expect, NewEvent, prepare
+from store.log.errors import ConcurrencyError, IdempotencyError, ViewError
+from store.log.log import EventLog
+from store.log.reader import LogReader
+from store.view.rebuild import rebuild, verify
+from store.view.view import View
+from tests.support.events import Story, record
 
 STREAMS = st.sampled_from(["a", "b", "c"])
 LOG_FILES = ("events.db", "events.db-wal")

@@ -11,26 +11,28 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from store import model_queries, queries, splits
-from store import trace_queries as q
-from store.envelope import Expect, NewEvent
-from store.errors import MalformedEventError
-from store.event_body import EventBody
-from store.log import EventLog
-from store.recording import TraceHead, file_event, record_trace
-from store.testing import MemoryLog
-from store.testing_events import digest, record
-from store.testing_models import (
+from store.domain import splits
+from store.domain.recording import TraceHead, file_event, record_trace
+from store.domain.records import Position, Premise, PremiseUse, TracedFile, TracedTactic, TracedTheorem
+from store.events.base import EventBody
+from store.log.envelope import Expect, NewEvent
+from store.log.errors import MalformedEventError
+from store.log.log import EventLog
+from store.view.queries import basic as queries
+from store.view.queries import models as model_queries
+from store.view.queries import traces as q
+from store.view.rebuild import verify
+from store.view.rows import PremiseOfTrace
+from store.view.view import View
+from tests.support.events import digest, record
+from tests.support.memory_log import MemoryLog
+from tests.support.models import (
     checkpoint_promoted,
     checkpoint_refused,
     checkpoint_saved,
     evaluation_finished,
 )
-from store.testing_traces import STREAM, head, make_traced_repository
-from store.trace_rows import PremiseOfTrace
-from store.traced import Position, Premise, PremiseUse, TracedFile, TracedTactic, TracedTheorem
-from store.verify import verify
-from store.view import View
+from tests.support.traced_repository import STREAM, head, make_traced_repository
 
 FILES = tuple(make_traced_repository(seed=3, n_files=12, theorems_per_file=4))
 

@@ -10,20 +10,21 @@ from typing import Any
 
 import pytest
 
-from store import queries, trace_queries
-from store.envelope import Expect, NewEvent
-from store.event_body import EventBody
-from store.events import JobStarted, JobSucceeded
-from store.identity import split_key
-from store.log import EventLog
-from store.recording import TraceHead, file_event, record_trace
-from store.testing_events import record
-from store.testing_models import checkpoint_promoted, checkpoint_refused, checkpoint_saved
-from store.testing_traces import head
-from store.trace_rows import TraceRow
-from store.traced import PremiseUse, TracedFile, TracedTactic, TracedTheorem
-from store.training_queries import Learned, ancestry, learned, new_theorems, undecided
-from store.view import View
+from store.domain.identity import split_key
+from store.domain.recording import TraceHead, file_event, record_trace
+from store.domain.records import PremiseUse, TracedFile, TracedTactic, TracedTheorem
+from store.events.base import EventBody
+from store.events.jobs import JobStarted, JobSucceeded
+from store.log.envelope import Expect, NewEvent
+from store.log.log import EventLog
+from store.view.queries import basic as queries
+from store.view.queries import traces as trace_queries
+from store.view.queries.models import Learned, ancestry, learned, new_theorems, undecided
+from store.view.rows import TraceRow
+from store.view.view import View
+from tests.support.events import record
+from tests.support.models import checkpoint_promoted, checkpoint_refused, checkpoint_saved
+from tests.support.traced_repository import head
 
 ONE = "example.org/demo/one"
 TWO = "example.org/demo/two"

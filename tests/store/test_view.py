@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from store import queries
-from store.catchup import catch_up
-from store.errors import (
+from store.events.service import DaemonStopped
+from store.log.envelope import Expect, NewEvent
+from store.log.errors import (
     DatabaseLockedError,
     DatabaseMissingError,
     LogClosedError,
@@ -20,10 +20,12 @@ from store.errors import (
     UnknownEventError,
     ViewError,
 )
-from store.events import DaemonStopped
-from store.log import EventLog, Expect, LogReader, NewEvent
-from store.projector import rebuild, verify
-from store.testing_events import (
+from store.log.log import EventLog
+from store.log.reader import LogReader
+from store.view.queries import basic as queries
+from store.view.rebuild import rebuild, verify
+from store.view.view import View, catch_up, open_view
+from tests.support.events import (
     BRANCH,
     PATCH,
     REPOSITORY,
@@ -38,7 +40,6 @@ from store.testing_events import (
     sha,
     watched,
 )
-from store.view import View, open_view
 
 
 @pytest.fixture

@@ -22,8 +22,9 @@ from pipeline import check
 from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.source.scanner import scan_source
 from pipeline.protocol import JobSpec, Reporter
-from store.events import EVENT_TYPES, ProofChecked, ProofFound, ProofRejected, ProofVerified
-from store.identity import git_blob
+from store.domain.identity import git_blob
+from store.events.proofs import ProofChecked, ProofFound, ProofRejected, ProofVerified
+from store.events.registry import EVENT_TYPES
 from tests.support.lean.credulous import TOOLCHAIN, Rule, make_credulous
 
 Verdict = ProofVerified | ProofChecked | ProofRejected

@@ -17,8 +17,9 @@ from pipeline.lean.source.scanner import scan_source
 from pipeline.protocol import JobSpec, Reporter
 from pipeline.prove.__main__ import work
 from pipeline.prove.attempt import Wanted
-from store.events import EVENT_TYPES, AttemptFinished
-from store.identity import git_blob
+from store.domain.identity import git_blob
+from store.events.proofs import AttemptFinished
+from store.events.registry import EVENT_TYPES
 
 FILE = "A.lean"
 LINES = "lines"

@@ -20,13 +20,16 @@ from pipeline.lean import backend
 from pipeline.lean.backend import LeanBackend
 from pipeline.protocol import JobSpec, Reporter
 from pipeline.scan import scan_commit
-from store import line_queries, queries, trace_queries
-from store.envelope import Expect, NewEvent
-from store.events import EVENT_TYPES, EventBody, RepositoryWatched
-from store.log import EventLog
-from store.trace_rows import TraceRow
-from store.traced import TracedFile, TracedTheorem
-from store.view import View
+from store.domain.records import TracedFile, TracedTheorem
+from store.events.base import EventBody
+from store.events.registry import EVENT_TYPES
+from store.events.repositories import RepositoryWatched
+from store.log.envelope import Expect, NewEvent
+from store.log.log import EventLog
+from store.view.queries import basic as queries
+from store.view.queries import traces as trace_queries
+from store.view.rows import TraceRow
+from store.view.view import View
 
 KEY = "example.org/me/logic"
 URL = f"https://{KEY}"
@@ -260,7 +263,7 @@ class Workshop:
             "exclude": [],
             "per_file_timeout_s": 60,
             "parallel": 2,
-            **line_queries.trace_parameters(self.db, repository=KEY, branch="main"),
+            **trace_queries.trace_parameters(self.db, repository=KEY, branch="main"),
             **changes,
         }
 

@@ -12,8 +12,8 @@ import pytest
 
 from pipeline.learning.testing import JobProcesses, Kill, Outcome, record
 from pipeline.tactics.tiny import make_tiny_causal, make_tiny_classifier
+from store.events.models import ModelKind
 from store.leandojo.reading import import_leandojo
-from store.model_events import ModelKind
 
 MODULES: dict[ModelKind, str] = {"tactics": "train_tactics", "progress": "train_progress"}
 

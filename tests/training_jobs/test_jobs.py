@@ -19,8 +19,9 @@ from pipeline.tactics.checkpoints import Chain
 from pipeline.tactics.generate import Generator
 from pipeline.tactics.models import load_model
 from pipeline.tactics.requests import Request
-from store import model_queries, queries
-from store.model_events import ModelKind
+from store.events.models import ModelKind
+from store.view.queries import basic as queries
+from store.view.queries import models as model_queries
 
 pytestmark = pytest.mark.timeout(300)
 

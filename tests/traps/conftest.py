@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from store.events import ProofRejected
+from store.events.proofs import ProofRejected
 from tests.support.gate import Case, Court, Refused
 
 _said_yes: set[tuple[str, str]] = set()

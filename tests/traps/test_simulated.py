@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from pipeline.gate.patch import RefusedPatchError, is_simulated_patch, refuse_simulated
 from pipeline.lean.backend import LeanBackend
-from store.events import ProofVerified
+from store.events.proofs import ProofVerified
 from tests.support.gate import Case, Court, Lean
 
 HONEST = Case("exact ⟨h.2, h.1⟩")

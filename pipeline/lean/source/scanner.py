@@ -22,8 +22,8 @@ from pipeline.lean.source.commands import RawCommand, Split, split
 from pipeline.lean.source.declarations import Scopes, anonymous, name_parts, read_head, scope_name
 from pipeline.lean.source.lexer import Lexed, Positions, decode, lex, printable
 from pipeline.lean.source.sorries import candidates, context_hash, read_sorries
-from store.identity import normalise, short_hash
-from store.scanned import Declaration, ReadFile, ScannedFile, Sorry
+from store.domain.identity import normalise, short_hash
+from store.domain.records import Declaration, ReadFile, ScannedFile, Sorry
 
 _SCOPE_KINDS = frozenset({"namespace", "section", "end", "mutual"})
 _STATE_KINDS = frozenset({"open", "variable", "universe", "set_option", "include", "omit", "export"})

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from pipeline.lean.source.commands import CLOSERS
 from pipeline.lean.source.lexer import ID_FIRST, ID_REST, Lexed, Positions, words
-from store.identity import short_hash
-from store.scanned import SorryMode
+from store.domain.identity import short_hash
+from store.domain.records import SorryMode
 
 # The words come first so that the search looks for two letters only; what stands before is looked at afterwards.
 _SORRY = re.compile(rf"(?:sorry|admit)(?![{ID_REST}])(?!\.[{ID_FIRST}])")

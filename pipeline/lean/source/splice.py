@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.lean.source.lexer import Token
-from store.scanned import Sorry, SorryMode
+from store.domain.records import Sorry, SorryMode
 
 # ---- scripts
 # Each step acts on the first goal. Where the goals left by each step fit a tree, the block shows it with `·`. A tactic

@@ -16,8 +16,8 @@ from daemon.cgroups import Cgroups
 from daemon.due import DueJob, Kind
 from daemon.gpus import Gpu, Gpus
 from daemon.jobs import JobRunner
-from store import queries
-from store.rows import JobRow
+from store.view.queries import basic as queries
+from store.view.rows import JobRow
 from tests.support.daemon.house import House, Parts
 
 _MODULES: dict[Kind, str] = dict.fromkeys(get_args(Kind), "tests.support.daemon.job")

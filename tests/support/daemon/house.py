@@ -22,9 +22,10 @@ from daemon.polling.git import Git
 from daemon.polling.github import GitHub
 from daemon.polling.poller import Poller
 from daemon.settings import Repo, Settings, load
-from store import queries
-from store.errors import LogError
-from store.log import LogReader, StoredEvent
+from store.log.envelope import StoredEvent
+from store.log.errors import LogError
+from store.log.reader import LogReader
+from store.view.queries import basic as queries
 from tests.support.daemon import warm
 from tests.support.daemon.remote import Remote
 

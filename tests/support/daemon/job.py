@@ -16,8 +16,8 @@ from typing import Any
 
 from pipeline import yielding
 from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
-from store.events import CommitScanned, FileScanned
-from store.scanned import ScannedFile
+from store.domain.records import ScannedFile
+from store.events.scans import CommitScanned, FileScanned
 
 _FAILURES = {
     "fail": JobError("broken_input", "the input is broken", remedy="mend it", deterministic=True),

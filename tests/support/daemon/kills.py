@@ -16,10 +16,10 @@ import psutil
 
 from daemon.paths import Paths
 from pipeline.children import MARK
-from store.envelope import StoredEvent
-from store.errors import LogError
-from store.log import LogReader
-from store.projector import verify
+from store.log.envelope import StoredEvent
+from store.log.errors import LogError
+from store.log.reader import LogReader
+from store.view.rebuild import verify
 
 ENDS = ("job_succeeded", "job_failed", "job_interrupted", "job_cancelled")
 

@@ -15,7 +15,8 @@ from typing import Any
 from typer.testing import CliRunner
 
 from daemon.paths import Paths
-from store.log import LogReader, StoredEvent
+from store.log.envelope import StoredEvent
+from store.log.reader import LogReader
 from tests.support.daemon.remote import Remote
 
 BASIC = "theorem keep (p : Prop) (h : p) : p := h\n"

@@ -10,7 +10,7 @@ from daemon.job_ends import Heard, verdict
 from daemon.joblines import Failure, Result
 from daemon.process import Exit
 from pipeline import yielding
-from store.events import EventBody
+from store.events.base import EventBody
 
 GIB = 2**30
 JOB = DueJob(

@@ -10,9 +10,9 @@ import pytest
 
 from daemon.due import DueJob, Kind
 from daemon.joblines import BadLineError, Batch, parse_line
-from store.events import BlobRef, EventBody
-from store.identity import proof_id
-from store.testing_events import (
+from store.domain.identity import proof_id
+from store.events.base import BlobRef, EventBody
+from tests.support.events import (
     REPOSITORY,
     attempt,
     declaration,

@@ -10,9 +10,9 @@ import pytest
 
 from daemon.due import DueJob, Kind
 from daemon.joblines import BadLineError, Batch, parse_line
-from store.events import EventBody
-from store.model_events import ModelKind
-from store.testing_models import checkpoint_promoted, checkpoint_saved, evaluation_finished
+from store.events.base import EventBody
+from store.events.models import ModelKind
+from tests.support.models import checkpoint_promoted, checkpoint_saved, evaluation_finished
 
 OWN, EARLIER, OTHER = "host/a/own", "host/a/earlier", "host/a/other"
 JOB = "train-0000000000000000"

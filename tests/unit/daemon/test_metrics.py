@@ -15,13 +15,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from daemon.exposition import GpuNumbers, LiveNumbers, QuotaNumbers, exposition
-from store import metrics_queries, schema
-from store.catchup import catch_up
-from store.events import EventBody, JobInterrupted, JobSucceeded, RepositoryFailed, SorryOpened
-from store.metrics_queries import ViewNumbers
-from store.notify_events import NotificationFailed, NotificationsSwitched
-from store.testing import MemoryLog
-from store.testing_events import (
+from store.events.base import EventBody
+from store.events.jobs import JobInterrupted, JobSucceeded, WorkPaused
+from store.events.repositories import RepositoryFailed
+from store.events.scans import SorryOpened
+from store.events.service import NotificationFailed, NotificationsSwitched
+from store.view import schema
+from store.view.queries import reports as report_queries
+from store.view.queries.reports import ViewNumbers
+from store.view.view import catch_up
+from tests.support.events import (
     BRANCH,
     PATCH,
     REPOSITORY,
@@ -38,8 +41,8 @@ from store.testing_events import (
     sha,
     watched,
 )
-from store.testing_models import checkpoint_promoted, checkpoint_saved, evaluation_finished
-from store.work_events import WorkPaused
+from tests.support.memory_log import MemoryLog
+from tests.support.models import checkpoint_promoted, checkpoint_saved, evaluation_finished
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -80,7 +83,7 @@ def view_of(*bodies: EventBody, payloads: tuple[bytes, ...] = ()) -> ViewNumbers
                 "INSERT INTO poll_states (repository, checked_at, next_due_at, outcome) VALUES (?, ?, ?, 'unchanged')",
                 (REPOSITORY, (NOW - timedelta(minutes=2)).isoformat(), NOW.isoformat()),
             )
-        return metrics_queries.numbers(database)
+        return report_queries.numbers(database)
 
 
 def told() -> ViewNumbers:

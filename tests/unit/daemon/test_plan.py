@@ -19,30 +19,25 @@ from daemon.ladder import budget_key
 from daemon.plan import Plan, make_plan, scan_parameters
 from daemon.settings import Settings, load
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
-from store import queries
-from store.events import (
-    AttemptFinished,
-    BlobRef,
-    BranchCreated,
-    BranchRewritten,
-    BranchUnwatched,
-    CommitObserved,
-    CommitScanned,
-    EventBody,
-    FileScanned,
+from store.domain.records import ScannedFile
+from store.events.base import BlobRef, EventBody
+from store.events.jobs import (
+    JobCancelled,
     JobFailed,
     JobInterrupted,
     JobReleased,
     JobStarted,
     JobSucceeded,
-    ProofFound,
-    SorryOpened,
-    SorryPlace,
+    WorkPaused,
+    WorkResumed,
+    WorkTriggered,
 )
-from store.log import NewEvent
-from store.scanned import ScannedFile
-from store.trace_events import TraceMeasured
-from store.work_events import JobCancelled, WorkPaused, WorkResumed, WorkTriggered
+from store.events.proofs import AttemptFinished, ProofFound
+from store.events.repositories import BranchCreated, BranchRewritten, BranchUnwatched, CommitObserved
+from store.events.scans import CommitScanned, FileScanned, SorryOpened, SorryPlace
+from store.events.traces import TraceMeasured
+from store.log.envelope import NewEvent
+from store.view.queries import basic as queries
 from tests.support.daemon.house import House
 
 KEY = "local/remotes/demo"

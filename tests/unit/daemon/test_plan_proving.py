@@ -21,21 +21,17 @@ from daemon.training_needs import why_no_models
 from pipeline.external.credentials import KeyPlace
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
 from pipeline.prove.order import PROVERS, Order
-from store import model_queries
-from store.event_body import EventBody
-from store.events import (
-    AttemptFinished,
-    BranchCreated,
-    JobFailed,
-    JobInterrupted,
-    JobStarted,
-    SorryOpened,
-    SorryPlace,
-)
-from store.log import NewEvent
-from store.model_events import ModelKind
-from store.scanned import ScannedFile, Sorry
-from store.testing_events import (
+from store.domain.records import ScannedFile, Sorry
+from store.events.base import EventBody
+from store.events.jobs import JobFailed, JobInterrupted, JobStarted
+from store.events.models import ModelKind
+from store.events.proofs import AttemptFinished
+from store.events.repositories import BranchCreated
+from store.events.scans import SorryOpened, SorryPlace
+from store.log.envelope import NewEvent
+from store.view.queries import models as model_queries
+from tests.support.daemon.house import House
+from tests.support.events import (
     BRANCH,
     REPOSITORY,
     attempt,
@@ -49,8 +45,7 @@ from store.testing_events import (
     scanned,
     sha,
 )
-from store.testing_models import checkpoint_promoted, checkpoint_saved
-from tests.support.daemon.house import House
+from tests.support.models import checkpoint_promoted, checkpoint_saved
 
 NOWHERE = Path("/nonexistent")
 SIMULATOR = find_leans(backend="simulator", repl="", sandbox="none", toolchains=NOWHERE)

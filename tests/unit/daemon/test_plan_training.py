@@ -24,27 +24,20 @@ from pipeline.lean.backend import Leans, find_leans
 from pipeline.learning.training import Order
 from pipeline.progress.config import for_a_job as progress_config
 from pipeline.tactics.config import for_a_job as tactics_config
-from store.events import (
-    BranchCreated,
-    CommitObserved,
-    CommitScanned,
-    EventBody,
-    JobFailed,
-    JobInterrupted,
-    JobReleased,
-    JobStarted,
-    JobSucceeded,
-)
-from store.log import EventLog, NewEvent
-from store.testing_models import (
+from store.events.base import EventBody
+from store.events.jobs import JobFailed, JobInterrupted, JobReleased, JobStarted, JobSucceeded, WorkTriggered
+from store.events.repositories import BranchCreated, CommitObserved
+from store.events.scans import CommitScanned
+from store.log.envelope import NewEvent
+from store.log.log import EventLog
+from tests.support.daemon.house import House
+from tests.support.models import (
     checkpoint_promoted,
     checkpoint_refused,
     checkpoint_saved,
     evaluation_finished,
 )
-from store.testing_traces import record_made_up
-from store.work_events import WorkTriggered
-from tests.support.daemon.house import House
+from tests.support.traced_repository import record_made_up
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 NOWHERE = Path("/nonexistent")

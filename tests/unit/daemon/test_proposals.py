@@ -10,7 +10,7 @@ import pytest
 from daemon.polling.git_process import is_branch_name
 from daemon.proposals import Evidence, branch_name, text_of
 from daemon.pull_requests import Ground
-from store.rows import ProofRow
+from store.view.rows import ProofRow
 
 GROUND = Ground("me", "o/n", True, "main", head="1" * 40)
 

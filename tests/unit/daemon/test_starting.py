@@ -21,7 +21,7 @@ from daemon.paths import Paths
 from daemon.service import Service
 from daemon.starting import RoomToStart
 from daemon.systemd import Notifier
-from store.errors import DatabaseFullError, DatabaseIOError
+from store.log.errors import DatabaseFullError, DatabaseIOError
 from tests.support.daemon.house import House
 
 FULL = OSError(errno.ENOSPC, "No space left on device")

@@ -11,7 +11,7 @@ import pytest
 
 from daemon.settings.schema import Schedule
 from daemon.timetable import LEAST_S, Timetable, why_yield
-from store.work_queries import PauseRow
+from store.view.queries.jobs import PauseRow
 
 NIGHT = datetime(2026, 6, 1, 23, tzinfo=UTC)
 

@@ -13,10 +13,14 @@ import pytest
 from daemon.settings import Settings, load
 from daemon.triggers import in_vain, why_not
 from pipeline.lean.backend import Leans, find_leans
-from store import work_queries
-from store.events import BranchCreated, EventBody, JobStarted, SorryFilled, SorryOpened
-from store.log import NewEvent
-from store.testing_events import (
+from store.events.base import EventBody
+from store.events.jobs import JobStarted, TriggerEnded, WorkTriggered
+from store.events.repositories import BranchCreated
+from store.events.scans import SorryFilled, SorryOpened
+from store.log.envelope import NewEvent
+from store.view.queries import jobs as job_queries
+from tests.support.daemon.house import House
+from tests.support.events import (
     BRANCH,
     REPOSITORY,
     commit_scanned,
@@ -27,8 +31,6 @@ from store.testing_events import (
     scanned,
     sha,
 )
-from store.work_events import TriggerEnded, WorkTriggered
-from tests.support.daemon.house import House
 
 T = TypeVar("T")
 SIMULATOR, NOTHING = (
@@ -94,7 +96,7 @@ class World:
                 ends = await ledger.ask(lambda view: in_vain(view, settings=settings, leans=leans))
                 for end in ends:
                     await ledger.append([NewEvent("work", end)])
-                rows = await ledger.ask(work_queries.triggers)
+                rows = await ledger.ask(job_queries.triggers)
                 return [end.reason for end in ends], sum(row.waits for row in rows)
 
         return asyncio.run(go())
@@ -143,7 +145,7 @@ def test_an_end_is_of_one_trigger_and_leaves_a_later_one(world: World) -> None:
 def test_what_begins_after_its_end_is_no_answer_to_it(world: World) -> None:
     world.after(*OPEN, *FILLED, *SCANNED)
     world.after(*BEGAN)
-    (row,) = world.ask(work_queries.triggers)
+    (row,) = world.ask(job_queries.triggers)
     assert (row.job, row.ended) == (None, "it has no open sorry")
 
 

@@ -16,7 +16,7 @@ from pipeline.gate.patch import (
     is_simulated_patch,
     refuse_simulated,
 )
-from store.events import Check
+from store.events.proofs import Check
 
 CHECK = Check(step="text", verdict="passed", by="scanner", evidence="fine\ndiff --git a/x b/x\n--- a/x")
 

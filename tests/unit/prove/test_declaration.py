@@ -3,7 +3,7 @@ from __future__ import annotations
 from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.scanner import parse
 from pipeline.lean.source.splice import Declaration
-from store.identity import git_blob
+from store.domain.identity import git_blob
 
 
 def cut(text: str, keyword: str) -> Declaration:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.splice import Replacement, Script, Step, join, placements, splice
-from store.scanned import SorryMode
+from store.domain.records import SorryMode
 
 ONE = Script((Step("rfl", 1, 0),))
 TWO = Script((Step("intro h", 1, 1), Step("exact h", 1, 0)))

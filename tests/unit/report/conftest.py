@@ -9,11 +9,11 @@ from sqlite3 import Connection
 
 import pytest
 
-from store import queries
-from store.envelope import Expect, NewEvent
-from store.event_body import EventBody
-from store.testing import MemoryLog
-from store.view import View
+from store.events.base import EventBody
+from store.log.envelope import Expect, NewEvent
+from store.view.queries import basic as queries
+from store.view.view import View
+from tests.support.memory_log import MemoryLog
 
 Fill = Callable[[Sequence[tuple[str, EventBody]]], Connection]
 

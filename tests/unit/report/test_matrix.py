@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.report.matrix import Cell, chain, matrices
 from pipeline.retrieval.metrics import lifelong_metrics
-from store.trace_rows import CheckpointRow, EvaluationRow
+from store.view.rows import CheckpointRow, EvaluationRow
 
 TEST = [[0.5, 0.6, 0.4], [0.7, 0.75], [0.8]]
 VALIDATION = [0.55, 0.65, 0.85]

@@ -16,12 +16,14 @@ from pipeline.report.data import SORRY_COLUMNS, ReportData
 from pipeline.report.gathering import gather
 from pipeline.report.html import shortened
 from pipeline.report.page import Page, render
-from store import events as ev
-from store import model_queries, queries
-from store.event_body import EventBody
-from store.model_events import ModelKind
-from store.testing_events import STREAM, Story, job_started, watched
-from store.testing_models import (
+from store.events.base import EventBody
+from store.events.jobs import JobFailed
+from store.events.models import ModelKind
+from store.events.repositories import RepositoryFailed
+from store.view.queries import basic as queries
+from store.view.queries import models as model_queries
+from tests.support.events import STREAM, Story, job_started, watched
+from tests.support.models import (
     checkpoint_promoted,
     checkpoint_refused,
     checkpoint_saved,
@@ -232,7 +234,7 @@ def test_a_checkpoint_says_whether_it_is_in_use_and_why(view_of: Fill) -> None:
 
 def test_a_training_run_that_failed_is_told_with_its_remedy(view_of: Fill) -> None:
     started = job_started("t").model_copy(update={"kind": "train"})
-    failed = ev.JobFailed(
+    failed = JobFailed(
         job="t", attempt=1, reason="nan_loss", message="loss is NaN", remedy="lower lr", deterministic=True,
         retry_at=None, seconds=1.0, peak_rss_bytes=None,
     )  # fmt: skip
@@ -257,7 +259,7 @@ def test_a_text_is_cut_by_what_it_takes_once_it_is_escaped() -> None:
 def test_a_repository_that_is_not_enabled_needs_nobody(view_of: Fill) -> None:
     def failed(name: str) -> list[tuple[str, EventBody]]:
         problem = {"problem": "unreachable", "reason": "no route", "remedy": "check the network"}
-        return [(STREAM, ev.RepositoryFailed.model_validate({"repository": name, **problem}))]
+        return [(STREAM, RepositoryFailed.model_validate({"repository": name, **problem}))]
 
     told: list[tuple[str, EventBody]] = [
         (STREAM, watched(repository="example.org/a/asked")),

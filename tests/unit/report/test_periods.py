@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.report.machine import by_kind, by_period
 from pipeline.report.periods import by_days, over_time
-from store.report_queries import JobCount, Ran
+from store.view.queries.reports import JobCount, Ran
 
 FIRST = date(2026, 1, 7)  # a Wednesday
 

@@ -10,11 +10,13 @@ import pytest
 
 from pipeline.report.gathering import MOST_PROOFS, gather
 from pipeline.report.history import Moment, followed
-from store import events as ev
-from store import queries
-from store.event_body import EventBody
-from store.report_queries import Turn
-from store.testing_events import REPOSITORY, STREAM, Story, job_started, watched
+from store.events.base import EventBody
+from store.events.jobs import JobSucceeded
+from store.events.repositories import BranchCreated, BranchUnwatched
+from store.events.scans import SorryEvent
+from store.view.queries import basic as queries
+from store.view.queries.reports import Turn
+from tests.support.events import REPOSITORY, STREAM, Story, job_started, watched
 
 Fill = Callable[[Sequence[tuple[str, EventBody]]], Connection]
 WHEN = "2026-01-02T03:04:05+00:00"
@@ -63,7 +65,7 @@ def test_the_last_moment_has_as_many_open_as_the_view_has_in_the_source(seed: in
     events: list[tuple[str, EventBody]] = []
     for _ in range(25):
         bodies, _payloads = story._commit()
-        events += [(STREAM, body) for body in bodies if isinstance(body, ev.SorryEvent)]
+        events += [(STREAM, body) for body in bodies if isinstance(body, SorryEvent)]
     assert events
     view = view_of([(STREAM, watched()), *events])
     data = gather(view, made_at=WHEN)
@@ -84,9 +86,9 @@ def test_sorrys_of_a_branch_that_nobody_watches_are_in_no_number(view_of: Fill) 
     story = Story(2)
     told: list[tuple[str, EventBody]] = [(STREAM, watched())]
     for _ in range(9):
-        told += [(STREAM, body) for body in story._commit()[0] if isinstance(body, ev.SorryEvent)]
-    gone = ev.BranchUnwatched(repository=REPOSITORY, branch="main", last="a" * 40)
-    created = ev.BranchCreated(repository=REPOSITORY, branch="main", tip="a" * 40, is_default=True)
+        told += [(STREAM, body) for body in story._commit()[0] if isinstance(body, SorryEvent)]
+    gone = BranchUnwatched(repository=REPOSITORY, branch="main", last="a" * 40)
+    created = BranchCreated(repository=REPOSITORY, branch="main", tip="a" * 40, is_default=True)
     data = gather(view_of([*told, (STREAM, created), (STREAM, gone)]), made_at=WHEN)
     assert (data.history, set(data.sorries.values())) == ((), {0})
 
@@ -102,7 +104,7 @@ def test_proofs_and_jobs_are_counted_as_the_view_has_them_and_only_the_newest_pr
         ]
     told += [
         ("job:1", job_started("one")),
-        ("job:1", ev.JobSucceeded(
+        ("job:1", JobSucceeded(
             job="one", attempt=1, seconds=2.5, peak_rss_bytes=7, summary={}, simulated=False,
         )),
         ("job:2", job_started("two", simulated=True)),

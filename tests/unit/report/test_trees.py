@@ -20,12 +20,12 @@ from pipeline.report.gathering import Blob, gather, gather_at
 from pipeline.report.page import render
 from pipeline.report.search_tree import drawing
 from pipeline.report.tree_sections import tree_section
-from store import events as ev
-from store import queries
-from store.envelope import Expect, NewEvent
-from store.errors import DatabaseCorruptError
-from store.testing import MemoryLog
-from store.testing_events import (
+from store.events.base import EventBody
+from store.log.envelope import Expect, NewEvent
+from store.log.errors import DatabaseCorruptError
+from store.view.queries import basic as queries
+from store.view.view import View
+from tests.support.events import (
     PATCH,
     attempt,
     declaration,
@@ -37,7 +37,7 @@ from store.testing_events import (
     stage,
     watched,
 )
-from store.view import View
+from tests.support.memory_log import MemoryLog
 
 HOSTILE = '</pre></td><script>alert("x")</script><img src=x onerror=y>&amp;\u202eevil\x1b[31m'
 WHEN = "2026-01-02T03:04:05+00:00"
@@ -74,7 +74,7 @@ class Told:
         self.add(watched())
         self.count = 0
 
-    def add(self, body: ev.EventBody, blobs: dict[str, Path] | None = None) -> None:
+    def add(self, body: EventBody, blobs: dict[str, Path] | None = None) -> None:
         _, patch = stage(self.folder / "staging", PATCH)
         self.log.append(
             [NewEvent("proofs", body)], expect={"proofs": Expect.ANY}, blobs={**patch, **(blobs or {})}

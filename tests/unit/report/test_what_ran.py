@@ -9,19 +9,20 @@ from typing import Any
 
 import pytest
 
-import store.testing
+import tests.support.memory_log
 from pipeline.report.gathering import gather
 from pipeline.report.history import followed
 from pipeline.report.page import render
-from store import events as ev
-from store import queries, report_queries
-from store.envelope import Expect, NewEvent
-from store.event_body import EventBody
-from store.report_queries import Ran, Searches
-from store.testing import MemoryLog
-from store.testing_events import attempt, declaration, job_started, place, scanned, sha, watched
-from store.testing_models import checkpoint_saved
-from store.view import View
+from store.events.base import EventBody
+from store.events.jobs import JobFailed, JobSucceeded
+from store.log.envelope import Expect, NewEvent
+from store.view.queries import basic as queries
+from store.view.queries import reports as report_queries
+from store.view.queries.reports import Ran, Searches
+from store.view.view import View
+from tests.support.events import attempt, declaration, job_started, place, scanned, sha, watched
+from tests.support.memory_log import MemoryLog
+from tests.support.models import checkpoint_saved
 
 Fill = Callable[[Sequence[tuple[str, EventBody]]], Connection]
 DAY, NEXT = "2026-01-07T{}:00.000000Z", "2026-01-08T{}:00.000000Z"
@@ -33,7 +34,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[str]], None]:
 
     def at(times: Sequence[str]) -> None:
         waiting: Iterator[str] = iter(times)
-        monkeypatch.setattr(store.testing, "now_text", lambda: next(waiting))
+        monkeypatch.setattr(tests.support.memory_log, "now_text", lambda: next(waiting))
 
     return at
 
@@ -51,11 +52,11 @@ def started(job: str, kind: str, *, attempt: int = 1) -> EventBody:
 
 def succeeded(job: str) -> EventBody:
     # What a job says of its own seconds is not what an attempt took by the clock.
-    return ev.JobSucceeded(job=job, attempt=1, seconds=1.5, peak_rss_bytes=None, summary={}, simulated=False)
+    return JobSucceeded(job=job, attempt=1, seconds=1.5, peak_rss_bytes=None, summary={}, simulated=False)
 
 
 def failed(job: str) -> EventBody:
-    return ev.JobFailed(
+    return JobFailed(
         job=job, attempt=1, reason="nan_loss", message="", remedy="", deterministic=False, retry_at=None,
         seconds=1.5, peak_rss_bytes=None,
     )  # fmt: skip

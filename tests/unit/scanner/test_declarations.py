@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.lean.source.scanner import scan_source
-from store.scanned import Declaration, ScannedFile
+from store.domain.records import Declaration, ScannedFile
 
 
 def scan(source: str) -> ScannedFile:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.lean.source.scanner import scan_source
-from store.scanned import ScannedFile, Sorry
+from store.domain.records import ScannedFile, Sorry
 
 
 def scan(source: str) -> ScannedFile:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from pipeline.lean.source.scanner import read_file, scan_source
-from store.events import SorryChanged, SorryEvent, SorryFilled, SorryMoved, SorryOpened, SorryRemoved
-from store.matching import (
+from store.domain.life import Commit, GivenProof, live
+from store.domain.matching import (
     Decl,
     LivingSorry,
     compare,
@@ -15,7 +15,7 @@ from store.matching import (
     declarations_known,
     declarations_now,
 )
-from store.sorrylife import Commit, GivenProof, live
+from store.events.scans import SorryChanged, SorryEvent, SorryFilled, SorryMoved, SorryOpened, SorryRemoved
 
 
 @dataclass

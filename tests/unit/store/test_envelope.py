@@ -13,11 +13,11 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from pydantic import ValidationError
 
-from store.blobs import cited, pack, unpack
-from store.envelope import utc_text, uuid7
-from store.errors import BlobCorruptError, InvalidAppendError
-from store.events import AttemptFinished
-from store.testing_events import samples
+from store.events.proofs import AttemptFinished
+from store.log.blobs import cited, pack, unpack
+from store.log.envelope import utc_text, uuid7
+from store.log.errors import BlobCorruptError, InvalidAppendError
+from tests.support.events import samples
 
 
 def test_a_uuid7_has_its_version_variant_and_time() -> None:
@@ -30,7 +30,7 @@ def test_a_uuid7_has_its_version_variant_and_time() -> None:
 
 def test_uuid7s_increase_strictly_even_when_the_clock_steps_back(monkeypatch: pytest.MonkeyPatch) -> None:
     made = [uuid7() for _ in range(2000)]
-    monkeypatch.setattr("store.envelope.time.time_ns", lambda: 1_000_000_000)
+    monkeypatch.setattr("store.log.envelope.time.time_ns", lambda: 1_000_000_000)
     made += [uuid7() for _ in range(2000)]
     assert made == sorted(set(made))
     assert all(one.version == 7 for one in made)
@@ -87,7 +87,8 @@ def test_a_blob_is_named_by_a_hash_and_nothing_else(name: str) -> None:
 
 def test_asking_and_reading_import_nothing_heavy() -> None:
     code = (
-        "import sys, store.queries, store.log, store.reader, store.rows, store.training_queries\n"
+        "import sys, store.view.queries.basic, store.log.log, store.log.reader\n"
+        "import store.view.rows, store.view.queries.models, store.view.queries.reports\n"
         "heavy = {'sqlmodel', 'sqlalchemy', 'pydantic', 'pydantic_core', 'torch'}\n"
         "print(sorted(heavy & {name.partition('.')[0] for name in sys.modules}))"
     )

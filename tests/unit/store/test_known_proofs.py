@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 
 from pipeline.prove.lemmas import Lemma, known_to, lemmas_of
-from store import events as ev
-from store import queries, schema
-from store.catchup import catch_up
-from store.proof_queries import attempt_behind, citable_proofs, known_proofs
-from store.testing import MemoryLog
-from store.testing_events import (
+from store.events.base import EventBody
+from store.events.proofs import ProofFound
+from store.events.scans import SorryChanged, SorryFilled, SorryOpened
+from store.events.traces import SorryStated
+from store.view import schema
+from store.view.queries import basic as queries
+from store.view.queries.proofs import attempt_behind, citable_proofs, known_proofs
+from store.view.view import catch_up
+from tests.support.events import (
     BRANCH,
     PATCH,
     REPOSITORY,
@@ -31,7 +34,7 @@ from store.testing_events import (
     scanned,
     sha,
 )
-from store.trace_events import SorryStated
+from tests.support.memory_log import MemoryLog
 
 OLD, NEW, OTHER = "a" * 16, "b" * 16, "c" * 16
 
@@ -57,13 +60,13 @@ class World:
         )
         for sorry, where in self.places.items():
             life = {"repository": REPOSITORY, "branch": BRANCH, "sha": sha(1), "sorry": sorry}
-            self.tell(ev.SorryOpened.model_validate(life | {"place": where, "reopened": False}))
+            self.tell(SorryOpened.model_validate(life | {"place": where, "reopened": False}))
 
-    def tell(self, *bodies: ev.EventBody) -> None:
+    def tell(self, *bodies: EventBody) -> None:
         record(self.log, bodies, folder=self.folder / "staging", payloads=(PATCH,))
         catch_up(self.db, self.reader)
 
-    def found(self, *, simulated: bool = False) -> ev.ProofFound:
+    def found(self, *, simulated: bool = False) -> ProofFound:
         body = proof_found(OLD, self.places[OLD], commit=sha(1), simulated=simulated)
         self.tell(body)
         return body
@@ -180,14 +183,14 @@ def test_a_sorry_that_is_gone_or_another_one_by_now_is_not_cited(world: World) -
     changed = world.places[OLD].model_copy(
         update={"statement": "q", "statement_hash": "1" * 16, "blob": sha("new")}
     )
-    world.tell(ev.SorryChanged.model_validate(life | {"place": changed, "statement_before": "p → p"}))
+    world.tell(SorryChanged.model_validate(life | {"place": changed, "statement_before": "p → p"}))
     assert citable(world) == []
 
 
 def test_a_filled_sorry_is_left_to_lean_s_environment(world: World) -> None:
     world.tell(proof_verified(world.found()))
     life = {"repository": REPOSITORY, "branch": BRANCH, "sha": sha(2), "sorry": OLD}
-    world.tell(ev.SorryFilled.model_validate(life | {"by": "people", "proof": None}))
+    world.tell(SorryFilled.model_validate(life | {"by": "people", "proof": None}))
     assert citable(world) == []
 
 

@@ -9,12 +9,30 @@ from pathlib import Path
 
 import pytest
 
-from store import events as ev
-from store import queries, schema
-from store.catchup import catch_up
-from store.rows import SorryRow
-from store.testing import MemoryLog
-from store.testing_events import (
+from store.events.base import EventBody
+from store.events.repositories import (
+    BranchCreated,
+    BranchDeleted,
+    BranchRewritten,
+    BranchUnwatched,
+    RepositoryRecovered,
+    RepositoryRenamed,
+    RepositoryUnwatched,
+)
+from store.events.scans import (
+    FileRemoved,
+    SorryChanged,
+    SorryFilled,
+    SorryMoved,
+    SorryOpened,
+    SorryPlace,
+    SorryRemoved,
+)
+from store.view import schema
+from store.view.queries import basic as queries
+from store.view.rows import SorryRow
+from store.view.view import catch_up
+from tests.support.events import (
     BRANCH,
     PATCH,
     REPOSITORY,
@@ -35,13 +53,14 @@ from store.testing_events import (
     sha,
     watched,
 )
+from tests.support.memory_log import MemoryLog
 
 BRANCH_KEY = {"repository": REPOSITORY, "branch": BRANCH}
 SORRY = "0123456789abcdef"
 BLOB, BLOB2 = sha("blob"), sha("blob2")
 SCAN = scanned("A.lean", [declaration("a"), declaration("N.b", line=5, kind="def")], with_sorry=["a"])
 SPOT = place(SCAN, SCAN.sorries[0], blob=BLOB)
-CREATED = ev.BranchCreated(**BRANCH_KEY, tip=sha(1), is_default=True)
+CREATED = BranchCreated(**BRANCH_KEY, tip=sha(1), is_default=True)
 
 
 class World:
@@ -55,7 +74,7 @@ class World:
         schema.create(self.db)
         self.db.row_factory = sqlite3.Row
 
-    def tell(self, *bodies: ev.EventBody, payloads: tuple[bytes, ...] = ()) -> None:
+    def tell(self, *bodies: EventBody, payloads: tuple[bytes, ...] = ()) -> None:
         record(self.log, bodies, folder=self.folder / "staging", payloads=(*payloads, PATCH))
         catch_up(self.db, self.reader)
 
@@ -82,12 +101,12 @@ def life(commit: str = sha(1), *, branch: str = BRANCH) -> dict[str, str]:
     return {"repository": REPOSITORY, "branch": branch, "sha": commit, "sorry": SORRY}
 
 
-def opened(*, reopened: bool = False, spot: ev.SorryPlace = SPOT, branch: str = BRANCH) -> ev.SorryOpened:
-    return ev.SorryOpened.model_validate(life(branch=branch) | {"place": spot, "reopened": reopened})
+def opened(*, reopened: bool = False, spot: SorryPlace = SPOT, branch: str = BRANCH) -> SorryOpened:
+    return SorryOpened.model_validate(life(branch=branch) | {"place": spot, "reopened": reopened})
 
 
-def moved(*what: str, spot: ev.SorryPlace = SPOT) -> ev.SorryMoved:
-    return ev.SorryMoved.model_validate(life(sha(2)) | {"place": spot, "what": what})
+def moved(*what: str, spot: SorryPlace = SPOT) -> SorryMoved:
+    return SorryMoved.model_validate(life(sha(2)) | {"place": spot, "what": what})
 
 
 # --- repositories, branches, commits
@@ -103,7 +122,7 @@ def test_a_watched_repository_is_new_until_a_branch_of_it_is_seen(world: World) 
 
 
 def test_watching_again_takes_new_settings_and_keeps_what_is_known(world: World) -> None:
-    world.tell(watched(), CREATED, ev.RepositoryUnwatched(repository=REPOSITORY))
+    world.tell(watched(), CREATED, RepositoryUnwatched(repository=REPOSITORY))
     assert queries.repositories(world.db, watched_only=True) == []
     (before,) = queries.repositories(world.db)
     assert not before.watched
@@ -118,14 +137,14 @@ def test_a_problem_is_shown_until_it_is_over(world: World) -> None:
     world.tell(watched(), CREATED, failed)
     (row,) = queries.repositories(world.db)
     assert (row.state, row.reason, row.remedy) == ("unreachable", "no route", "check the network")
-    world.tell(ev.RepositoryRecovered(repository=REPOSITORY))
+    world.tell(RepositoryRecovered(repository=REPOSITORY))
     (row,) = queries.repositories(world.db)
     assert (row.state, row.reason, row.remedy) == ("ok", "", "")
 
 
 def test_a_renamed_repository_keeps_its_key_and_its_forge_id(world: World) -> None:
     world.tell(watched(), samples()["repository_renamed"])
-    world.tell(ev.RepositoryRenamed(repository=REPOSITORY, new_url="https://x.org/y", forge_id=None))
+    world.tell(RepositoryRenamed(repository=REPOSITORY, new_url="https://x.org/y", forge_id=None))
     (row,) = queries.repositories(world.db)
     assert (row.repository, row.url, row.forge_id) == (REPOSITORY, "https://x.org/y", 42)
 
@@ -149,8 +168,8 @@ def next_sha(world: World) -> str | None:
     return None if row is None else row.sha
 
 
-def rewritten(*dropped: str, base: str | None) -> ev.BranchRewritten:
-    return ev.BranchRewritten(**BRANCH_KEY, old=sha(3), new=sha(4), base=base, dropped=dropped)
+def rewritten(*dropped: str, base: str | None) -> BranchRewritten:
+    return BranchRewritten(**BRANCH_KEY, old=sha(3), new=sha(4), base=base, dropped=dropped)
 
 
 def test_what_a_force_push_drops_is_never_scanned(world: World) -> None:
@@ -196,7 +215,7 @@ def test_a_force_push_too_long_for_its_list_drops_the_rest_too(
 
 def test_a_deleted_branch_has_nothing_to_scan_or_prove_until_it_is_back(world: World) -> None:
     world.tell(CREATED, observed(sha(1)))
-    world.tell(ev.BranchDeleted(**BRANCH_KEY, last=sha(1)))
+    world.tell(BranchDeleted(**BRANCH_KEY, last=sha(1)))
     assert queries.branches(world.db)[0].state == "deleted"
     assert next_sha(world) is None
     world.tell(CREATED)
@@ -222,7 +241,7 @@ def test_a_new_scan_replaces_the_declarations_of_its_file_alone(world: World) ->
 def test_a_removed_file_takes_its_declarations_with_it(world: World) -> None:
     world.scan(sha(1))
     assert queries.counts(world.db).declarations == 2
-    world.tell(ev.FileRemoved(**BRANCH_KEY, sha=sha(2), path="A.lean"))
+    world.tell(FileRemoved(**BRANCH_KEY, sha=sha(2), path="A.lean"))
     assert queries.theorems(world.db, kinds=()) == []
     assert queries.files(world.db) == []
     assert queries.counts(world.db).declarations == 0
@@ -260,13 +279,13 @@ def test_a_sorry_lives_from_opened_to_filled_and_reopened(world: World) -> None:
     world.tell(opened())
     row = world.sorry()
     assert (row.state, row.path, row.line, row.opened_sha) == ("open", "A.lean", 2, sha(1))
-    world.tell(ev.SorryFilled.model_validate(life(sha(2)) | {"by": "people", "proof": None}))
+    world.tell(SorryFilled.model_validate(life(sha(2)) | {"by": "people", "proof": None}))
     row = world.sorry()
     assert (row.state, row.filled_by, row.closed_sha) == ("filled", "people", sha(2))
     world.tell(opened(reopened=True))
     row = world.sorry()
     assert (row.state, row.filled_by, row.closed_sha, row.opened_sha) == ("open", None, None, sha(1))
-    world.tell(ev.SorryRemoved.model_validate(life(sha(3))))
+    world.tell(SorryRemoved.model_validate(life(sha(3))))
     assert world.sorry().state == "removed"
     assert world.steps() == ["opened", "filled", "reopened", "removed"]
     assert queries.counts(world.db).sorries == {"open": 0, "verified": 0, "filled": 0, "removed": 1}
@@ -275,8 +294,8 @@ def test_a_sorry_lives_from_opened_to_filled_and_reopened(world: World) -> None:
 def test_the_steps_of_a_sorry_can_be_read_by_people(world: World) -> None:
     there = SPOT.model_copy(update={"path": "B.lean", "line": 9, "declaration": "b", "statement": "False"})
     world.tell(opened(), moved("file", "rename", spot=there))
-    world.tell(ev.SorryChanged.model_validate(life() | {"place": there, "statement_before": "True"}))
-    world.tell(ev.SorryFilled.model_validate(life() | {"by": "us", "proof": "p1"}))
+    world.tell(SorryChanged.model_validate(life() | {"place": there, "statement_before": "True"}))
+    world.tell(SorryFilled.model_validate(life() | {"by": "us", "proof": "p1"}))
     assert [step.detail for step in queries.sorry_steps(world.db, SORRY)] == [
         "A.lean:2:2, tactic mode, in theorem a",
         "file, rename: A.lean:2:2 -> B.lean:9:2, a -> b",
@@ -330,7 +349,7 @@ def test_a_verified_sorry_stays_so_while_statement_and_context_stay(
 
 def test_a_changed_statement_opens_a_verified_sorry_again(world: World) -> None:
     world.tell(opened(), FOUND, proof_verified(FOUND))
-    world.tell(ev.SorryChanged.model_validate(life() | {"place": SPOT, "statement_before": "False"}))
+    world.tell(SorryChanged.model_validate(life() | {"place": SPOT, "statement_before": "False"}))
     assert (world.sorry().state, world.sorry().verified_proof) == ("open", None)
 
 
@@ -406,7 +425,7 @@ def test_a_proof_rejected_after_all_opens_its_sorry_again(world: World) -> None:
 @pytest.mark.parametrize(("simulated", "word"), [(True, "SIMULATED proof"), (False, "text of proof")])
 def test_a_sorry_filled_with_a_simulated_text_says_so(world: World, simulated: bool, word: str) -> None:
     found = proof_found(SORRY, SPOT, commit=sha(1), simulated=simulated)
-    filled = ev.SorryFilled.model_validate(life() | {"by": "us", "proof": found.proof})
+    filled = SorryFilled.model_validate(life() | {"by": "us", "proof": found.proof})
     world.tell(opened(), found, filled)
     assert word in queries.sorry_steps(world.db, SORRY)[-1].detail
 
@@ -470,13 +489,13 @@ def test_a_changed_file_makes_its_sorrys_worth_another_attempt(world: World) -> 
 @pytest.mark.parametrize(
     "end",
     [
-        lambda: ev.SorryFilled.model_validate(life() | {"by": "people", "proof": None}),
-        lambda: ev.SorryRemoved.model_validate(life()),
-        lambda: ev.BranchDeleted(**BRANCH_KEY, last=sha(1)),
-        lambda: ev.FileRemoved(**BRANCH_KEY, sha=sha(2), path="A.lean"),
+        lambda: SorryFilled.model_validate(life() | {"by": "people", "proof": None}),
+        lambda: SorryRemoved.model_validate(life()),
+        lambda: BranchDeleted(**BRANCH_KEY, last=sha(1)),
+        lambda: FileRemoved(**BRANCH_KEY, sha=sha(2), path="A.lean"),
     ],
 )
-def test_what_is_not_in_the_source_is_not_to_prove(world: World, end: Callable[[], ev.EventBody]) -> None:
+def test_what_is_not_in_the_source_is_not_to_prove(world: World, end: Callable[[], EventBody]) -> None:
     world.tell(CREATED)
     world.scan(sha(1))
     world.tell(opened())
@@ -550,13 +569,13 @@ def test_every_known_state_is_counted_even_where_there_is_none(world: World) -> 
 @pytest.mark.parametrize(
     "end",
     [
-        lambda: ev.BranchDeleted(**BRANCH_KEY, last=sha(1)),
-        lambda: ev.BranchUnwatched(**BRANCH_KEY, last=sha(1)),
-        lambda: ev.RepositoryUnwatched(repository=REPOSITORY),
+        lambda: BranchDeleted(**BRANCH_KEY, last=sha(1)),
+        lambda: BranchUnwatched(**BRANCH_KEY, last=sha(1)),
+        lambda: RepositoryUnwatched(repository=REPOSITORY),
     ],
 )
 def test_what_is_watched_no_more_is_kept_and_counts_for_nothing(
-    world: World, end: Callable[[], ev.EventBody]
+    world: World, end: Callable[[], EventBody]
 ) -> None:
     world.tell(watched(), CREATED, observed(sha(1)))
     world.scan(sha(1))
@@ -581,7 +600,7 @@ def test_a_proof_found_on_a_branch_that_went_is_checked_for_the_branch_that_has_
     world.tell(CREATED, opened(), FOUND)
     there = opened().model_copy(update={"branch": "other"})
     world.tell(CREATED.model_copy(update={"branch": "other"}), there)
-    world.tell(ev.BranchDeleted(**BRANCH_KEY, last=sha(1)))
+    world.tell(BranchDeleted(**BRANCH_KEY, last=sha(1)))
     assert [proof.proof for proof in queries.proofs_to_check(world.db)] == [FOUND.proof]
 
 

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from store.model_events import ModelKind
-from store.promotion import RULES, Decision, Measured, before_last, compare, decide, measured_tasks
-from store.trace_rows import EvaluationRow
+from store.domain.promotion import RULES, Decision, Measured, before_last, compare, decide, measured_tasks
+from store.events.models import ModelKind
+from store.view.rows import EvaluationRow
 
 OLD, NEW = "0ld", "new"
 

@@ -7,9 +7,9 @@ from contextlib import closing
 
 import pytest
 
-from store import model_tables, proof_tables, rows, schema, tables, trace_rows, trace_tables, work_tables
-from store.events import EVENT_TYPES
-from store.projections import HANDLERS, PAYLOAD_HANDLERS
+from store.events.registry import EVENT_TYPES
+from store.view import rows, schema, tables
+from store.view.projections import HANDLERS, PAYLOAD_HANDLERS
 
 PAIRS = {
     rows.ServiceRow: tables.Service,
@@ -21,13 +21,13 @@ PAIRS = {
     rows.TheoremVersionRow: tables.TheoremVersion,
     rows.SorryRow: tables.Sorry,
     rows.SorryStepRow: tables.SorryStep,
-    rows.AttemptRow: proof_tables.Attempt,
-    rows.ProofRow: proof_tables.Proof,
-    rows.JobRow: work_tables.Job,
+    rows.AttemptRow: tables.Attempt,
+    rows.ProofRow: tables.Proof,
+    rows.JobRow: tables.Job,
     rows.PositionRow: tables.ViewPosition,
-    trace_rows.TraceRow: trace_tables.Trace,
-    trace_rows.CheckpointRow: model_tables.Checkpoint,
-    trace_rows.EvaluationRow: model_tables.Evaluation,
+    rows.TraceRow: tables.Trace,
+    rows.CheckpointRow: tables.Checkpoint,
+    rows.EvaluationRow: tables.Evaluation,
 }
 
 
@@ -39,8 +39,8 @@ def test_a_row_has_every_column_of_its_table(row: type, table: type) -> None:
 @pytest.mark.parametrize(
     ("row", "table"),
     [
-        (trace_rows.TheoremOfTrace, trace_tables.TracedTheoremRow),
-        (trace_rows.PremiseOfTrace, trace_tables.PremiseRow),
+        (rows.TheoremOfTrace, tables.TracedTheoremRow),
+        (rows.PremiseOfTrace, tables.PremiseRow),
     ],
     ids=lambda cls: cls.__name__,
 )

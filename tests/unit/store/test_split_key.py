@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from store.identity import split_key
+from store.domain.identity import split_key
 
 BARE = split_key("foo", "(n : Nat) : n = n")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from store.trace_sorry import holds_sorry
+from store.domain.records import holds_sorry
 
 
 @pytest.mark.parametrize(

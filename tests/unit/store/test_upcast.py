@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from store.envelope import StoredEvent
-from store.errors import MalformedEventError, UnknownEventError
-from store.events import EVENT_TYPES
-from store.upcast import upcast
+from store.events.registry import EVENT_TYPES
+from store.events.upcast import upcast
+from store.log.envelope import StoredEvent
+from store.log.errors import MalformedEventError, UnknownEventError
 
 GOLDEN = Path(__file__).parents[2] / "store" / "golden"
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from pipeline.lean.source.scanner import read_file
-from store.matching import Decl, compare, declarations_guessed, declarations_known, declarations_now
-from store.theoremlife import TheoremStep, counted, follow
+from store.domain.life import TheoremStep, counted, follow
+from store.domain.matching import Decl, compare, declarations_guessed, declarations_known, declarations_now
 
 Source = Mapping[str, str]
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from pipeline.lean.source.scanner import read_file
-from store.matching import Decl, declarations_known, declarations_now, match_declarations
+from store.domain.matching import Decl, declarations_known, declarations_now, match_declarations
 
 ONE = "theorem one (n : Nat) : n + 0 = n := by simp\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.trace.source import annotate, open_namespaces
-from store.traced import ConstantUse
+from store.domain.records import ConstantUse
 
 SITE = ("A.lean", (1, 9), (1, 12))
 

@@ -11,7 +11,7 @@ from pipeline.lean.client.messages import Unit
 from pipeline.lean.client.repl import Repl, ReplRefused
 from pipeline.trace.file import constants_used, proofs
 from pipeline.trace.source import FileSource
-from store.traced import TraceGap
+from store.domain.records import TraceGap
 
 TEXT = b"theorem one (p q : Prop) (h : p \xe2\x88\xa7 q) : q := h.2\n"
 

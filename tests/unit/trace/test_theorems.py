@@ -13,7 +13,7 @@ import pytest
 from pipeline.lean.client.messages import Invocation, Message, Position, Unit
 from pipeline.trace.file import Proof, other_gaps, proofs, tactics
 from pipeline.trace.source import FileSource
-from store.traced import ConstantUse
+from store.domain.records import ConstantUse
 
 DIALOGUES = Path(__file__).resolve().parents[3].parent / "shared" / "reference" / "lean-dialogues.jsonl"
 TEXT = """\

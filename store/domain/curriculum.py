@@ -1,0 +1,356 @@
+"""In which order to learn from repositories: those with most easy theorems first.
+
+A theorem is as difficult as e^S, S being the steps of its proof; everything here is in S, which orders alike and cannot
+overflow. A third of the proofs are easy, a third medium, a third hard: the limits are the 33rd and 67th percentile of
+S over the theorems that have proof steps and no sorry. A theorem with a sorry, or with no steps (proved by a term), has
+no difficulty; they are dealt out evenly over the three by a hash of the theorem, so that one that comes or
+goes moves no other. `compat` gives LeanDojo-v2 1.0.9's own buckets and order instead, for
+comparison and not for use: its percentiles are taken over infinities and can be NaN, and a proof of more than 709 steps
+stops everything.
+
+Counted by SQLite, trace by trace: memory grows with the number of different S alone. Standard library only.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from store.domain.splits import files_of
+from store.log.errors import LogError
+from store.view.queries import traces as trace_queries
+from store.view.rows import TraceRow
+
+EASY_PERCENT = 33
+MEDIUM_PERCENT = 67
+_LARGEST_S = math.log(1.797e308)
+
+
+COMPAT_LAST_STEPS = 709
+"""The longest proof that LeanDojo-v2 can rate: e^710 is no double."""
+
+Item = TypeVar("Item")
+Number = TypeVar("Number", int, float)
+
+
+class CompatError(LogError):
+    """LeanDojo-v2 fails on this input; there is nothing to reproduce."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """The limits of the buckets, in steps, both inclusive: easy up to `easy`, medium up to `medium`, hard beyond.
+
+    Whole or fractional, for percentiles lie between two lengths; LeanDojo-v2's may be infinite or NaN.
+    """
+
+    easy: float
+    medium: float
+
+
+@dataclass(frozen=True, slots=True)
+class CurriculumRepository:
+    """A repository's place and what its traced commit has. `easy`, `medium` and `hard` are of all `theorems`.
+
+    `sorries` of these have a sorry and `proofless` no steps; both are dealt out over the three. Only with `compat` is
+    there a fourth bucket, `no_proof`, for those with a sorry. `completeness`: the share of files, 0..1, that were
+    extracted whole.
+    """
+
+    order: int
+    repository: str
+    sha: str
+    trace: str
+    simulated: bool
+    theorems: int
+    easy: int
+    medium: int
+    hard: int
+    no_proof: int
+    sorries: int
+    proofless: int
+    files_traced: int
+    files_failed: int
+    completeness: float
+
+
+@dataclass(frozen=True, slots=True)
+class Curriculum:
+    """Repositories in the order to learn from them. `thresholds` is None where no proof has steps."""
+
+    repositories: tuple[CurriculumRepository, ...]
+    thresholds: Thresholds | None
+    compat: bool
+
+
+def difficulty(n_tactics: int, *, has_sorry: bool) -> int | None:
+    """Return S, the steps of a proof; None for a proof by a term and for one that holds a sorry."""
+    return None if has_sorry or n_tactics == 0 else n_tactics
+
+
+def rating(steps: float | None) -> float | None:
+    """Return e^S; None where there is no S, or where e^S is no float (beyond 709 steps)."""
+    return None if steps is None or not steps <= _LARGEST_S else math.exp(steps)
+
+
+def thresholds(counted: Mapping[int, int]) -> Thresholds | None:
+    """Return the limits over {S: how many proofs have it}; None where there are none."""
+    total = sum(counted.values())
+    if total == 0:
+        return None
+    ordered = sorted(counted.items())
+    return Thresholds(_percentile(ordered, total, EASY_PERCENT), _percentile(ordered, total, MEDIUM_PERCENT))
+
+
+def curriculum(db: sqlite3.Connection, *, compat: bool = False, simulated: bool = False) -> Curriculum:
+    """Return the order of all repositories that a current trace is of: the newest of each.
+
+    With `compat` every current trace is a repository of its own, as LeanDojo-v2 has it, and those with as many easy
+    theorems stand in the order of their recording, else in that of their names. Traces that the simulator made
+    count only if asked for.
+
+    Raises:
+        CompatError: `compat`, and LeanDojo-v2 fails on these theorems.
+    """
+    if compat:
+        traces = [row for row in reversed(trace_queries.traces(db)) if simulated or not row.simulated]
+        return _as_leandojo([(row, _count(db, row, sorry=_LEANDOJO_SORRY)) for row in traces])
+    traces = trace_queries.newest_traces(db, simulated=simulated)
+    return _ours([(row, _count(db, row, sorry="t.has_sorry")) for row in traces])
+
+
+_LEANDOJO_SORRY = (
+    'EXISTS (SELECT 1 FROM traced_tactics AS step WHERE step.content = t.content AND step.theorem = t."index" '
+    "AND instr(step.tactic, 'sorry') > 0)"
+)
+"""Its rule: the letters anywhere in a tactic. `has_sorry` is Lean's word."""
+
+# Other digits of the key than the splits look at.
+_THIRD = "CASE WHEN substr(t.split_key, 13) < '5555' THEN 0 WHEN substr(t.split_key, 13) < 'aaaa' THEN 1 ELSE 2 END"
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """A trace's theorems: by S where they have one, else by the third that they are dealt to."""
+
+    by_steps: Counter[int]
+    dealt: tuple[int, int, int]
+    sorries: int
+    proofless: int
+
+    @property
+    def theorems(self) -> int:
+        return self.by_steps.total() + self.sorries + self.proofless
+
+
+def _count(db: sqlite3.Connection, trace: TraceRow, *, sorry: str) -> _Counted:
+    by_steps: Counter[int] = Counter()
+    dealt = [0, 0, 0]
+    no_steps = [0, 0]
+    for has_sorry, steps, third, number in _groups(db, trace, sorry):
+        s = difficulty(steps, has_sorry=bool(has_sorry))
+        if s is not None:
+            by_steps[s] += number
+        else:
+            dealt[third] += number
+            no_steps[has_sorry] += number
+    easy, medium, hard = dealt
+    return _Counted(by_steps, (easy, medium, hard), sorries=no_steps[1], proofless=no_steps[0])
+
+
+def _groups(db: sqlite3.Connection, trace: TraceRow, sorry: str) -> Iterator[tuple[int, int, int, int]]:
+    yield from db.execute(
+        "SELECT has_sorry, steps, CASE WHEN has_sorry OR steps = 0 THEN third ELSE 0 END AS dealt, count(*) FROM ("
+        f"SELECT {sorry} AS has_sorry, t.n_tactics AS steps, {_THIRD} AS third "
+        f"FROM traces CROSS JOIN traced_files ON {files_of()} "
+        "CROSS JOIN traced_theorems AS t ON t.content = traced_files.content WHERE traces.trace = ?) "
+        "GROUP BY has_sorry, steps, dealt",
+        (trace.trace,),
+    )
+
+
+def _ours(counted: Sequence[tuple[TraceRow, _Counted]]) -> Curriculum:
+    everything: Counter[int] = Counter()
+    for _, of_trace in counted:
+        everything.update(of_trace.by_steps)
+    limits = thresholds(everything)
+    found = [(trace, of_trace, _buckets(of_trace, limits)) for trace, of_trace in counted]
+    found.sort(key=lambda item: (-item[2][0], item[0].repository))
+    rows = tuple(
+        _row(order, trace, of_trace, (*buckets, 0))
+        for order, (trace, of_trace, buckets) in enumerate(found, start=1)
+    )
+    return Curriculum(rows, limits, compat=False)
+
+
+def _buckets(counted: _Counted, limits: Thresholds | None) -> tuple[int, int, int]:
+    easy, medium, hard = counted.dealt
+    if limits is not None:
+        for steps, number in counted.by_steps.items():
+            if steps <= limits.easy:
+                easy += number
+            elif steps <= limits.medium:
+                medium += number
+            else:
+                hard += number
+    return easy, medium, hard
+
+
+def _as_leandojo(counted: Sequence[tuple[TraceRow, _Counted]]) -> Curriculum:
+    rated = [_ratings(of_trace) for _, of_trace in counted]
+    everything: Counter[float] = Counter()
+    for ratings in rated:
+        everything.update({value: number for value, number in ratings.items() if value is not None})
+    if not any(of_trace.theorems for _, of_trace in counted):
+        return Curriculum((), None, compat=True)
+    limits = compat_thresholds(everything)
+    ordered = compat_order(
+        [(pair, compat_buckets(ratings, limits)) for pair, ratings in zip(counted, rated, strict=True)]
+    )
+    rows = tuple(
+        _row(order, trace, of_trace, (found.easy, found.medium, found.hard, found.no_proof))
+        for order, ((trace, of_trace), found) in enumerate(ordered, start=1)
+    )
+    return Curriculum(rows, Thresholds(math.log(limits[0]), math.log(limits[1])), compat=True)
+
+
+def _ratings(counted: _Counted) -> Counter[float | None]:
+    ratings: Counter[float | None] = Counter()
+    for steps, number in counted.by_steps.items():
+        ratings[compat_difficulty(steps, has_sorry=False)] += number
+    ratings[None] += counted.proofless
+    ratings[math.inf] += counted.sorries
+    return +ratings
+
+
+def _row(
+    order: int, trace: TraceRow, counted: _Counted, buckets: tuple[int, int, int, int]
+) -> CurriculumRepository:
+    easy, medium, hard, no_proof = buckets
+    return CurriculumRepository(
+        order=order,
+        repository=trace.repository,
+        sha=trace.sha,
+        trace=trace.trace,
+        simulated=trace.simulated,
+        theorems=counted.theorems,
+        easy=easy,
+        medium=medium,
+        hard=hard,
+        no_proof=no_proof,
+        sorries=counted.sorries,
+        proofless=counted.proofless,
+        files_traced=trace.files_traced,
+        files_failed=trace.files_failed,
+        completeness=trace.completeness,
+    )
+
+
+def _percentile(ordered: Sequence[tuple[int, int]], total: int, percent: int) -> float:
+    """Interpolate between the two lengths that the percentile lies between."""
+    below, part = divmod((total - 1) * percent, 100)
+    low, high = _nth(ordered, below), _nth(ordered, min(below + 1, total - 1))
+    return (low * (100 - part) + high * part) / 100
+
+
+def _nth(ordered: Sequence[tuple[Number, int]], index: int) -> Number:
+    for value, number in ordered:
+        if index < number:
+            return value
+        index -= number
+    raise IndexError(index)
+
+
+# LeanDojo-v2's own.
+
+
+@dataclass(frozen=True, slots=True)
+class CompatBuckets:
+    """How many theorems of a repository fall where; their `Hard (No proof)` is `no_proof`.
+
+    `easy`, `medium` and `hard` contain the theorems without steps, which are dealt out in three parts.
+    """
+
+    easy: int
+    medium: int
+    hard: int
+    no_proof: int
+
+
+def compat_difficulty(n_steps: int, *, has_sorry: bool) -> float | None:
+    """Return their rating: e^steps, infinity with a sorry, None without steps.
+
+    Raises:
+        CompatError: the proof is too long for a float, which ends their program.
+    """
+    if has_sorry:
+        return math.inf
+    if n_steps == 0:
+        return None
+    if n_steps > COMPAT_LAST_STEPS:
+        raise CompatError(
+            f"a proof has {n_steps} steps, and e^{n_steps} is no float: LeanDojo-v2 stops there with an "
+            "OverflowError. Leave --compat away"
+        )
+    return math.exp(n_steps)
+
+
+def compat_thresholds(ratings: Mapping[float, int]) -> tuple[float, float]:
+    """Return their 33rd and 67th percentile of {rating: how many}, infinities included; NaN where theirs are.
+
+    Raises:
+        CompatError: there is no rating at all, which ends their program.
+    """
+    if not ratings:
+        raise CompatError("no theorem has a proof step: LeanDojo-v2 stops there with an IndexError")
+    ordered = sorted(ratings.items())
+    return _compat_percentile(ordered, 33), _compat_percentile(ordered, 67)
+
+
+def compat_buckets(counted: Mapping[float | None, int], limits: tuple[float, float]) -> CompatBuckets:
+    """Sort one repository's {rating: how many} into their buckets. Nothing is below a limit that is NaN."""
+    found: Counter[str] = Counter()
+    for rating, number in counted.items():
+        found[_compat_bucket(rating, limits)] += number
+    third = found["rest"] // 3
+    return CompatBuckets(
+        easy=found["easy"] + third,
+        medium=found["medium"] + third,
+        hard=found["hard"] + found["rest"] - 2 * third,
+        no_proof=found["no_proof"],
+    )
+
+
+def compat_order(repositories: Sequence[tuple[Item, CompatBuckets]]) -> list[tuple[Item, CompatBuckets]]:
+    """Return repositories with most easy theorems first; the others keep their order. Empty ones are left out."""
+    known = [
+        (item, found)
+        for item, found in repositories
+        if found.easy + found.medium + found.hard + found.no_proof
+    ]
+    return sorted(known, key=lambda pair: pair[1].easy, reverse=True)
+
+
+def _compat_bucket(rating: float | None, limits: tuple[float, float]) -> str:
+    if rating is None:
+        return "rest"
+    if rating == math.inf:
+        return "no_proof"
+    if rating <= limits[0]:
+        return "easy"
+    return "medium" if rating <= limits[1] else "hard"
+
+
+def _compat_percentile(ordered: list[tuple[float, int]], percent: int) -> float:
+    """What numpy's `percentile` gives (linear interpolation), with its arithmetic of infinities."""
+    total = sum(number for _, number in ordered)
+    at = (total - 1) * (percent / 100)
+    below = math.floor(at)
+    low, high = _nth(ordered, below), _nth(ordered, min(below + 1, total - 1))
+    part = at - below
+    difference = high - low
+    return low + difference * part if part < 0.5 else high - difference * (1 - part)

@@ -1,0 +1,380 @@
+"""Which declaration of now is which of before: the one set of rules that sorrys and theorems are followed by.
+
+Pure: it compares the declarations of the files that differ between two scanned commits, so that a line that moved,
+a file that moved, a renamed declaration and a reworded statement do not make another declaration of it:
+
+1. same path, name and statement;  2. same name and statement in another file;
+3. same path and name (the statement changed);
+4. same statement under another name (renamed): same last part of the name, then same file;
+5. same name in another file (moved, and the statement changed); then same statement anywhere;
+6. same file and last part of the name, one on either side: the namespace was renamed, and words of the statement;
+7. theorems of another name and nearly the same statement, each more like the other than like any third: people who
+   rename a definition rename it in the names and in the statements of its lemmas at once;
+8. anonymous ones (`example`, `instance`) whose statement changed, by where they stand between matched ones.
+
+An earlier rule goes before a later one; by one rule a theorem rather meets a theorem than a definition, and of those
+alike the first meets the first. An alias is another name for something and nothing's later self: who renames a
+theorem leaves one under the old name, and that must not hide where the theorem went.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+
+from store.domain.identity import short_hash
+from store.domain.records import THEOREM_KINDS, ReadFile, ScannedFile, Sorry
+from store.events.scans import SorryPlace
+
+_NO_STATEMENT = short_hash("statement", "")
+_ANONYMOUS_PREFIX = "_"
+_ALIAS = "alias"
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+|\S")
+_ALIKE = 0.8  # on real histories all pairs above were one theorem, and below 0.75 some were two
+_NAME_SHARE = 0.25
+_MOST_WORDS = 1000  # of a statement that is compared word by word: that is quadratic
+_MOST_WORK = 50_000_000  # words that went times words that came; of more nothing is compared word by word
+
+
+@dataclass(frozen=True, slots=True)
+class LivingSorry:
+    """A sorry that was in the source at the previous scan of the branch."""
+
+    sorry: str
+    place: SorryPlace
+
+
+@dataclass(frozen=True, slots=True)
+class Decl:
+    """What is compared of a declaration: `living` are the sorrys it had, `places` those it has.
+
+    `proof_hash` covers what stands after the statement; it and `text_hash` are empty where the text is not known.
+    `statement` is empty where it is not known, and of what is no theorem.
+    """
+
+    path: str
+    index: int
+    name: str
+    kind: str
+    statement: str
+    statement_hash: str
+    text_hash: str
+    proof_hash: str = ""
+    living: tuple[LivingSorry, ...] = ()
+    places: tuple[SorryPlace, ...] = ()
+
+    @property
+    def anonymous(self) -> bool:
+        return self.name.rpartition(".")[2].startswith(_ANONYMOUS_PREFIX) and self.kind in (
+            "example",
+            "instance",
+            "deriving instance",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The declarations of the changed files before and now, and which of them are the same."""
+
+    before: tuple[Decl, ...]
+    now: tuple[Decl, ...]
+    pairs: tuple[tuple[Decl, Decl], ...]
+
+
+def compare(before: Sequence[Decl], now: Sequence[Decl]) -> Compared:
+    """Find each earlier declaration among the present ones; see the module for the order of the rules."""
+    return Compared(tuple(before), tuple(now), tuple(match_declarations(before, now)))
+
+
+def place_of(scan: ScannedFile, sorry: Sorry, *, path: str, blob: str) -> SorryPlace:
+    """Where one sorry of a scan stands, as the events say it."""
+    declaration = scan.declarations[sorry.index]
+    return SorryPlace(
+        path=path,
+        blob=blob,
+        line=sorry.line,
+        column=sorry.column,
+        byte_start=sorry.byte_start,
+        byte_end=sorry.byte_end,
+        declaration=declaration.name,
+        kind=declaration.kind,
+        statement=declaration.statement,
+        statement_hash=declaration.statement_hash,
+        ordinal=sorry.ordinal,
+        token=sorry.token,
+        mode=sorry.mode,
+        context_hash=sorry.context_hash,
+    )
+
+
+def declarations_now(read: ReadFile, *, path: str, blob: str) -> list[Decl]:
+    """The declarations of a file as it is now. Only a theorem's statement is kept."""
+    places: dict[int, list[SorryPlace]] = defaultdict(list)
+    for sorry in read.scan.sorries:
+        places[sorry.index].append(place_of(read.scan, sorry, path=path, blob=blob))
+    return [
+        Decl(
+            path=path,
+            index=index,
+            name=item.name,
+            kind=item.kind,
+            statement=item.statement if item.kind in THEOREM_KINDS else "",
+            statement_hash=item.statement_hash,
+            text_hash=item.text_hash,
+            proof_hash=proof_hash,
+            places=tuple(places.get(index, ())),
+        )
+        for index, (item, proof_hash) in enumerate(
+            zip(read.scan.declarations, read.proof_hashes, strict=True)
+        )
+    ]
+
+
+def declarations_known(living: Sequence[LivingSorry], read: ReadFile, *, path: str) -> list[Decl] | None:
+    """The declarations of a file as it was, with the sorrys that lived in it. Only a theorem's statement is kept.
+
+    With them even those without a sorry are known, and cannot be taken for new ones. None where the file does not
+    have these sorrys: another version of the scanner recorded them.
+    """
+    at = {sorry.byte_start: sorry.index for sorry in read.scan.sorries}
+    inside: dict[int, list[LivingSorry]] = defaultdict(list)
+    for item in _ordered(living):
+        index = at.get(item.place.byte_start)
+        if index is None:
+            return None
+        inside[index].append(item)
+    return [
+        Decl(
+            path=path,
+            index=index,
+            name=item.name,
+            kind=item.kind,
+            statement=item.statement if item.kind in THEOREM_KINDS else "",
+            statement_hash=item.statement_hash,
+            text_hash=item.text_hash,
+            proof_hash=proof_hash,
+            living=tuple(inside.get(index, ())),
+        )
+        for index, (item, proof_hash) in enumerate(
+            zip(read.scan.declarations, read.proof_hashes, strict=True)
+        )
+    ]
+
+
+def declarations_guessed(living: Sequence[LivingSorry], *, path: str) -> list[Decl]:
+    """The declarations that had a sorry, where a file as it was can not be read any more.
+
+    The sorrys' places alone say what there was: a declaration begins wherever the name changes or the ordinal does
+    not grow.
+    """
+    groups: list[list[LivingSorry]] = []
+    for item in _ordered(living):
+        last = groups[-1][-1].place if groups else None
+        if last and last.declaration == item.place.declaration and last.ordinal < item.place.ordinal:
+            groups[-1].append(item)
+        else:
+            groups.append([item])
+    return [
+        Decl(
+            path=path,
+            index=index,
+            name=group[0].place.declaration,
+            kind=group[0].place.kind,
+            statement="",
+            statement_hash=group[0].place.statement_hash,
+            text_hash="",
+            living=tuple(group),
+        )
+        for index, group in enumerate(groups)
+    ]
+
+
+def same_file(before: Sequence[Decl], now: Sequence[Decl]) -> bool:
+    """Whether a file's declarations are what they were and none has or had a sorry: nothing became of any of them.
+
+    The first rule would pair them one by one, so that leaving such a file out of a comparison changes nothing.
+    """
+    return len(before) == len(now) and all(
+        (old.name, old.kind, old.statement_hash, old.text_hash)
+        == (new.name, new.kind, new.statement_hash, new.text_hash)
+        and not (old.living or new.places)
+        for old, new in zip(before, now, strict=True)
+    )
+
+
+def _ordered(living: Sequence[LivingSorry]) -> list[LivingSorry]:
+    return sorted(living, key=lambda item: item.place.byte_start)
+
+
+@dataclass(slots=True)
+class _Matching:
+    """Pairs of declarations, and what is still without a partner."""
+
+    before: list[Decl]
+    now: list[Decl]
+    pairs: list[tuple[Decl, Decl]] = field(default_factory=list)
+
+    def by(self, key: Callable[[Decl], Hashable], *, only: Callable[[Decl], bool] = lambda _: True) -> None:
+        """Pair those with the same key, in order of appearance; theorems first with theorems."""
+        self._by(lambda item: (_theorem(item), key(item)), only)
+        self._by(key, only)
+
+    def _by(self, key: Callable[[Decl], Hashable], only: Callable[[Decl], bool]) -> None:
+        waiting: dict[Hashable, list[Decl]] = defaultdict(list)
+        for item in self.before:
+            if only(item):
+                waiting[key(item)].append(item)
+        for queue in waiting.values():
+            queue.reverse()
+        paired_before: set[int] = set()
+        left: list[Decl] = []
+        for item in self.now:
+            queue = waiting.get(key(item), []) if only(item) else []
+            if queue:
+                partner = queue.pop()
+                paired_before.add(id(partner))
+                self.pairs.append((partner, item))
+            else:
+                left.append(item)
+        self.now = left
+        self.before = [item for item in self.before if id(item) not in paired_before]
+
+    def by_last_part(self) -> None:
+        """Pair those of one file whose names end alike, where there is no choice."""
+        once = [
+            {key for key, count in Counter(_last_part(item) for item in side).items() if count == 1}
+            for side in (self.before, self.now)
+        ]
+        sure = once[0] & once[1]
+        self.by(_last_part, only=lambda item: not item.anonymous and _last_part(item) in sure)
+
+    def by_likeness(self) -> None:
+        """Pair theorems whose statements and names are nearly the same, where each is the other's only best."""
+        old, new = _worded(self.before), _worded(self.now)
+        work = sum(len(item.statement) for item in old) * sum(len(item.statement) for item in new)
+        if work > _MOST_WORK:
+            return
+        likeness: dict[tuple[int, int], tuple[float, float]] = {}
+        best: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
+        for row, one in enumerate(old):
+            for column, other in enumerate(new):
+                alike = _likeness(one, other)
+                if alike >= _ALIKE:
+                    # Of a statement that stands there under two names: the one with the name that is more alike.
+                    score = alike, _ratio(_words(one.item.name), _words(other.item.name))
+                    likeness[row, column] = score
+                    best["old", row].append(score)
+                    best["new", column].append(score)
+        partners: dict[int, int] = {}
+        for (row, column), score in likeness.items():
+            if all(
+                max(found) == score and found.count(score) == 1
+                for found in (best["old", row], best["new", column])
+            ):
+                partners[id(old[row].item)] = partners[id(new[column].item)] = len(partners)
+        self._by(lambda item: partners[id(item)], lambda item: id(item) in partners)
+
+    def by_neighbours(self) -> None:
+        """Pair anonymous declarations of one name and file that follow the same matched declaration."""
+        partners = {(old.path, old.index): new.index for old, new in self.pairs if old.path == new.path}
+        own = {(new.path, new.index): new.index for _, new in self.pairs}
+        gaps = _gaps(self.before, partners) | _gaps(self.now, own)
+        self.by(
+            lambda item: (item.path, item.name, item.kind, gaps[id(item)]),
+            only=lambda item: item.anonymous,
+        )
+
+
+def _gaps(left: Iterable[Decl], matched: Mapping[tuple[str, int], int]) -> dict[int, int]:
+    """For each declaration without a partner: the present index of the matched one before it, -1 for none."""
+    gaps: dict[int, int] = {}
+    places = sorted([*matched, *((item.path, item.index) for item in left)])
+    by_place = {(item.path, item.index): item for item in left}
+    path, last = "", -1
+    for place in places:
+        if place[0] != path:
+            path, last = place[0], -1
+        if place in by_place:
+            gaps[id(by_place[place])] = last
+        else:
+            last = matched[place]
+    return gaps
+
+
+@dataclass(frozen=True, slots=True)
+class _Worded:
+    """A theorem in words, and the numbers of its statement."""
+
+    item: Decl
+    name: list[str]
+    statement: list[str]
+    numbers: Counter[str]
+
+
+def _worded(left: Iterable[Decl]) -> list[_Worded]:
+    """The theorems whose statements are known and not too long, in words: `rTensor_id'` is r tensor _ id '."""
+    found = []
+    for item in left:
+        statement = _words(item.statement) if _theorem(item) else []
+        if 0 < len(statement) <= _MOST_WORDS:
+            numbers = Counter(word for word in statement if word.isdecimal())
+            found.append(_Worded(item, _words(item.name.rpartition(".")[2]), statement, numbers))
+    return found
+
+
+def _words(text: str) -> list[str]:
+    return [word.casefold() for word in _WORD.findall(text)]
+
+
+def _likeness(one: _Worded, other: _Worded) -> float:
+    """From 0 to 1. Other numbers make another theorem: tables of bounds differ in nothing else."""
+    if one.numbers != other.numbers:
+        return 0.0
+    least = (_ALIKE - _NAME_SHARE) / (1 - _NAME_SHARE)  # with less the same name does not help either
+    matcher = SequenceMatcher(None, one.statement, other.statement, autojunk=False)
+    if matcher.real_quick_ratio() < least or matcher.quick_ratio() < least:
+        return 0.0
+    return (1 - _NAME_SHARE) * matcher.ratio() + _NAME_SHARE * _ratio(one.name, other.name)
+
+
+def _ratio(one: list[str], other: list[str]) -> float:
+    return SequenceMatcher(None, one, other, autojunk=False).ratio()
+
+
+def _theorem(item: Decl) -> bool:
+    return item.kind in THEOREM_KINDS
+
+
+def _last_part(item: Decl) -> tuple[str, str]:
+    return item.path, item.name.rpartition(".")[2]
+
+
+def _named(item: Decl) -> bool:
+    return not item.anonymous
+
+
+def _real(side: Iterable[Decl]) -> list[Decl]:
+    return [item for item in side if item.kind != _ALIAS]
+
+
+def _stated(item: Decl) -> bool:
+    return item.statement_hash != _NO_STATEMENT
+
+
+def match_declarations(before: Sequence[Decl], now: Sequence[Decl]) -> list[tuple[Decl, Decl]]:
+    """Find each earlier declaration among the present ones; see the module for the order of the rules."""
+    matching = _Matching(_real(before), _real(now))
+    matching.by(lambda item: (item.path, item.name, item.statement_hash))
+    matching.by(lambda item: (item.name, item.statement_hash, item.kind))
+    matching.by(lambda item: (item.path, item.name), only=_named)
+    matching.by(lambda item: (item.name.rpartition(".")[2], item.statement_hash), only=_stated)
+    matching.by(lambda item: (item.path, item.statement_hash), only=_stated)
+    matching.by(lambda item: item.name, only=_named)
+    matching.by(lambda item: item.statement_hash, only=_stated)
+    matching.by_last_part()
+    matching.by_likeness()
+    matching.by_neighbours()
+    return matching.pairs

@@ -1,0 +1,116 @@
+"""On which side of a split a theorem stands, and which rows of the traces an export of that side may have.
+
+A split has three sides: train, val and test, 80/10/10 in the long run. A theorem is put on one when the commit that
+brings it is closed, and stands there for life, whatever is traced later (`store.view.projections.splits` decides it and
+writes `split_members`). It is known by its statement (`store.domain.identity.split_key`), and so shares its side with
+every copy of it; a restated theorem follows its name, a renamed one its statement. A theorem known by both to different
+sides is on its statement's side, but in no training export unless both are train.
+
+- `random`: by a hash of the key.
+- `novel_premises`: whoever stands on val or test used, when it was put there, a premise that no training proof uses.
+  Such premises are reserved (`reserved_premises`): a proof that uses one is in no training export, and a theorem of
+  val or test is exported while its proof uses one. A theorem that uses no premise at all is on train.
+
+Here is the reading side, for the export and for training: `exported_side` is the one rule, as an SQL expression, so
+that it can stand in any query. Standard library only.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+Split = Literal["random", "novel_premises"]
+Side = Literal["train", "val", "test"]
+SPLITS: tuple[Split, ...] = ("random", "novel_premises")
+SIDES: tuple[Side, ...] = ("train", "val", "test")
+
+HELD_OUT = 0.2
+"""The share of val and test together."""
+
+
+class ExportedTheorem(NamedTuple):
+    """A theorem of an export: of which trace, in which file, and the key of its rows."""
+
+    trace: str
+    path: str
+    content: int
+    theorem: int
+
+
+def exported_side(split: Split, *, theorem: str = "traced_theorems") -> str:
+    """Return an SQL expression: the side in whose export a row belongs, NULL where it belongs in none.
+
+    `theorem` is the name of `traced_theorems` in the query. NULL means withheld: the row must not be trained on and
+    is no test either. A row of a trace that was not closed is NULL too.
+    """
+    members = (
+        "FROM split_members AS by_key JOIN split_members AS by_name ON by_name.split = by_key.split "
+        f'AND by_name."of" = \'name\' AND by_name."key" = {theorem}.full_name '
+        f"WHERE by_key.split = '{split}' AND by_key.\"of\" = 'theorem' AND by_key.\"key\" = {theorem}.split_key"
+    )
+    held_out = "WHEN by_key.side <> 'train' THEN by_key.side"
+    trained_on = "WHEN by_name.side = 'train' THEN 'train'"
+    if split == "random":
+        return f"(SELECT CASE {held_out} {trained_on} END {members})"
+    uses = uses_reserved_premise(theorem=theorem)
+    return (
+        f"(CASE WHEN {uses} THEN (SELECT CASE {held_out} END {members}) "
+        f"ELSE (SELECT CASE WHEN by_key.side <> 'train' THEN NULL {trained_on} END {members}) END)"
+    )
+
+
+def uses_reserved_premise(*, theorem: str = "traced_theorems") -> str:
+    """Return an SQL condition: the row's proof uses a premise that novel_premises keeps out of training."""
+    return (
+        "EXISTS (SELECT 1 FROM tactic_premises AS used CROSS JOIN reserved_premises AS reserved "
+        "ON reserved.full_name = used.full_name "
+        f'WHERE used.content = {theorem}.content AND used.theorem = {theorem}."index")'
+    )
+
+
+def files_of(trace: str = "traces", *, files: str = "traced_files") -> str:
+    """Return an SQL condition that joins `traced_files` to `traces`: the files that a traced commit has."""
+    return (
+        f"{files}.repository = {trace}.repository AND {files}.line = {trace}.line AND {files}.from_seq <= {trace}.seq "
+        f"AND ({files}.until_seq IS NULL OR {files}.until_seq > {trace}.seq)"
+    )
+
+
+def side_of(db: sqlite3.Connection, split: Split, key: str) -> Side | None:
+    """Return the side of a theorem by its `split_key`; None where no closed trace has brought it."""
+    row = db.execute(
+        'SELECT side FROM split_members WHERE split = ? AND "of" = \'theorem\' AND "key" = ?', (split, key)
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def exported(
+    db: sqlite3.Connection, trace: str, splits: tuple[Split, ...] = SPLITS
+) -> Iterator[tuple[ExportedTheorem, tuple[Side | None, ...]]]:
+    """Yield a trace's theorems by path and place in the file, each with its side in the export of each split.
+
+    The side is None where the theorem is withheld. Streamed: one pass over the theorems serves every file.
+    """
+    sides = ", ".join(exported_side(split, theorem="t") for split in splits)
+    rows = db.execute(
+        f'SELECT f.path, t.content, t."index", {sides} FROM traces CROSS JOIN traced_files AS f '
+        f"ON {files_of('traces', files='f')} CROSS JOIN traced_theorems AS t ON t.content = f.content "
+        'WHERE traces.trace = ? ORDER BY f.path, t."index"',
+        (trace,),
+    )
+    for path, content, index, *found in rows:
+        yield ExportedTheorem(trace, path, content, index), tuple(found)
+
+
+def counts(db: sqlite3.Connection, split: Split) -> dict[Side, int]:
+    """Count the theorems of each side, over all that was ever traced. Reads every member of the split."""
+    found: dict[Side, int] = dict.fromkeys(SIDES, 0)
+    found.update(
+        db.execute(
+            "SELECT side, count(*) FROM split_members WHERE split = ? AND \"of\" = 'theorem' GROUP BY side",
+            (split,),
+        )
+    )
+    return found

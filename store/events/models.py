@@ -1,0 +1,91 @@
+"""Event types of trained models: checkpoints, which one is in use, and how each did. Stream: `model:<name>`.
+
+`simulated`: the simulator, and not Lean, made what the checkpoint learned from, or one that it goes back to, or what it
+was measured on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from store.events.base import Digest, EventBody
+
+ModelKind = Literal["retriever", "tactics", "progress"]
+
+
+class CheckpointSaved(EventBody):
+    """A training run ended with these weights, the next link of its model's chain.
+
+    `checkpoint` is its id, `parent` the checkpoint that the run started from (None: from `base`, a hub name or
+    folder). `data_seq` is the log position of the training data. `weights` is the SHA-256 of the weights' file (of
+    several parts: of the names and SHA-256 of all) and `fisher` of the Fisher information's, safetensors below the
+    artifact folder; neither is in the log. `size_bytes` is that of all parts.
+    """
+
+    type: ClassVar[str] = "checkpoint_saved"
+    schema_version: ClassVar[int] = 2
+    model: ModelKind
+    checkpoint: str
+    parent: str | None
+    base: str
+    data_seq: int
+    config: dict[str, Any]
+    seed: int
+    steps: int
+    weights: Digest
+    size_bytes: int
+    fisher: Digest | None
+    versions: dict[str, str]
+    device: str
+    seconds: float
+    job: str
+    simulated: bool
+
+
+class CheckpointPromoted(EventBody):
+    """From here on this checkpoint is the one in use. `previous` is None for the first."""
+
+    type: ClassVar[str] = "checkpoint_promoted"
+    schema_version: ClassVar[int] = 2
+    model: ModelKind
+    checkpoint: str
+    previous: str | None
+    reason: str
+    simulated: bool
+
+
+class CheckpointRefused(EventBody):
+    """This checkpoint is not put in use: the rule was asked, and `reason` is what it said.
+
+    `in_use` is the checkpoint that was in use then and stays so, None where there was none. What was refused can still
+    be promoted by hand.
+    """
+
+    type: ClassVar[str] = "checkpoint_refused"
+    model: ModelKind
+    checkpoint: str
+    in_use: str | None
+    reason: str
+    simulated: bool
+
+
+class EvaluationFinished(EventBody):
+    """A checkpoint was measured on one dataset. `metrics` maps names like "recall@10" to values in 0..1; the progress
+    model's "mae" and "mse" are in steps, and in their square.
+
+    `dataset` is the SHA-256 of the evaluated examples, `repository` None where they are of several, `n` their number.
+    """
+
+    type: ClassVar[str] = "evaluation_finished"
+    schema_version: ClassVar[int] = 2
+    model: ModelKind
+    evaluation: str
+    checkpoint: str
+    repository: str | None
+    split: str
+    dataset: Digest
+    metrics: dict[str, float]
+    n: int
+    seconds: float
+    job: str
+    simulated: bool

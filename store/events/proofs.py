@@ -1,0 +1,154 @@
+"""Event types of proving: attempts, the proofs that they found, and what the checks said of these.
+
+Streams: `repository:<key>`, `proof:<id>`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from store.events.base import BlobRef, EventBody, Part, Sha
+
+StepName = Literal["text", "shape", "compile", "axioms", "statement", "kernel"]
+CheckVerdict = Literal["passed", "failed", "not_checked"]
+
+
+class AttemptFinished(EventBody):
+    """One prover worked on one sorry with one budget. What `outcome` "found" led to is a `proof_found`.
+
+    `blob` is the version of the file: the same attempt is not repeated until the file, the prover, its model or the
+    budget changes. Outcomes: found; disproved (Lean took a proof of the negation: it is false as it stands); exhausted
+    (no tactic left to try); budget (a limit ended it); unsupported (the goal cannot be attempted, `detail` says why);
+    error.
+
+    `model` is the id of what was asked ("" where the prover has none). `best` says how far it got, in a line for
+    people ("" where nothing was tried), and `goals_left` how many goals were open in the state that came nearest to a
+    proof (None where none was reached): the plan goes on first where there are fewest. `tree` is the search's tree
+    (`pipeline.prove.tree`), None without a search. Tokens are those of the model's prompts and answers for this sorry,
+    0 where nobody counts them; `usd` is what they cost, None where nobody says.
+    """
+
+    type: ClassVar[str] = "attempt_finished"
+    schema_version: ClassVar[int] = 2
+    repository: str
+    branch: str
+    sha: Sha
+    sorry: str
+    blob: Sha
+    prover: str
+    rung: int
+    model: str
+    seed: int
+    budget: str
+    outcome: Literal["found", "disproved", "exhausted", "budget", "unsupported", "error"]
+    detail: str
+    best: str
+    goals_left: int | None
+    nodes: int
+    repl_calls: int
+    seconds: float
+    prompt_tokens: int
+    completion_tokens: int
+    usd: float | None
+    tree: BlobRef | None
+    simulated: bool
+    job: str
+
+
+class ProofFound(EventBody):
+    """A search ended with no goals: a candidate, nothing more.
+
+    `replacement` takes the place of the bytes `byte_start`..`byte_end` of `path` at `sha`: the sorry's own, or,
+    where the several sorrys of a declaration are filled together, those from the first to the last of them.
+    `declaration_text_hash` is the scanner's `text_hash` of the patched declaration: a later commit with the
+    same hash is "filled by us".
+    """
+
+    type: ClassVar[str] = "proof_found"
+    proof: str
+    sorry: str
+    repository: str
+    branch: str
+    sha: Sha
+    path: str
+    blob: Sha
+    byte_start: int
+    byte_end: int
+    declaration: str
+    declaration_text_hash: str
+    replacement: str
+    tactics: tuple[str, ...]
+    prover: str
+    rung: int
+    toolchain: str
+    simulated: bool
+    job: str
+
+
+class Check(Part):
+    """One verdict of the gate. `evidence` is what a person can look at; `by` names the program that judged."""
+
+    step: StepName
+    verdict: CheckVerdict
+    by: str
+    evidence: str
+
+
+class ProofChecked(EventBody):
+    """Nothing failed, but not every required check could be made: the proof stays a candidate.
+
+    This is where every simulated proof ends. `patch` is the patch file's text.
+    """
+
+    type: ClassVar[str] = "proof_checked"
+    proof: str
+    sorry: str
+    checks: tuple[Check, ...]
+    not_checked: tuple[str, ...]
+    patch: BlobRef
+    simulated: bool
+    job: str
+
+
+class ProofVerified(EventBody):
+    """Lean accepted it: every required check passed. Never simulated, so it has no such field."""
+
+    type: ClassVar[str] = "proof_verified"
+    proof: str
+    sorry: str
+    checks: tuple[Check, ...]
+    not_checked: tuple[str, ...]
+    axioms: tuple[str, ...]
+    patch: BlobRef
+    job: str
+
+
+class ProofRejected(EventBody):
+    """A check failed. `conditional_on` names the sorrys that it rests on, where that is the reason."""
+
+    type: ClassVar[str] = "proof_rejected"
+    proof: str
+    sorry: str
+    step: str
+    reason: str
+    checks: tuple[Check, ...]
+    conditional_on: tuple[str, ...]
+    simulated: bool
+    job: str
+
+
+class PullRequestOpened(EventBody):
+    """A verified proof was proposed to the repository's people: the pull request is there, whatever becomes of it.
+
+    `branch` is where it comes from, as "owner:branch"; `head` is its commit and `base` the one of the default branch
+    that it is made on.
+    """
+
+    type: ClassVar[str] = "pull_request_opened"
+    proof: str
+    repository: str
+    number: int
+    url: str
+    branch: str
+    head: Sha
+    base: Sha

@@ -1,0 +1,142 @@
+"""The events of repositories, their branches and their commits."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import AwareDatetime
+
+from store.events.base import EventBody, Sha
+
+
+class RepositoryWatched(EventBody):
+    """A watchlist entry took effect, for the first time or changed. `repository` is host/owner/name."""
+
+    type: ClassVar[str] = "repository_watched"
+    repository: str
+    url: str
+    branches: tuple[str, ...]
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    every_s: float
+    enabled: bool
+    opt_out: bool
+
+
+class RepositoryUnwatched(EventBody):
+    """The entry left the watchlist. What was learnt of the repository stays."""
+
+    type: ClassVar[str] = "repository_unwatched"
+    repository: str
+
+
+RepositoryProblem = Literal["unreachable", "gone", "auth_failed", "rate_limited", "empty", "invalid"]
+
+
+class RepositoryFailed(EventBody):
+    """Polling began to fail, or fails for another reason than before. Nothing else stops because of it."""
+
+    type: ClassVar[str] = "repository_failed"
+    repository: str
+    problem: RepositoryProblem
+    reason: str
+    remedy: str
+
+
+class RepositoryFailing(EventBody):
+    """Polling has failed since `since` without a break, longer than `[notify] failing_for`. Once for each such time.
+
+    `problem`, `reason` and `remedy` are those of now.
+    """
+
+    type: ClassVar[str] = "repository_failing"
+    repository: str
+    since: AwareDatetime
+    problem: RepositoryProblem
+    reason: str
+    remedy: str
+
+
+class RepositoryRecovered(EventBody):
+    """Polling works again."""
+
+    type: ClassVar[str] = "repository_recovered"
+    repository: str
+
+
+class RepositoryRenamed(EventBody):
+    """The forge says that the repository lives elsewhere now; its history here goes on under its old key."""
+
+    type: ClassVar[str] = "repository_renamed"
+    repository: str
+    new_url: str
+    forge_id: int | None
+
+
+class RepositoryArchived(EventBody):
+    """The forge says that the repository is archived, so nobody can change it; with `archived` false, not any more."""
+
+    type: ClassVar[str] = "repository_archived"
+    repository: str
+    archived: bool
+
+
+class BranchCreated(EventBody):
+    """A branch that matches the watchlist was seen for the first time, or again after it was deleted or unwatched."""
+
+    type: ClassVar[str] = "branch_created"
+    repository: str
+    branch: str
+    tip: Sha
+    is_default: bool
+
+
+class BranchRewritten(EventBody):
+    """A force-push: `old` is no ancestor of `new`. `base` is their merge base, None where there is none.
+
+    `dropped` lists the first-parent commits from `old` down to `base` (newest first, at most 1000).
+    """
+
+    type: ClassVar[str] = "branch_rewritten"
+    repository: str
+    branch: str
+    old: Sha
+    new: Sha
+    base: Sha | None
+    dropped: tuple[Sha, ...]
+
+
+class BranchDeleted(EventBody):
+    type: ClassVar[str] = "branch_deleted"
+    repository: str
+    branch: str
+    last: Sha
+
+
+class BranchUnwatched(EventBody):
+    """The branch is still there and is not asked for any more: `branches` or the default branch changed.
+
+    What was learnt of it stays, and no work is done for it. Its return is a `branch_created`.
+    """
+
+    type: ClassVar[str] = "branch_unwatched"
+    repository: str
+    branch: str
+    last: Sha
+
+
+class CommitObserved(EventBody):
+    """A commit stands on a watched branch. First-parent order, oldest first, one event a commit and branch.
+
+    `baseline` marks the tip at first sight, whose ancestors are not imported.
+    """
+
+    type: ClassVar[str] = "commit_observed"
+    repository: str
+    branch: str
+    sha: Sha
+    parents: tuple[Sha, ...]
+    author: str
+    committed_at: AwareDatetime
+    subject: str
+    baseline: bool

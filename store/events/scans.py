@@ -1,0 +1,152 @@
+"""Event types of scanning: what the scanner read in a commit, and what became of its sorrys.
+
+Streams: `repository:<key>`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from store.events.base import BlobRef, EventBody, Part, Sha
+
+
+class FileScanned(EventBody):
+    """The scanner read one file at one commit. `scan` is a `store.domain.records.ScannedFile` as JSON.
+
+    Only files that differ from the previous scanned commit of the branch have an event. `exercise_words` is how often
+    the word stands in the file's text, comments too; None where an older version did not look.
+    """
+
+    type: ClassVar[str] = "file_scanned"
+    schema_version: ClassVar[int] = 2
+    repository: str
+    branch: str
+    sha: Sha
+    path: str
+    blob: Sha
+    error: str | None
+    n_declarations: int
+    n_sorries: int
+    exercise_words: int | None = None
+    scan: BlobRef
+
+
+class FileRemoved(EventBody):
+    """A file that was there at the previous scanned commit is gone (deleted, renamed away, or excluded)."""
+
+    type: ClassVar[str] = "file_removed"
+    repository: str
+    branch: str
+    sha: Sha
+    path: str
+
+
+class CommitScanned(EventBody):
+    """All Lean files of a commit are accounted for; the sorry events of the commit stand before this one.
+
+    `include` and `exclude` are the path patterns that it was scanned with: with others it is scanned again.
+    `toolchain` is the text of the `lean-toolchain` at the root ("" without one), `manifest` the git blob of
+    `lake-manifest.json` ("" without one); None where an older version did not look.
+    """
+
+    type: ClassVar[str] = "commit_scanned"
+    schema_version: ClassVar[int] = 3
+    repository: str
+    branch: str
+    sha: Sha
+    base: Sha | None
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    toolchain: str | None
+    manifest: str | None
+    files_scanned: int
+    files_removed: int
+    files_failed: int
+    seconds: float
+
+
+class TheoremsFollowed(EventBody):
+    """What became of a branch's theorems from one scanned commit to the next, all of a commit in one event.
+
+    `steps` is a JSON list of `store.domain.life.TheoremStep`; `counts` says how many there are of each step.
+    A commit that only moves lines has no steps and no such event. Stands behind the `file_scanned` of its commit.
+
+    `baseline`: nothing was scanned on the branch before, so every theorem appeared; the scans say which, and
+    `steps` is an empty list. `unread`: files whose earlier version can not be read any more; `steps` leaves out
+    what appeared in and went from them, and their theorems are those that stand in them now.
+    """
+
+    type: ClassVar[str] = "theorems_followed"
+    repository: str
+    branch: str
+    sha: Sha
+    baseline: bool
+    unread: tuple[str, ...]
+    counts: dict[str, int]
+    steps: BlobRef
+
+
+class SorryPlace(Part):
+    """Where a sorry stands at a commit. Line from 1, column from 0 in code points, bytes half open."""
+
+    path: str
+    blob: Sha
+    line: int
+    column: int
+    byte_start: int
+    byte_end: int
+    declaration: str
+    kind: str
+    statement: str
+    statement_hash: str
+    ordinal: int
+    token: Literal["sorry", "admit"]
+    mode: Literal["term", "tactic"]
+    context_hash: str
+
+
+class SorryEvent(EventBody):
+    """Common to every step of a sorry's life."""
+
+    repository: str
+    branch: str
+    sha: Sha
+    sorry: str
+
+
+class SorryOpened(SorryEvent):
+    """First sight, or back again after it was filled or removed (`reopened`)."""
+
+    type: ClassVar[str] = "sorry_opened"
+    place: SorryPlace
+    reopened: bool
+
+
+class SorryMoved(SorryEvent):
+    """Same goal, other place: lines shifted, the file moved, or the declaration was renamed."""
+
+    type: ClassVar[str] = "sorry_moved"
+    place: SorryPlace
+    what: tuple[Literal["line", "file", "rename", "context"], ...]
+
+
+class SorryChanged(SorryEvent):
+    """The statement of its declaration changed."""
+
+    type: ClassVar[str] = "sorry_changed"
+    place: SorryPlace
+    statement_before: str
+
+
+class SorryFilled(SorryEvent):
+    """The declaration is still there and this sorry is not. `by` is "us" where the text is our proof's."""
+
+    type: ClassVar[str] = "sorry_filled"
+    by: Literal["people", "us"]
+    proof: str | None
+
+
+class SorryRemoved(SorryEvent):
+    """The declaration itself went."""
+
+    type: ClassVar[str] = "sorry_removed"

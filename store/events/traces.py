@@ -1,0 +1,134 @@
+"""Event types of traces: what Lean (or an imported LeanDojo dataset) says of a commit's theorems and premises.
+
+Files are traced along a `line`: a branch, for traces of our own (`branch:<name>`), or one import
+(`import:<trace>`). Along a line only files whose trace differs from the last one have an event; a `commit_traced`
+closes the commit, and only then does any of it count. Stream: `repository:<key>`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from store.events.base import BlobRef, EventBody
+
+
+class FileTraced(EventBody):
+    """One file's premises, theorems and tactics. `trace` is a `store.domain.records.TracedFile` as JSON.
+
+    `path` is relative to the repository's root; a dependency's file begins with `.lake/packages/<package>/`.
+    `error` says what could not be extracted; what could is still in `trace`. `sha` is the commit as the tracer
+    or the dataset names it. `key` names all that the trace depends on (the file, its toolchain, the manifest, the
+    tracer, what it imports): under the same key it is not traced again. A failure's names the commit too. "" for an
+    import, and where an older version wrote it.
+    """
+
+    type: ClassVar[str] = "file_traced"
+    schema_version: ClassVar[int] = 2
+    repository: str
+    line: str
+    sha: str
+    path: str
+    error: str | None
+    n_theorems: int
+    n_premises: int
+    n_tactics: int
+    trace: BlobRef
+    simulated: bool
+    key: str
+
+
+class TracedFileRemoved(EventBody):
+    """A file that the line's last traced commit had is not in this one."""
+
+    type: ClassVar[str] = "traced_file_removed"
+    repository: str
+    line: str
+    sha: str
+    path: str
+
+
+class CommitTraced(EventBody):
+    """A commit's trace is complete: its files are those that stand on the line at this event.
+
+    `trace` is `store.domain.identity.trace_id`. `lean_version` is like "v4.29.1". `metadata` is LeanDojo's free
+    object (with `date_processed`). `manifest` is a `store.domain.records.Manifest` as JSON where an import's own order
+    is to be given back. `files_failed` of `files_traced` have an `error`. The counts are of the whole commit.
+    """
+
+    type: ClassVar[str] = "commit_traced"
+    trace: str
+    repository: str
+    line: str
+    sha: str
+    url: str
+    name: str
+    lean_version: str
+    tracer: str
+    tracer_version: str
+    source: Literal["lean", "import"]
+    metadata: dict[str, Any]
+    pr_url: str | None
+    files_traced: int
+    files_failed: int
+    n_theorems: int
+    n_premises: int
+    n_tactics: int
+    manifest: BlobRef | None
+    simulated: bool
+    seconds: float
+
+
+class TraceMeasured(EventBody):
+    """How complete a commit's trace is, measured against what the scanner reads in the project's own files.
+
+    `trace` names the `commit_traced` that stands right before. Files, theorems and tactic steps: how many there are,
+    and how many of them the trace has whole. `gaps` counts what is missing by its kind
+    (`store.domain.records.GapKind`); `details` is a JSON list of [path, kind, declaration, reason], one for each.
+    `n_dependencies` files of the trace are dependencies', which have premises only.
+    """
+
+    type: ClassVar[str] = "trace_measured"
+    trace: str
+    repository: str
+    line: str
+    sha: str
+    files_seen: int
+    files_traced: int
+    theorems_seen: int
+    theorems_traced: int
+    tactics_seen: int
+    tactics_traced: int
+    n_dependencies: int
+    gaps: dict[str, int]
+    details: BlobRef
+    simulated: bool
+
+
+class SorryStated(EventBody):
+    """What Lean says is to be proved at an open sorry, said when it is first known and when it became another.
+
+    `goal` is Lean's text of the goals at that place. `before` is what was said last, None where nothing was;
+    `same_text`: the declaration's statement and the text around the sorry are those of then, so that the goal changed
+    by something else (a definition in an imported file).
+    """
+
+    type: ClassVar[str] = "sorry_stated"
+    repository: str
+    branch: str
+    sha: str
+    sorry: str
+    statement_hash: str
+    context_hash: str
+    goal: str
+    before: str | None
+    same_text: bool
+    simulated: bool
+
+
+class TraceWithdrawn(EventBody):
+    """Somebody took a trace out of the database. The log keeps it; questions and exports leave it out."""
+
+    type: ClassVar[str] = "trace_withdrawn"
+    trace: str
+    repository: str
+    reason: str

@@ -1,0 +1,237 @@
+"""Copies of the log that are whole, and the check that a log is.
+
+`backup` is one consistent file, taken while the daemon writes. To restore: stop the daemon, move the state folder's
+events.db, events.db-wal and events.db-shm away, put the backup in events.db's place, `unsorry db rebuild`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from store.log import blobs
+from store.log.envelope import COLUMNS
+from store.log.errors import (
+    BlobCorruptError,
+    DatabaseCorruptError,
+    LogError,
+    MalformedEventError,
+    UnknownEventError,
+    translated,
+)
+from store.log.reader import LogReader, check_identity, stored
+from store.sqlite import connect_readonly, script
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class BackupReport:
+    """A finished backup: everything up to event `position`."""
+
+    path: Path
+    position: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What a check of a log found; `problems` is empty where all is well."""
+
+    events: int
+    blobs: int
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def backup(log_path: Path, target: Path) -> BackupReport:
+    """Write a copy of the log to `target`, which must not exist; a killed backup leaves only a temporary name.
+
+    Raises:
+        LogError: the target exists, its folder cannot be written, or the log cannot be read.
+    """
+    LogReader.open(log_path).close()  # refuses what is no log, with the reason
+    with _new_file(target) as temporary:
+        position = _copy(log_path, temporary)
+    return BackupReport(target, position, target.stat().st_size)
+
+
+def save_view(view: sqlite3.Connection, target: Path) -> int:
+    """Write what a connection to a view sees to `target`, which must not exist; return its size in bytes.
+
+    Raises:
+        LogError: the target exists, or its folder cannot be written.
+    """
+    with _new_file(target) as temporary:
+        copy = sqlite3.connect(temporary)
+        try:
+            view.backup(copy)
+        finally:
+            copy.close()
+        _sync(temporary, os.O_RDONLY)
+    return target.stat().st_size
+
+
+@contextmanager
+def _new_file(target: Path) -> Iterator[Path]:
+    """A temporary name to write to, which gets the target's name if all goes well and never replaces a file."""
+    if target.exists():
+        raise LogError(f"{target}: exists already; name a new file, nothing is ever overwritten")
+    if not target.parent.is_dir():
+        raise LogError(f"{target}: its folder does not exist; create {target.parent}")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    with translated(target):
+        temporary.unlink(missing_ok=True)
+        try:
+            yield temporary
+            # A link, unlike a rename, fails if somebody made the target meanwhile.
+            try:
+                os.link(temporary, target)
+            except FileExistsError as error:
+                raise LogError(f"{target}: exists already; name a new file") from error
+            _sync(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _copy(log_path: Path, temporary: Path) -> int:
+    connection = connect_readonly(log_path)
+    try:
+        # Both would refuse VACUUM INTO: it writes (another file, and mode=ro protects the log and keeps this connection
+        # from checkpointing it), and the tables' checks use json_valid.
+        connection.execute("PRAGMA query_only = OFF")
+        connection.execute("PRAGMA trusted_schema = ON")
+        connection.execute("VACUUM INTO ?", (str(temporary),))
+    finally:
+        connection.close()
+    position = _check_copy(temporary)
+    _sync(temporary, os.O_RDONLY)
+    return position
+
+
+def check(log_path: Path) -> CheckReport:
+    """Check a log as a whole: SQLite's own check, the gapless order, every event's shape, every blob's hash.
+
+    An event of a newer version of this program is no damage; it is counted and not looked into.
+
+    Raises:
+        LogError: it cannot be opened at all.
+    """
+    connection = connect_readonly(log_path)
+    try:
+        with translated(log_path):
+            check_identity(connection, log_path)
+            problems = [
+                f"SQLite: {row[0]}" for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"
+            ]
+            if problems:
+                # Reading on in a damaged file would only raise.
+                return CheckReport(0, 0, tuple(problems))
+            problems += _changed_schema(connection)
+            events = connection.execute("SELECT count(*), coalesce(max(seq), 0) FROM events").fetchone()
+            if events[0] != events[1]:
+                problems.append(
+                    f"events: {events[0]} rows, but the last seq is {events[1]}: rows are missing"
+                )
+            given = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+            if given is not None and given[0] != events[1]:
+                problems.append(f"events: seqs up to {given[0]} were given, but the last row is {events[1]}")
+            problems += [
+                f"stream {row[0]}: {row[1]} events, versions {row[2]} to {row[3]}"
+                for row in connection.execute(
+                    "SELECT stream, count(*) n, min(version) low, max(version) high FROM events GROUP BY stream "
+                    "HAVING low <> 1 OR high <> n"
+                )
+            ]
+            n_blobs, broken = _check_blobs(connection, log_path)
+            problems += broken
+            problems += _check_events(connection)
+    finally:
+        connection.close()
+    return CheckReport(events[0], n_blobs, tuple(problems))
+
+
+def _changed_schema(connection: sqlite3.Connection) -> list[str]:
+    """What differs from the tables, indices and triggers that a new log is made with."""
+    statement = "SELECT type || ' ' || name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'"
+    fresh = sqlite3.connect(":memory:")
+    try:
+        fresh.executescript(script("log/schema"))
+        wanted = dict(fresh.execute(statement).fetchall())
+    finally:
+        fresh.close()
+    found = {row[0]: row[1] for row in connection.execute(statement)}
+    return [
+        f"{name} is {'gone' if name not in found else 'not what it should be'}: rows may have been changed"
+        for name in sorted(wanted)
+        if found.get(name) != wanted[name]
+    ]
+
+
+def _check_blobs(connection: sqlite3.Connection, log_path: Path) -> tuple[int, list[str]]:
+    problems = []
+    number = 0
+    for row in connection.execute("SELECT sha256, size_bytes, content FROM blobs ORDER BY id"):
+        number += 1
+        try:
+            blobs.unpack(row[0], row[1], row[2], where=str(log_path))
+        except BlobCorruptError as error:
+            problems.append(str(error))
+    return number, problems
+
+
+def _check_events(connection: sqlite3.Connection) -> Iterator[str]:
+    """Yield what is wrong with single events: text that is no text, data without its type's shape, a blob not held."""
+    held = {row[0] for row in connection.execute("SELECT sha256 FROM blobs")}
+    connection.text_factory = bytes  # decoded below: one damaged byte would else end the whole reading
+    try:
+        for row in connection.execute(f"SELECT {', '.join(COLUMNS)} FROM events ORDER BY seq"):
+            try:
+                event = stored([value.decode() if isinstance(value, bytes) else value for value in row])
+                if not _TIME.fullmatch(event.recorded_at):
+                    yield f"event {event.seq}: its text is damaged (recorded_at is {event.recorded_at!r})"
+                event.body()
+                yield from (
+                    f"event {event.seq} ({event.type}): its blob {digest} is not in the log"
+                    for digest in sorted(blobs.cited(event.data_json) - held)
+                )
+            except UnknownEventError:
+                continue
+            except MalformedEventError as error:
+                yield str(error)
+            except ValueError as error:
+                yield f"event {row[0]}: its text is damaged ({error})"
+    finally:
+        connection.text_factory = str
+
+
+def _check_copy(path: Path) -> int:
+    with LogReader.open(path) as reader:
+        position = reader.position()
+    connection = connect_readonly(path)
+    try:
+        with translated(path):
+            verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    finally:
+        connection.close()
+    if verdict != "ok":
+        raise DatabaseCorruptError(
+            f"{path}: the copy is damaged ({verdict}); look at the disk it was written to"
+        )
+    return position
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,146 @@
+"""SQLite as the store uses it: connections, the lock of the one writer, SQL files.
+
+Standard library only: the command line's `status` pays for every import here.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from functools import cache
+from pathlib import Path
+from urllib.parse import quote
+
+from store.log.errors import (
+    DatabaseIOError,
+    DatabaseLockedError,
+    DatabaseMissingError,
+    DatabaseReadOnlyError,
+    translate,
+)
+
+BUSY_TIMEOUT_S = 5.0
+
+
+def uri(path: Path, **parameters: str | int) -> str:
+    """Return SQLite's URI of a file, with its name escaped."""
+    query = "&".join(f"{key}={value}" for key, value in parameters.items())
+    return f"file:{quote(str(path.absolute()))}?{query}"
+
+
+def connect_readonly(path: Path) -> sqlite3.Connection:
+    """Open `path` so that nothing can be written through the connection; rows are `sqlite3.Row`.
+
+    A database in WAL mode needs its -wal and -shm files even for reading, and SQLite makes them where they
+    are missing. After a clean stop they are missing or empty; a reader that may not write the folder then
+    opens the file as immutable, which is right because the file alone is the whole database. While a -wal has
+    content this would show an old state or a torn one, so then it is not done and the error says what to do.
+
+    Raises:
+        DatabaseMissingError: there is no such file.
+        DatabaseReadOnlyError: a -wal lies there that this user cannot read along with the file.
+        LogError: the file is no database, is damaged, or is locked.
+    """
+    if not path.is_file():
+        raise DatabaseMissingError(
+            f"{path}: no such database; start the daemon (`unsorry run`) or name the right state folder"
+        )
+    try:
+        return _open(uri(path, mode="ro"))
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF not in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}:
+            raise translate(error, path) from error
+        wal = path.with_name(path.name + "-wal")
+        if wal.exists() and wal.stat().st_size > 0:
+            raise DatabaseReadOnlyError(
+                f"{path}: cannot be read without write access to its folder, because {wal.name} holds changes "
+                "that are not in the file yet. Start the daemon, or read as the user that it runs as"
+            ) from error
+        try:
+            return _open(uri(path, mode="ro", immutable=1))
+        except sqlite3.Error as second:
+            raise translate(second, path) from second
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
+
+
+def _open(address: str) -> sqlite3.Connection:
+    # A reader may be handed from thread to thread; its owner sees to it that only one uses it at a time.
+    connection = sqlite3.connect(
+        address, uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_S, check_same_thread=False
+    )
+    try:
+        connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        # The first real read is what finds a missing -shm, a foreign file or a lock.
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class WriterLock:
+    """An exclusive `flock` on `<database>.lock`, which holds the writer's process id."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    @classmethod
+    def take(cls, database: Path) -> WriterLock:
+        """Take the lock, without waiting.
+
+        Raises:
+            DatabaseLockedError: another writer holds it.
+            DatabaseIOError, DatabaseReadOnlyError: the folder is missing or cannot be written.
+        """
+        path = database.with_name(database.name + ".lock")
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError as error:
+            raise DatabaseIOError(
+                f"{database}: its folder does not exist; create {database.parent}"
+            ) from error
+        except OSError as error:
+            raise DatabaseReadOnlyError(
+                f"{path}: {error.strerror}; give this user write permission in {database.parent}"
+            ) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+            os.close(descriptor)
+            raise DatabaseLockedError(
+                f"{database}: process {holder or 'unknown'} writes it; stop that one first (`unsorry status` "
+                "shows the daemon)"
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        return cls(descriptor)
+
+    def release(self) -> None:
+        """Give the lock back. Safe to repeat; the file stays, for removing it would race with the next writer."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+_FOLDER = Path(__file__).parent
+
+
+@cache
+def script(name: str) -> str:
+    """Return the whole text of `store/<name>.sql`."""
+    return (_FOLDER / f"{name}.sql").read_text(encoding="utf-8")
+
+
+@cache
+def statements(name: str) -> dict[str, str]:
+    """Return the named statements of `store/<name>.sql`: each starts after a line `-- name: <identifier>`."""
+    found: dict[str, str] = {}
+    for section in script(name).split("-- name: ")[1:]:
+        title, _, body = section.partition("\n")
+        found[title.strip()] = body.strip().removesuffix(";")
+    return found

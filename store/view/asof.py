@@ -1,0 +1,254 @@
+"""The view as it was: at an event, or at a time.
+
+Owns naming a moment of the log (`parse`, `find`) and the copies of the view that answer as of one (`Copies`). A copy
+is an ordinary view, built from the log's beginning, or from an earlier copy, up to one event. It is made under a
+temporary name and renamed, so that a kill leaves nothing that could be read, and two processes that make the same
+one at once each leave a whole file. The folder is a cache: whatever is in it may be deleted at any time.
+
+No pydantic and no SQLAlchemy at the top: naming a moment is cheap, only making a copy is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import sqlite3
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from store.log.envelope import StoredEvent, utc_text
+from store.log.errors import DatabaseCorruptError, DatabaseMissingError, LogError, NotALogError, translated
+from store.log.reader import LogReader
+from store.sqlite import connect_readonly, uri
+
+KEPT = 4
+"""How many copies stay in a folder; the least recently used ones go first."""
+
+_NAME = re.compile(r"(?P<tables>[0-9a-f]{8})-(?P<seq>\d+)-(?P<prefix>[0-9a-f]{16})\.db")
+_UNFINISHED = re.compile(r".+\.db\.making-(?P<pid>\d+)-\d+")
+_TRIES = 3
+
+
+class NoSuchMomentError(LogError):
+    """The log has no such event, or had none yet at that time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An event of the log, and when it was recorded (UTC, ISO-8601)."""
+
+    seq: int
+    recorded_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    path: Path
+    tables: str
+    seq: int
+    prefix: str
+    used_ns: int
+
+
+def parse(text: str) -> int | datetime:
+    """Read what a person writes for a moment: a seq (digits), or an ISO-8601 time, UTC where it names no zone.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError(
+            f'"{text}" is neither the number of an event nor a time such as 2026-07-01T12:00 (UTC)'
+        ) from error
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def find(log: LogReader, when: int | datetime) -> Moment:
+    """Return the event of that seq, or the last one that was recorded at or before a time.
+
+    Raises:
+        NoSuchMomentError: it lies before the first event or after the last one, or in the future.
+    """
+    last = log.position()
+    if isinstance(when, int):
+        seq, asked = when, f"event {when}"
+        if seq > last:
+            raise NoSuchMomentError(f"{log.path}: there is no {asked} yet, the log ends at event {last}")
+    else:
+        asked = utc_text(when)
+        if when > datetime.now(UTC):
+            raise NoSuchMomentError(f"{asked} lies in the future; name a time that has passed")
+        seq = log.position_at(asked)
+    event = next(log.read(after=seq - 1, limit=1), None) if seq >= 1 else None
+    if event is None:
+        first = next(log.read(limit=1), None)
+        begins = f"it begins with event 1 at {first.recorded_at}" if first is not None else "it is empty"
+        raise NoSuchMomentError(f"{log.path}: nothing was recorded as of {asked}, {begins}")
+    return Moment(event.seq, event.recorded_at)
+
+
+class Copies:
+    """The copies of views in one folder, most of them for later; safe for any number of processes at once."""
+
+    def __init__(self, folder: Path, *, kept: int = KEPT) -> None:
+        self.folder = folder
+        self._kept = kept
+
+    def open(self, log: LogReader, moment: Moment) -> sqlite3.Connection:
+        """Return a read-only connection to the view as of a moment, making it where it is not there yet.
+
+        Raises:
+            LogError: an event up to that moment cannot be read; the folder cannot be written; the disk is full.
+        """
+        for _ in range(_TRIES):
+            path = self.ready(log, moment) or self.make(log, moment)
+            try:
+                return connect_readonly(path)
+            except DatabaseMissingError:
+                continue  # somebody else's sweep came first; once it is open, that does no harm
+            except (DatabaseCorruptError, NotALogError):
+                path.unlink(missing_ok=True)
+        raise LogError(
+            f"{self.folder}: its copies are removed as soon as they are made; ask again when fewer others ask"
+        )
+
+    def ready(self, log: LogReader, moment: Moment) -> Path | None:
+        """Return the copy for this moment if it is there, and count it as used now."""
+        wanted = self._path(log, moment.seq)
+        if not wanted.is_file():
+            return None
+        # Another user's copy can be read and not touched: then its owner's questions decide how long it stays.
+        with contextlib.suppress(PermissionError, FileNotFoundError):
+            os.utime(wanted)
+        return wanted
+
+    def start(self, log: LogReader, moment: Moment) -> int:
+        """Return the event that making the copy would start after: the nearest earlier copy's, or 0."""
+        nearest = self._nearest(log, moment.seq)
+        return nearest.seq if nearest is not None else 0
+
+    def make(self, log: LogReader, moment: Moment) -> Path:
+        """Make the copy for this moment, from the nearest earlier one if there is any; return its path.
+
+        Raises:
+            LogError: as `open`.
+        """
+        from store.view.rebuild import remove
+
+        target = self._path(log, moment.seq)
+        temporary = target.with_name(f"{target.name}.making-{os.getpid()}-{threading.get_ident()}")
+        with translated(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._sweep_unfinished()
+            try:
+                nearest = self._nearest(log, moment.seq)
+                if nearest is None or not _extended(temporary, nearest, log, upto=moment.seq):
+                    _built(temporary, log, upto=moment.seq)
+                temporary.replace(target)
+            finally:
+                remove(temporary)
+            self._sweep_unused(but=target)
+        return target
+
+    def _path(self, log: LogReader, seq: int) -> Path:
+        from store.view import schema
+
+        return self.folder / f"{schema.fingerprint():08x}-{seq}-{_prefix(log, seq)}.db"
+
+    def _nearest(self, log: LogReader, seq: int) -> _Copy | None:
+        from store.view import schema
+
+        tables = f"{schema.fingerprint():08x}"
+        earlier = [copy for copy in self._all() if copy.tables == tables and copy.seq < seq]
+        for copy in sorted(earlier, key=lambda item: item.seq, reverse=True):
+            if copy.prefix == _prefix(log, copy.seq):
+                return copy
+        return None
+
+    def _all(self) -> list[_Copy]:
+        found = []
+        for path in self.folder.glob("*.db"):
+            name = _NAME.fullmatch(path.name)
+            # One that somebody removes at this moment is none.
+            with contextlib.suppress(FileNotFoundError):
+                if name is not None:
+                    used_ns = path.stat().st_mtime_ns
+                    found.append(_Copy(path, name["tables"], int(name["seq"]), name["prefix"], used_ns))
+        return found
+
+    def _sweep_unused(self, *, but: Path) -> None:
+        others = sorted((copy for copy in self._all() if copy.path != but), key=lambda copy: -copy.used_ns)
+        for copy in others[max(self._kept - 1, 0) :]:
+            copy.path.unlink(missing_ok=True)
+
+    def _sweep_unfinished(self) -> None:
+        """Remove what killed processes left; files of those that live are theirs."""
+        for path in self.folder.iterdir():
+            owner = _UNFINISHED.match(path.name)
+            if owner is not None and not Path("/proc", owner["pid"]).exists():
+                path.unlink(missing_ok=True)
+
+
+def _prefix(log: LogReader, seq: int) -> str:
+    """Name the log's first `seq` events: by the first and the last of them, which no other log has both of."""
+    ends = (_event(log, 1), _event(log, seq))
+    text = "\n".join(f"{event.event_id} {event.recorded_at}" for event in ends)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _event(log: LogReader, seq: int) -> StoredEvent:
+    event = next(log.read(after=seq - 1, limit=1), None)
+    if event is None or event.seq != seq:
+        raise NoSuchMomentError(f"{log.path}: there is no event {seq}; run `unsorry db check`")
+    return event
+
+
+def _built(target: Path, log: LogReader, *, upto: int) -> None:
+    from store.view.rebuild import build
+
+    stopped = build(target, log, upto=upto, polls=[])
+    if stopped is not None:
+        raise LogError(f"no answer as of event {upto}: {stopped}")
+
+
+def _extended(target: Path, earlier: _Copy, log: LogReader, *, upto: int) -> bool:
+    """Bring a copy of an earlier copy up; False where that one was swept in between, or is no sound view."""
+    from store.log.errors import ViewError
+    from store.view.view import catch_up, check_log
+
+    try:
+        shutil.copyfile(earlier.path, target)
+    except FileNotFoundError:
+        return False
+    connection = sqlite3.connect(uri(target, mode="rw"), uri=True, isolation_level=None)
+    try:
+        # As in a rebuild: nobody else knows the file, and an unfinished one is thrown away.
+        connection.execute("PRAGMA journal_mode = MEMORY")
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        check_log(connection, log)
+        catch_up(connection, log, upto=upto)
+    except ViewError:
+        earlier.path.unlink(missing_ok=True)
+        target.unlink(missing_ok=True)
+        return False
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode & 0xFF not in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}:
+            raise
+        earlier.path.unlink(missing_ok=True)
+        target.unlink(missing_ok=True)
+        return False
+    finally:
+        connection.close()
+    with target.open("rb") as file:
+        os.fsync(file.fileno())
+    return True

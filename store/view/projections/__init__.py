@@ -1,0 +1,216 @@
+"""From events to rows: one function for each event type, grouped by what they are about.
+
+Projections are pure but for the rows that they write: no clock, no file, no network, so that a rebuild gives
+the same tables. `apply` is the only way in.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from store.domain.life import TheoremStep
+from store.domain.records import ScannedFile
+from store.events.base import EventBody
+from store.events.jobs import (
+    JobCancelled,
+    JobFailed,
+    JobInterrupted,
+    JobReleased,
+    JobStarted,
+    JobSucceeded,
+    ProjectBuilt,
+    TriggerEnded,
+    WorkPaused,
+    WorkResumed,
+    WorkTriggered,
+)
+from store.events.models import CheckpointPromoted, CheckpointRefused, CheckpointSaved, EvaluationFinished
+from store.events.proofs import (
+    AttemptFinished,
+    ProofChecked,
+    ProofFound,
+    ProofRejected,
+    ProofVerified,
+    PullRequestOpened,
+)
+from store.events.repositories import (
+    BranchCreated,
+    BranchDeleted,
+    BranchRewritten,
+    BranchUnwatched,
+    CommitObserved,
+    RepositoryArchived,
+    RepositoryFailed,
+    RepositoryFailing,
+    RepositoryRecovered,
+    RepositoryRenamed,
+    RepositoryUnwatched,
+    RepositoryWatched,
+)
+from store.events.scans import (
+    CommitScanned,
+    FileRemoved,
+    FileScanned,
+    SorryChanged,
+    SorryFilled,
+    SorryMoved,
+    SorryOpened,
+    SorryRemoved,
+    TheoremsFollowed,
+)
+from store.events.service import (
+    ConfigLoaded,
+    ConfigRejected,
+    DaemonStarted,
+    DaemonStopped,
+    NotificationFailed,
+    NotificationSent,
+    NotificationsSwitched,
+)
+from store.events.traces import (
+    CommitTraced,
+    FileTraced,
+    SorryStated,
+    TracedFileRemoved,
+    TraceMeasured,
+    TraceWithdrawn,
+)
+from store.log.envelope import StoredEvent
+from store.log.errors import MalformedEventError
+from store.log.reader import LogReader
+from store.view.projections import (
+    builds,
+    jobs,
+    models,
+    notifications,
+    proofs,
+    repositories,
+    scans,
+    service,
+    sorries,
+    splits,
+    theorems,
+    traces,
+    work,
+)
+from store.view.projections.rows import payload
+
+Handler = Callable[[sqlite3.Connection, StoredEvent, Any], None]
+PayloadHandler = Callable[[sqlite3.Connection, StoredEvent, Any, LogReader], None]
+
+
+def _file_scanned(db: sqlite3.Connection, event: StoredEvent, body: FileScanned, log: LogReader) -> None:
+    scan = ScannedFile.from_json(payload(log, body.scan.sha256))
+    scans.file_scanned(db, event, body, scan)
+
+
+def _theorems_followed(
+    db: sqlite3.Connection, event: StoredEvent, body: TheoremsFollowed, log: LogReader
+) -> None:
+    steps = [TheoremStep.from_json(item) for item in payload(log, body.steps.sha256)]
+    theorems.theorems_followed(db, event, body, steps)
+
+
+def _commit_traced(db: sqlite3.Connection, event: StoredEvent, body: CommitTraced) -> None:
+    traces.commit_traced(db, event, body)
+    splits.commit_traced(db, event, body)
+
+
+HANDLERS: Mapping[type[EventBody], Handler] = MappingProxyType(
+    {
+        DaemonStarted: service.daemon_started,
+        DaemonStopped: service.daemon_stopped,
+        ConfigLoaded: service.config_loaded,
+        ConfigRejected: service.config_rejected,
+        RepositoryWatched: repositories.repository_watched,
+        RepositoryUnwatched: repositories.repository_unwatched,
+        RepositoryFailed: repositories.repository_failed,
+        RepositoryFailing: repositories.repository_failing,
+        RepositoryRecovered: repositories.repository_recovered,
+        RepositoryRenamed: repositories.repository_renamed,
+        RepositoryArchived: repositories.repository_archived,
+        BranchCreated: repositories.branch_created,
+        BranchRewritten: repositories.branch_rewritten,
+        BranchDeleted: repositories.branch_deleted,
+        BranchUnwatched: repositories.branch_unwatched,
+        CommitObserved: repositories.commit_observed,
+        FileRemoved: scans.file_removed,
+        CommitScanned: scans.commit_scanned,
+        SorryOpened: sorries.sorry_opened,
+        SorryMoved: sorries.sorry_moved,
+        SorryChanged: sorries.sorry_changed,
+        SorryFilled: sorries.sorry_filled,
+        SorryRemoved: sorries.sorry_removed,
+        JobStarted: jobs.job_started,
+        JobSucceeded: jobs.job_succeeded,
+        JobFailed: jobs.job_failed,
+        JobInterrupted: jobs.job_interrupted,
+        JobReleased: jobs.job_released,
+        JobCancelled: jobs.job_cancelled,
+        WorkPaused: work.work_paused,
+        WorkResumed: work.work_resumed,
+        WorkTriggered: work.work_triggered,
+        TriggerEnded: work.trigger_ended,
+        ProjectBuilt: builds.project_built,
+        AttemptFinished: proofs.attempt_finished,
+        ProofFound: proofs.proof_found,
+        ProofChecked: proofs.proof_checked,
+        ProofVerified: proofs.proof_verified,
+        ProofRejected: proofs.proof_rejected,
+        PullRequestOpened: proofs.pull_request_opened,
+        TracedFileRemoved: traces.traced_file_removed,
+        CommitTraced: _commit_traced,
+        TraceMeasured: traces.trace_measured,
+        SorryStated: traces.sorry_stated,
+        TraceWithdrawn: traces.trace_withdrawn,
+        CheckpointSaved: models.checkpoint_saved,
+        CheckpointPromoted: models.checkpoint_promoted,
+        CheckpointRefused: models.checkpoint_refused,
+        EvaluationFinished: models.evaluation_finished,
+        NotificationsSwitched: notifications.notifications_switched,
+        NotificationSent: notifications.notification_sent,
+        NotificationFailed: notifications.notification_failed,
+    }
+)
+"""The events that say all themselves."""
+
+PAYLOAD_HANDLERS: Mapping[type[EventBody], PayloadHandler] = MappingProxyType(
+    {
+        FileScanned: _file_scanned,
+        TheoremsFollowed: _theorems_followed,
+        FileTraced: traces.file_traced,
+    }
+)
+"""The events whose payload lies in the log's blob table."""
+
+_UNFIT = (
+    sqlite3.IntegrityError,
+    sqlite3.ProgrammingError,  # a payload has a list or an object where a column takes text or a number
+    OverflowError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,  # a payload has null or a list where text belongs
+)
+
+
+def apply(connection: sqlite3.Connection, event: StoredEvent, body: EventBody, log: LogReader) -> None:
+    """Write the rows that follow from one event, inside the caller's transaction.
+
+    Raises:
+        MalformedEventError: its payload, or a value in it, cannot stand in the tables.
+        BlobMissingError, BlobCorruptError: its payload is absent or damaged.
+    """
+    kind = type(body)
+    try:
+        handler = HANDLERS.get(kind)
+        if handler is not None:
+            handler(connection, event, body)
+        else:
+            PAYLOAD_HANDLERS[kind](connection, event, body, log)
+    except _UNFIT as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise MalformedEventError(event.seq, event.type, event.schema_version, reason) from error

@@ -1,0 +1,84 @@
+"""Trained models: their checkpoints, what was decided on each, which one of each model is in use, how each did."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from store.events.models import CheckpointPromoted, CheckpointRefused, CheckpointSaved, EvaluationFinished
+from store.log.envelope import StoredEvent
+from store.view.projections.rows import as_json, upsert
+
+
+def checkpoint_saved(db: sqlite3.Connection, event: StoredEvent, body: CheckpointSaved) -> None:
+    """Add a checkpoint, or set what is known of it; what was decided on it stays as it is."""
+    upsert(
+        db,
+        "checkpoints",
+        key={"checkpoint": body.checkpoint},
+        values={
+            "model": body.model,
+            "parent": body.parent,
+            "base": body.base,
+            "data_seq": body.data_seq,
+            "config_json": as_json(body.config),
+            "seed": body.seed,
+            "steps": body.steps,
+            "weights": body.weights,
+            "size_bytes": body.size_bytes,
+            "fisher": body.fisher,
+            "versions_json": as_json(body.versions),
+            "device": body.device,
+            "seconds": body.seconds,
+            "job": body.job,
+            "simulated": int(body.simulated),
+            "saved_at": event.recorded_at,
+        },
+        once={"promoted": 0, "reason": "", "refused_reason": ""},
+    )
+
+
+def checkpoint_promoted(db: sqlite3.Connection, event: StoredEvent, body: CheckpointPromoted) -> None:
+    """Put a checkpoint in use and the model's others out of use; one that was never saved changes nothing.
+
+    If it was refused before, it counts as refused no more.
+    """
+    known = (body.checkpoint, body.model)
+    if db.execute("SELECT 1 FROM checkpoints WHERE checkpoint = ? AND model = ?", known).fetchone() is None:
+        return
+    db.execute("UPDATE checkpoints SET promoted = 0 WHERE model = ? AND promoted = 1", (body.model,))
+    db.execute(
+        "UPDATE checkpoints SET promoted = 1, promoted_at = ?, reason = ?, refused_at = NULL, refused_reason = '' "
+        "WHERE checkpoint = ?",
+        (event.recorded_at, body.reason, body.checkpoint),
+    )
+
+
+def checkpoint_refused(db: sqlite3.Connection, event: StoredEvent, body: CheckpointRefused) -> None:
+    """Note why a checkpoint was not put in use; one that was never saved changes nothing."""
+    db.execute(
+        "UPDATE checkpoints SET refused_at = ?, refused_reason = ? WHERE checkpoint = ? AND model = ?",
+        (event.recorded_at, body.reason, body.checkpoint, body.model),
+    )
+
+
+def evaluation_finished(db: sqlite3.Connection, event: StoredEvent, body: EvaluationFinished) -> None:
+    """Keep the newest result of an evaluation."""
+    upsert(
+        db,
+        "evaluations",
+        key={"evaluation": body.evaluation},
+        values={
+            "model": body.model,
+            "checkpoint": body.checkpoint,
+            "repository": body.repository,
+            "split": body.split,
+            "dataset": body.dataset,
+            "metrics_json": as_json(body.metrics),
+            "n": body.n,
+            "seconds": body.seconds,
+            "job": body.job,
+            "simulated": int(body.simulated),
+            "recorded_at": event.recorded_at,
+        },
+        once={},
+    )

@@ -1,0 +1,190 @@
+"""What was tried, found and judged: attempts and proofs. A simulated proof is never verified here."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import NamedTuple
+
+from store.events.proofs import (
+    AttemptFinished,
+    ProofChecked,
+    ProofFound,
+    ProofRejected,
+    ProofVerified,
+    PullRequestOpened,
+)
+from store.log.envelope import StoredEvent
+from store.view.projections.rows import as_json, upsert
+from store.view.projections.sorries import proof_falls, proof_stands
+from store.view.projections.tallies import proof_judged
+
+REQUIRED = frozenset(("text", "shape", "compile", "axioms", "statement"))
+"""The steps of the gate without which nothing is verified (DESIGN section 6)."""
+LEAN_S = frozenset(("compile", "axioms"))
+NOT_LEAN = frozenset(("scanner", "simulator", "nobody"))
+
+_JUDGED = "checked_at = ?, job = ?, checks_json = ?"
+
+
+def attempt_finished(db: sqlite3.Connection, event: StoredEvent, body: AttemptFinished) -> None:
+    """Remember what was tried, under the key that must change before it is tried again."""
+    upsert(
+        db,
+        "attempts",
+        key={
+            "sorry": body.sorry,
+            "blob": body.blob,
+            "prover": body.prover,
+            "rung": body.rung,
+            "model": body.model,
+            "budget": body.budget,
+        },
+        values={
+            "repository": body.repository,
+            "branch": body.branch,
+            "sha": body.sha,
+            "outcome": body.outcome,
+            "detail": body.detail,
+            "nodes": body.nodes,
+            "repl_calls": body.repl_calls,
+            "seconds": body.seconds,
+            "seed": body.seed,
+            "best": body.best,
+            "goals_left": body.goals_left,
+            "prompt_tokens": body.prompt_tokens,
+            "completion_tokens": body.completion_tokens,
+            "usd": body.usd,
+            "tree_sha256": None if body.tree is None else body.tree.sha256,
+            "simulated": int(body.simulated),
+            "job": body.job,
+            "recorded_at": event.recorded_at,
+        },
+        once={},
+    )
+
+
+def proof_found(db: sqlite3.Connection, event: StoredEvent, body: ProofFound) -> None:
+    """Add a candidate. The same text found again for the same version of the file is the same proof."""
+    if _known(db, body.proof) is None:
+        proof_judged(db, verdict="found", simulated=body.simulated)
+    upsert(
+        db,
+        "proofs",
+        key={"proof": body.proof},
+        values={},
+        once={
+            name: getattr(body, name)
+            for name in ProofFound.model_fields
+            if name not in {"proof", "tactics", "simulated"}
+        }
+        | {
+            "tactics_json": as_json(body.tactics),
+            "simulated": int(body.simulated),
+            "state": "candidate",
+            "checks_json": "[]",
+            "not_checked_json": "[]",
+            "axioms_json": "[]",
+            "conditional_on_json": "[]",
+            "reason": "",
+            "found_at": event.recorded_at,
+        },
+    )
+
+
+def proof_checked(db: sqlite3.Connection, event: StoredEvent, body: ProofChecked) -> None:
+    """Keep it a candidate, with what was judged and what could not be; a verdict that was given stands."""
+    known = _known(db, body.proof)
+    if known is not None and known.state == "candidate" and known.checked_at is None:
+        proof_judged(db, verdict="checked", simulated=known.simulated)
+    db.execute(
+        f"UPDATE proofs SET {_JUDGED}, not_checked_json = ?, patch_sha256 = ? WHERE proof = ? "
+        "AND state = 'candidate'",
+        (*_judged(event, body), as_json(body.not_checked), body.patch.sha256, body.proof),
+    )
+
+
+def why_not_verified(body: ProofVerified) -> str | None:
+    """Say why the event's own checks do not bear it out, None where every required one was passed, Lean's by Lean."""
+    for check in body.checks:
+        if check.verdict == "failed":
+            return f"the check {check.step} failed"
+        if check.verdict == "not_checked" and check.step in REQUIRED:
+            return f"the check {check.step} was not made"
+        if check.step in LEAN_S and check.verdict == "passed" and check.by in NOT_LEAN:
+            return f"the check {check.step} was made by the {check.by} and not by Lean"
+    missing = REQUIRED - {check.step for check in body.checks if check.verdict == "passed"}
+    return f"no check of {', '.join(sorted(missing))}" if missing else None
+
+
+def proof_verified(db: sqlite3.Connection, event: StoredEvent, body: ProofVerified) -> None:
+    """Mark it and its sorry as verified.
+
+    What the simulator found cannot be, whatever an event says; nor what was rejected before, nor what lacks a check.
+    """
+    if why_not_verified(body) is not None:
+        return
+    known = _known(db, body.proof)
+    changed = db.execute(
+        f"UPDATE proofs SET {_JUDGED}, state = 'verified', reason = '', not_checked_json = ?, axioms_json = ?, "
+        "conditional_on_json = '[]', patch_sha256 = ? "
+        "WHERE proof = ? AND sorry = ? AND simulated = 0 AND state IN ('candidate', 'verified')",
+        (
+            *_judged(event, body),
+            as_json(body.not_checked),
+            as_json(body.axioms),
+            body.patch.sha256,
+            body.proof,
+            body.sorry,
+        ),
+    ).rowcount
+    if changed:
+        if known is not None and known.state != "verified":
+            proof_judged(db, verdict="verified", simulated=False)
+        axioms = ", ".join(body.axioms) or "no axioms"
+        proof_stands(db, event, proof=body.proof, detail=f"proof {body.proof} ({axioms})")
+
+
+def proof_rejected(db: sqlite3.Connection, event: StoredEvent, body: ProofRejected) -> None:
+    """Record why it is none, or on which other sorrys it rests; its sorry is open again if it counted.
+
+    Its patch, if it had one, is none to offer any more.
+    """
+    reason = f"{body.step}: {body.reason}"
+    known = _known(db, body.proof)
+    if known is not None and known.state not in ("rejected", "conditional"):
+        proof_judged(db, verdict="rejected", simulated=known.simulated)
+    proof_falls(db, event, proof=body.proof, detail=f"proof {body.proof} was rejected: {reason}")
+    db.execute(
+        f"UPDATE proofs SET {_JUDGED}, state = ?, reason = ?, conditional_on_json = ?, patch_sha256 = NULL "
+        "WHERE proof = ?",
+        (
+            *_judged(event, body),
+            "conditional" if body.conditional_on else "rejected",
+            reason,
+            as_json(body.conditional_on),
+            body.proof,
+        ),
+    )
+
+
+def pull_request_opened(db: sqlite3.Connection, event: StoredEvent, body: PullRequestOpened) -> None:
+    """Note where a proof was proposed; one that was never found changes nothing."""
+    db.execute(
+        "UPDATE proofs SET pull_request_url = ?, pull_request_at = ? WHERE proof = ? AND repository = ?",
+        (body.url, event.recorded_at, body.proof, body.repository),
+    )
+
+
+class _Known(NamedTuple):
+    state: str
+    simulated: bool
+    checked_at: str | None
+
+
+def _known(db: sqlite3.Connection, proof: str) -> _Known | None:
+    row = db.execute("SELECT state, simulated, checked_at FROM proofs WHERE proof = ?", (proof,)).fetchone()
+    return None if row is None else _Known(row[0], bool(row[1]), row[2])
+
+
+def _judged(event: StoredEvent, body: ProofChecked | ProofVerified | ProofRejected) -> tuple[str, str, str]:
+    return (event.recorded_at, body.job, as_json([check.model_dump(mode="json") for check in body.checks]))

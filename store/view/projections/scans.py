@@ -1,0 +1,131 @@
+"""What stands in the source: files, their declarations, and how many of each kind.
+
+A branch's rows are those of its newest scanned commit. The scan of one commit is one batch in the log, so the
+rows of half a scan are never seen.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable
+
+from store.domain.identity import theorem_id
+from store.domain.records import ScannedFile
+from store.events.scans import CommitScanned, FileRemoved, FileScanned
+from store.log.envelope import StoredEvent
+from store.view.projections.rows import as_json, upsert
+
+
+def file_scanned(db: sqlite3.Connection, _event: StoredEvent, body: FileScanned, scan: ScannedFile) -> None:
+    """Replace all that is known of a file by its new scan."""
+    where = (body.repository, body.branch, body.path)
+    upsert(
+        db,
+        "files",
+        key={"repository": body.repository, "branch": body.branch, "path": body.path},
+        values={
+            "blob": body.blob,
+            "sha": body.sha,
+            "error": body.error,
+            "imports_json": as_json(scan.imports),
+            "n_declarations": body.n_declarations,
+            "n_sorries": body.n_sorries,
+            "exercise_words": body.exercise_words,
+        },
+        once={},
+    )
+    before = _forget_declarations(db, where)
+    known = {(name, statement_hash): theorem for _, name, statement_hash, theorem in before}
+    sorries: dict[int, int] = {}
+    for sorry in scan.sorries:
+        sorries[sorry.index] = sorries.get(sorry.index, 0) + 1
+    db.executemany(
+        'INSERT INTO declarations (repository, branch, path, "index", theorem, name, kind, statement, '
+        'statement_hash, text_hash, line, "column", end_line, end_column, n_sorries) '
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (
+                *where,
+                index,
+                known.get((item.name, item.statement_hash))
+                or theorem_id(body.repository, item.name, item.statement_hash),
+                item.name,
+                item.kind,
+                item.statement,
+                item.statement_hash,
+                item.text_hash,
+                item.line,
+                item.column,
+                item.end_line,
+                item.end_column,
+                sorries.get(index, 0),
+            )
+            for index, item in enumerate(scan.declarations)
+        ],
+    )
+    _tally(db, where, (row[0] for row in before), (item.kind for item in scan.declarations))
+
+
+def file_removed(db: sqlite3.Connection, _event: StoredEvent, body: FileRemoved) -> None:
+    """Forget a file and its declarations; its sorrys have events of their own."""
+    where = (body.repository, body.branch, body.path)
+    before = _forget_declarations(db, where)
+    db.execute("DELETE FROM files WHERE repository = ? AND branch = ? AND path = ?", where)
+    _tally(db, where, (row[0] for row in before), ())
+
+
+def commit_scanned(db: sqlite3.Connection, event: StoredEvent, body: CommitScanned) -> None:
+    """Close a commit. One that was dropped while it was scanned stays dropped, but its files are what stands here."""
+    db.execute(
+        "UPDATE commits SET state = CASE state WHEN 'dropped' THEN state ELSE 'scanned' END, "
+        "files_scanned = ?, files_failed = ?, seconds = ? WHERE repository = ? AND branch = ? AND sha = ?",
+        (body.files_scanned, body.files_failed, body.seconds, body.repository, body.branch, body.sha),
+    )
+    db.execute(
+        "UPDATE branches SET scanned = ?, scanned_seq = ?, scanned_include_json = ?, scanned_exclude_json = ?, "
+        "toolchain = ?, manifest = ? WHERE repository = ? AND branch = ?",
+        (
+            body.sha,
+            event.seq,
+            as_json(body.include),
+            as_json(body.exclude),
+            body.toolchain,
+            body.manifest,
+            body.repository,
+            body.branch,
+        ),
+    )
+
+
+def _forget_declarations(
+    db: sqlite3.Connection, where: tuple[str, str, str]
+) -> list[tuple[str, str, str, str]]:
+    """Remove a file's declarations; return the kind, name, statement's hash and identity of each."""
+    rows = db.execute(
+        "SELECT kind, name, statement_hash, theorem FROM declarations "
+        "WHERE repository = ? AND branch = ? AND path = ?",
+        where,
+    ).fetchall()
+    if rows:
+        db.execute("DELETE FROM declarations WHERE repository = ? AND branch = ? AND path = ?", where)
+    return rows
+
+
+def _tally(
+    db: sqlite3.Connection, where: tuple[str, str, str], before: Iterable[str], now: Iterable[str]
+) -> None:
+    before, now = sorted(before), sorted(now)
+    if before == now:
+        return
+    difference = Counter(now)
+    difference.subtract(before)
+    repository, branch, _ = where
+    db.executemany(
+        "INSERT INTO tallies (repository, branch, kind, declarations) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (repository, branch, kind) DO UPDATE SET declarations = declarations + excluded.declarations",
+        [(repository, branch, kind, number) for kind, number in difference.items() if number],
+    )
+    db.execute(
+        "DELETE FROM tallies WHERE repository = ? AND branch = ? AND declarations = 0", (repository, branch)
+    )

@@ -1,0 +1,187 @@
+"""The life of a sorry, and its history as lines for people.
+
+When is a sorry `verified`? While it is in the source and a proof that Lean accepted waits for it. A patch names
+the commit that it applies to, so a sorry that only moved (other lines, another file, a new name of its
+declaration) stays verified; a changed statement, or other text right before the sorry, opens it again. Where
+the same sorry turns up in exactly the file version that a proof was verified in (on a second branch, or
+after a revert), that proof holds there too.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from operator import attrgetter
+
+from store.events.scans import (
+    SorryChanged,
+    SorryEvent,
+    SorryFilled,
+    SorryMoved,
+    SorryOpened,
+    SorryPlace,
+    SorryRemoved,
+)
+from store.log.envelope import StoredEvent
+from store.view.projections.rows import quoted, upsert
+
+# Where a statement names an index: left to itself SQLite, which has no statistics here, takes one that reads all sorrys
+# of the repository, or all verified proofs.
+_SORRY = "repository = ? AND branch = ? AND sorry = ?"
+_PLACE = tuple(SorryPlace.model_fields)
+_place_of = attrgetter(*_PLACE)
+_SET_PLACE = f"UPDATE sorries SET {', '.join(f'{name} = ?' for name in quoted(_PLACE))}, updated_sha = ?"
+_SET_PLACE_ONLY = f"{_SET_PLACE} WHERE {_SORRY}"
+_SET_PLACE_WITHOUT_PROOF = (
+    f"{_SET_PLACE}, verified_proof = NULL, state = CASE state WHEN 'verified' THEN 'open' ELSE state END "
+    f"WHERE {_SORRY}"
+)
+
+
+def sorry_opened(db: sqlite3.Connection, event: StoredEvent, body: SorryOpened) -> None:
+    """Add a sorry, or open a filled or removed one again; its first sight stays on record."""
+    proof = _verified_proof(db, body)
+    upsert(
+        db,
+        "sorries",
+        key=_key(body),
+        values={
+            **dict(zip(_PLACE, _place_of(body.place), strict=True)),
+            "state": "open" if proof is None else "verified",
+            "updated_sha": body.sha,
+            "closed_sha": None,
+            "filled_by": None,
+            "verified_proof": proof,
+        },
+        once={"opened_sha": body.sha, "opened_at": event.recorded_at},
+    )
+    detail = f"{_spot(body.place)}, {body.place.mode} mode, in {body.place.kind} {body.place.declaration}"
+    if proof is not None:
+        detail += f"; proof {proof} was verified in this version of the file"
+    _step(db, event, body, "reopened" if body.reopened else "opened", detail)
+
+
+def sorry_moved(db: sqlite3.Connection, event: StoredEvent, body: SorryMoved) -> None:
+    """Take the new place over; a proof stays valid unless the text before the sorry is another."""
+    before = db.execute(
+        f'SELECT path, line, "column", declaration, statement_hash, context_hash FROM sorries WHERE {_SORRY}',
+        _where(body),
+    ).fetchone()
+    # Not `body.what`: there "context" also stands for bytes elsewhere in the file.
+    goal = (body.place.statement_hash, body.place.context_hash)
+    stays = before is not None and (before[4], before[5]) == goal
+    _update_place(db, body, body.place, keeps_proof=stays)
+    what = ", ".join(body.what) or "place"
+    detail = f"{what}: now {_spot(body.place)}"
+    if before is not None:
+        detail = f"{what}: {before[0]}:{before[1]}:{before[2]} -> {_spot(body.place)}"
+        if before[3] != body.place.declaration:
+            detail += f", {before[3]} -> {body.place.declaration}"
+    _step(db, event, body, "moved", detail)
+
+
+def sorry_changed(db: sqlite3.Connection, event: StoredEvent, body: SorryChanged) -> None:
+    """Take the new statement over; a proof of the old one is none of the new one."""
+    _update_place(db, body, body.place, keeps_proof=False)
+    _step(db, event, body, "changed", f"statement: {body.statement_before} -> {body.place.statement}")
+
+
+def sorry_filled(db: sqlite3.Connection, event: StoredEvent, body: SorryFilled) -> None:
+    """Close a sorry whose declaration now stands without it."""
+    db.execute(
+        f"UPDATE sorries SET state = 'filled', closed_sha = ?, updated_sha = ?, filled_by = ? WHERE {_SORRY}",
+        (body.sha, body.sha, body.by, *_where(body)),
+    )
+    detail = f"by {body.by}"
+    if body.proof:
+        row = db.execute("SELECT simulated FROM proofs WHERE proof = ?", (body.proof,)).fetchone()
+        mark = "SIMULATED " if row is not None and row[0] else ""
+        detail += f", with the text of {mark}proof {body.proof}"
+    _step(db, event, body, "filled", detail)
+
+
+def sorry_removed(db: sqlite3.Connection, event: StoredEvent, body: SorryRemoved) -> None:
+    """Close a sorry whose declaration is gone."""
+    db.execute(
+        f"UPDATE sorries SET state = 'removed', closed_sha = ?, updated_sha = ? WHERE {_SORRY}",
+        (body.sha, body.sha, *_where(body)),
+    )
+    _step(db, event, body, "removed", "its declaration is gone")
+
+
+def proof_stands(db: sqlite3.Connection, event: StoredEvent, *, proof: str, detail: str) -> None:
+    """Mark as verified every open sorry that a proof is of: the same sorry in the same version of its file."""
+    _for_each(
+        db,
+        event,
+        "SELECT s.repository, s.branch, s.sorry, p.sha FROM proofs p JOIN sorries s INDEXED BY sorries_by_id "
+        "ON s.repository = p.repository AND s.sorry = p.sorry AND s.blob = p.blob "
+        "WHERE p.proof = ? AND s.state = 'open' ORDER BY s.branch",
+        proof,
+        "UPDATE sorries SET state = 'verified', verified_proof = ?",
+        "verified",
+        detail,
+    )
+
+
+def proof_falls(db: sqlite3.Connection, event: StoredEvent, *, proof: str, detail: str) -> None:
+    """Open again what rested on a proof that was rejected after all."""
+    _for_each(
+        db,
+        event,
+        "SELECT s.repository, s.branch, s.sorry, s.updated_sha FROM proofs p JOIN sorries s INDEXED BY sorries_by_id "
+        "ON s.repository = p.repository AND s.sorry = p.sorry "
+        "WHERE p.proof = ? AND s.verified_proof = p.proof AND s.state = 'verified' ORDER BY s.branch",
+        proof,
+        "UPDATE sorries SET state = 'open', verified_proof = nullif(?, verified_proof)",
+        "refuted",
+        detail,
+    )
+
+
+def _for_each(
+    db: sqlite3.Connection, event: StoredEvent, select: str, proof: str, update: str, step: str, detail: str
+) -> None:
+    for repository, branch, sorry, sha in db.execute(select, (proof,)).fetchall():
+        db.execute(f"{update} WHERE {_SORRY}", (proof, repository, branch, sorry))
+        _add_step(db, event, (repository, branch, sorry), step, sha, detail)
+
+
+def _verified_proof(db: sqlite3.Connection, body: SorryOpened) -> str | None:
+    row = db.execute(
+        "SELECT proof FROM proofs INDEXED BY ix_proofs_sorry "
+        "WHERE sorry = ? AND repository = ? AND blob = ? AND state = 'verified' "
+        "ORDER BY checked_at, proof LIMIT 1",
+        (body.sorry, body.repository, body.place.blob),
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def _update_place(db: sqlite3.Connection, body: SorryEvent, place: SorryPlace, *, keeps_proof: bool) -> None:
+    statement = _SET_PLACE_ONLY if keeps_proof else _SET_PLACE_WITHOUT_PROOF
+    db.execute(statement, (*_place_of(place), body.sha, *_where(body)))
+
+
+def _key(body: SorryEvent) -> dict[str, str]:
+    return {"repository": body.repository, "branch": body.branch, "sorry": body.sorry}
+
+
+def _where(body: SorryEvent) -> tuple[str, str, str]:
+    return (body.repository, body.branch, body.sorry)
+
+
+def _spot(place: SorryPlace) -> str:
+    return f"{place.path}:{place.line}:{place.column}"
+
+
+def _step(db: sqlite3.Connection, event: StoredEvent, body: SorryEvent, step: str, detail: str) -> None:
+    _add_step(db, event, _where(body), step, body.sha, detail)
+
+
+def _add_step(
+    db: sqlite3.Connection, event: StoredEvent, where: tuple[str, str, str], step: str, sha: str, detail: str
+) -> None:
+    db.execute(
+        "INSERT INTO sorry_steps (repository, branch, sorry, seq, step, sha, recorded_at, detail) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (*where, event.seq, step, sha, event.recorded_at, detail),
+    )

@@ -1,0 +1,357 @@
+"""A branch's theorems through time: one lineage a theorem, and a version for all that made it another one.
+
+A lineage's id is `identity.theorem_id` of its name and statement at first sight; where another lineage of the branch
+has that id, one is derived from it. It keeps the id through every rename, move and new statement, and when it is
+deleted and stands there again under the same name with the same statement.
+
+What is known, and what not. The versions of a lineage begin with its first sight: for what stood at a branch's first
+scan, the commit of that scan. A log from before `theorems_followed` has scans without it: at the first such event of
+the branch every theorem that stands there gets a lineage (`appeared`), dated by the commit that its file was last
+scanned at, and what the steps tell of unknown theorems is adopted with what they say. What became of them earlier
+stays unknown. From then on every theorem of the branch has its one lineage.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from store.domain.identity import theorem_id
+from store.domain.life import TheoremAfter, TheoremBefore, TheoremStep
+from store.domain.records import THEOREM_KINDS
+from store.events.scans import TheoremsFollowed
+from store.log.envelope import StoredEvent
+
+_CHUNK = 1000
+_BRANCH = "repository = ? AND branch = ?"
+_LINEAGE = "theorem, identity, name, kind, path, statement, statement_hash, text_hash"
+_KINDS = ", ".join(f"'{kind}'" for kind in THEOREM_KINDS)
+_STANDING = (
+    "FROM declarations AS d LEFT JOIN files AS f "
+    "ON f.repository = d.repository AND f.branch = d.branch AND f.path = d.path "
+    f"WHERE d.repository = ? AND d.branch = ? AND d.kind IN ({_KINDS})"
+)
+
+
+class _Lineage(NamedTuple):
+    """A theorem as its row has it."""
+
+    theorem: str
+    identity: str
+    name: str
+    kind: str
+    path: str
+    statement: str
+    statement_hash: str
+    text_hash: str
+
+
+class _Sight(NamedTuple):
+    """A theorem that no lineage stands for yet, and the commit that it was seen at."""
+
+    after: TheoremAfter
+    sha: str
+
+
+def theorems_followed(
+    db: sqlite3.Connection, event: StoredEvent, body: TheoremsFollowed, steps: Sequence[TheoremStep]
+) -> None:
+    """Take one commit's steps in. Which lineage each is about is found first: two may have swapped their names."""
+    branch = _Branch(db, event, body)
+    first = not db.execute(
+        f"SELECT EXISTS (SELECT 1 FROM theorems WHERE {_BRANCH})", branch.where
+    ).fetchone()[0]
+    told = [step for step in steps if step.before is not None]
+    lineages = branch.find([step.before for step in told if step.before is not None])
+    gone: list[_Lineage] = []
+    for step, lineage in zip(told, lineages, strict=True):
+        if step.after is not None:
+            branch.change(lineage, step, step.after)
+        elif lineage is not None:
+            gone.append(lineage)
+        elif step.before is not None:
+            branch.adopt_deleted(step.before)
+    came: Iterable[_Sight] = [
+        _Sight(step.after, body.sha) for step in steps if step.before is None and step.after is not None
+    ]
+    if first or body.baseline:
+        came = branch.settle(None, gone, came)
+    elif body.unread:
+        came = branch.settle(body.unread, gone, came)
+    branch.pass_on(gone, came, first=first)
+
+
+@dataclass(slots=True)
+class _Branch:
+    """The lineages of one branch, while one event is taken in."""
+
+    db: sqlite3.Connection
+    event: StoredEvent
+    body: TheoremsFollowed
+
+    @property
+    def where(self) -> tuple[str, str]:
+        return self.body.repository, self.body.branch
+
+    def identity(self, item: TheoremBefore | TheoremAfter) -> str:
+        return theorem_id(self.body.repository, item.name, item.statement_hash)
+
+    # --- which lineage --------------------------------------------------------------------------------------
+
+    def find(self, wanted: Sequence[TheoremBefore]) -> list[_Lineage | None]:
+        """The present lineage of each; no lineage twice. None for one that is not known.
+
+        Another scanner may have read the same text otherwise: then name and file decide.
+        """
+        found: list[_Lineage | None] = [None] * len(wanted)
+        used: set[str] = set()
+        for condition, by in (
+            ("identity = ? AND path = ?", "theorems_by_identity"),
+            ("name = ? AND path = ?", "theorems_by_name"),
+        ):
+            # Left to itself SQLite takes the primary key, for its order, and reads the whole branch each time.
+            statement = (
+                f"SELECT {_LINEAGE} FROM theorems INDEXED BY {by} WHERE {_BRANCH} AND {condition} "
+                "AND state = 'present' ORDER BY theorem"
+            )
+            for index, item in enumerate(wanted):
+                if found[index] is not None:
+                    continue
+                key = self.identity(item) if condition.startswith("identity") else item.name
+                for row in self.db.execute(statement, (*self.where, key, item.path)):
+                    if row[0] not in used:
+                        used.add(row[0])
+                        found[index] = _Lineage(*row)
+                        break
+        return found
+
+    def settle(
+        self, paths: Sequence[str] | None, gone: list[_Lineage], came: Iterable[_Sight]
+    ) -> Iterator[_Sight]:
+        """Compare the lineages of these files (None: of the branch) with what stands there now.
+
+        Appends to `gone` the lineages that nothing stands for, and returns `came` with what has no lineage.
+        """
+        leaving = {item.theorem for item in gone}
+        lineages: dict[tuple[str, str], list[_Lineage]] = defaultdict(list)
+        for row in self._select(
+            f"SELECT {_LINEAGE} FROM theorems WHERE {_BRANCH} AND state = 'present'", paths
+        ):
+            if row[0] not in leaving:
+                lineages[row[4], row[1]].append(_Lineage(*row))
+        told = list(came)
+        appeared: dict[tuple[str, str], int] = defaultdict(int)
+        for sight in told:
+            appeared[sight.after.path, self.identity(sight.after)] += 1
+        new: list[int] = []  # row numbers: at a first scan these are all
+        for number, path, identity in self._select(
+            f"SELECT d.rowid, d.path, d.theorem {_STANDING}", paths, of="d", order='d.path, d."index"'
+        ):
+            key = (path, identity)
+            if lineages.get(key):
+                lineages[key].pop()
+            elif appeared.get(key):
+                appeared[key] -= 1
+            else:
+                new.append(number)
+        gone += (item for left in lineages.values() for item in left)
+        return self._sights(told, new)
+
+    def _select(
+        self, statement: str, paths: Sequence[str] | None, *, of: str = "theorems", order: str = "theorem"
+    ) -> Iterator[tuple[Any, ...]]:
+        if paths is None:
+            yield from self.db.execute(f"{statement} ORDER BY {order}", self.where)
+            return
+        for path in paths:
+            yield from self.db.execute(f"{statement} AND {of}.path = ? ORDER BY {order}", (*self.where, path))
+
+    def _sights(self, told: Iterable[_Sight], numbers: Iterable[int]) -> Iterator[_Sight]:
+        yield from told
+        columns = ", ".join(f"d.{name}" for name in TheoremAfter.__slots__)
+        statement = f"SELECT coalesce(f.sha, ?), {columns} {_STANDING} AND d.rowid = ?"
+        for number in numbers:
+            row = self.db.execute(statement, (self.body.sha, *self.where, number)).fetchone()
+            yield _Sight(TheoremAfter(*row[1:]), row[0])
+
+    # --- what becomes of it ---------------------------------------------------------------------------------
+
+    def change(self, lineage: _Lineage | None, step: TheoremStep, after: TheoremAfter) -> None:
+        """Take over what a step tells of one that stays. One that was not known is adopted with it."""
+        if lineage is not None:
+            self._renew(lineage, ",".join(step.steps), after)
+        elif step.before is not None:
+            identity = self._free(
+                theorem_id(self.body.repository, step.before.name, step.before.statement_hash)
+            )
+            self._insert([(identity, f"appeared,{','.join(step.steps)}", _Sight(after, self.body.sha))])
+
+    def adopt_deleted(self, before: TheoremBefore) -> None:
+        """Remember one that went before anything was known of it; its statement is not known either."""
+        after = TheoremAfter(
+            name=before.name,
+            kind=before.kind,
+            path=before.path,
+            statement="",
+            statement_hash=before.statement_hash,
+            text_hash=before.text_hash,
+            n_sorries=0,
+        )
+        identity = self._free(self.identity(before))
+        self._insert([(identity, "deleted", _Sight(after, self.body.sha))], state="deleted")
+
+    def pass_on(self, gone: Sequence[_Lineage], came: Iterable[_Sight], *, first: bool) -> None:
+        """Delete what went, and let what came be one of those, one deleted earlier, or a new lineage."""
+        leaving: dict[str, list[_Lineage]] = defaultdict(list)
+        for lineage in gone:
+            leaving[lineage.identity].append(lineage)
+        # At a first scan nobody returns, but for what this event told of; later nobody counts the branch.
+        some_deleted = not first or bool(
+            self.db.execute(
+                f"SELECT EXISTS (SELECT 1 FROM theorems WHERE {_BRANCH} AND state = 'deleted')", self.where
+            ).fetchone()[0]
+        )
+        new: list[tuple[str, str, _Sight]] = []
+        ids: set[str] = set()
+        for sight in came:
+            identity = self.identity(sight.after)
+            if leaving.get(identity):
+                lineage = leaving[identity].pop()
+                if lineage.path != sight.after.path:
+                    self._renew(lineage, "file_moved", sight.after)
+                continue
+            returned = self._returned(identity, sight.after.path) if some_deleted else None
+            if returned is not None:
+                moved = ",file_moved" if returned.path != sight.after.path else ""
+                self._renew(returned, f"returned{moved}", sight.after)
+                continue
+            theorem = self._free(identity, ids)
+            ids.add(theorem)
+            new.append((theorem, "appeared", sight))
+            if len(new) == _CHUNK:
+                self._insert(new)
+                new, ids = [], set()
+        self._insert(new)
+        self._delete([lineage for left in leaving.values() for lineage in left])
+
+    def _returned(self, identity: str, path: str) -> _Lineage | None:
+        """The deleted lineage that last had this name and statement: rather in this file, then the last to go."""
+        row = self.db.execute(
+            f"SELECT {_LINEAGE} FROM theorems AS t WHERE {_BRANCH} AND identity = ? AND state = 'deleted' "
+            "ORDER BY path = ? DESC, (SELECT max(seq) FROM theorem_versions AS v WHERE v.repository = t.repository "
+            "AND v.branch = t.branch AND v.theorem = t.theorem) DESC, theorem LIMIT 1",
+            (*self.where, identity, path),
+        ).fetchone()
+        return None if row is None else _Lineage(*row)
+
+    def _free(self, identity: str, taken: Collection[str] = ()) -> str:
+        """This id, or where a lineage has it one derived from it."""
+        theorem, twin = identity, 0
+        while theorem in taken or self._exists(theorem):
+            twin += 1
+            theorem = theorem_id(self.body.repository, identity, f"#{twin}")
+        return theorem
+
+    def _exists(self, theorem: str) -> bool:
+        row = self.db.execute(
+            f"SELECT 1 FROM theorems WHERE {_BRANCH} AND theorem = ?", (*self.where, theorem)
+        )
+        return row.fetchone() is not None
+
+    # --- rows -----------------------------------------------------------------------------------------------
+
+    def _renew(self, lineage: _Lineage, steps: str, after: TheoremAfter) -> None:
+        changed = {
+            "state": "present",
+            "kind": after.kind,
+            "statement": after.statement,
+            "statement_hash": after.statement_hash,
+            "text_hash": after.text_hash,
+            "path": after.path,
+            "last_sha": self.body.sha,
+        }
+        # Most have another proof and nothing else: SQLite writes the indexes of every column that is named here.
+        identity = self.identity(after)
+        if (identity, after.name) != (lineage.identity, lineage.name):
+            changed |= {"identity": identity, "name": after.name}
+        self.db.execute(
+            f"UPDATE theorems SET {', '.join(f'{name} = ?' for name in changed)}, versions = versions + 1 "
+            f"WHERE {_BRANCH} AND theorem = ?",
+            (*changed.values(), *self.where, lineage.theorem),
+        )
+        self._versions([(lineage.theorem, steps, _Sight(after, self.body.sha))])
+
+    def _insert(self, rows: Sequence[tuple[str, str, _Sight]], *, state: str = "present") -> None:
+        self.db.executemany(
+            "INSERT INTO theorems (repository, branch, theorem, identity, state, name, kind, statement, "
+            "statement_hash, text_hash, path, first_sha, first_seen_at, last_sha, versions) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
+            [
+                (
+                    *self.where,
+                    theorem,
+                    self.identity(after),
+                    state,
+                    after.name,
+                    after.kind,
+                    after.statement,
+                    after.statement_hash,
+                    after.text_hash,
+                    after.path,
+                    sha,
+                    self.event.recorded_at,
+                    sha,
+                )
+                for theorem, _, (after, sha) in rows
+            ],
+        )
+        self._versions(rows)
+
+    def _delete(self, lineages: Sequence[_Lineage]) -> None:
+        self.db.executemany(
+            "UPDATE theorems SET state = 'deleted', last_sha = ?, versions = versions + 1 "
+            f"WHERE {_BRANCH} AND theorem = ?",
+            [(self.body.sha, *self.where, lineage.theorem) for lineage in lineages],
+        )
+        self._versions(
+            [(lineage.theorem, "deleted", _Sight(_as_it_was(lineage), self.body.sha)) for lineage in lineages]
+        )
+
+    def _versions(self, rows: Sequence[tuple[str, str, _Sight]]) -> None:
+        self.db.executemany(
+            "INSERT INTO theorem_versions (repository, branch, theorem, seq, steps, sha, recorded_at, name, path, "
+            "statement, statement_hash, text_hash, n_sorries) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    *self.where,
+                    theorem,
+                    self.event.seq,
+                    steps,
+                    sha,
+                    self.event.recorded_at,
+                    after.name,
+                    after.path,
+                    after.statement,
+                    after.statement_hash,
+                    after.text_hash,
+                    after.n_sorries,
+                )
+                for theorem, steps, (after, sha) in rows
+            ],
+        )
+
+
+def _as_it_was(lineage: _Lineage) -> TheoremAfter:
+    """A deleted theorem's last version: no text of it stands any more, so no sorrys either."""
+    return TheoremAfter(
+        name=lineage.name,
+        kind=lineage.kind,
+        path=lineage.path,
+        statement=lineage.statement,
+        statement_hash=lineage.statement_hash,
+        text_hash=lineage.text_hash,
+        n_sorries=0,
+    )

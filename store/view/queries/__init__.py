@@ -1,0 +1,3 @@
+"""The questions to the view: read-only, with the standard library alone."""
+
+from __future__ import annotations

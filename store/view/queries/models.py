@@ -1,0 +1,211 @@
+"""Questions about trained models and about what they may learn from. Read-only, with the standard library alone."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from store.domain.splits import files_of
+from store.view.rows import CheckpointRow, EvaluationRow, TraceRow, columns, make_all
+
+
+def checkpoints(db: sqlite3.Connection, model: str | None = None) -> list[CheckpointRow]:
+    """Return the checkpoints of one model ("retriever", "tactics", "progress"), or of all, oldest first."""
+    rows = db.execute(
+        f"SELECT {_names(CheckpointRow)} FROM checkpoints WHERE ?1 IS NULL OR model = ?1 "
+        "ORDER BY saved_at, checkpoint",
+        (model,),
+    )
+    return make_all(CheckpointRow, rows)
+
+
+def checkpoint_in_use(db: sqlite3.Connection, model: str) -> CheckpointRow | None:
+    """Return the checkpoint of a model that was promoted last; None before the first."""
+    rows = db.execute(
+        f"SELECT {_names(CheckpointRow)} FROM checkpoints WHERE model = ? AND promoted = 1", (model,)
+    )
+    return next(iter(make_all(CheckpointRow, rows)), None)
+
+
+def weights_of(db: sqlite3.Connection, model: str) -> str:
+    """Return the hash of the weights behind an attempt's `model`; "" where it is none of the checkpoints.
+
+    Of a generator that a retriever's checkpoint goes before ("checkpoint+generator") it is the checkpoint's.
+    """
+    rows = db.execute("SELECT weights FROM checkpoints WHERE checkpoint = ?", (model.partition("+")[0],))
+    return str(next(iter(rows), ("",))[0])
+
+
+def evaluations(db: sqlite3.Connection, checkpoint: str | None = None) -> list[EvaluationRow]:
+    """Return how one checkpoint did, or all, oldest first."""
+    rows = db.execute(
+        f"SELECT {_names(EvaluationRow)} FROM evaluations WHERE ?1 IS NULL OR checkpoint = ?1 "
+        "ORDER BY recorded_at, evaluation",
+        (checkpoint,),
+    )
+    return make_all(EvaluationRow, rows)
+
+
+def _names(cls: type) -> str:
+    return ", ".join(f'"{name}"' for name in columns(cls))
+
+
+Learnable = Literal["premise", "tactic"]
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """A checkpoint, the repository that it was trained on last, and the state of the job that trained it.
+
+    `data_seq` is the log position of what it learned. Where `promoted_at` and `refused_at` are both None, nobody has
+    decided on it yet.
+    """
+
+    checkpoint: str
+    model: str
+    parent: str | None
+    repository: str
+    job: str
+    data_seq: int
+    simulated: bool
+    saved_at: str
+    promoted: bool
+    promoted_at: str | None
+    refused_at: str | None
+    job_state: str
+
+
+_OF_JOBS = {"repository": "jobs.repository", "job_state": "jobs.state"}
+_LEARNED = (
+    f"SELECT {', '.join(_OF_JOBS.get(name, f'c.{name}') for name in columns(Learned))} FROM checkpoints AS c "
+    "CROSS JOIN jobs ON jobs.job = c.job WHERE jobs.repository IS NOT NULL AND"
+)
+_OLDEST_FIRST = "ORDER BY c.saved_at, c.checkpoint"
+
+
+def learned(db: sqlite3.Connection, model: str) -> list[Learned]:
+    """Return the checkpoints of one model ("retriever", "tactics", "progress"), oldest first.
+
+    One whose job, or whose job's repository, the view does not know is left out.
+    """
+    return make_all(Learned, db.execute(f"{_LEARNED} c.model = ? {_OLDEST_FIRST}", (model,)))
+
+
+def undecided(db: sqlite3.Connection) -> list[Learned]:
+    """Return the checkpoints, of all models, that were neither promoted nor refused and whose job succeeded, oldest
+    first."""
+    return make_all(
+        Learned,
+        db.execute(
+            f"{_LEARNED} c.promoted_at IS NULL AND c.refused_at IS NULL AND jobs.state = 'succeeded' {_OLDEST_FIRST}"
+        ),
+    )
+
+
+def ancestry(known: Iterable[Learned], checkpoint: str | None) -> list[Learned]:
+    """Return a checkpoint and those that it was trained from, the newest first, as far as they are `known`."""
+    links = {link.checkpoint: link for link in known}
+    found: list[Learned] = []
+    while checkpoint is not None and (link := links.pop(checkpoint, None)) is not None:
+        found.append(link)
+        checkpoint = link.parent
+    return found
+
+
+def new_theorems(
+    db: sqlite3.Connection, *, trace: TraceRow, since: int, with_a: Learnable = "premise"
+) -> int:
+    """Count the theorems of a trace that have something to learn and were not there at log position `since`.
+
+    What there is to learn is a premise in some tactic or, for models that have no use for premises, a tactic.
+
+    There, by their `split_key`, were those of the repository's traces with the same `simulated` that were closed by
+    then; with `since` 0 there were none. The work grows with the files that differ from those of then.
+    """
+    versions = _versions(db, trace)
+    settled = {content for content, (_, closed) in versions.items() if closed <= since}
+    half_done = {content for content, (begun, _) in versions.items() if begun <= since} - settled
+    changed = json.dumps(sorted(_contents(db, trace) - settled))
+    if not (settled or half_done):
+        found = db.execute(f"SELECT count(*) {_learnable(with_a)}", {"changed": changed})
+        return int(found.fetchone()[0])
+    parameters = {
+        "changed": changed,
+        "settled": json.dumps(sorted(settled)),
+        "half_done": json.dumps(sorted(half_done)),
+        "since": since,
+    }
+    return int(db.execute(_NEW.format(learnable=_learnable(with_a)), parameters).fetchone()[0])
+
+
+# What can be learned from the contents :changed.
+_HAS: Mapping[Learnable, str] = {
+    "premise": 'EXISTS (SELECT 1 FROM tactic_premises AS p WHERE p.content = t.content AND p.theorem = t."index")',
+    "tactic": "t.n_tactics > 0",
+}
+
+
+def _learnable(with_a: Learnable) -> str:
+    return (
+        "FROM json_each(:changed) AS c CROSS JOIN traced_theorems AS t ON t.content = c.value "
+        f"WHERE {_HAS[with_a]}"
+    )
+
+
+def _in(contents: str) -> str:
+    # Without the plus SQLite would look for the key in each of the contents by itself.
+    return (
+        "EXISTS (SELECT 1 FROM traced_theorems AS o WHERE o.split_key = t.split_key "
+        f"AND +o.content IN (SELECT value FROM json_each(:{contents})))"
+    )
+
+
+# Grouped, and so sorted: the indices are then read from one end to the other. A theorem's side is decided when the
+# first commit that has it is closed.
+_NEW = (
+    "SELECT coalesce(sum(n), 0) FROM (SELECT t.split_key, count(*) AS n {learnable} GROUP BY t.split_key) AS t "
+    f"WHERE NOT {_in('settled')} AND NOT ({_in('half_done')} AND EXISTS (SELECT 1 FROM split_members AS m "
+    "WHERE m.split = 'random' AND m.\"of\" = 'theorem' AND m.\"key\" = t.split_key AND m.seq <= :since))"
+)
+
+
+def _contents(db: sqlite3.Connection, trace: TraceRow) -> set[int]:
+    rows = db.execute(
+        f"SELECT traced_files.content FROM traces CROSS JOIN traced_files ON {files_of()} WHERE traces.trace = ?",
+        (trace.trace,),
+    )
+    return {row[0] for row in rows}
+
+
+def _versions(db: sqlite3.Connection, trace: TraceRow) -> dict[int, tuple[int, int]]:
+    """For each content that a trace of this repository and source has: where the log has it first in the repository,
+    and where a commit with it was closed first.
+
+    A trace that was half done at a position had the one then and not the other. So, it seems, had a commit that a
+    second branch has too: it is closed once more, and the view has its later closing alone. What tells the two apart is
+    when a theorem's side was decided; only of one that another repository, or the other source, had before is that not
+    the first closing here, and in a trace that was half done it counts as known.
+    """
+    closings: dict[str, list[int]] = defaultdict(list)
+    for line, seq in db.execute(
+        "SELECT line, seq FROM traces WHERE repository = ? AND simulated = ? ORDER BY seq",
+        (trace.repository, int(trace.simulated)),
+    ):
+        closings[line].append(seq)
+    begun: dict[int, int] = {}
+    closed: dict[int, int] = {}
+    for line, content, begin, end in db.execute(
+        "SELECT line, content, from_seq, until_seq FROM traced_files WHERE repository = ?",
+        (trace.repository,),
+    ):
+        begun[content] = min(begin, begun.get(content, begin))
+        seqs = closings[line]
+        after = bisect_left(seqs, begin)
+        if after < len(seqs) and (end is None or seqs[after] < end):
+            closed[content] = min(seqs[after], closed.get(content, seqs[after]))
+    return {content: (begun[content], seq) for content, seq in closed.items()}

@@ -1,0 +1,369 @@
+"""Questions of reports, metrics and notifications. Read-only, with the standard library alone."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from store.view.queries import basic as queries
+from store.view.queries import jobs as job_queries
+from store.view.queries.basic import on_watched_branch
+from store.view.rows import ProofRow, columns, make_all
+
+
+@dataclass(frozen=True, slots=True)
+class NotifierRow:
+    """A channel: see `store.view.tables.Notifier`."""
+
+    channel: str
+    kinds: dict[str, int]
+    position: int
+    messages: int
+    told: int
+    problem: str
+    reason: str
+    remedy: str
+    failing_since: str | None
+    sent_at: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FailingRow:
+    """A watched repository whose polls have failed since `since` without a break."""
+
+    repository: str
+    since: str
+    problem: str
+    reason: str
+    remedy: str
+
+
+def notifiers(db: sqlite3.Connection) -> list[NotifierRow]:
+    """Return the channels that ever were switched on, by name."""
+    names = ", ".join(f'"{name}"' for name in columns(NotifierRow))
+    return make_all(NotifierRow, db.execute(f"SELECT {names} FROM notifiers ORDER BY channel"))
+
+
+def failing_untold(db: sqlite3.Connection, before: str) -> list[FailingRow]:
+    """Return the repositories that began to fail before a moment, and of which no `repository_failing` says so yet.
+
+    An empty repository is reachable, and does not count.
+    """
+    rows = db.execute(
+        "SELECT repository, failing_since, state, reason, remedy FROM repositories WHERE watched = 1 AND enabled = 1 "
+        "AND failing_told = 0 AND failing_since <= ? AND state <> 'empty' ORDER BY repository",
+        (before,),
+    )
+    return make_all(FailingRow, rows)
+
+
+class Turn(NamedTuple):
+    """A step at which a sorry came or went: "opened", "reopened", "filled" or "removed"; `detail` is the step's."""
+
+    repository: str
+    branch: str
+    sorry: str
+    step: str
+    recorded_at: str
+    detail: str
+
+
+class SorryCount(NamedTuple):
+    """How many sorrys of a repository's watched branches are in one state."""
+
+    repository: str
+    state: str
+    n: int
+
+
+class ProofVerdict(NamedTuple):
+    """How many proofs have this state and, where they were rejected, this reason."""
+
+    state: str
+    simulated: bool
+    reason: str
+    n: int
+
+
+class JobCount(NamedTuple):
+    """Jobs of one kind and state at their newest attempt, and the largest peak in bytes; None where none has one."""
+
+    kind: str
+    simulated: bool
+    state: str
+    n: int
+    peak_rss_bytes: int | None
+
+
+class Ran(NamedTuple):
+    """Attempts that ended: of one kind, on one sort of device, all begun and ended on one day each; or a single one.
+
+    `device` is "gpu", "cpu", or "unknown" where nothing recorded tells. `began` is the first one's beginning, `ended`
+    the last one's end, `seconds` what they took together by the clock.
+    """
+
+    kind: str
+    simulated: bool
+    device: str
+    began: str
+    ended: str
+    n: int
+    seconds: float
+
+
+class Searches(NamedTuple):
+    """What one prover with one model tried: attempts by how they ended, seconds, tokens, and what it cost.
+
+    `priced` of the attempts have a price; `usd` is None where none has.
+    """
+
+    prover: str
+    rung: int
+    model: str
+    simulated: bool
+    attempts: int
+    found: int
+    disproved: int
+    seconds: float
+    tokens: int
+    priced: int
+    usd: float | None
+
+
+def turns(db: sqlite3.Connection) -> Iterator[Turn]:
+    """Yield the comings and goings of the sorrys of watched branches, in the log's order."""
+    rows = db.execute(
+        "SELECT repository, branch, sorry, step, recorded_at, detail FROM sorry_steps "
+        "WHERE step IN ('opened', 'reopened', 'filled', 'removed') "
+        f"AND {on_watched_branch('sorry_steps')} ORDER BY seq, repository, branch"
+    )
+    return (Turn(*row) for row in rows)
+
+
+def sorry_counts(db: sqlite3.Connection) -> list[SorryCount]:
+    """Count sorrys by repository and state, on watched branches only."""
+    by_branch = (
+        "SELECT repository, branch, state, count(*) AS n FROM sorries GROUP BY repository, branch, state"
+    )
+    rows = db.execute(
+        f"SELECT repository, state, sum(n) FROM ({by_branch}) AS counted WHERE {on_watched_branch('counted')} "
+        "GROUP BY repository, state ORDER BY repository, state"
+    )
+    return [SorryCount(*row) for row in rows]
+
+
+def proof_verdicts(db: sqlite3.Connection) -> list[ProofVerdict]:
+    """Count proofs by state and reason, the most frequent first."""
+    rows = db.execute(
+        "SELECT state, simulated, reason, count(*) FROM proofs GROUP BY state, simulated, reason "
+        "ORDER BY count(*) DESC, state, simulated, reason"
+    )
+    return [ProofVerdict(state, bool(simulated), reason, n) for state, simulated, reason, n in rows]
+
+
+def newest_proofs(db: sqlite3.Connection, limit: int, *, verified: bool) -> list[ProofRow]:
+    """Return the proofs found last, the newest first: those that Lean verified, or all others."""
+    names = ", ".join(f'"{name}"' for name in columns(ProofRow))
+    rows = db.execute(
+        f"SELECT {names} FROM proofs WHERE state {'=' if verified else '<>'} 'verified' "
+        "ORDER BY found_at DESC, proof LIMIT ?",
+        (limit,),
+    )
+    return make_all(ProofRow, rows)
+
+
+def searches(db: sqlite3.Connection) -> list[Searches]:
+    """Add up what was tried on sorrys, by prover and model, the lowest rung first."""
+    rows = db.execute(
+        "SELECT prover, rung, model, simulated, count(*), sum(outcome = 'found'), sum(outcome = 'disproved'), "
+        "sum(seconds), sum(prompt_tokens + completion_tokens), count(usd), sum(usd) FROM attempts "
+        "GROUP BY prover, rung, model, simulated ORDER BY simulated, rung, prover, model"
+    )
+    return [
+        Searches(prover, rung, model, bool(simulated), *counted)
+        for prover, rung, model, simulated, *counted in rows
+    ]
+
+
+def job_counts(db: sqlite3.Connection) -> list[JobCount]:
+    """Count jobs by kind and state."""
+    rows = db.execute(
+        "SELECT kind, simulated, state, count(*), max(peak_rss_bytes) FROM jobs "
+        "GROUP BY kind, simulated, state ORDER BY kind, simulated, state"
+    )
+    return [JobCount(kind, bool(simulated), state, n, peak) for kind, simulated, state, n, peak in rows]
+
+
+def ran(db: sqlite3.Connection) -> list[Ran]:
+    """Add up what attempts took, by kind, device and day; one that went on past midnight stands by itself.
+
+    What trained says on what it did, by its checkpoint. What reads or checks alone has no use for a GPU, nor has a
+    search by the list of tactics or by somebody else's machine. Of the rest nothing is recorded.
+    """
+    return [Ran(kind, bool(simulated), *rest) for kind, simulated, *rest in db.execute(_RAN)]
+
+
+_RAN = """
+WITH learned AS (SELECT job, max(device LIKE 'cuda%') AS gpu FROM checkpoints GROUP BY job),
+  searched AS (SELECT job, max(rung NOT IN (0, 4)) AS model FROM attempts GROUP BY job)
+SELECT a.kind, j.simulated,
+  CASE WHEN a.kind IN ('scan', 'build', 'trace', 'check') OR learned.gpu = 0 OR searched.model = 0 THEN 'cpu'
+    WHEN learned.gpu = 1 THEN 'gpu' ELSE 'unknown' END AS device,
+  min(a.started_at), max(a.ended_at), count(*),
+  sum(max(0.0, julianday(a.ended_at) - julianday(a.started_at))) * 86400.0
+FROM job_attempts AS a CROSS JOIN jobs AS j ON j.job = a.job
+  LEFT JOIN learned ON learned.job = a.job LEFT JOIN searched ON searched.job = a.job
+WHERE a.ended_at IS NOT NULL
+GROUP BY a.kind, j.simulated, device, substr(a.started_at, 1, 10),
+  CASE WHEN substr(a.started_at, 1, 10) = substr(a.ended_at, 1, 10) THEN '' ELSE a.job || ' ' || a.attempt END
+ORDER BY a.kind, j.simulated, device, min(a.started_at)
+"""
+
+
+GOING = ("running", "failed", "interrupted", "cancelled")
+"""The states of jobs that somebody may have to look at; those that ended well are only counted as they end."""
+
+
+class RepositoryAge(NamedTuple):
+    """A watched, enabled repository: its state, when it was last asked (None: never), since when polls fail (None)."""
+
+    repository: str
+    state: str
+    checked_at: str | None
+    failing_since: str | None
+
+
+class JobState(NamedTuple):
+    """How many jobs of a kind are in a state."""
+
+    kind: str
+    state: str
+    n: int
+
+
+class JobEnds(NamedTuple):
+    """How many attempts of a kind had an outcome, within one interval of `store.view.projections.tallies`."""
+
+    kind: str
+    outcome: str
+    simulated: bool
+    bucket: int
+    n: int
+    seconds: float
+
+
+class ProofVerdicts(NamedTuple):
+    """How often a verdict was given."""
+
+    verdict: str
+    simulated: bool
+    n: int
+
+
+class Promoted(NamedTuple):
+    """A checkpoint in use."""
+
+    model: str
+    checkpoint: str
+    simulated: bool
+
+
+class Recall(NamedTuple):
+    """What the retriever in use recalls at k on a repository's newest test set (None: of several), from 0 to 1."""
+
+    repository: str | None
+    simulated: bool
+    k: int
+    recall: float
+
+
+@dataclass(frozen=True, slots=True)
+class ViewNumbers:
+    """Everything at once, of one moment."""
+
+    position: int
+    stopped: bool
+    repositories: tuple[RepositoryAge, ...]
+    sorries: tuple[SorryCount, ...]
+    theorems: tuple[tuple[str, int], ...]
+    jobs: tuple[JobState, ...]
+    job_ends: tuple[JobEnds, ...]
+    proofs: tuple[ProofVerdicts, ...]
+    promoted: tuple[Promoted, ...]
+    recalls: tuple[Recall, ...]
+    paused: tuple[str, ...]
+    notifiers: tuple[NotifierRow, ...]
+
+
+def numbers(db: sqlite3.Connection) -> ViewNumbers:
+    """Ask all of it."""
+    checkpoint = queries.checkpoint(db)
+    return ViewNumbers(
+        position=0 if checkpoint is None else checkpoint.seq,
+        stopped=checkpoint is not None and checkpoint.stopped_seq is not None,
+        repositories=tuple(
+            RepositoryAge(*row)
+            for row in db.execute(
+                "SELECT r.repository, r.state, p.checked_at, r.failing_since FROM repositories AS r "
+                "LEFT JOIN poll_states AS p ON p.repository = r.repository "
+                "WHERE r.watched = 1 AND r.enabled = 1 ORDER BY r.repository"
+            )
+        ),
+        sorries=tuple(sorry_counts(db)),
+        theorems=tuple(
+            (repository, n)
+            for repository, n in db.execute(
+                "SELECT repository, sum(declarations) FROM tallies "
+                f"WHERE kind IN {queries.THEOREM_KINDS!r} AND {queries.on_watched_branch('tallies')} "
+                "GROUP BY repository ORDER BY repository"
+            )
+        ),
+        jobs=tuple(
+            JobState(*row)
+            for row in db.execute(
+                f"SELECT kind, state, count(*) FROM jobs WHERE state IN {GOING!r} GROUP BY state, kind "
+                "ORDER BY kind, state"
+            )
+        ),
+        job_ends=tuple(
+            JobEnds(kind, outcome, bool(simulated), bucket, n, seconds)
+            for kind, outcome, simulated, bucket, n, seconds in db.execute(
+                "SELECT kind, outcome, simulated, bucket, n, seconds FROM job_tallies "
+                "ORDER BY kind, outcome, simulated, bucket"
+            )
+        ),
+        proofs=tuple(
+            ProofVerdicts(verdict, bool(simulated), n)
+            for verdict, simulated, n in db.execute(
+                "SELECT verdict, simulated, n FROM proof_tallies ORDER BY verdict, simulated"
+            )
+        ),
+        promoted=tuple(
+            Promoted(model, checkpoint, bool(simulated))
+            for model, checkpoint, simulated in db.execute(
+                "SELECT model, checkpoint, simulated FROM checkpoints WHERE promoted = 1 ORDER BY model"
+            )
+        ),
+        recalls=tuple(_recalls(db)),
+        paused=tuple(row.work for row in job_queries.pauses(db)),
+        notifiers=tuple(notifiers(db)),
+    )
+
+
+def _recalls(db: sqlite3.Connection) -> list[Recall]:
+    rows = db.execute(
+        "SELECT e.repository, e.simulated, e.metrics_json, max(e.recorded_at) FROM checkpoints AS c "
+        "JOIN evaluations AS e ON e.checkpoint = c.checkpoint "
+        "WHERE c.model = 'retriever' AND c.promoted = 1 AND e.split = 'test' "
+        "GROUP BY e.repository ORDER BY e.repository"
+    )
+    found = []
+    for repository, simulated, metrics, _ in rows:
+        for name, value in sorted(json.loads(metrics).items()):
+            at, separator, k = name.partition("@")
+            if separator and at == "recall" and k.isdecimal():
+                found.append(Recall(repository, bool(simulated), int(k), float(value)))
+    return found

@@ -1,0 +1,441 @@
+"""The questions about traces: theorems with their tactics, premises and who uses them, imports, training examples.
+
+Read-only and light, like `store.view.queries.basic`, whose `connect` makes the connection. Only closed traces that
+nobody withdrew answer: what an import left half done is in the tables and in no answer. Where rows can be many the
+answer is an iterator, which holds some hundred rows; do not close the connection under it. What a line has, closed or
+not, is `store.view.queries.traces`'.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from itertools import groupby
+from typing import Any, TypeVar
+
+from store.domain.records import ConstantUse, Position, PremiseUse, TracedTactic
+from store.domain.splits import Side, Split, exported_side, files_of
+from store.view.queries.basic import sorries
+from store.view.rows import (
+    FileOfTrace,
+    GapRow,
+    LineFile,
+    MeasureRow,
+    PremiseOfTrace,
+    PremiseUser,
+    SorryGoalRow,
+    TheoremOfTrace,
+    TraceRow,
+    TrainingExample,
+    TrainingProof,
+    columns,
+    make_all,
+)
+
+Row = TypeVar("Row")
+
+_CHUNK = 500
+
+_FILES_OF_TRACE = (
+    f"traces CROSS JOIN traced_files ON {files_of()} AND traces.trace = ?1 AND traces.state = 'current'"
+)
+# Which files a file of a trace comes to by its imports, itself among them: ?1 is the trace, ?2 the file's path.
+_REACHED = (
+    "WITH RECURSIVE reached (path) AS (SELECT ?2 UNION SELECT imports.path FROM reached CROSS JOIN "
+    f"{_FILES_OF_TRACE} AND traced_files.path = reached.path "
+    "CROSS JOIN imports ON imports.content = traced_files.content)"
+)
+
+
+def traces(
+    db: sqlite3.Connection, *, repository: str | None = None, state: str | None = "current"
+) -> list[TraceRow]:
+    """Return the closed traces, the newest first. `state`: "current", "withdrawn", or None for both."""
+    return make_all(
+        TraceRow,
+        db.execute(
+            f"SELECT {_names(TraceRow, 'traces')} FROM traces WHERE (?1 IS NULL OR repository = ?1) "
+            "AND (?2 IS NULL OR state = ?2) ORDER BY seq DESC",
+            (repository, state),
+        ),
+    )
+
+
+def trace(db: sqlite3.Connection, trace: str) -> TraceRow | None:
+    """Return one trace by its id, withdrawn or not; None where none was closed."""
+    rows = db.execute(f"SELECT {_names(TraceRow, 'traces')} FROM traces WHERE trace = ?", (trace,))
+    return next(iter(make_all(TraceRow, rows)), None)
+
+
+def newest_traces(db: sqlite3.Connection, *, simulated: bool = False) -> list[TraceRow]:
+    """Return the newest trace of each repository, by repository; those that the simulator made only if asked for."""
+    return make_all(
+        TraceRow,
+        db.execute(
+            f"SELECT {_names(TraceRow, 'traces')} FROM traces WHERE seq IN (SELECT max(seq) FROM traces "
+            "WHERE state = 'current' AND simulated <= ? GROUP BY repository) ORDER BY repository",
+            (int(simulated),),
+        ),
+    )
+
+
+def gaps_of_trace(db: sqlite3.Connection, trace: str) -> list[GapRow]:
+    """Return what a trace lacks, each thing with its reason, by path."""
+    rows = db.execute(
+        "SELECT traced_files.path, json_extract(gap.value, '$[0]'), json_extract(gap.value, '$[1]'), "
+        f"json_extract(gap.value, '$[2]') FROM {_FILES_OF_TRACE} "
+        "CROSS JOIN traced_contents ON traced_contents.content = traced_files.content "
+        "CROSS JOIN json_each(traced_contents.gaps_json) AS gap ORDER BY traced_files.path, gap.key",
+        (trace,),
+    )
+    return make_all(GapRow, rows)
+
+
+def files_of_trace(db: sqlite3.Connection, trace: str) -> Iterator[FileOfTrace]:
+    """Yield the files of a traced commit, by path."""
+    return _stream(
+        db,
+        FileOfTrace,
+        f"SELECT {_names(FileOfTrace, 'traced_files')} FROM {_FILES_OF_TRACE} ORDER BY traced_files.path",
+        trace,
+    )
+
+
+def theorems_of_trace(
+    db: sqlite3.Connection, trace: str, *, path: str | None = None
+) -> Iterator[TheoremOfTrace]:
+    """Yield the theorems of a traced commit, or of one file of it, by path and place."""
+    return _in_files(db, TheoremOfTrace, "traced_theorems", trace, path)
+
+
+def premises_of_trace(
+    db: sqlite3.Connection, trace: str, *, path: str | None = None
+) -> Iterator[PremiseOfTrace]:
+    """Yield the premises of a traced commit, or of one file of it, by path and place."""
+    return _in_files(db, PremiseOfTrace, "premises", trace, path)
+
+
+def theorems_named(db: sqlite3.Connection, full_name: str) -> list[TheoremOfTrace]:
+    """Return the theorems of a name, in every version that a trace has, the one traced last first."""
+    return _named(db, TheoremOfTrace, "traced_theorems", full_name)
+
+
+def premises_named(db: sqlite3.Connection, full_name: str) -> list[PremiseOfTrace]:
+    """Return the premises of a name, in every version that a trace has, the one traced last first."""
+    return _named(db, PremiseOfTrace, "premises", full_name)
+
+
+def imports_of(db: sqlite3.Connection, content: int) -> list[str]:
+    """Return the paths that a file imports itself, in the order of its source."""
+    rows = db.execute("SELECT path FROM imports WHERE content = ? ORDER BY position", (content,))
+    return [row[0] for row in rows]
+
+
+def transitive_imports(db: sqlite3.Connection, trace: str, path: str) -> list[str]:
+    """Return the paths that a file of a trace imports, itself or through others, sorted.
+
+    A path that the trace has no file for (an untraced dependency) is among them; what that one imports is not known.
+    """
+    rows = db.execute(f"{_REACHED} SELECT path FROM reached WHERE path <> ?2 ORDER BY path", (trace, path))
+    return [row[0] for row in rows]
+
+
+def accessible_premises(
+    db: sqlite3.Connection, trace: str, path: str, position: Position
+) -> Iterator[PremiseOfTrace]:
+    """Yield what a proof at `position` of a file may use: the premises of all files that it imports, itself or through
+    others, and those of its own file that end there or before. By path and place."""
+    line, column = position
+    own = "(premises.end_line, premises.end_column) <= (?3, ?4)"
+    return _stream(
+        db,
+        PremiseOfTrace,
+        f"{_REACHED} SELECT {_names(PremiseOfTrace, 'premises', path='traced_files.path')} FROM {_FILES_OF_TRACE} "
+        "CROSS JOIN premises ON premises.content = traced_files.content "
+        "WHERE traced_files.path IN (SELECT path FROM reached) "
+        f'AND (traced_files.path <> ?2 OR {own}) ORDER BY traced_files.path, premises."index"',
+        trace,
+        path,
+        line,
+        column,
+    )
+
+
+def tactics_of_theorem(db: sqlite3.Connection, content: int, index: int) -> list[TracedTactic]:
+    """Return a proof's steps in order, each with the premises that it names; empty for a proof by a term.
+
+    An import's unknown keys (`extra`) are in the log's payload alone and not here.
+    """
+    used = {
+        number: tuple(PremiseUse(name, path, (a, b), (c, d)) for _, name, path, a, b, c, d in rows)
+        for number, rows in groupby(
+            db.execute(
+                "SELECT tactic, full_name, def_path, def_line, def_column, def_end_line, def_end_column "
+                "FROM tactic_premises WHERE content = ? AND theorem = ? ORDER BY tactic, position",
+                (content, index),
+            ),
+            key=lambda row: row[0],
+        )
+    }
+    return [
+        TracedTactic(tactic, annotated, used.get(number, ()), before, after)
+        for number, tactic, annotated, before, after in db.execute(
+            'SELECT "index", tactic, annotated, state_before, state_after FROM traced_tactics '
+            'WHERE content = ? AND theorem = ? ORDER BY "index"',
+            (content, index),
+        )
+    ]
+
+
+def premises_of_theorem(db: sqlite3.Connection, content: int, index: int) -> list[ConstantUse]:
+    """Return the constants that a proof uses as a whole, by tactics or by a term; empty where an import says none."""
+    rows = db.execute(
+        "SELECT full_name, def_path, def_line, def_column, def_end_line, def_end_column FROM theorem_premises "
+        "WHERE content = ? AND theorem = ? ORDER BY position",
+        (content, index),
+    )
+    return [
+        ConstantUse(name, None if path is None else (path, (a, b), (c, d))) for name, path, a, b, c, d in rows
+    ]
+
+
+def users_of_premise(db: sqlite3.Connection, full_name: str) -> Iterator[PremiseUser]:
+    """Yield the theorems whose proofs use a premise, in every version that a trace has, by name.
+
+    A proof by a term counts once, however often it names it.
+    """
+    return _stream(
+        db,
+        PremiseUser,
+        f"SELECT {_path('used')}, used.content, used.theorem, owner.full_name, count(*) FROM ("
+        "SELECT content, theorem FROM tactic_premises WHERE full_name = ?1 UNION ALL "
+        "SELECT content, theorem FROM theorem_premises WHERE full_name = ?1 AND NOT EXISTS "
+        "(SELECT 1 FROM traced_tactics AS t WHERE t.content = theorem_premises.content "
+        "AND t.theorem = theorem_premises.theorem)"
+        ") AS used CROSS JOIN traced_theorems AS owner "
+        'ON owner.content = used.content AND owner."index" = used.theorem '
+        f"WHERE {_stands('used')} GROUP BY used.content, used.theorem "
+        "ORDER BY owner.full_name, used.content, used.theorem",
+        full_name,
+    )
+
+
+def training_examples(
+    db: sqlite3.Connection,
+    split: Split,
+    side: Side,
+    *,
+    traces: Sequence[str] | None = None,
+    simulated: bool = False,
+) -> Iterator[TrainingExample]:
+    """Yield the tactic steps of the theorems that stand on one side of a split, proof by proof: those of
+    `training_proofs`."""
+    for proof in training_proofs(db, split, side, traces=traces, simulated=simulated):
+        for step in proof.steps:
+            premises = tuple(dict.fromkeys(use.full_name for use in step.premises))
+            yield TrainingExample(proof.path, proof.theorem, step.state_before, step.tactic, premises)
+
+
+def training_proofs(
+    db: sqlite3.Connection,
+    split: Split,
+    side: Side,
+    *,
+    traces: Sequence[str] | None = None,
+    simulated: bool = False,
+) -> Iterator[TrainingProof]:
+    """Yield the tactic proofs of the theorems that stand on one side of a split.
+
+    Of the given traces (ids), or of the newest trace of each repository; simulated ones only if asked for. Left out
+    are theorems that the split withholds (see `store.domain.splits`) and proofs that hold a sorry. A version of a file
+    that several traces share is read once.
+    """
+    chosen = traces if traces is not None else [row.trace for row in newest_traces(db, simulated=simulated)]
+    wanted = "AND traces.trace IN (SELECT value FROM json_each(?1)) AND traces.simulated <= ?2"
+    theorems = db.execute(
+        f'SELECT t.content, t."index", t.full_name, t.split_key, {_path("t")} FROM traced_theorems AS t '
+        f"WHERE t.n_tactics > 0 AND t.has_sorry = 0 AND {_stands('t', wanted)} "
+        f'AND {exported_side(split, theorem="t")} = ?3 ORDER BY t.content, t."index"',
+        (json.dumps(list(chosen)), int(simulated), side),
+    )
+    for content, index, name, split_key, path in theorems:
+        yield TrainingProof(path, name, split_key, tuple(tactics_of_theorem(db, content, index)))
+
+
+def _in_files(
+    db: sqlite3.Connection, cls: type[Row], table: str, trace: str, path: str | None
+) -> Iterator[Row]:
+    return _stream(
+        db,
+        cls,
+        f"SELECT {_names(cls, table, path='traced_files.path')} FROM {_FILES_OF_TRACE} "
+        f"CROSS JOIN {table} ON {table}.content = traced_files.content "
+        f'WHERE ?2 IS NULL OR traced_files.path = ?2 ORDER BY traced_files.path, {table}."index"',
+        trace,
+        path,
+    )
+
+
+def _named(db: sqlite3.Connection, cls: type[Row], table: str, full_name: str) -> list[Row]:
+    names = _names(cls, table, path=_path(table))
+    return make_all(
+        cls,
+        db.execute(
+            f"SELECT {names} FROM {table} WHERE full_name = ? AND {_stands(table)} "
+            f'ORDER BY {table}.content DESC, {table}."index"',
+            (full_name,),
+        ),
+    )
+
+
+def _stands(table: str, also: str = "") -> str:
+    """Return an SQL condition: a trace that counts has this row's version of its file."""
+    return (
+        f"EXISTS (SELECT 1 FROM traced_files AS f CROSS JOIN traces ON {files_of(files='f')} "
+        f"WHERE f.content = {table}.content AND traces.state = 'current' {also})"
+    )
+
+
+def _path(table: str) -> str:
+    # A payload holds its file's path: all that have the content have it at the same one.
+    return f"(SELECT path FROM traced_files AS f WHERE f.content = {table}.content LIMIT 1)"
+
+
+def _names(cls: type[Any], table: str, *, path: str | None = None) -> str:
+    # Quoted, for `index` and `column` are words of SQL.
+    return ", ".join(
+        path if path is not None and name == "path" else f'{table}."{name}"' for name in columns(cls)
+    )
+
+
+def _stream(db: sqlite3.Connection, cls: type[Row], statement: str, *parameters: Any) -> Iterator[Row]:
+    rows = db.execute(statement, parameters)
+    while chunk := rows.fetchmany(_CHUNK):
+        yield from make_all(cls, chunk)
+
+
+_STATED = (
+    "sorry", "path", "blob", "declaration", "ordinal", "mode", "byte_start", "byte_end", "statement_hash",
+    "context_hash",
+)  # fmt: skip
+
+
+def branch_line(branch: str) -> str:
+    """Return the line of our own traces of a branch."""
+    return f"branch:{branch}"
+
+
+def newest_measures(db: sqlite3.Connection) -> list[MeasureRow]:
+    """Return how complete the newest trace of each line is, by repository and line; simulated ones among them."""
+    return make_all(
+        MeasureRow,
+        db.execute(
+            f"SELECT {', '.join(columns(MeasureRow))} FROM trace_measures AS m WHERE seq = (SELECT max(seq) FROM "
+            "trace_measures WHERE repository = m.repository AND line = m.line) ORDER BY repository, line"
+        ),
+    )
+
+
+def closed_by_other(db: sqlite3.Connection, *, repository: str, branch: str, simulated: bool) -> int:
+    """Return the log position at which the other tracer (of Lean and the simulator) last closed a commit of a branch;
+    0 for never."""
+    row = db.execute(
+        "SELECT max(seq) FROM trace_measures WHERE repository = ? AND line = ? AND simulated <> ?",
+        (repository, branch_line(branch), int(simulated)),
+    ).fetchone()
+    return row[0] or 0
+
+
+def line_files(db: sqlite3.Connection, repository: str, line: str) -> list[LineFile]:
+    """Return the files that a line has now, by path: also those of a commit whose trace was not closed yet."""
+    names = {
+        "path": "f.path",
+        "key": "f.key",
+        "error": "f.error",
+        "seen": "coalesce(c.seen_json, 'null')",
+        "gaps": "c.gaps_json",
+    }
+    return make_all(
+        LineFile,
+        db.execute(
+            f"SELECT {', '.join(names.get(f.name, f'c.{f.name}') for f in fields(LineFile))} "
+            "FROM traced_files AS f JOIN traced_contents AS c ON c.content = f.content "
+            "WHERE f.repository = ? AND f.line = ? AND f.until_seq IS NULL ORDER BY f.path",
+            (repository, line),
+        ),
+    )
+
+
+def line_position(db: sqlite3.Connection, repository: str, line: str) -> int:
+    """Return the log position of the last event that changed a line or closed a commit on it; 0 for none."""
+    # Not `traces`: a commit that two branches have is one trace, and stands on the line that closed it last. Of the
+    # files' versions those that ended need no look at where they began.
+    return int(
+        db.execute(
+            "SELECT max(coalesce((SELECT max(from_seq) FROM traced_files WHERE repository = ?1 AND line = ?2 "
+            "AND until_seq IS NULL), 0), "
+            "coalesce((SELECT max(until_seq) FROM traced_files WHERE repository = ?1 AND line = ?2), 0), "
+            "coalesce((SELECT max(seq) FROM trace_measures WHERE repository = ?1 AND line = ?2), 0))",
+            (repository, line),
+        ).fetchone()[0]
+    )
+
+
+def sorry_goals(
+    db: sqlite3.Connection,
+    *,
+    repository: str | None = None,
+    branch: str | None = None,
+    sorry: str | None = None,
+) -> list[SorryGoalRow]:
+    """Return what Lean last said of sorrys, by repository, branch and sorry; of those where it said something."""
+    return make_all(
+        SorryGoalRow,
+        db.execute(
+            f"SELECT {', '.join(columns(SorryGoalRow))} FROM sorry_goals WHERE (?1 IS NULL OR repository = ?1) "
+            "AND (?2 IS NULL OR branch = ?2) AND (?3 IS NULL OR sorry = ?3) ORDER BY repository, branch, sorry",
+            (repository, branch, sorry),
+        ),
+    )
+
+
+def trace_parameters(db: sqlite3.Connection, *, repository: str, branch: str) -> dict[str, Any]:
+    """Return what a trace job needs of the view at the moment that it starts.
+
+    `known` maps each path of the line to what it was traced under and what it holds.
+    """
+    line = branch_line(branch)
+    files = line_files(db, repository, line)
+    goals = {row.sorry: row for row in sorry_goals(db, repository=repository, branch=branch)}
+    rows = sorries(db, repository=repository, branch=branch)
+    return {
+        "line": line,
+        "after": line_position(db, repository, line),
+        "known": {
+            file.path: {
+                "key": file.key,
+                "theorems": file.n_theorems,
+                "premises": file.n_premises,
+                "tactics": file.n_tactics,
+                "failed": file.error is not None,
+                "seen": file.seen,
+                "gaps": file.gaps,
+            }
+            for file in files
+        },
+        "sorries": [
+            {
+                **{name: getattr(row, name) for name in _STATED},
+                "stated": None if row.sorry not in goals else _stated(goals[row.sorry]),
+            }
+            for row in rows
+            if row.state in ("open", "verified")
+        ],
+    }
+
+
+def _stated(row: SorryGoalRow) -> dict[str, Any]:
+    names = ("goal", "statement_hash", "context_hash", "simulated")
+    return {name: getattr(row, name) for name in names}

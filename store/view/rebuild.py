@@ -1,0 +1,476 @@
+"""Make a view anew from the log, beside the old one, and compare the two.
+
+The new file replaces the old one by a rename, so that a kill at any moment leaves one whole view.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Table
+
+from store.events.scans import FileRemoved, FileScanned, TheoremsFollowed
+from store.log.errors import LogError, ViewError, translated
+from store.log.reader import LogReader
+from store.sqlite import BUSY_TIMEOUT_S, WriterLock, connect_readonly, uri
+from store.view import schema
+from store.view.view import STATEMENTS, catch_up, check_log, check_schema, read_checkpoint
+
+PollRow = tuple[str, str, str, str, str | None]
+
+SOURCE_EVENTS = frozenset({FileScanned.type, FileRemoved.type, TheoremsFollowed.type})
+SOURCE_TABLES = ("files", "declarations", "tallies", "theorems", "theorem_versions")
+"""The second process's share: these events write and read these tables, and no other event does."""
+
+TWO_FROM = 50_000
+"""How many events are worth a second process: it takes half a second to start."""
+
+_BATCH = 10_000
+
+DEFERRED_INDEXES = frozenset(
+    {
+        "commits_by_state",
+        "ix_declarations_name",
+        "ix_proofs_state",
+        "ix_sorries_state",
+        "jobs_by_start",
+        "jobs_by_state",
+        "premises_by_name",
+        "sorries_by_branch",
+        "sorries_by_path",
+        "traced_theorems_by_name",
+    }
+)
+"""The indexes that only questions use and no projection: a rebuild makes them at its end, from sorted rows."""
+
+
+def build(
+    target: Path, log: LogReader, *, upto: int, polls: list[PollRow], two_from: int = TWO_FROM
+) -> str | None:
+    """Build a view as of event `upto` in a new file; return what stopped it before, if anything.
+
+    The file is complete and fsynced when this returns, and has no -wal.
+    """
+    stopped = None
+    with translated(target):
+        if not (upto >= two_from and _cores() > 1 and _build_in_two(target, log, upto=upto, polls=polls)):
+            remove(target)
+            with _new_view(target) as connection:
+                deferred = _defer_indexes(connection)
+                _keep_polls(connection, polls)
+                stopped = _fill(connection, log, upto=upto)
+                _run(connection, deferred)
+        descriptor = os.open(target, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    return stopped
+
+
+def remove(temporary: Path) -> None:
+    """Remove a temporary database and what SQLite may have put beside it."""
+    for suffix in ("", "-journal", "-wal", "-shm"):
+        temporary.with_name(temporary.name + suffix).unlink(missing_ok=True)
+
+
+def _build_in_two(target: Path, log: LogReader, *, upto: int, polls: list[PollRow]) -> bool:
+    """Build as two processes; return whether both came to the end."""
+    part = target.with_name(f"{target.name}.source")
+    remove(part)
+    command = [sys.executable, "-P", "-m", __name__, str(log.path), str(part), str(upto)]
+    second = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        with _new_view(target) as connection:
+            deferred = _defer_indexes(connection)
+            _keep_polls(connection, polls)
+            stopped = _fill(connection, log, upto=upto, concerns=lambda kind: kind not in SOURCE_EVENTS)
+            if stopped is not None or second.wait() != 0:
+                return False
+            connection.execute("ATTACH ? AS source", (uri(part, mode="ro"),))
+            for table in SOURCE_TABLES:
+                connection.execute(f"INSERT INTO main.{table} SELECT * FROM source.{table}")
+            connection.execute("DETACH source")
+            _run(connection, deferred)
+    finally:
+        second.kill()
+        second.wait()
+        remove(part)
+    return True
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+@contextmanager
+def _new_view(target: Path) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(
+        uri(target, mode="rwc"), uri=True, isolation_level=None, cached_statements=STATEMENTS
+    )
+    try:
+        # The journal is needed, in memory, because an event that cannot be applied rolls its batch back.
+        connection.execute("PRAGMA journal_mode = MEMORY")
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA cache_size = -32768")
+        schema.create(connection)
+        yield connection
+    finally:
+        connection.close()
+
+
+def _fill(
+    connection: sqlite3.Connection,
+    log: LogReader,
+    *,
+    upto: int,
+    concerns: Callable[[str], bool] | None = None,
+) -> str | None:
+    """Apply the events (those whose type `concerns`); return what stopped it, if anything."""
+    was_on = gc.isenabled()
+    # A projection makes no cycles, and looking for them is a twentieth of its work.
+    gc.disable()
+    try:
+        catch_up(connection, log, upto=upto, batch=_BATCH, concerns=concerns)
+    except LogError as stop:
+        if read_checkpoint(connection).stopped_seq is None:
+            raise  # not an event that cannot be projected: the log itself, or the disk
+        return str(stop)
+    finally:
+        if was_on:
+            gc.enable()
+    return None
+
+
+def _defer_indexes(connection: sqlite3.Connection) -> list[str]:
+    """Drop the indexes that the projections do not read; return the statements that make them again."""
+    found = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL")
+    deferred = {name: sql for name, sql in found if name in DEFERRED_INDEXES}
+    for name in deferred:
+        connection.execute(f'DROP INDEX "{name}"')
+    return list(deferred.values())
+
+
+def _keep_polls(connection: sqlite3.Connection, polls: list[PollRow]) -> None:
+    connection.executemany("INSERT INTO poll_states VALUES (?, ?, ?, ?, ?)", polls)
+
+
+def _run(connection: sqlite3.Connection, statements: list[str]) -> None:
+    for statement in statements:
+        connection.execute(statement)
+
+
+def _main(log_path: str, target: str, upto: str) -> int:
+    with LogReader.open(Path(log_path)) as log, _new_view(Path(target)) as connection:
+        _defer_indexes(connection)
+        stopped = _fill(connection, log, upto=int(upto), concerns=SOURCE_EVENTS.__contains__)
+    return 0 if stopped is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(_main(*sys.argv[1:]))
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildReport:
+    """What a rebuild did. `stopped` says why it ends before the log does, None where it does not."""
+
+    position: int
+    seconds: float
+    poll_states: int
+    stopped: str | None
+
+
+def rebuild(log_path: Path, database_path: Path) -> RebuildReport:
+    """Make the view anew; keep the poll states where they can be read.
+
+    Raises:
+        DatabaseLockedError: a daemon has the view open; stop it first.
+        LogError: the log cannot be read, or not as far as the old view goes, or the disk refused; the old view is
+            untouched.
+    """
+    started = time.monotonic()
+    lock = WriterLock.take(database_path)
+    temporary = beside(database_path, "rebuild")
+    try:
+        with translated(database_path), LogReader.open(log_path) as log:
+            sweep(database_path)
+            polls = _poll_states(database_path)
+            stopped = build(temporary, log, upto=log.position(), polls=polls)
+            position = _position(temporary)
+            if stopped is not None and (reached := _reached(database_path, log)) > position:
+                # Of a damaged log the old view may be the best that there is.
+                raise LogError(
+                    f"{database_path}: left as it is, up to event {reached}; a new one would end at event {position}: "
+                    f"{stopped}. To make that one all the same, move the old one away first"
+                )
+            _install(temporary, database_path)
+    finally:
+        remove(temporary)
+        lock.release()
+    return RebuildReport(position, time.monotonic() - started, len(polls), stopped)
+
+
+def beside(database_path: Path, purpose: str) -> Path:
+    """Return the name of this process's temporary file in the view's folder."""
+    return database_path.with_name(f"{database_path.name}.{purpose}-{os.getpid()}")
+
+
+def sweep(database_path: Path) -> None:
+    """Remove what killed rebuilds and verifications left; files of processes that live are theirs."""
+    for purpose in ("rebuild", "verify"):
+        for path in database_path.parent.glob(f"{database_path.name}.{purpose}-*"):
+            owner = path.name.partition(f".{purpose}-")[2].partition(".")[0]
+            if owner.isdigit() and not Path("/proc", owner).exists():
+                remove(path)
+
+
+def _install(temporary: Path, database_path: Path) -> None:
+    if database_path.exists() and _replace_pages(temporary, database_path):
+        return
+    for suffix in ("-wal", "-shm"):
+        database_path.with_name(database_path.name + suffix).unlink(missing_ok=True)
+    temporary.replace(database_path)
+    folder = os.open(database_path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _replace_pages(temporary: Path, database_path: Path) -> bool:
+    """Put the new content into the old file in one transaction; False if the old file is no sound database."""
+    new = sqlite3.connect(uri(temporary, mode="ro"), uri=True)
+    try:
+        old = sqlite3.connect(
+            uri(database_path, mode="rw"), uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_S
+        )
+        try:
+            old.execute("PRAGMA journal_mode = WAL")
+            old.execute("PRAGMA synchronous = FULL")
+            new.backup(old)
+            return str(old.execute("PRAGMA quick_check(1)").fetchone()[0]) == "ok"
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode & 0xFF in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}:
+                return False
+            raise
+        finally:
+            old.close()
+    finally:
+        new.close()
+
+
+def _position(path: Path) -> int:
+    connection = connect_readonly(path)
+    try:
+        with translated(path):
+            return read_checkpoint(connection).seq
+    finally:
+        connection.close()
+
+
+def _reached(database_path: Path, log: LogReader) -> int:
+    """Return how far the old view goes, 0 where there is none of this version and this log."""
+    try:
+        connection = connect_readonly(database_path)
+    except LogError:
+        return 0
+    try:
+        check_schema(connection, database_path)
+        check_log(connection, log)
+        return read_checkpoint(connection).seq
+    except (LogError, sqlite3.Error):
+        return 0
+    finally:
+        connection.close()
+
+
+def _poll_states(database_path: Path) -> list[PollRow]:
+    """Read the poll states of the old view. Losing them costs one poll each, so a broken view has none."""
+    try:
+        connection = connect_readonly(database_path)
+    except LogError:
+        return []
+    try:
+        return [
+            tuple(row)
+            for row in connection.execute(
+                "SELECT repository, checked_at, next_due_at, outcome, etag FROM poll_states"
+            )
+        ]
+    except sqlite3.Error:
+        return []
+    finally:
+        connection.close()
+
+
+SHOWN_PER_TABLE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A row that the view and the log do not agree on. `what`: missing, surplus, changed, or a reason."""
+
+    table: str
+    key: tuple[Any, ...]
+    what: str
+    columns: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        names = f" ({', '.join(self.columns)})" if self.columns else ""
+        return f"{self.table} {' '.join(str(part) for part in self.key)}: {self.what}{names}"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """The outcome; `differences` is empty where the view is what the log says.
+
+    `rows` and `hashes` are by table (of the log's side); at most 20 differences are named of each table, and
+    `n_differences` counts them all.
+    """
+
+    position: int
+    rows: dict[str, int]
+    hashes: dict[str, str]
+    differences: tuple[Difference, ...]
+    n_differences: int
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return self.n_differences == 0
+
+
+def verify(log_path: Path, database_path: Path) -> VerifyReport:
+    """Compare the live view with the log at the view's own position.
+
+    Raises:
+        DatabaseMissingError: there is no view, or no log.
+        LogError: one of them cannot be read, or the folder cannot take the temporary file.
+    """
+    started = time.monotonic()
+    temporary = beside(database_path, "verify")
+    with ExitStack() as after, LogReader.open(log_path) as log, translated(database_path):
+        if os.access(temporary.parent, os.W_OK):
+            sweep(database_path)
+        else:
+            # Whoever may read may verify.
+            elsewhere = after.enter_context(tempfile.TemporaryDirectory(prefix="unsorry-verify-"))
+            temporary = Path(elsewhere, temporary.name)
+        live = connect_readonly(database_path)
+        try:
+            live.execute("BEGIN")  # one snapshot for the whole comparison
+            try:
+                check_schema(live, database_path)
+                check_log(live, log)
+            except ViewError as error:
+                difference = Difference("view_position", (schema.PROJECTION,), str(error))
+                return VerifyReport(0, {}, {}, (difference,), 1, time.monotonic() - started)
+            position = read_checkpoint(live).seq
+            stopped = build(temporary, log, upto=position, polls=[])
+            made = connect_readonly(temporary)
+            try:
+                return _compare(live, made, position=position, stopped=stopped, started=started)
+            finally:
+                made.close()
+        finally:
+            live.close()
+            remove(temporary)
+
+
+def _compare(
+    live: sqlite3.Connection,
+    made: sqlite3.Connection,
+    *,
+    position: int,
+    stopped: str | None,
+    started: float,
+) -> VerifyReport:
+    rows: dict[str, int] = {}
+    hashes: dict[str, str] = {}
+    named: list[Difference] = list(_schema_differences(live, made))
+    if stopped is not None:
+        named.append(
+            Difference("view_position", (schema.PROJECTION,), f"the log could not be read so far: {stopped}")
+        )
+    total = len(named)
+    broken = {difference.key[0] for difference in named if difference.table == "sqlite_schema"}
+    for table in schema.table_list():
+        if table.name in schema.NOT_PROJECTED or table.name in broken:
+            continue
+        comparison = _Comparison(table)
+        for number, difference in enumerate(comparison.differences(live, made), start=1):
+            total += 1
+            if number <= SHOWN_PER_TABLE:
+                named.append(difference)
+        rows[table.name] = comparison.rows
+        hashes[table.name] = comparison.digest.hexdigest()
+    return VerifyReport(position, rows, hashes, tuple(named), total, time.monotonic() - started)
+
+
+def _schema_differences(live: sqlite3.Connection, made: sqlite3.Connection) -> Iterator[Difference]:
+    def read(connection: sqlite3.Connection) -> dict[str, str]:
+        return {row[0]: row[1] or "" for row in connection.execute("SELECT name, sql FROM sqlite_schema")}
+
+    is_, should = read(live), read(made)
+    for name in sorted(is_.keys() | should.keys()):
+        if is_.get(name) != should.get(name):
+            what = "missing" if name not in is_ else "surplus" if name not in should else "changed"
+            yield Difference("sqlite_schema", (name,), what)
+
+
+class _Comparison:
+    """A merge of two sorted lists of rows; keeps one row of each side in memory."""
+
+    def __init__(self, table: Table) -> None:
+        keys = schema.key_columns(table)
+        others = [column.name for column in table.columns if column.name not in keys]
+        self.name = table.name
+        self.columns = (*keys, *others)
+        self.n_keys = len(keys)
+        self.rows = 0
+        self.digest = hashlib.sha256()
+
+    def differences(self, live: sqlite3.Connection, made: sqlite3.Connection) -> Iterator[Difference]:
+        left, right = self._rows(live), self._rows(made)
+        is_, should = next(left, None), next(right, None)
+        while is_ is not None or should is not None:
+            if should is not None and (is_ is None or self._key(should) < self._key(is_)):
+                self._count(should)
+                yield Difference(self.name, self._key(should), "missing")
+                should = next(right, None)
+            elif is_ is not None and (should is None or self._key(is_) < self._key(should)):
+                yield Difference(self.name, self._key(is_), "surplus")
+                is_ = next(left, None)
+            elif is_ is not None and should is not None:
+                self._count(should)
+                if is_ != should:
+                    names = zip(self.columns, is_, should, strict=True)
+                    changed = tuple(name for name, a, b in names if a != b)
+                    yield Difference(self.name, self._key(should), "changed", changed)
+                is_, should = next(left, None), next(right, None)
+
+    def _rows(self, connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
+        columns = ", ".join(f'"{name}"' for name in self.columns)
+        order = ", ".join(str(number) for number in range(1, self.n_keys + 1))
+        return map(tuple, connection.execute(f'SELECT {columns} FROM "{self.name}" ORDER BY {order}'))
+
+    def _key(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        return row[: self.n_keys]
+
+    def _count(self, row: tuple[Any, ...]) -> None:
+        self.rows += 1
+        self.digest.update(repr(row).encode())

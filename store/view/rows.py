@@ -1,0 +1,665 @@
+"""What questions answer with: one frozen dataclass a table, its columns as attributes.
+
+`*_json` columns are decoded and lose that suffix, 0 and 1 are booleans, all else is as in `store.view.tables` and the
+modules of tables beside it, whose docstrings say what the columns mean. Standard library only: see
+`store.view.queries.basic`.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from store.domain.records import Position, TracedTactic
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRow:
+    """What the daemon last said of itself and of its configuration."""
+
+    id: int
+    version: str
+    pid: int | None
+    host: str
+    lean: str
+    lean_detail: str
+    started_at: str | None
+    stopped_at: str | None
+    stop_reason: str
+    config_path: str
+    config_digest: str
+    config_loaded_at: str | None
+    config_errors: list[str]
+    config_rejected_at: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryRow:
+    """A repository, and from its poll state when it was last asked (None if that is not known)."""
+
+    repository: str
+    url: str
+    forge_id: int | None
+    watched: bool
+    enabled: bool
+    opt_out: bool
+    every_s: float
+    branches: list[str]
+    include: list[str]
+    exclude: list[str]
+    default_branch: str | None
+    state: str
+    reason: str
+    remedy: str
+    archived: bool
+    first_seen_at: str
+    checked_at: str | None
+    next_due_at: str | None
+    poll_outcome: str | None
+    etag: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BranchRow:
+    """A branch."""
+
+    repository: str
+    branch: str
+    state: str
+    tip: str
+    scanned: str | None
+    scanned_seq: int | None
+    scanned_include: list[str]
+    scanned_exclude: list[str]
+    toolchain: str | None
+    manifest: str | None
+    rewrites: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRow:
+    """A commit on a branch."""
+
+    repository: str
+    branch: str
+    sha: str
+    seq: int
+    parent: str | None
+    author: str
+    subject: str
+    committed_at: str
+    observed_at: str
+    baseline: bool
+    state: str
+    files_scanned: int | None
+    files_failed: int | None
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileRow:
+    """A file at the newest scanned commit of a branch."""
+
+    repository: str
+    branch: str
+    path: str
+    blob: str
+    sha: str
+    error: str | None
+    imports: list[str]
+    n_declarations: int
+    n_sorries: int
+    exercise_words: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeclarationRow:
+    """A declaration at the newest scanned commit of a branch."""
+
+    repository: str
+    branch: str
+    path: str
+    index: int
+    theorem: str
+    name: str
+    kind: str
+    statement: str
+    statement_hash: str
+    text_hash: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    n_sorries: int
+
+
+@dataclass(frozen=True, slots=True)
+class TheoremRow:
+    """A theorem of a branch through all its versions, as it is now or was when it was deleted."""
+
+    repository: str
+    branch: str
+    theorem: str
+    identity: str
+    state: str
+    name: str
+    kind: str
+    statement: str
+    statement_hash: str
+    text_hash: str
+    path: str
+    first_sha: str
+    first_seen_at: str
+    last_sha: str
+    versions: int
+
+
+@dataclass(frozen=True, slots=True)
+class TheoremVersionRow:
+    """One version of a theorem; `steps` are comma-separated."""
+
+    repository: str
+    branch: str
+    theorem: str
+    seq: int
+    steps: str
+    sha: str
+    recorded_at: str
+    name: str
+    path: str
+    statement: str
+    statement_hash: str
+    text_hash: str
+    n_sorries: int
+
+
+@dataclass(frozen=True, slots=True)
+class SorryRow:
+    """A sorry on a branch."""
+
+    repository: str
+    branch: str
+    sorry: str
+    state: str
+    declaration: str
+    kind: str
+    statement: str
+    statement_hash: str
+    ordinal: int
+    token: str
+    mode: str
+    path: str
+    blob: str
+    line: int
+    column: int
+    byte_start: int
+    byte_end: int
+    context_hash: str
+    opened_sha: str
+    opened_at: str
+    updated_sha: str
+    closed_sha: str | None
+    filled_by: str | None
+    verified_proof: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SorryStepRow:
+    """One step of a sorry's life."""
+
+    repository: str
+    branch: str
+    sorry: str
+    seq: int
+    step: str
+    sha: str
+    recorded_at: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """What was tried on a sorry."""
+
+    sorry: str
+    blob: str
+    prover: str
+    rung: int
+    model: str
+    budget: str
+    repository: str
+    branch: str
+    sha: str
+    outcome: str
+    detail: str
+    nodes: int
+    repl_calls: int
+    seconds: float
+    seed: int
+    best: str
+    goals_left: int | None
+    prompt_tokens: int
+    completion_tokens: int
+    usd: float | None
+    tree_sha256: str | None
+    simulated: bool
+    job: str
+    recorded_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProofRow:
+    """A proof text and what was judged of it; `checks` are objects as in `store.events.proofs.Check`."""
+
+    proof: str
+    sorry: str
+    repository: str
+    branch: str
+    sha: str
+    path: str
+    blob: str
+    byte_start: int
+    byte_end: int
+    declaration: str
+    declaration_text_hash: str
+    replacement: str
+    tactics: list[str]
+    prover: str
+    rung: int
+    toolchain: str
+    simulated: bool
+    state: str
+    checks: list[dict[str, str]]
+    not_checked: list[str]
+    axioms: list[str]
+    conditional_on: list[str]
+    reason: str
+    patch_sha256: str | None
+    pull_request_url: str | None
+    pull_request_at: str | None
+    found_at: str
+    checked_at: str | None
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job at its newest attempt."""
+
+    job: str
+    kind: str
+    state: str
+    attempt: int
+    repository: str | None
+    branch: str | None
+    sha: str | None
+    describes: str
+    simulated: bool
+    started_at: str
+    ended_at: str | None
+    seconds: float | None
+    peak_rss_bytes: int | None
+    reason: str
+    message: str
+    remedy: str
+    deterministic: bool
+    retry_at: str | None
+    summary: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PositionRow:
+    """How far the view has read the log; `stopped_reason` says what it could not read, empty if nothing."""
+
+    projection: str
+    version: int
+    seq: int
+    event_id: str
+    stopped_seq: int | None
+    stopped_reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many of what there is. Every known state is a key, with 0 where there is none.
+
+    Sorrys, theorems, declarations and files count on watched branches only (see `queries.on_watched_branch`): what
+    a deleted or unwatched branch had is kept and listed, but is nobody's open work. `theorems` are the declarations
+    of kind theorem or lemma; one that stands on two branches counts twice, as files do.
+    """
+
+    sorries: dict[str, int]
+    proofs: dict[str, int]
+    jobs: dict[str, int]
+    theorems: int
+    declarations: int
+    files: int
+    simulated_proofs: int
+
+
+def _decode(value: str) -> Any:
+    return json.loads(value)
+
+
+def columns(cls: type[Any]) -> tuple[str, ...]:
+    """Return the columns that a row class is made of, in the order of its fields."""
+    return _read_as(cls)[0]  # type: ignore[arg-type] # a class is hashable
+
+
+def make_all(cls: type[Row], rows: Iterable[sqlite3.Row]) -> list[Row]:
+    """Make row objects out of rows that hold `columns(cls)`, in that order."""
+    _, conversions = _read_as(cls)  # type: ignore[arg-type] # a class is hashable
+    return [
+        cls(*(value if to is None else to(value) for to, value in zip(conversions, row, strict=True)))
+        for row in rows
+    ]
+
+
+@cache
+def _read_as(cls: type[Any]) -> tuple[tuple[str, ...], tuple[Callable[[Any], Any] | None, ...]]:
+    """Return a class's columns, and what makes its fields of them: found out once, for plans ask hundreds of times."""
+    return (
+        tuple(f"{field.name}_json" if _is_json(field.type) else field.name for field in fields(cls)),
+        tuple(
+            _decode if _is_json(field.type) else bool if field.type == "bool" else None
+            for field in fields(cls)
+        ),
+    )
+
+
+def _is_json(declared: object) -> bool:
+    return str(declared).startswith(("list", "dict"))
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRow:
+    """A closed trace of a commit."""
+
+    trace: str
+    repository: str
+    line: str
+    sha: str
+    seq: int
+    state: str
+    url: str
+    name: str
+    lean_version: str
+    tracer: str
+    tracer_version: str
+    source: str
+    simulated: bool
+    pr_url: str | None
+    metadata: dict[str, Any]
+    manifest_sha256: str | None
+    files_traced: int
+    files_failed: int
+    n_theorems: int
+    n_premises: int
+    n_tactics: int
+    traced_at: str
+
+    @property
+    def completeness(self) -> float:
+        """The share of its files, 0..1, of which all could be extracted; 1 for a commit without files."""
+        return 1 - self.files_failed / self.files_traced if self.files_traced else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class FileOfTrace:
+    """A file of a trace; `error` says what could not be extracted. `sha` is the commit that brought this version."""
+
+    path: str
+    content: int
+    error: str | None
+    sha: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureRow:
+    """How complete a trace is: what there was, and how much of it the trace has. `gaps` maps kinds to counts."""
+
+    trace: str
+    repository: str
+    line: str
+    sha: str
+    seq: int
+    files_seen: int
+    files_traced: int
+    theorems_seen: int
+    theorems_traced: int
+    tactics_seen: int
+    tactics_traced: int
+    n_dependencies: int
+    gaps: dict[str, int]
+    simulated: bool
+    measured_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class GapRow:
+    """Something that a trace lacks (`store.domain.records.TraceGap`), and the file that it lacks it of."""
+
+    path: str
+    kind: str
+    declaration: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SorryGoalRow:
+    """What Lean last said is to be proved at a sorry, and at which commit it said so."""
+
+    repository: str
+    branch: str
+    sorry: str
+    goal: str
+    sha: str
+    statement_hash: str
+    context_hash: str
+    simulated: bool
+    stated_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class LineFile:
+    """A file that a line has now, its commit's trace closed or not. `seen` is `store.domain.records.Seen` as a list,
+    None for an import; `gaps` are lists of kind, declaration, reason."""
+
+    path: str
+    key: str
+    error: str | None
+    n_theorems: int
+    n_premises: int
+    n_tactics: int
+    seen: list[int] | None
+    gaps: list[list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class TheoremOfTrace:
+    """A theorem. `statement` is None where the tracer gave none; `url` and `commit` where they are the trace's own."""
+
+    path: str
+    content: int
+    index: int
+    full_name: str
+    statement: str | None
+    split_key: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    n_tactics: int
+    has_sorry: bool
+    url: str | None
+    commit: str | None
+
+    @property
+    def start(self) -> Position:
+        return self.line, self.column
+
+    @property
+    def end(self) -> Position:
+        return self.end_line, self.end_column
+
+
+@dataclass(frozen=True, slots=True)
+class PremiseOfTrace:
+    """A declaration that proofs may use; `code` is a theorem's statement, the whole text of anything else."""
+
+    path: str
+    content: int
+    index: int
+    full_name: str | None
+    kind: str
+    code: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+    @property
+    def start(self) -> Position:
+        return self.line, self.column
+
+    @property
+    def end(self) -> Position:
+        return self.end_line, self.end_column
+
+
+@dataclass(frozen=True, slots=True)
+class PremiseUser:
+    """A theorem whose proof uses a premise, in `n_uses` places."""
+
+    path: str
+    content: int
+    index: int
+    full_name: str
+    n_uses: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingExample:
+    """One tactic step to learn from. `premises` are full names, each once, in the order of the tactic."""
+
+    path: str
+    theorem: str
+    state_before: str
+    tactic: str
+    premises: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingProof:
+    """A proof to learn from, step by step. `split_key` is what its theorem states: copies of a theorem share it."""
+
+    path: str
+    theorem: str
+    split_key: str
+    steps: tuple[TracedTactic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRow:
+    """A trained checkpoint; `promoted`: it is the one in use, since `promoted_at`, for `reason`.
+
+    `refused_at` and `refused_reason`: the rule kept it out of use, and nobody has promoted it since.
+    """
+
+    checkpoint: str
+    model: str
+    parent: str | None
+    base: str
+    data_seq: int
+    config: dict[str, Any]
+    seed: int
+    steps: int
+    weights: str
+    size_bytes: int
+    fisher: str | None
+    versions: dict[str, str]
+    device: str
+    seconds: float
+    job: str
+    simulated: bool
+    saved_at: str
+    promoted: bool
+    promoted_at: str | None
+    reason: str
+    refused_at: str | None
+    refused_reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRow:
+    """How a checkpoint did on one dataset of `n` examples; `metrics` maps names like "recall@10" to 0..1."""
+
+    evaluation: str
+    model: str
+    checkpoint: str
+    repository: str | None
+    split: str
+    dataset: str
+    metrics: dict[str, float]
+    n: int
+    seconds: float
+    job: str
+    simulated: bool
+    recorded_at: str
+
+
+def select(cls: type[Any], table: str) -> str:
+    """Return the statement's beginning: the columns that make a row object, out of a table."""
+    # Quoted, for `index` and `column` are words of SQL; with the table, for two questions join others to it.
+    names = [f'{table}."{name}"' for name in columns(cls)]
+    return f"SELECT {', '.join(names)} FROM {table}"
+
+
+def read(
+    db: sqlite3.Connection,
+    cls: type[Row],
+    table: str,
+    *,
+    equal: dict[str, str | None] | None = None,
+    conditions: Sequence[str] = (),
+    parameters: Sequence[Any] = (),
+    order: str = "1",
+    limit: int | None = None,
+    offset: int = 0,
+) -> list[Row]:
+    """Return a table's rows.
+
+    Args:
+        equal: what columns have to be; None means any.
+        conditions, parameters: further ones, and the values of their question marks.
+    """
+    given = {name: value for name, value in (equal or {}).items() if value is not None}
+    clauses = [*(f"{name} = ?" for name in given), *conditions]
+    where = f" WHERE {' AND '.join(clauses)}" if clauses else ""
+    statement = f"{select(cls, table)}{where} ORDER BY {order} LIMIT ? OFFSET ?"
+    bound = (*given.values(), *parameters, -1 if limit is None else limit, offset)
+    return make_all(cls, db.execute(statement, bound))
+
+
+def by_prefix(db: sqlite3.Connection, cls: type[Row], table: str, key: str, prefix: str) -> list[Row]:
+    """Return the rows whose key starts so."""
+    # A range, and not LIKE: the prefix may hold any character, and the key's index serves it.
+    conditions = [f"{key} >= ?", f"substr({key}, 1, ?) = ?"]
+    return read(db, cls, table, conditions=conditions, parameters=[prefix, len(prefix), prefix], order=key)
+
+
+def named_so(name: str) -> str:
+    """Return the condition on a column `name`: one with `*`, `?` or `[` in it is a pattern, any other the full name."""
+    return "name GLOB ?" if any(sign in name for sign in "*?[") else "name = ?"
+
+
+def first(rows: list[Row]) -> Row | None:
+    """Return the first row; None where there is none."""
+    return rows[0] if rows else None

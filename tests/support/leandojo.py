@@ -1,0 +1,290 @@
+"""LeanDojo's files for tests and measurements: small and odd ones at random, large and plain ones of a given size.
+
+Everything is as LeanDojo's own classes write it: shuffled lists, positions as text in a database and as lists in a
+dataset, a bare `Infinity`. The same random state makes the same files.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+COMMIT = "a" * 40
+_WORDS = (
+    "add_comm",
+    "μ_compl",
+    "«odd name»",
+    "sorry_free",
+    "le₃",
+    "symm'",
+    'quote"d',
+    "a\\b",
+    "tab\there",
+    "𝔸",
+)
+_LISTS = ("proven_theorems", "sorry_theorems_proved", "sorry_theorems_unproved")
+
+
+def database(random: Random, *, repositories: int = 2, odd: bool = True) -> dict[str, Any]:
+    """Return a dynamic_database.json as data.
+
+    With `odd` it also has what LeanDojo's own reader drops or only LeanAgent wrote: keys of its own at every level,
+    "Pos(l, c)", theorems that stand in two lists or twice in one, or name another commit.
+    """
+    document: dict[str, Any] = {
+        "repositories": [_repository(random, number, odd) for number in range(repositories)]
+    }
+    if odd and random.random() < 0.3:
+        document["written_by"] = {"tool": "something", "pages": [1, 2.5, None, True]}
+    return document
+
+
+def write_dataset(
+    folder: Path, random: Random, *, merged: int | None = None, odd: bool = True
+) -> dict[str, Any]:
+    """Write a dataset folder, of one repository or merged from several; return every file's content by name."""
+    repositories = [(f"https://github.com/demo/r{number}", f"{number:040x}") for number in range(merged or 1)]
+    theorems = []
+    for number in range(random.randrange(12)):
+        url, commit = random.choice(repositories)
+        # A single repository's dataset names the folder in which it was traced.
+        own = {"url": url if merged else "/tmp/traced/demo", "commit": commit}
+        theorems.append({**own, **_theorem(random, number, odd, text_positions=False)})
+    files: dict[str, Any] = {}
+    for split in ("random", "novel_premises"):
+        shuffled = random.sample(theorems, len(theorems))
+        a, b = sorted((random.randint(0, len(shuffled)), random.randint(0, len(shuffled))))
+        files |= {f"{split}/train.json": shuffled[:a], f"{split}/val.json": shuffled[a:b]}
+        files[f"{split}/test.json"] = shuffled[b:]
+    files["corpus.jsonl"] = _premise_files(random, odd, text_positions=False)
+    files["traced_files.jsonl"] = [{"traced_file_path": path} for path in _paths(random)]
+    url, commit = repositories[0]
+    if merged:
+        files["metadata.json"] = {
+            "repositories": [_identity(url, commit) for url, commit in repositories],
+            "total_theorems": len(theorems),
+        }
+    else:
+        files["metadata.json"] = {
+            "creation_time": "2025-03-01 10:00:00.5",
+            "from_repo": {"url": url, "commit": commit},
+            "leandojo_version": "4.20.0",
+        }
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".jsonl":
+            path.write_text("".join(json.dumps(line) + "\n" for line in content), encoding="utf-8")
+        else:
+            path.write_text(json.dumps(content, indent=2), encoding="utf-8")
+    return files
+
+
+def write_large(path: Path, *, theorems: int, files: int = 500, tactics: int = 3) -> None:
+    """Write a database of one repository, as LeanDojo indents it, about 4.3 kB a theorem of three tactics."""
+    with path.open("w", encoding="utf-8") as out:
+        out.write('{\n  "repositories": [\n    {\n')
+        for key, value in _identity("https://github.com/demo/large", COMMIT).items():
+            out.write(f"      {json.dumps(key)}: {json.dumps(value)},\n")
+        out.write('      "proven_theorems": ')
+        _write_list(out, (_plain_theorem(number, files, tactics) for number in range(theorems)))
+        out.write(',\n      "sorry_theorems_proved": [],\n      "sorry_theorems_unproved": [],\n')
+        out.write('      "premise_files": ')
+        _write_list(out, (_plain_premise_file(file, theorems, files) for file in range(files)))
+        out.write(',\n      "files_traced": [],\n      "pr_url": null\n    }\n  ]\n}')
+
+
+def _write_list(out: Any, items: Iterator[dict[str, Any]]) -> None:
+    before = "["
+    for item in items:
+        text = json.dumps(item, indent=2, ensure_ascii=False).replace("\n", "\n        ")
+        out.write(f"{before}\n        {text}")
+        before = ","
+    out.write("[]" if before == "[" else "\n      ]")
+
+
+def _plain_theorem(number: int, files: int, tactics: int) -> dict[str, Any]:
+    path, line = f"Demo/F{number % files}.lean", number // files * 5 + 1
+    state = f"a b : ℕ\nh : a = b\ni : Fin {number}\n⊢ b + {number} = a + {number} + 0\n" * 4
+    return {
+        "full_name": f"Demo.thm_{number}",
+        "theorem_statement": f"theorem thm_{number} (a b : ℕ) (h : a = b) : b + {number} = a + {number}",
+        "file_path": path,
+        "start": f"({line}, 1)",
+        "end": f"({line + 3}, 10)",
+        "url": "https://github.com/demo/large",
+        "commit": COMMIT,
+        "traced_tactics": [
+            {
+                "tactic": f"rw [Nat.add_comm, h, step_{number}_{step}]",
+                "annotated_tactic": [
+                    f"rw [<a>Nat.add_comm</a>, h, <a>step_{number}_{step}</a>]",
+                    [
+                        {
+                            "full_name": name,
+                            "def_path": path,
+                            "def_pos": f"({line}, 9)",
+                            "def_end_pos": f"({line}, 17)",
+                        }
+                        for name in ("Nat.add_comm", f"step_{number}_{step}")
+                    ],
+                ],
+                "state_before": state,
+                "state_after": state[: len(state) // 2],
+            }
+            for step in range(tactics)
+        ],
+        "difficulty_rating": math.exp(tactics),
+    }
+
+
+def _plain_premise_file(file: int, theorems: int, files: int) -> dict[str, Any]:
+    return {
+        "path": f"Demo/F{file}.lean",
+        "imports": [f"Demo/F{file - 1}.lean"] if file else [],
+        "premises": [
+            {
+                "full_name": f"Demo.thm_{number}",
+                "code": f"theorem thm_{number} (a b : ℕ) (h : a = b) : b + {number} = a + {number}",
+                "start": f"({number // files * 5 + 1}, 1)",
+                "end": f"({number // files * 5 + 4}, 10)",
+                "kind": "commanddeclaration",
+            }
+            for number in range(file, theorems, files)
+        ],
+    }
+
+
+def _identity(url: str, commit: str) -> dict[str, Any]:
+    return {
+        "url": url,
+        "name": "/".join(url.split("/")[-2:]),
+        "commit": commit,
+        "lean_version": "v4.9.0",
+        "lean_dojo_version": "4.20.0",
+        "metadata": {"date_processed": "2025-01-02T03:04:05.678901"},
+    }
+
+
+def _repository(random: Random, number: int, odd: bool) -> dict[str, Any]:
+    url = f"https://github.com/Demo/r{number}"
+    theorems = [
+        {"url": url, "commit": COMMIT, **_theorem(random, item, odd, text_positions=True)}
+        for item in range(random.randrange(8))
+    ]
+    for theorem in theorems:
+        theorem["difficulty_rating"] = random.choice((None, math.inf, 20.085536923187668, 1, 7.5))
+    lists: dict[str, list[Any]] = {name: [] for name in _LISTS}
+    for theorem in theorems:
+        lists[random.choice(_LISTS)].append(theorem)
+        if odd and random.random() < 0.2:
+            lists[random.choice(_LISTS)].append(theorem)
+        if odd and random.random() < 0.2:
+            theorem["commit"] = "b" * 40
+    premise_files = _premise_files(random, odd, text_positions=True)
+    files_traced = _paths(random)
+    proven, proved, unproved = (len(lists[name]) for name in _LISTS)
+    return {
+        **_identity(url, COMMIT),
+        "total_theorems": proven + proved + unproved,
+        "num_proven_theorems": proven,
+        "num_sorry_theorems": proved + unproved,
+        "num_sorry_theorems_proved": proved,
+        "num_sorry_theorems_unproved": unproved,
+        "num_premise_files": len(premise_files),
+        "num_premises": sum(len(file["premises"]) for file in premise_files),
+        "num_files_traced": len(files_traced),
+        **lists,
+        "premise_files": premise_files,
+        "files_traced": files_traced,
+        "pr_url": random.choice((None, "https://github.com/Demo/r/pull/1")),
+        **_extra(random, odd),
+    }
+
+
+def _paths(random: Random) -> list[str]:
+    paths = ["Basic.lean", "Demo/Ωmega.lean", ".lake/packages/mathlib/Mathlib/Order/Hom.lean", "A.lean", "z"]
+    return random.sample(paths, random.randint(0, len(paths)))
+
+
+def _theorem(random: Random, number: int, odd: bool, *, text_positions: bool) -> dict[str, Any]:
+    return {
+        "file_path": random.choice(("Basic.lean", "Demo/Ωmega.lean", "Only/Theorems.lean")),
+        # Few names: some theorems of a file have the same one.
+        "full_name": f"Demo.{random.choice(_WORDS)}{random.randrange(3)}",
+        "theorem_statement": random.choice((None, f"theorem t{number} : ∀ ε > 0,\n  ε ≠ 0", "")),
+        "start": _position(random, odd, text_positions),
+        "end": _position(random, odd, text_positions),
+        "traced_tactics": [_tactic(random, odd, text_positions) for _ in range(random.randrange(4))],
+        **_extra(random, odd),
+    }
+
+
+def _tactic(random: Random, odd: bool, text_positions: bool) -> dict[str, Any]:
+    names = random.sample(_WORDS, random.randrange(3))
+    uses = [
+        {
+            "full_name": name,
+            "def_path": random.choice(("Basic.lean", "Elsewhere.lean")),
+            "def_pos": _position(random, odd, text_positions),
+            "def_end_pos": _position(random, odd, text_positions),
+            **_extra(random, odd),
+        }
+        for name in names
+    ]
+    return {
+        "tactic": random.choice((f"simp [{', '.join(names)}]", "sorry", "· rfl")),
+        "annotated_tactic": [f"simp [{', '.join(f'<a>{name}</a>' for name in names)}]", uses],
+        "state_before": random.choice(("h : 1 = 1\n⊢ False", "no goals", "")),
+        "state_after": random.choice(("no goals", "case inl\n⊢ 𝔸 = 𝔸")),
+        **_extra(random, odd),
+    }
+
+
+def _premise_files(random: Random, odd: bool, *, text_positions: bool) -> list[dict[str, Any]]:
+    paths = _paths(random)
+    # LeanDojo puts a file after those that it imports; an odd file may even import itself.
+    return [
+        _premise_file(random, path, ["Init.lean", *(paths if odd else paths[:index])], odd, text_positions)
+        for index, path in enumerate(paths)
+    ]
+
+
+def _premise_file(
+    random: Random, path: str, others: list[str], odd: bool, text_positions: bool
+) -> dict[str, Any]:
+    return {
+        "path": path,
+        "imports": random.sample(others, random.randint(0, len(others))),
+        "premises": [
+            {
+                "full_name": random.choice((None, *_WORDS)) if odd else random.choice(_WORDS),
+                "code": random.choice(("", "theorem a : 1 = 1", "def f :=\n  fun x ↦ x")),
+                "start": _position(random, odd, text_positions),
+                "end": _position(random, odd, text_positions),
+                "kind": "commanddeclaration",
+                **_extra(random, odd),
+            }
+            for _ in range(random.randrange(4))
+        ],
+        **_extra(random, odd),
+    }
+
+
+def _position(random: Random, odd: bool, as_text: bool) -> Any:
+    line, column = random.randint(1, 2000), random.randint(1, 100)
+    if not as_text:
+        return [line, column]
+    if odd and random.random() < 0.1:
+        return random.choice(([line, column], f"Pos({line}, {column})"))
+    return f"({line}, {column})"
+
+
+def _extra(random: Random, odd: bool) -> dict[str, Any]:
+    if not odd or random.random() < 0.9:
+        return {}
+    return {"is_private": random.choice((True, None, -3, 0.1, ["ünïcode", {"deep": []}]))}

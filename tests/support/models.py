@@ -1,0 +1,100 @@
+"""Made-up events of trained models, for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from store.domain.identity import short_hash
+from store.events.models import (
+    CheckpointPromoted,
+    CheckpointRefused,
+    CheckpointSaved,
+    EvaluationFinished,
+    ModelKind,
+)
+
+
+def checkpoint_saved(
+    checkpoint: str = "retriever-1",
+    *,
+    parent: str | None = None,
+    model: ModelKind = "retriever",
+    **changes: Any,
+) -> CheckpointSaved:
+    """Return the end of a training run, with changes."""
+    made = CheckpointSaved(
+        model=model,
+        checkpoint=checkpoint,
+        parent=parent,
+        base="kaiyuy/leandojo-lean4-retriever-byt5-small",
+        data_seq=1,
+        config={"epochs": 1, "learning_rate": 1e-3},
+        seed=3407,
+        steps=100,
+        weights=short_hash("weights", checkpoint) * 4,
+        size_bytes=1 << 20,
+        fisher=None,
+        versions={"torch": "2.7.1"},
+        device="cpu",
+        seconds=12.5,
+        job="train-0000000000000000",
+        simulated=False,
+    )
+    return made.model_copy(update=changes)
+
+
+def checkpoint_promoted(
+    checkpoint: str = "retriever-1",
+    *,
+    previous: str | None = None,
+    model: ModelKind = "retriever",
+    simulated: bool = False,
+) -> CheckpointPromoted:
+    """Return the promotion of a checkpoint."""
+    return CheckpointPromoted(
+        model=model,
+        checkpoint=checkpoint,
+        previous=previous,
+        reason="recall@10 0.41 > 0.38",
+        simulated=simulated,
+    )
+
+
+def checkpoint_refused(
+    checkpoint: str = "retriever-1",
+    *,
+    in_use: str | None = "retriever-0",
+    model: ModelKind = "retriever",
+    simulated: bool = False,
+) -> CheckpointRefused:
+    """Return the refusal of a checkpoint."""
+    return CheckpointRefused(
+        model=model,
+        checkpoint=checkpoint,
+        in_use=in_use,
+        reason="recall@10 0.31 < 0.38",
+        simulated=simulated,
+    )
+
+
+def evaluation_finished(
+    checkpoint: str = "retriever-1",
+    *,
+    recall: float = 0.41,
+    model: ModelKind = "retriever",
+    simulated: bool = False,
+) -> EvaluationFinished:
+    """Return the measurement of a checkpoint."""
+    return EvaluationFinished(
+        model=model,
+        evaluation=f"{checkpoint}-random-val",
+        checkpoint=checkpoint,
+        repository=None,
+        split="random",
+        dataset="d" * 64,
+        metrics={"recall@1": recall / 2, "recall@10": recall},
+        n=250,
+        seconds=3.25,
+        job="evaluate-0000000000000000",
+        simulated=simulated,
+    )
