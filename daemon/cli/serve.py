@@ -44,7 +44,7 @@ def serve(
     from daemon.settings import ConfigError, load
     from pipeline.external.errors import CredentialError
     from pipeline.serve.auth import read_token
-    from pipeline.serve.scratch import BY_HAND
+    from pipeline.serve.checkouts import BY_HAND
 
     try:
         settings = load(place.config)

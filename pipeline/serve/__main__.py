@@ -102,7 +102,7 @@ def _run(serving: Coroutine[Any, Any, bool]) -> bool:
 async def _serve(order: ServeOrder, token: str | None, listener: socket.socket) -> bool:
     """Serve until a signal comes; return whether it was SIGHUP."""
     from pipeline.serve.app import make_app
-    from pipeline.serve.connections import bounded
+    from pipeline.serve.limits import bounded
 
     config = uvicorn.Config(
         make_app(order, token=token),

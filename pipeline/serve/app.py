@@ -1,11 +1,12 @@
-"""The application: LeanCopilot's two routes, what the server says of itself, and the routes that ask Lean.
+"""The application: the middlewares before every route, the routes, the lifespan.
 
-    POST /generate, POST /encode                      LeanCopilot's (`pipeline.serve.wire`)
-    POST /retrieve, POST /check, POST /fill           `pipeline.serve.lean_routes`
+    POST /generate, POST /encode                      LeanCopilot's (`pipeline.serve.schemas`)
+    POST /retrieve, POST /check, POST /fill           premises for a place, the gate's verdict, searches
     GET /models, /health, /ready, /metrics, /docs, /openapi.json
 
-Every answer that is none is a problem of one shape (`pipeline.serve.problems`). What stands before the routes is
-`pipeline.serve.guards`. Which checkpoint answered is in a header, and whether it learned from the simulator.
+Middlewares from the outside in: counting, the page's origin, token, queue, time, body. Every error is a problem of one
+shape (`pipeline.serve.schemas`). Headers name the checkpoint that answered and whether it learned from the simulator.
+`/check` and `/fill` give advice: they run the daemon's own jobs, and their results go to the client and into no log.
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 
-from pipeline.serve.guards import guards
-from pipeline.serve.lean_routes import routes as lean_routes
-from pipeline.serve.leaving import while_connected
-from pipeline.serve.measures import CONTENT_TYPE, Measures
+from pipeline.serve.auth import HereGuard, TokenGuard
+from pipeline.serve.check import CheckRequest, CheckResponse, check
+from pipeline.serve.fill import EVENTS, FillRequest, fill
+from pipeline.serve.limits import BodyLimit, QueueLimit, TimeLimit, share, while_connected
+from pipeline.serve.measures import CONTENT_TYPE, Measures, MeasuringGuard
+from pipeline.serve.models import LOOK_S, About, Registry
 from pipeline.serve.order import ENCODING, GENERATING, ServeOrder
-from pipeline.serve.problems import Problem, problem_response
-from pipeline.serve.registry import LOOK_S, Registry
+from pipeline.serve.retrieve import RetrieveRequest, RetrieveResponse
 from pipeline.serve.rooms import Rooms
-from pipeline.serve.swapping import About
-from pipeline.serve.wire import (
+from pipeline.serve.schemas import (
     EncodeRequest,
     EncodeResponse,
     GenerateRequest,
@@ -38,13 +40,67 @@ from pipeline.serve.wire import (
     Generation,
     HealthResponse,
     ModelsResponse,
+    Problem,
     ReadyResponse,
+    problem_response,
     responses,
 )
 
 if TYPE_CHECKING:
-    from pipeline.serve.generating import GeneratingModel
-    from pipeline.serve.retrievers import LoadedRetriever
+    from pipeline.serve.engines import GeneratingModel, LoadedRetriever
+
+
+def guards(order: ServeOrder, *, token: str | None, measures: Measures) -> list[Middleware]:
+    """Return the middlewares of an application, the outermost first. `token` is what `auth.read_token` found."""
+    limits = order.limits
+    return [
+        Middleware(MeasuringGuard, measures=measures),
+        Middleware(HereGuard, alone=not order.open),
+        Middleware(TokenGuard, token=token),
+        Middleware(QueueLimit, most=limits.queue, most_lean=share(limits), inside=measures.queued),
+        Middleware(TimeLimit, seconds=limits.seconds, lean_seconds=limits.lean_seconds),
+        Middleware(BodyLimit, most_bytes=limits.body_bytes),
+    ]
+
+
+def lean_routes(rooms: Rooms) -> APIRouter:
+    """Return the routes; `rooms` are open while they are asked."""
+    router = APIRouter(tags=["Lean"])
+
+    @router.post("/retrieve", responses=responses(404))
+    async def retrieve_route(asked: RetrieveRequest, request: Request) -> RetrieveResponse:
+        """Find premises for a goal: those that may be used where it stands, the most promising first."""
+        async with rooms.serving.retriever() as retriever:
+            return await while_connected(request, rooms.premises.retrieve(retriever, asked))
+
+    @router.post("/check", responses=responses(403, 404, 409))
+    async def check_route(asked: CheckRequest, request: Request) -> CheckResponse:
+        """Have the gate judge a proof. Advice: nothing is recorded."""
+        return await while_connected(request, check(rooms, asked))
+
+    @router.post(
+        "/fill",
+        response_class=Response,
+        responses={**responses(403, 404, 409), 200: {"description": _told(), "content": _STREAM}},
+    )
+    async def fill_route(asked: FillRequest) -> Response:
+        """Search for proofs of a file's sorrys, and have the gate judge them. Advice: nothing is recorded."""
+        return await fill(rooms, asked)
+
+    return router
+
+
+_STREAM: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
+
+
+def _told() -> str:
+    """Describe the events, for the schema's readers."""
+    lines = ["Server-sent events; the data of each is one JSON object:", ""]
+    for event in EVENTS:
+        fields = ", ".join(event.model_fields)
+        lines.append(f"- `{event.name}`: {event.__doc__} ({fields})")
+    return "\n".join(lines)
+
 
 CHECKPOINT = "X-Unsorry-Checkpoint"
 SIMULATED = "X-Unsorry-Simulated"

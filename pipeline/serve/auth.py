@@ -20,7 +20,7 @@ from pipeline.external.credentials import read_key
 from pipeline.external.errors import CredentialError
 from pipeline.here import names_this_machine
 from pipeline.serve.order import ServeOrder
-from pipeline.serve.problems import Problem, problem_response
+from pipeline.serve.schemas import Problem, problem_response
 
 OPEN = frozenset({"/health", "/ready"})
 _CHALLENGE = 'Bearer realm="unsorry"'

@@ -14,11 +14,19 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.lean.backend import LeanBackend
-from pipeline.serve.problems import Problem
+from pipeline.serve.checkouts import (
+    Checkout,
+    Commit,
+    File,
+    SorryFound,
+    SorryPlace,
+    known_sorry,
+    source_path,
+    watched,
+)
 from pipeline.serve.rooms import Rooms
-from pipeline.serve.rooms_checkouts import Checkout, Commit, source_path, watched
 from pipeline.serve.rooms_jobs import Failed, job
-from pipeline.serve.rooms_sorries import File, SorryFound, SorryPlace, known_sorry
+from pipeline.serve.schemas import Problem
 from store.domain.identity import proof_id
 from store.domain.records import Sorry
 from store.events.proofs import Check, ProofChecked, ProofFound, ProofRejected, ProofVerified

@@ -1,4 +1,25 @@
-"""POST /fill: search for proofs of a file's sorrys, with the daemon's rungs and its gate, while the client watches.
+"""POST /fill: searches for proofs of a file's sorries, rung by rung, as a stream of events.
+
+What a client of POST /fill is sent: server-sent events, each a name and one JSON object, and how they are streamed.
+
+    waiting      so many requests have Lean already; this one waits for its turn
+    begun        what is worked on, with which rungs
+    rung         a rung begins
+    candidate    a text that ended the search of one sorry: nobody has judged it, and it is no proof
+    attempt      how the search for one sorry ended on a rung
+    rung_failed  a rung could not be climbed to its end, and why
+    verdict      what the gate says of one candidate, by its number
+    error        there is nothing to go on with, and why
+    summary      the last one, always (unless the server's time limit cuts the stream off, with an error)
+
+Between them there are comments, so that what stands between server and client keeps the connection.
+
+The rungs that `/fill` climbs, as they can be climbed now: with the checkpoints that are in use when it is asked.
+
+They are the daemon's ladder as the order has it. What learned from the simulator is used where the simulator judges,
+and nowhere else.
+
+POST /fill: search for proofs of a file's sorries, with the daemon's rungs and its gate, while the client watches.
 
 The rungs are climbed in their order, each by the daemon's prove job (`python -m pipeline.prove`) on the sorrys that are
 still open; each candidate goes out as it comes. When the job has ended the gate judges its candidates, by the daemon's
@@ -15,43 +36,379 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
-from pipeline.external.credentials import read_key
+from pipeline.external.credentials import KeyPlace, read_key
 from pipeline.external.errors import CredentialError
+from pipeline.lean.backend import LeanBackend
 from pipeline.prove.attempt import Wanted
-from pipeline.serve.check import Asked, Judgement, judge, judging, place_of
-from pipeline.serve.fill_clock import Clock
-from pipeline.serve.fill_events import (
-    Attempted,
-    Begun,
-    Candidate,
-    Emit,
-    Ended,
-    EventStream,
-    Filled,
-    Judged,
-    RungBegun,
-    RungFailed,
-    RungLeft,
-    RungTold,
-    Summary,
-    Waiting,
-    failure,
-)
-from pipeline.serve.fill_rungs import Left, Rung, rungs_now
-from pipeline.serve.problems import Problem
+from pipeline.prove.order import PROVERS
+from pipeline.serve.check import ADVICE, Asked, Judgement, Judging, judge, judging, place_of
+from pipeline.serve.checkouts import Checkout, Commit, File, SorryFound, SorryPlace, no_view
+from pipeline.serve.order import PROMOTED, RungOrder, ServeOrder
 from pipeline.serve.rooms import Rooms
-from pipeline.serve.rooms_checkouts import Checkout, Commit
 from pipeline.serve.rooms_jobs import Failed, job
-from pipeline.serve.rooms_sorries import File, SorryPlace
-from pipeline.serve.wire import WHOLE
+from pipeline.serve.schemas import WHOLE, Problem, ProblemBody
 from store.events.proofs import AttemptFinished, ProofFound
 from store.events.registry import EVENT_TYPES
-from store.view.rows import SorryRow
+from store.log.errors import LogError
+from store.view.queries import basic as queries
+from store.view.queries.models import checkpoint_in_use
+from store.view.rows import CheckpointRow, SorryRow
+
+
+class Clock:
+    """So many seconds, which run from `start` on; before, a job only gets ready. For the loop that it is made on.
+
+    Attributes:
+        limit: a context that ends by TimeoutError when they are over.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.limit = asyncio.timeout(None)
+        self._seconds = seconds
+        self._began: float | None = None
+
+    def start(self) -> None:
+        """Let them run, inside of `limit`; again is nothing."""
+        if self._began is None:
+            self._began = asyncio.get_running_loop().time()
+            self.limit.reschedule(self._began + self._seconds)
+
+    @property
+    def left_s(self) -> float:
+        """How many are left, at most 0 where none are."""
+        if self.limit.expired():
+            return 0.0
+        if self._began is None:
+            return self._seconds
+        return self._seconds - (asyncio.get_running_loop().time() - self._began)
+
+
+_HEARTBEAT = b": still at work\n\n"
+
+
+class Event(BaseModel):
+    """One event; `name` is its field `event`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: ClassVar[str]
+
+    def encoded(self) -> bytes:
+        """Return the event as it goes over the line: JSON in ASCII has no line end that could cut it."""
+        return f"event: {self.name}\ndata: {self.model_dump_json(ensure_ascii=True)}\n\n".encode("ascii")
+
+
+class Waiting(Event):
+    """All of Lean's places are taken."""
+
+    name = "waiting"
+    places: int
+
+
+class RungTold(BaseModel):
+    """A rung that is climbed."""
+
+    model_config = ConfigDict(frozen=True)
+
+    number: int
+    prover: str
+    model: str
+
+
+class RungLeft(BaseModel):
+    """A rung that is left out."""
+
+    model_config = ConfigDict(frozen=True)
+
+    number: int
+    reason: str
+
+
+class Begun(Event, Judging):
+    """What is worked on."""
+
+    name = "begun"
+    sorries: list[SorryFound]
+    rungs: list[RungTold]
+    left_out: list[RungLeft]
+    toolchain: str
+    simulated: bool = Field(description="The simulator searches and judges, and not Lean.")
+    advisory: str = ADVICE
+
+
+class RungBegun(Event, RungTold):
+    """A rung begins, on so many sorrys."""
+
+    name = "rung"
+    sorries: int
+
+
+class Candidate(Event):
+    """A text that ended a search. Nobody has judged it yet: it is no proof."""
+
+    name = "candidate"
+    candidate: int = Field(description="Its number, from 1.")
+    sorry: str
+    declaration: str
+    rung: int
+    prover: str
+    model: str
+    replacement: str = Field(description="Takes the place of the bytes byte_start to byte_end of the file.")
+    byte_start: int
+    byte_end: int
+    tactics: list[str]
+    proof: str = Field(description="The id under which the daemon would know it.")
+    simulated: bool
+
+
+class Attempted(Event):
+    """How the search for one sorry ended."""
+
+    name = "attempt"
+    sorry: str
+    byte_start: int = Field(description="Of the sorry: two of a file may have one id.")
+    rung: int
+    outcome: Literal["found", "disproved", "exhausted", "budget", "unsupported", "error"]
+    detail: str
+    best: str
+    goals_left: int | None
+    nodes: int
+    repl_calls: int
+    seconds: float
+
+
+class RungFailed(Event):
+    """A rung could not be climbed to its end."""
+
+    name = "rung_failed"
+    number: int
+    reason: str
+    message: str
+    remedy: str
+
+
+class Judged(Event, Judgement):
+    """What the gate says of a candidate."""
+
+    name = "verdict"
+    candidate: int
+    sorry: str
+    byte_start: int
+
+
+class Failure(Event, ProblemBody):
+    """There is nothing to go on with."""
+
+    name = "error"
+
+
+Ended = Literal["settled", "rungs", "seconds", "candidates", "timeout", "failed"]
+
+
+class Filled(BaseModel):
+    """A sorry of which the gate accepted a candidate."""
+
+    model_config = ConfigDict(frozen=True)
+
+    sorry: str
+    byte_start: int
+
+
+class Summary(Event):
+    """The end: how it came and what there is."""
+
+    name = "summary"
+    ended: Annotated[
+        Ended,
+        Field(
+            description="settled: every sorry is disproved or has a candidate that the gate did not reject; rungs: "
+            "there are no more; seconds, candidates: the request's bound; timeout: the server's; failed: see the error."
+        ),
+    ]
+    sorries: int
+    candidates: int
+    accepted: int
+    rejected: int
+    unknown: int
+    filled: list[Filled]
+    seconds: float
+    simulated: bool
+    advisory: str = ADVICE
+
+
+EVENTS: tuple[type[Event], ...] = (
+    Waiting,
+    Begun,
+    RungBegun,
+    Candidate,
+    Attempted,
+    RungFailed,
+    Judged,
+    Failure,
+    Summary,
+)
+Emit = Callable[[Event], None]
+
+
+class EventStream(StreamingResponse):
+    """The events of some work, as they come. The work ends when it is done, or when the client leaves."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, rooms: Rooms, work: Callable[[Emit], Awaitable[None]]) -> None:
+        """Args:
+        work: is given what it sends its events by.
+        """
+        # Proxies keep neither the answer nor parts of it back.
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(self._events(), headers=headers)
+        self._rooms = rooms
+        self._work = work
+        self._queue: asyncio.Queue[Event | None] = asyncio.Queue()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        task = self._rooms.begin(self._done())
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _done(self) -> None:
+        try:
+            await self._work(self._queue.put_nowait)
+        finally:
+            self._queue.put_nowait(None)
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        while True:
+            try:
+                async with asyncio.timeout(self._rooms.heartbeat_s):
+                    event = await self._queue.get()
+            except TimeoutError:
+                yield _HEARTBEAT
+                continue
+            if event is None:
+                return
+            yield event.encoded()
+
+
+def failure(problem: Problem) -> Failure:
+    """Return a problem as an event."""
+    return Failure(**problem.body().model_dump())
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A rung that can be climbed: what a prove job is told of it. `key` is where its secret is, if it has one.
+
+    `memory_bytes` is the limit of each process of the job.
+    """
+
+    number: int
+    model: str
+    seconds: float
+    parameters: Mapping[str, Any]
+    key: KeyPlace | None = None
+    memory_bytes: int = 2**32
+
+    @property
+    def prover(self) -> str:
+        return PROVERS[self.number]
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A rung that is left out, and why."""
+
+    number: int
+    reason: str
+
+
+class _Waits(Exception):  # noqa: N818 - control flow inside this module
+    """The rung cannot be climbed now; the text says why."""
+
+
+def rungs_now(order: ServeOrder, lean: LeanBackend, wanted: Sequence[int] | None) -> list[Rung | Left]:
+    """Return the order's rungs as they stand now, in their order; of `wanted` ones those, where it names some.
+
+    Raises:
+        Problem: 503, the view cannot be read.
+    """
+    there = {rung.number: rung for rung in order.lean.rungs}
+    numbers = list(there) if wanted is None else list(dict.fromkeys(wanted))
+    try:
+        with closing(queries.connect(order.view)) as view:
+
+            def in_use(model: str) -> CheckpointRow:
+                row = checkpoint_in_use(view, model)
+                if row is None:
+                    raise _Waits(f"no {model} model is in use yet")
+                if row.simulated and not lean.simulated:
+                    raise _Waits(
+                        f"the {model} model in use learned from the simulator, and {lean.judge} judges here"
+                    )
+                return row
+
+            return list(_each(there, numbers, in_use))
+    except LogError as error:
+        raise no_view(error) from error
+
+
+def _each(
+    there: Mapping[int, RungOrder], numbers: Sequence[int], in_use: Callable[[str], CheckpointRow]
+) -> Iterator[Rung | Left]:
+    for number in numbers:
+        if number not in there:
+            yield Left(number, "it is none of [prove] rungs")
+            continue
+        try:
+            yield _now(there[number], in_use)
+        except _Waits as reason:
+            yield Left(number, str(reason))
+
+
+def _now(rung: RungOrder, in_use: Callable[[str], CheckpointRow]) -> Rung:
+    """Put the checkpoints in use where the order says "promoted"."""
+    parameters = {name: dict(part) for name, part in rung.parameters.items()}
+    model = rung.model
+    retriever, generator = parameters.get("retriever"), parameters.get("generator")
+    if retriever is not None and retriever.get("checkpoint") == PROMOTED:
+        retriever["checkpoint"] = in_use("retriever").checkpoint
+        model = model.replace(PROMOTED, retriever["checkpoint"], 1)
+    if generator is not None and _is_promoted(generator.get("path")):
+        try:
+            tactics = in_use("tactics").checkpoint
+            generator["path"] = str(Path(generator["path"]).with_name(tactics))
+        except _Waits:
+            if not rung.fallback:
+                raise
+            tactics = generator["path"] = rung.fallback
+        model = model.replace(PROMOTED, tactics, 1)
+    if "progress" in parameters and _is_promoted(parameters["progress"].get("path")):
+        try:
+            progress = parameters["progress"]
+            progress["path"] = str(Path(progress["path"]).with_name(in_use("progress").checkpoint))
+        except _Waits:
+            del parameters["progress"]  # it only orders the search
+    external = parameters.get("external")
+    key = None if external is None else KeyPlace(external["credential"], external["key_variable"])
+    return Rung(rung.number, model, rung.seconds, parameters, key, rung.memory_bytes)
+
+
+def _is_promoted(path: object) -> bool:
+    return isinstance(path, str) and Path(path).name == PROMOTED
+
 
 MOST_SORRYS = 32
 USUAL_SECONDS = 60.0

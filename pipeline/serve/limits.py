@@ -1,4 +1,4 @@
-"""What a client may ask for: so large a body, so many requests at once, so long an answer.
+"""Bounds before a route is reached: connections, body, requests at once, time; work ends with its client.
 
     413   the body is longer than `Limits.body_bytes`, said beforehand or not; of what is no POST none is read
     429   as many requests as `Limits.queue` are worked on or wait, or half as many (`share`) ask one model, or Lean, so
@@ -7,19 +7,29 @@
           begun ends with an event `error`
 
 Questions that cost nothing (GET) have a place in no queue: a full server still says that it is full.
+
+How many connections there may be, and how long one may take to say what it wants: before any route or token.
+
+uvicorn waits for a request's head for ever, and takes any number of connections. Here a connection is closed that has
+sent no whole head after `HEAD_S` (uvicorn's own timer, between two requests, is for one that sends nothing at all), and
+one that comes when there are as many as there may be.
+
+Work for a client that is still there: when it leaves, its work is cancelled.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pipeline.serve.order import Limits
-from pipeline.serve.problems import Problem, problem_response
+from pipeline.serve.schemas import Problem, problem_response
 
 LEANS = frozenset({"/check", "/fill"})
 """The routes that Lean works on."""
@@ -186,3 +196,93 @@ class TimeLimit:
             f"there is no answer after {seconds:g} s",
             f"ask for less, or raise [serve.limits] {setting}",
         )
+
+
+HEAD_S = 10.0
+_AT_LEAST = 512
+
+
+class BoundedProtocol(H11Protocol):
+    """A connection; `most` of them at once, `head_s` for each head."""
+
+    most = _AT_LEAST
+    head_s = HEAD_S
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.most:
+            transport.abort()
+            return
+        self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        # What comes after an answer is a head too, or the rest of a body that nobody reads.
+        if self._is_between_requests:
+            if self._head_timer is None and not self.transport.is_closing():
+                self._wait_for_head()
+        else:
+            self._stop_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    @property
+    def _is_between_requests(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _wait_for_head(self) -> None:
+        self._head_timer = self.loop.call_later(self.head_s, self._head_is_late)
+
+    def _head_is_late(self) -> None:
+        if self._is_between_requests:
+            self.timeout_keep_alive_handler()
+
+    def _stop_waiting(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+
+def bounded(limits: Limits) -> type[BoundedProtocol]:
+    """Return the protocol that holds the limits: connections enough for the queue, and for who is refused by it."""
+
+    class Bounded(BoundedProtocol):
+        most = max(_AT_LEAST, 2 * limits.queue)
+
+    return Bounded
+
+
+T = TypeVar("T")
+
+
+async def while_connected(request: Request, work: Awaitable[T]) -> T:
+    """Return what the work returns; cancel it when the client leaves, or when this is cancelled itself.
+
+    The request's body must have been read: what comes after it is the client's end.
+
+    Raises:
+        ClientDisconnect: the client has left; the work has ended.
+        Exception: what the work raised.
+    """
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            leaving.result()
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        for one in (working, leaving):
+            one.cancel()
+        await asyncio.wait({working, leaving})
+        if leaving.done() and not leaving.cancelled():
+            leaving.exception()  # it was told above, or came after the answer
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -25,10 +25,9 @@ from pipeline.learning.errors import LearningError
 from pipeline.prove.corpora import corpus_of_log
 from pipeline.retrieval.corpus import Corpus
 from pipeline.retrieval.text import query_text
+from pipeline.serve.checkouts import no_view
 from pipeline.serve.order import ServeOrder
-from pipeline.serve.problems import Problem
-from pipeline.serve.rooms_checkouts import no_view
-from pipeline.serve.wire import WHOLE
+from pipeline.serve.schemas import WHOLE, Problem
 from store.leandojo.choosing import NothingToExportError, choose
 from store.log.errors import LogError
 from store.view.queries import basic as queries

@@ -17,12 +17,10 @@ from typing import Any, Protocol
 
 from pipeline.lean.backend import Leans, find_leans
 from pipeline.lean.build.build_cache import remove_tree
+from pipeline.serve.checkouts import Checkout, Commit, Scratch, checked_out, find_commit, own, to_its_end
 from pipeline.serve.order import ServeOrder
-from pipeline.serve.problems import Problem
 from pipeline.serve.retrieve import Encodes, Premises
-from pipeline.serve.rooms_checkouts import Checkout, Commit, checked_out, find_commit
-from pipeline.serve.rooms_ending import to_its_end
-from pipeline.serve.scratch import Scratch, own
+from pipeline.serve.schemas import Problem
 
 
 class Serving(Protocol):

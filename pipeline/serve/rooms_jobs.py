@@ -23,7 +23,7 @@ from typing import Any
 from pipeline.children import hold_to, job_environment, kill_marked
 from pipeline.external.credentials import KEY_PIPE
 from pipeline.protocol import JobSpec
-from pipeline.serve.rooms_ending import to_its_end
+from pipeline.serve.checkouts import to_its_end
 
 _LONGEST_LINE_BYTES = 64 * 2**20
 _TOLD_BYTES = 2000

@@ -21,10 +21,9 @@ from daemon.loopback import LoopbackServer
 from pipeline.external.credentials import FOLDER, KeyPlace
 from pipeline.external.errors import CredentialError
 from pipeline.prove.search import Budget
+from pipeline.serve.app import guards
 from pipeline.serve.auth import read_token
-from pipeline.serve.guards import guards
-from pipeline.serve.leaving import while_connected
-from pipeline.serve.limits import RETRY_AFTER_S
+from pipeline.serve.limits import RETRY_AFTER_S, while_connected
 from pipeline.serve.measures import Measures
 from pipeline.serve.order import LeanOrder, Limits, ServeOrder
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pipeline.lean.source.scanner import scan_source
-from pipeline.serve.problems import Problem
-from pipeline.serve.rooms_sorries import known_sorry
+from pipeline.serve.checkouts import known_sorry
 from pipeline.serve.rooms_testing import World, credulous_elan, post, streamed
+from pipeline.serve.schemas import Problem
 from pipeline.serve.testing import Served
 from store.domain.identity import sorry_id
 from store.events.scans import SorryFilled

@@ -11,7 +11,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from pipeline.serve.connections import BoundedProtocol, bounded
+from pipeline.serve.limits import BoundedProtocol, bounded
 from pipeline.serve.order import Limits
 
 HEAD = b"GET / HTTP/1.1\r\nHost: localhost\r\n"

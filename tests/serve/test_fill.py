@@ -17,11 +17,10 @@ from pipeline.lean.backend import LeanBackend, Leans, simulator
 from pipeline.prove.attempt import Wanted
 from pipeline.serve import fill as filling
 from pipeline.serve.check import Judgement, judge
-from pipeline.serve.fill import _Filling
-from pipeline.serve.fill_rungs import Left, Rung, rungs_now
+from pipeline.serve.checkouts import Checkout
+from pipeline.serve.fill import Left, Rung, _Filling, rungs_now
 from pipeline.serve.order import Limits, RungOrder
 from pipeline.serve.rooms import Rooms
-from pipeline.serve.rooms_checkouts import Checkout
 from pipeline.serve.rooms_testing import World, post, streamed
 from pipeline.serve.testing import Promotions, Served, order_of
 from store.events.proofs import ProofFound

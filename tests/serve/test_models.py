@@ -24,12 +24,18 @@ from transformers import (
 
 from pipeline.external.testing import ChatServer, Fails, Says
 from pipeline.retrieval.tiny import make_tiny_retriever
-from pipeline.serve.generating import RetrievalGenerator
+from pipeline.serve.engines import (
+    OTHER_BEGINNING,
+    BegunRequest,
+    LoadedRetriever,
+    PrefixedGenerator,
+    RetrievalGenerator,
+    Retriever,
+    beginning_with,
+)
 from pipeline.serve.measures import Measures
+from pipeline.serve.models import About
 from pipeline.serve.order import PROMOTED, EndpointOrder, Limits, ModelOrder
-from pipeline.serve.prefixed import OTHER_BEGINNING, BegunRequest, PrefixedGenerator, beginning_with
-from pipeline.serve.retrievers import LoadedRetriever, Retriever
-from pipeline.serve.swapping import About
 from pipeline.serve.testing import Served, make_saying, order_of
 from pipeline.tactics.decoding import Completion
 from pipeline.tactics.models import load_model
@@ -322,7 +328,7 @@ def test_a_server_without_a_model_that_is_there_is_not_ready(folder: Path) -> No
 WITH_A_THREAD_THAT_DOES_NOT_END = """
 import asyncio, runpy, time
 from pipeline.serve import app
-from pipeline.serve.registry import Registry
+from pipeline.serve.models import Registry
 
 real = Registry.__aenter__
 

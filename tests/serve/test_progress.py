@@ -11,11 +11,11 @@ import pytest
 
 from pipeline.progress.model import ProgressModel
 from pipeline.progress.text import Step
+from pipeline.serve.engines import RatingModel, TemplatedProgress, load_progress
 from pipeline.serve.measures import Measures
+from pipeline.serve.models import About
 from pipeline.serve.order import Limits, ModelOrder, ProgressOrder
-from pipeline.serve.problems import Problem
-from pipeline.serve.progress import RatingModel, TemplatedProgress, load_progress
-from pipeline.serve.swapping import About
+from pipeline.serve.schemas import Problem
 from pipeline.serve.testing import Served, make_saying, order_of
 from pipeline.tactics.errors import ModelError
 from pipeline.tactics.tiny import make_tiny_classifier

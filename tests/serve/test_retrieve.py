@@ -18,11 +18,11 @@ from pipeline.retrieval.encoder import load_encoder, load_tokens
 from pipeline.retrieval.index import embed_texts
 from pipeline.retrieval.text import query_text
 from pipeline.retrieval.tiny import make_tiny_retriever
+from pipeline.serve.engines import PrefixedGenerator
 from pipeline.serve.order import ModelOrder, RepositoryOrder, ServeOrder
-from pipeline.serve.prefixed import PrefixedGenerator
-from pipeline.serve.problems import Problem
 from pipeline.serve.retrieve import Premises, _Indexed
 from pipeline.serve.rooms_testing import World, post, premises
+from pipeline.serve.schemas import Problem
 from pipeline.serve.testing import Served, make_saying, order_of
 from pipeline.tactics.requests import Request, Suggestions
 from tests.support.events import REPOSITORY

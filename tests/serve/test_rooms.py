@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from pipeline.children import MARK
-from pipeline.serve import rooms_checkouts
+from pipeline.serve import checkouts
+from pipeline.serve.checkouts import to_its_end
 from pipeline.serve.order import Limits
 from pipeline.serve.retrieve import Encodes
 from pipeline.serve.rooms import Rooms
-from pipeline.serve.rooms_ending import to_its_end
 from pipeline.serve.rooms_testing import World
 from pipeline.serve.testing import order_of
 from tests.support.events import REPOSITORY
@@ -64,7 +64,7 @@ def test_who_leaves_while_a_commit_is_written_out_gives_lean_s_place_back(
     files = {f"F{number}.lean": "example : True := by\n  sorry\n" for number in range(20)}
     world = World(tmp_path, files)
     order = world.order(limits=Limits(lean_processes=1))
-    begun, written, put = threading.Event(), list[str](), rooms_checkouts._put
+    begun, written, put = threading.Event(), list[str](), checkouts._put
 
     def slowly(folder: Path, path: str, data: bytes) -> None:
         written.append(path)
@@ -72,7 +72,7 @@ def test_who_leaves_while_a_commit_is_written_out_gives_lean_s_place_back(
         time.sleep(0.5)
         put(folder, path, data)
 
-    monkeypatch.setattr(rooms_checkouts, "_put", slowly)
+    monkeypatch.setattr(checkouts, "_put", slowly)
 
     async def leave() -> None:
         async with Rooms(order, NoModels()) as rooms:

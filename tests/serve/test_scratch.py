@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from pipeline.children import MARK
-from pipeline.serve.scratch import BY_HAND, ScratchTakenError, own
+from pipeline.serve.checkouts import BY_HAND, ScratchTakenError, own
 
 OWNER = """
 import sys, time
 from pathlib import Path
-from pipeline.serve.scratch import own
+from pipeline.serve.checkouts import own
 held = own(Path(sys.argv[1]))
 (held.folder / "file").write_text("x")
 print("ready", flush=True)

@@ -15,11 +15,11 @@ import pytest
 
 from pipeline.retrieval.tiny import make_tiny_retriever
 from pipeline.serve.app import CHECKPOINT, SIMULATED
+from pipeline.serve.models import About, Place
 from pipeline.serve.order import PROMOTED, ModelOrder, ProgressOrder, ServeOrder
-from pipeline.serve.problems import Problem
 from pipeline.serve.retrieve import Premises
 from pipeline.serve.rooms_testing import World, premises
-from pipeline.serve.swapping import About, Place
+from pipeline.serve.schemas import Problem
 from pipeline.serve.testing import Promotions, Served, make_saying, order_of
 from pipeline.tactics.tiny import make_tiny_classifier
 from tests.support.events import REPOSITORY

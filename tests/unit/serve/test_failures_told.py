@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from pipeline.serve.asking import ask, batching
+from pipeline.serve.engines import ask, batching
 from pipeline.serve.measures import Measures
 from pipeline.serve.order import Limits
-from pipeline.serve.problems import Problem
+from pipeline.serve.schemas import Problem
 
 
 def test_a_failure_has_its_traceback_once_and_a_line_each_time(caplog: pytest.LogCaptureFixture) -> None:
@@ -26,7 +26,7 @@ def test_a_failure_has_its_traceback_once_and_a_line_each_time(caplog: pytest.Lo
                 with pytest.raises(Problem, match="told-once"):
                     await ask("told-once", service, asked)
 
-    with caplog.at_level(logging.ERROR, "pipeline.serve.asking"):
+    with caplog.at_level(logging.ERROR, "pipeline.serve.engines"):
         asyncio.run(main())
     assert [record.exc_info is not None for record in caplog.records] == [True, False, True, False]
     assert "no b" in caplog.records[1].getMessage()

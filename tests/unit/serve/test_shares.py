@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from pipeline.serve.limits import share
+from pipeline.serve.models import About, Place
 from pipeline.serve.order import Limits
-from pipeline.serve.problems import Problem
-from pipeline.serve.swapping import About, Place
+from pipeline.serve.schemas import Problem
 
 
 class Nothing:

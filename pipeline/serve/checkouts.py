@@ -1,0 +1,642 @@
+"""Commits on the disk for requests: the server's own folder, worktrees out of the mirrors, and the sorries of a file.
+
+Ends that are waited for, whoever has left: a cancelled request leaves neither a process nor a file behind it.
+
+A server's own folder in the cache: nobody else may read there, and nothing of a server that was killed is left.
+
+A folder belongs to whoever holds its lock (flock), which the kernel gives back however a server ends. A server that
+starts takes what is nobody's away: the processes that were begun there, then the files.
+
+A commit of a watched repository on the disk, for one request: its files as the mirror has them, its build beside
+them, and a client's own text in place of one file.
+
+What lies here is a stranger's: no link is ever made, what leads out is left out, and what a commit brings as `.lake` is
+never used. The mirror and the cache of builds are read and not written.
+
+Which sorry of a file a client means, and the patch that puts a text in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import threading
+import time
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pipeline.children import kill_marked
+from pipeline.gitread import Mirror, TreeFile
+from pipeline.lean.backend import LeanBackend, Leans
+from pipeline.lean.build.build_cache import BuildMissingError, all_builds, attach, empty_lake, remove_tree
+from pipeline.lean.build.lake import LAKEFILES
+from pipeline.lean.source.scanner import scan_source
+from pipeline.lean.source.splice import Replacement, splice
+from pipeline.protocol import JobError
+from pipeline.prove.attempt import Wanted
+from pipeline.serve.order import LeanOrder, RepositoryOrder
+from pipeline.serve.schemas import WHOLE, Problem
+from pipeline.worktree import MOST_SOURCE_BYTES, read_inside, safe_path
+from store.domain.identity import git_blob, sorry_id
+from store.domain.records import ScannedFile, Sorry
+from store.log.errors import LogError
+from store.view.queries import basic as queries
+from store.view.rows import BranchRow, SorryRow
+
+T = TypeVar("T")
+
+
+async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """Return what the work returns. A cancellation comes through when the work has ended, and not before.
+
+    Raises:
+        CancelledError: this was cancelled meanwhile; what the work failed with is its cause.
+        Exception: what the work raised.
+    """
+    working = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not working.done():
+        try:
+            await asyncio.wait({working})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled from (None if working.cancelled() else working.exception())
+    return working.result()
+
+
+BY_HAND = "by-hand-"
+"""What the folders of servers begin with that were started by hand: each has one of its own."""
+PATIENCE_S = 15.0
+"""How long a server waits for one before it, which still takes itself apart."""
+_AGAIN_S = 0.05
+
+_log = logging.getLogger(__name__)
+
+
+class ScratchTakenError(Exception):
+    """Another server has the folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """A folder that is ours until it is given back. Made with `own`."""
+
+    folder: Path
+    _lock: int
+
+    def give_back(self) -> None:
+        """Remove the folder, and what was left running there.
+
+        Raises:
+            OSError: something in it cannot be removed.
+        """
+        try:
+            _clear(self.folder)
+        finally:
+            os.close(self._lock)
+
+
+def own(folder: Path, *, patience_s: float = PATIENCE_S) -> Scratch:
+    """Take a folder, empty and for this user alone, and remove those of servers by hand that are no more.
+
+    Raises:
+        ScratchTakenError: another server has it, and keeps it.
+        OSError: it cannot be made or emptied.
+    """
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for other in folder.parent.glob(f"{BY_HAND}*"):
+        if other != folder:
+            _sweep(other)
+    deadline = time.monotonic() + patience_s
+    while (lock := _taken(folder)) is None:
+        if time.monotonic() >= deadline:
+            raise ScratchTakenError(f"{folder}: another server has it; end that one")
+        time.sleep(_AGAIN_S)
+    return Scratch(folder, lock)
+
+
+def _taken(folder: Path) -> int | None:
+    """Return the lock of the folder, made anew; None where somebody else has it, or was faster."""
+    if folder.exists() and not _swept(folder):
+        return None
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    lock = _locked(folder)
+    if lock is None:
+        return None
+    with contextlib.suppress(FileNotFoundError):
+        # Whoever swept it between making and locking has removed what we hold now.
+        if os.path.samestat(os.fstat(lock), folder.stat()):
+            return lock
+    os.close(lock)
+    return None
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the folder of a server that is no more. That it cannot be done keeps no other server from starting."""
+    try:
+        if _swept(folder):
+            _log.info("%s was left by a server that is no more, and is removed", folder)
+    except OSError as error:
+        _log.warning("%s was left by a server that is no more, and stays: %s", folder, error)
+
+
+def _swept(folder: Path) -> bool:
+    """Remove a folder, unless somebody has it; return whether it is gone."""
+    lock = _locked(folder)
+    if lock is None:
+        return not folder.exists()
+    try:
+        _clear(folder)
+    finally:
+        os.close(lock)
+    return True
+
+
+def _clear(folder: Path) -> None:
+    # First whoever may write there.
+    kill_marked(folder, below=True)
+    remove_tree(folder)
+
+
+def _locked(folder: Path) -> int | None:
+    """Return a descriptor that holds the folder's lock; None where it is somebody's, or not there."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
+
+
+_MOST_FILE_BYTES = 256 * 2**20
+_MOST_TREE_BYTES = 4 * 2**30
+_TOOLCHAIN_BYTES = 1000
+_NAME_BYTES = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit of a watched repository.
+
+    Attributes:
+        branch: the watched one whose newest it is; "" where it is none's.
+        chosen: a client named it, and it is no watched branch's newest: anybody's may lie in a mirror.
+    """
+
+    repository: RepositoryOrder
+    branch: str
+    sha: str
+    chosen: bool = False
+
+
+class _LeftError(Exception):
+    """Nobody waits for the commit any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    """A commit on the disk.
+
+    Attributes:
+        worktree: its files.
+        path: the file that was asked for.
+        data: that file's bytes: the client's where it sent a text, else the commit's.
+        sent: which of the two.
+        lean: what runs Lean for it; kind "none" says why there is nothing.
+    """
+
+    commit: Commit
+    worktree: Path
+    path: str
+    data: bytes
+    sent: bool
+    lean: LeanBackend
+
+
+def watched(order: LeanOrder, repository: str) -> RepositoryOrder:
+    """Return a repository by its key.
+
+    Raises:
+        Problem: 404, it is none of the watchlist.
+    """
+    for one in order.repositories:
+        if one.key == repository:
+            return one
+    there = ", ".join(one.key for one in order.repositories[:10]) or "there are none"
+    raise Problem(
+        404,
+        "unknown_repository",
+        f"{repository!r} is no repository of the watchlist",
+        f"name one of it ({there}), or add it to config.toml",
+    )
+
+
+def find_commit(
+    view: Path, order: LeanOrder, *, repository: str, branch: str | None, sha: str | None
+) -> Commit:
+    """Return the commit that is meant: the one that is named, else the newest that is built, else the newest that is
+    scanned.
+
+    Raises:
+        Problem: the repository, the branch or the commit is not known.
+    """
+    known = watched(order, repository)
+    rows = _branches(view, repository)
+    if branch is not None:
+        rows = [row for row in rows if row.branch == branch]
+        if not rows:
+            raise Problem(
+                404,
+                "unknown_branch",
+                f"{repository} has no branch {branch!r} that is watched",
+                "see `unsorry repos`, or leave it out",
+            )
+    if sha is not None:
+        _require(known, sha)
+        newest_of = next((row.branch for row in rows if sha in (row.tip, row.scanned)), "")
+        return Commit(known, newest_of, sha, chosen=not newest_of)
+    tips = {row.scanned or row.tip: row for row in rows}
+    if order.built and order.backend != "simulator":
+        builds = [build for build, _ in all_builds(order.cache) if build.repository == repository]
+        builds = [build for build in builds if branch is None or build.sha in tips]
+        if builds:
+            sha = max(builds, key=lambda one: one.built_at).sha
+            return Commit(known, tips[sha].branch if sha in tips else "", sha)
+    if not rows:
+        raise Problem(
+            409,
+            "not_polled",
+            f"no commit of {repository} is known yet",
+            "start the daemon, or run `unsorry poll`; or name a commit",
+        )
+    newest = max(rows, key=lambda row: row.scanned_seq or -1)
+    return Commit(known, newest.branch, newest.scanned or newest.tip)
+
+
+def source_path(path: str) -> str:
+    """Hold that a path may be a Lean file of a project, and return it.
+
+    Raises:
+        Problem: 422, it leads out, into a hidden folder, or to what is no source of the project's.
+    """
+    parts = PurePosixPath(path).parts
+    strange = any(part.startswith(".") or len(part.encode()) > _NAME_BYTES for part in parts)
+    if (
+        not safe_path(path)
+        or strange
+        or "/".join(parts) != path
+        or not path.endswith(".lean")
+        or path in LAKEFILES
+    ):
+        raise Problem(
+            422,
+            "bad_path",
+            f"{path!r} is no path of a Lean file in a project",
+            "give it relative to the repository's root, such as Demo/Basic.lean",
+        )
+    return path
+
+
+@contextmanager
+def checked_out(
+    commit: Commit,
+    *,
+    order: LeanOrder,
+    leans: Leans,
+    folder: Path,
+    path: str,
+    text: bytes | None,
+    left: threading.Event,
+) -> Iterator[Checkout]:
+    """Put the commit into `folder`, with the client's text where it sent one; both are gone after the block.
+
+    A build that is missing is no error: `lean` is then of kind "none", and says so. Once `left` is set no further file
+    is written, and there is no checkout.
+
+    Raises:
+        Problem: the commit or the file cannot be read.
+    """
+    source_path(path)
+    with ExitStack() as held:
+        held.callback(remove_tree, folder)
+        folder.mkdir(parents=True)
+        try:
+            _write_out(commit, folder, left)
+        except JobError as error:
+            raise _told(error) from error
+        if text is not None:
+            _put(folder, path, text)
+        try:
+            data = read_inside(folder, path, most_bytes=MOST_SOURCE_BYTES)
+        except OSError as error:
+            raise Problem(
+                404,
+                "unknown_file",
+                f"{commit.repository.key} at {commit.sha[:10]} has no {path} that can be read: {error.strerror}",
+                "name a file of that commit, or send its text",
+            ) from error
+        lean = leans.for_toolchain(_toolchain(folder))
+        empty_lake(folder)
+        if lean.kind == "pantograph" and order.built:
+            try:
+                held.enter_context(attach(folder, order.cache, commit.repository.key, commit.sha))
+            except BuildMissingError as error:
+                lean = _no_build(lean, str(error))
+        yield Checkout(commit, folder, path, data, text is not None, lean)
+
+
+def _branches(view: Path, repository: str) -> list[BranchRow]:
+    try:
+        with closing(queries.connect(view)) as db:
+            return [row for row in queries.branches(db, repository) if row.state == "live"]
+    except LogError as error:
+        raise no_view(error) from error
+
+
+def no_view(error: LogError) -> Problem:
+    """Return why nothing can be asked of the view."""
+    return Problem(
+        503, "no_view", f"the view cannot be read: {error}", "start the daemon; see `unsorry doctor`"
+    )
+
+
+def _require(repository: RepositoryOrder, sha: str) -> None:
+    try:
+        with Mirror(repository.mirror) as mirror:
+            mirror.require_commit(sha, reason="unknown_commit")
+    except JobError as error:
+        raise _told(error) from error
+
+
+def _told(error: JobError) -> Problem:
+    status = 404 if error.reason == "unknown_commit" else 503
+    return Problem(status, error.reason, str(error), error.remedy or "run `unsorry poll`")
+
+
+def _write_out(commit: Commit, folder: Path, left: threading.Event) -> None:
+    taken = 0
+    with Mirror(commit.repository.mirror) as mirror:
+        mirror.require_commit(commit.sha, reason="unknown_commit")
+        for entry in mirror.files(commit.sha):
+            if left.is_set():
+                raise _LeftError
+            if not _is_wanted(entry):
+                continue
+            data = mirror.read(entry.blob, most_bytes=_MOST_FILE_BYTES)
+            if isinstance(data, int):
+                continue
+            taken += len(data)
+            if taken > _MOST_TREE_BYTES:
+                raise JobError(
+                    "too_large",
+                    f"{commit.repository.key} at {commit.sha[:10]} has more than {_MOST_TREE_BYTES >> 30} GiB",
+                    remedy="nobody writes that much Lean",
+                )
+            _put(folder, entry.path, data)
+
+
+def _is_wanted(entry: TreeFile) -> bool:
+    return entry.readable and PurePosixPath(entry.path).parts[0].lower() not in (".git", ".lake")
+
+
+def _put(folder: Path, path: str, data: bytes) -> None:
+    """Write a file below `folder`, in which there is no link (`_write_out` makes none)."""
+    file = folder / path
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise Problem(
+            422, "bad_path", f"{path}: a file and a folder of the commit have this name", "name another file"
+        ) from error
+
+
+def _toolchain(folder: Path) -> str:
+    try:
+        return read_inside(folder, "lean-toolchain", most_bytes=_TOOLCHAIN_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _no_build(lean: LeanBackend, why: str) -> LeanBackend:
+    return LeanBackend("none", (), why, "", simulated=False, sandbox=lean.sandbox)
+
+
+_SHOWN = 10
+_STANDING = frozenset({"open", "verified"})
+"""The states of a sorry that is in the branch's newest file."""
+
+
+class SorryPlace(BaseModel):
+    """Which sorry of the file: by its id, by its declaration, or by where it stands. What is given has to fit."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    id: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None = Field(
+        default=None, description="As `unsorry sorries` has it; then the path may be left out."
+    )
+    declaration: Annotated[str, Field(min_length=1, max_length=1000)] | None = Field(
+        default=None, description="The full name of the declaration that it stands in."
+    )
+    ordinal: Annotated[int, Field(ge=0), WHOLE] | None = Field(
+        default=None, description="Which one of the declaration's sorrys, from 0."
+    )
+    line: Annotated[int, Field(ge=1), WHOLE] | None = Field(default=None, description="From 1.")
+    column: Annotated[int, Field(ge=1), WHOLE] | None = Field(
+        default=None, description="From 1, in code points: any column of the word."
+    )
+
+
+class SorryFound(BaseModel):
+    """A sorry of the file. Lines and columns from 1, columns in code points."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    declaration: str
+    ordinal: int
+    line: int
+    column: int
+    byte_start: int
+    byte_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file with its sorrys. `known` is what the view has of the sorry that was named by its id."""
+
+    repository: str
+    path: str
+    data: bytes
+    scanned: ScannedFile
+    known: SorryRow | None = None
+
+    @classmethod
+    def read(cls, repository: str, path: str, data: bytes, *, known: SorryRow | None = None) -> File:
+        """Scan a file.
+
+        Raises:
+            Problem: 422, it cannot be read as Lean.
+        """
+        scanned = scan_source(data, path=path)
+        if scanned.error is not None:
+            raise Problem(
+                422, "unreadable_file", f"{path}: {scanned.error}", "send a file that Lean could read"
+            )
+        return cls(repository, path, data, scanned, known)
+
+    def one(self, place: SorryPlace | None) -> Sorry:
+        """Return the sorry that is meant.
+
+        Raises:
+            Problem: none is, or more than one.
+        """
+        fitting = self.fitting(place)
+        if len(fitting) == 1:
+            return fitting[0]
+        known = self.known
+        if (
+            not fitting
+            and known is not None
+            and any(_stands_as(known, sorry) for sorry in self.scanned.sorries)
+        ):
+            raise Problem(
+                409,
+                "other_statement",
+                f"{self.path} states {known.declaration} otherwise than it was when sorry {known.sorry} was seen",
+                "send the file with the statement as it was, or name the sorry by its declaration or its line",
+            )
+        some = fitting or self.scanned.sorries
+        there = ", ".join(f"{one.declaration} (line {one.line})" for one in some[:_SHOWN]) or "none"
+        if fitting:
+            raise Problem(
+                409,
+                "which_sorry",
+                f"{self.path} has {len(fitting)} sorrys that may be meant: {there}",
+                "say which: sorry.declaration and sorry.ordinal, or sorry.line and sorry.column",
+            )
+        raise Problem(
+            404,
+            "no_such_sorry",
+            f"{self.path} has no sorry there; it has {there}",
+            "name one of these, or send the text of the file that you mean",
+        )
+
+    def fitting(self, place: SorryPlace | None) -> list[Sorry]:
+        """Return the sorrys that a place may mean; without one, all."""
+        asked = place or SorryPlace()
+        known = self.known
+        return [
+            sorry
+            for sorry in self.scanned.sorries
+            if (known is None or self._is(known, sorry))
+            and asked.declaration in (None, sorry.declaration)
+            and asked.ordinal in (None, sorry.ordinal)
+            and asked.line in (None, sorry.line)
+            and (
+                asked.column is None
+                or 0 <= asked.column - 1 - sorry.column < sorry.byte_end - sorry.byte_start
+            )
+        ]
+
+    def id_of(self, sorry: Sorry) -> str:
+        """Return the sorry's id: the view's where it is the known one, else the one that a scan would give it."""
+        if self.known is not None and self._is(self.known, sorry):
+            return self.known.sorry
+        return sorry_id(self.repository, sorry.declaration, self._statement_hash(sorry), sorry.ordinal)
+
+    def _is(self, known: SorryRow, sorry: Sorry) -> bool:
+        # Its name alone does not make it that sorry: the text may be a client's, and state anything.
+        return _stands_as(known, sorry) and self._statement_hash(sorry) == known.statement_hash
+
+    def _statement_hash(self, sorry: Sorry) -> str:
+        return self.scanned.declarations[sorry.index].statement_hash
+
+    def told(self, sorry: Sorry) -> SorryFound:
+        return SorryFound(
+            id=self.id_of(sorry),
+            declaration=sorry.declaration,
+            ordinal=sorry.ordinal,
+            line=sorry.line,
+            column=sorry.column + 1,
+            byte_start=sorry.byte_start,
+            byte_end=sorry.byte_end,
+        )
+
+    def wanted(self, sorry: Sorry, *, blob: str) -> Wanted:
+        """Return the sorry as a prove job is asked for it."""
+        return Wanted(
+            sorry=self.id_of(sorry),
+            path=self.path,
+            blob=blob,
+            byte_start=sorry.byte_start,
+            byte_end=sorry.byte_end,
+            declaration=sorry.declaration,
+            kind=self.scanned.declarations[sorry.index].kind,
+            ordinal=sorry.ordinal,
+        )
+
+    def blob(self, *, like: str) -> str:
+        """Return git's id of the file, in the hash that `like` is in."""
+        return git_blob(self.data, like=like)
+
+    def text_hash(self, sorry: Sorry, proof: str) -> str:
+        """Return the scanner's hash of the declaration with the proof; "" where it is no declaration any more."""
+        patched = splice(self.data, Replacement(sorry.byte_start, sorry.byte_end, proof))
+        declarations = scan_source(patched, path=self.path).declarations
+        inside = [one for one in declarations if one.byte_start <= sorry.byte_start < one.byte_end]
+        return max(inside, key=lambda one: one.byte_start).text_hash if inside else ""
+
+
+def _stands_as(known: SorryRow, sorry: Sorry) -> bool:
+    return (sorry.declaration, sorry.ordinal) == (known.declaration, known.ordinal)
+
+
+def known_sorry(view: Path, *, repository: str, sorry: str, branch: str | None) -> SorryRow:
+    """Return what the view has of a sorry that stands on a branch; None: on any.
+
+    Raises:
+        Problem: 404, there is none of this id; 409, it is not the same one on every branch; 503, the view cannot be
+            read.
+    """
+    try:
+        with closing(queries.connect(view)) as db:
+            rows: Sequence[SorryRow] = queries.sorries_by_prefix(db, sorry)
+    except LogError as error:
+        raise no_view(error) from error
+    rows = [
+        row
+        for row in rows
+        if row.repository == repository and branch in (None, row.branch) and row.state in _STANDING
+    ]
+    if not rows:
+        where = repository if branch is None else f"branch {branch} of {repository}"
+        raise Problem(
+            404,
+            "unknown_sorry",
+            f"{where} has no sorry {sorry} that is open",
+            "see `unsorry sorries`; give the whole id",
+        )
+    if len({(row.path, row.declaration, row.ordinal, row.statement_hash) for row in rows}) > 1:
+        branches = ", ".join(row.branch for row in rows[:_SHOWN])
+        raise Problem(
+            409,
+            "which_branch",
+            f"sorry {sorry} of {repository} is not the same on each of {branches}",
+            "name the branch",
+        )
+    return rows[0]
