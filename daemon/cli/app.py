@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from daemon.cli.exits import CliError, ExitCode
+from daemon.cli.context import CliError, ExitCode
 
 VERBS = (
     "run",

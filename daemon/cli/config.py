@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from daemon.cli.context import Config, Json, locate
-from daemon.cli.exits import ExitCode
+from daemon.cli.context import Config, ExitCode, Json, locate
 from daemon.cli.render import clean, counted, emit_json, note, say, styled
 
 if TYPE_CHECKING:

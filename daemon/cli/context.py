@@ -1,4 +1,4 @@
-"""What every verb needs first: the options --config, --json and --as-of, the folders, the daemon's pulse, the view.
+"""Context of every verb: its options, exit codes, the folders, the view, and the running daemon.
 
 Standard library only. A verb that reads opens the view read-only, whether the daemon runs or not, and says on
 standard error when it does not. With --as-of, `locate` finds the moment, `view` opens the view as it was then, and
@@ -11,28 +11,49 @@ standard error when it does not. With --as-of, `locate` finds the moment, `view`
 
 from __future__ import annotations
 
+import enum
 import os
 import sqlite3
 import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daemon import lock
+from daemon import control_client, lock
 from daemon.cli.completion import repositories
-from daemon.cli.exits import CliError, ExitCode
 from daemon.cli.render import note
 from daemon.paths import ConfigNotFoundError, Paths, find_config, paths_from_config
 
 if TYPE_CHECKING:
     from store.log.reader import LogReader
     from store.view.asof import Copies, Moment
+
+
+class ExitCode(enum.IntEnum):
+    """What the process ends with. A code that is not listed here means failure."""
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    NOT_RUNNING = 3
+    DIFFERENCES = 6
+    ALREADY_RUNNING = 75
+    BAD_CONFIG = 78
+
+
+class CliError(Exception):
+    """A verb cannot go on; the message names the thing, the reason and the remedy."""
+
+    def __init__(self, message: str, *, code: ExitCode = ExitCode.FAILURE) -> None:
+        super().__init__(message)
+        self.code = code
+
 
 LONG_EVENTS = 20_000
 """Making a view of this many events takes long enough to say so first."""
@@ -229,3 +250,64 @@ def one_match(rows: list[Any], prefix: str, *, what: str, key: str, verb: str = 
         shown = ", ".join(ids[:5]) + (", …" if len(ids) > 5 else "")
         raise CliError(f'"{prefix}" is the beginning of several {what} ids ({shown}); write more of it')
     return rows[0]
+
+
+TIMEOUT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The daemon's own answer to GET /status; empty where there is none."""
+
+    status: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+    permitted: bool = True
+
+    def progress(self, job: str) -> dict[str, Any] | None:
+        """Return `{"done", "total", "note"}` of a running job, None where it has said nothing."""
+        for item in self.status.get("jobs", []):
+            if isinstance(item, dict) and item.get("job") == job:
+                progress = item.get("progress")
+                return progress if isinstance(progress, dict) and progress else None
+        return None
+
+    def progress_text(self, job: str) -> str:
+        """Return "3/10 Basic.lean"."""
+        progress = self.progress(job)
+        if progress is None:
+            return ""
+        total = progress.get("total")
+        count = f"{progress.get('done', 0)}/{total}" if total else str(progress.get("done", 0))
+        return f"{count} {progress.get('note') or ''}".strip()
+
+
+def ask(place: Place) -> Live:
+    """Ask the daemon, if one runs and the question is about now."""
+    if not place.running or place.moment is not None:
+        return Live()
+    try:
+        status, answer = control_client.request(place.paths, "GET", "/status", timeout_s=TIMEOUT_S)
+    except control_client.NotPermittedError as error:
+        return Live(error=str(error), permitted=False)
+    except control_client.ControlError as error:
+        return Live(error=str(error))
+    if status != 200:
+        return Live(error=f"{place.paths.socket}: GET /status answered {status}; see the daemon's log")
+    return Live(status=answer)
+
+
+def command(place: Place, route: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Have the daemon do something; return its answer.
+
+    Raises:
+        CliError: nobody listens, or it refused and says why.
+    """
+    try:
+        status, answer = control_client.request(place.paths, "POST", route, body, timeout_s=10)
+    except control_client.DaemonNotRunningError as error:
+        raise CliError(str(error), code=ExitCode.NOT_RUNNING) from error
+    except control_client.ControlError as error:
+        raise CliError(str(error)) from error
+    if status >= 400:
+        raise CliError(str(answer.get("error") or answer.get("message") or f"the daemon answered {status}"))
+    return answer

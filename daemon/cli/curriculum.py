@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daemon.cli.context import AsOf, Config, Json, Repo, locate, view
-from daemon.cli.exits import CliError
+from daemon.cli.context import AsOf, CliError, Config, Json, Repo, locate, view
 from daemon.cli.render import emit_json, row_json, say, table
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from daemon.cli.context import Config, Json, Place, locate, view
+from daemon.cli.context import CliError, Config, ExitCode, Json, Place, locate, view
 from daemon.cli.events import summary
-from daemon.cli.exits import CliError, ExitCode
 from daemon.cli.render import by_state, clean, counted, emit_json, fields, note, say, size
 from daemon.lock import AlreadyRunningError, DaemonLock
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from daemon.cli.context import Config, Json
-from daemon.cli.exits import ExitCode
+from daemon.cli.context import Config, ExitCode, Json
 from daemon.cli.render import clean, counted, emit_json, row_json, say, styled
 
 _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "missing": ("missing", "red")}

@@ -14,8 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from daemon.cli.context import MOST, AsOf, Config, Json, Place, Repo, locate, moment_option, view
-from daemon.cli.exits import CliError
+from daemon.cli.context import MOST, AsOf, CliError, Config, Json, Place, Repo, locate, moment_option, view
 from daemon.cli.render import clean, emit_json_line, note, say, styled
 from daemon.cli.repos import resolve
 from store.log.envelope import StoredEvent, utc_text

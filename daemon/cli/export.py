@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from daemon.cli.completion import repositories
-from daemon.cli.context import AsOf, Config, Json, Place, locate, view
-from daemon.cli.exits import CliError
+from daemon.cli.context import AsOf, CliError, Config, Json, Place, locate, view
 from daemon.cli.render import counted, emit_json, note, say, span, table
 
 if TYPE_CHECKING:

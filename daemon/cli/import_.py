@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daemon.cli.context import Config, Json, locate
-from daemon.cli.exits import CliError, ExitCode
+from daemon.cli.context import CliError, Config, ExitCode, Json, locate
 from daemon.cli.render import clean, counted, emit_json, note, say, span, table
 from daemon.lock import AlreadyRunningError, DaemonLock
 

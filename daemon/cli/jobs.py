@@ -11,16 +11,18 @@ from daemon.cli.completion import JOBS, ids, one_of
 from daemon.cli.context import (
     MOST,
     AsOf,
+    CliError,
     Config,
     Json,
+    Live,
     Place,
+    ask,
+    command,
     locate,
     one_match,
     view,
 )
-from daemon.cli.exits import CliError
 from daemon.cli.listing import check_choice, listing_group
-from daemon.cli.live import Live, ask, command
 from daemon.cli.render import (
     ago,
     clean,

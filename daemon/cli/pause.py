@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from daemon.cli.completion import one_of
-from daemon.cli.context import Config, Json, locate
-from daemon.cli.live import command
+from daemon.cli.context import Config, Json, command, locate
 from daemon.cli.render import emit_json, say
 
 WORK = ("poll", "train", "prove", "all")

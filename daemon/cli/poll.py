@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from daemon.cli.completion import repositories
-from daemon.cli.context import Config, Json, Place, locate, view
-from daemon.cli.live import command
+from daemon.cli.context import Config, Json, Place, command, locate, view
 from daemon.cli.render import emit_json, say
 from daemon.cli.repos import resolve
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from daemon.cli.completion import PROOFS, ids
-from daemon.cli.context import Config, Json, Place, locate, one_match, view
-from daemon.cli.exits import CliError, ExitCode
+from daemon.cli.context import CliError, Config, ExitCode, Json, Place, locate, one_match, view
 from daemon.cli.listing import given_before
 from daemon.cli.render import ago, clean, clean_block, emit_json, say, styled
 from daemon.lock import AlreadyRunningError, DaemonLock

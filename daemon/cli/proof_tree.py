@@ -11,6 +11,7 @@ import typer
 from daemon.cli.completion import PROOFS, SORRIES, ids
 from daemon.cli.context import (
     AsOf,
+    CliError,
     Config,
     Json,
     Place,
@@ -18,7 +19,6 @@ from daemon.cli.context import (
     one_match,
     view,
 )
-from daemon.cli.exits import CliError
 from daemon.cli.render import clean, emit_json, row_json, say, styled
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import typer
 from daemon.cli.completion import PROOFS, SORRIES, ids, one_of
 from daemon.cli.context import (
     AsOf,
+    CliError,
     Config,
     Json,
     Place,
@@ -21,7 +22,6 @@ from daemon.cli.context import (
     one_match,
     view,
 )
-from daemon.cli.exits import CliError
 from daemon.cli.listing import check_choice, listing_group
 from daemon.cli.proof_pull_request import pull_request
 from daemon.cli.proof_tree import tree

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from daemon.cli.context import AsOf, Config, Json, locate, view
-from daemon.cli.exits import CliError
+from daemon.cli.context import AsOf, CliError, Config, Json, locate, view
 from daemon.cli.render import emit_json, say
 
 

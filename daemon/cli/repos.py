@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from daemon.cli.context import AsOf, Config, Json, locate, view
-from daemon.cli.exits import CliError
+from daemon.cli.context import AsOf, CliError, Config, Json, locate, view
 from daemon.cli.render import ago, clean, emit_json, row_json, say, table
 
 _WHAT = ("files", "theorems", "tactics")

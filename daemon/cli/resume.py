@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from daemon.cli.context import Config, Json, locate
-from daemon.cli.live import command
+from daemon.cli.context import Config, Json, command, locate
 from daemon.cli.pause import Work, checked
 from daemon.cli.render import emit_json, say
 

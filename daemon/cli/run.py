@@ -6,8 +6,7 @@ import sys
 
 import typer
 
-from daemon.cli.context import Config, locate
-from daemon.cli.exits import CliError, ExitCode
+from daemon.cli.context import CliError, Config, ExitCode, locate
 
 
 def register(app: typer.Typer) -> None:

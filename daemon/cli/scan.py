@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daemon.cli.context import Json
-from daemon.cli.exits import CliError
+from daemon.cli.context import CliError, Json
 from daemon.cli.render import clean, counted, emit_json, say, styled
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from daemon.cli.config import refuse
-from daemon.cli.context import Config, locate
-from daemon.cli.exits import CliError, ExitCode
+from daemon.cli.context import CliError, Config, ExitCode, locate
 from daemon.cli.render import note
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from daemon.cli import repos, work_report
+from daemon.cli import repos
 from daemon.cli.context import AsOf, Config, Json, locate
 from daemon.cli.render import (
     ago,
@@ -74,6 +74,8 @@ def show(report: dict[str, Any]) -> None:
         for line in problem.get("errors", ()):
             say(f"      {clean(line)}")
         say(f"    -> {clean(problem['remedy'])}")
+    from daemon.cli.status_report import work_lines
+
     daemon, log, jobs = report["daemon"], report["log"], report["jobs"]
     earlier = "as_of" in report
     say()
@@ -86,7 +88,7 @@ def show(report: dict[str, Any]) -> None:
             ("theorems", f"{report['theorems']:,}"),
             ("models", _models(report["models"])),
             ("proving", _proving(report["proving"])),
-            *work_report.lines(report["work"]),
+            *work_lines(report["work"]),
             ("jobs", _jobs(jobs, running=daemon["running"], earlier=earlier)),
             ("told", _told(report["notifications"])),
             ("log", f"{log['path']}, {counted(log['position'], 'event')}"),

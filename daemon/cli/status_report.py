@@ -7,39 +7,31 @@ library and `store.view.queries.basic` only: this is the answer that must come w
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Container
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli import work_report
-from daemon.cli.context import Place, view
+from daemon.cli.context import Live, Place, ask, view
 from daemon.cli.events import summary
-from daemon.cli.live import Live, ask
-from daemon.cli.problems import (
-    Problem,
-    cache_problems,
-    clock_problems,
-    job_problems,
-    lacking_problem,
-    lean_problems,
-    left_branches,
-    notify_problems,
-    problem,
-    repository_problems,
-    still_failed,
-)
-from daemon.cli.render import counted, parse_time, row_json
+from daemon.cli.jobs import try_again
+from daemon.cli.render import ago, clean, counted, parse_time, row_json, size, span
+from daemon.cli.repos import HEALTHY_STATES, because
 from daemon.cli.repos import described as described_repositories
 from daemon.disk import refusals
 from store.log.errors import LogError, translated
 from store.log.reader import LogReader
 from store.view.queries import basic as queries
+from store.view.queries import jobs as job_queries
 from store.view.queries import models as model_queries
 from store.view.queries import proofs as proof_queries
 from store.view.queries import reports as report_queries
 
 if TYPE_CHECKING:
     import sqlite3
+
+    from store.view.queries.reports import NotifierRow
+    from store.view.rows import JobRow
 
 
 LAST_EVENTS = 5
@@ -95,7 +87,7 @@ def _empty(place: Place) -> dict[str, Any]:
         "models": {"in_use": [], "training_waits_for": None},
         "proving": {"seconds_today": 0.0, "seconds_per_day": None, "waits_for": []},
         "notifications": [],
-        "work": dict(work_report.EMPTY),
+        "work": dict(NO_WORK),
         "config": {"path": str(place.config), "loaded_at": None, "rejected_at": None, "errors": []},
         "state_dir": str(place.paths.state),
     }
@@ -254,8 +246,8 @@ def _from_view(
         "check": len(queries.proofs_to_check(database)),
     }
     problems += job_problems(failed)
-    report["work"] = work_report.collect(database, live)
-    problems += work_report.problems(report["work"])
+    report["work"] = work_of(database, live)
+    problems += work_problems(report["work"])
 
 
 def _from_log(
@@ -331,3 +323,221 @@ def _summary(report: dict[str, Any]) -> str:
     if warnings:
         return f"unsorry is running, with {counted(warnings, 'warning')}: {numbers}."
     return f"unsorry is running well: {numbers}."
+
+
+FAILED_JOBS_NAMED = 5
+BRANCHES_NAMED = 3
+
+Problem = dict[str, Any]
+
+
+def problem(
+    code: str, message: str, remedy: str, *, severity: str = "error", subject: str | None = None, **more: Any
+) -> Problem:
+    return {
+        "code": code,
+        "severity": severity,
+        "subject": subject,
+        "message": message,
+        "remedy": remedy,
+        **more,
+    }
+
+
+def lean_problems(lean: str, detail: str) -> list[Problem]:
+    if lean == "simulator":
+        return [
+            problem(
+                "simulator",
+                "the simulator stands in for Lean: nothing here was checked by Lean",
+                'write [lean] backend = "auto" once a toolchain is installed (unsorry toolchain install)',
+                severity="warning",
+            )
+        ]
+    if lean == "none":
+        return [
+            problem(
+                "no_lean",
+                f"no Lean: sorrys are found, none is filled ({detail or 'no reason was given'})",
+                "unsorry doctor",
+                severity="warning",
+            )
+        ]
+    return []
+
+
+def lacking_problem(lacking: dict[str, Any]) -> Problem:
+    """A Lean version that watched branches need and nothing here runs: their sorrys are found and never tried."""
+    branches: list[str] = lacking["branches"]
+    more = f" and {len(branches) - BRANCHES_NAMED} more" if len(branches) > BRANCHES_NAMED else ""
+    named = f"{', '.join(branches[:BRANCHES_NAMED])}{more}"
+    version = lacking["version"]
+    return problem(
+        "toolchain_missing",
+        f"{named}: nothing is built, traced or proved there: {lacking['detail']}",
+        f"unsorry toolchain install {version}" if version else "unsorry toolchain list",
+        severity="warning",
+        subject=lacking["toolchain"],
+    )
+
+
+def cache_problems(cache: dict[str, int]) -> list[Problem]:
+    if cache.get("bytes", 0) <= cache.get("limit_bytes", 0):
+        return []
+    text = (
+        f"builds and packages take {size(cache['bytes'])}, more than the {size(cache['limit_bytes'])} of [cache] size:"
+        " what is left is in use or about to be"
+    )
+    return [problem("cache_over_limit", text, "raise [cache] size", severity="warning")]
+
+
+def clock_problems(jump: dict[str, Any] | None) -> list[Problem]:
+    """What the clocks did within the last hour, as the living daemon noticed it."""
+    found = []
+    if jump is not None and jump["set_s"]:
+        way = "back" if jump["set_s"] < 0 else "forward"
+        text = (
+            f"the clock was set {way} by {span(abs(jump['set_s']))} at {jump['noticed_at']}: times in the log"
+            " before and after do not compare, their order does"
+        )
+        remedy = (
+            "nothing to be done here: intervals and deadlines do not hang on it; look at the time service"
+        )
+        found.append(problem("clock_set", text, remedy, severity="warning"))
+    if jump is not None and jump["slept_s"]:
+        text = (
+            f"the machine slept for {span(jump['slept_s'])}, until {jump['noticed_at']}: nobody was watching"
+        )
+        remedy = "nothing to be done: what was due is caught up with, and running jobs have their time left"
+        found.append(problem("machine_slept", text, remedy, severity="warning"))
+    return found
+
+
+def repository_problems(repositories: list[dict[str, Any]]) -> list[Problem]:
+    return [
+        problem(
+            f"repository_{item['state']}",
+            because(item),
+            item["remedy"] or "unsorry poll " + item["repository"],
+            subject=item["repository"],
+        )
+        for item in repositories
+        if item["watched"] and item["enabled"] and item["state"] not in HEALTHY_STATES
+    ]
+
+
+def notify_problems(notifiers: list[NotifierRow]) -> list[Problem]:
+    return [
+        problem(
+            "notify_failing",
+            f"nobody was told by {row.channel} since {ago(row.failing_since)}: {row.reason}",
+            f"{row.remedy}; what waits is told as soon as it is taken",
+            severity="warning",
+            subject=row.channel,
+        )
+        for row in notifiers
+        if row.kinds and row.problem
+    ]
+
+
+def left_branches(repositories: list[dict[str, Any]]) -> set[tuple[str | None, str | None]]:
+    return {
+        (item["repository"], head["branch"])
+        for item in repositories
+        for head in item["heads"]
+        if head["state"] != "live" or not (item["watched"] and item["enabled"])
+    }
+
+
+def still_failed(jobs: list[JobRow], *, left: Container[tuple[str | None, str | None]] = ()) -> list[JobRow]:
+    """The failed jobs after which none of their kind succeeded on the branch: the rest is history.
+
+    So is what failed on a branch that is deleted or not watched any more: nobody will try it again.
+    """
+    healed: set[tuple[str, str | None, str | None]] = set()
+    found = []
+    for job in sorted(jobs, key=lambda row: row.started_at, reverse=True):
+        what = (job.kind, job.repository, job.branch)
+        if job.state == "succeeded":
+            healed.add(what)
+        elif job.state == "failed" and what not in healed and (job.repository, job.branch) not in left:
+            found.append(job)
+    return found
+
+
+def job_problems(failed: list[JobRow]) -> list[Problem]:
+    problems = [
+        problem(
+            "job_failed",
+            f"{job.describes}: {job.reason}: {job.message}",
+            _job_remedy(job),
+            # One that will be tried again may pass by itself.
+            severity="error" if job.retry_at is None else "warning",
+            subject=job.job,
+        )
+        for job in failed[:FAILED_JOBS_NAMED]
+    ]
+    if len(failed) > FAILED_JOBS_NAMED:
+        rest = len(failed) - FAILED_JOBS_NAMED
+        problems.append(
+            problem("job_failed", f"{counted(rest, 'more job')} failed", "unsorry jobs --state failed")
+        )
+    return problems
+
+
+def _job_remedy(job: JobRow) -> str:
+    remedy = job.remedy or f"unsorry jobs logs {job.job}"
+    # What failed for good stays so after it is mended, until somebody asks.
+    return remedy if job.retry_at is not None else f"{remedy}; {try_again(job.job)}"
+
+
+NO_WORK: dict[str, Any] = {"paused": [], "triggered": [], "gpus": []}
+
+
+def work_of(database: sqlite3.Connection, live: Live) -> dict[str, Any]:
+    """Return what the view knows of it, and what the living daemon does."""
+    return {
+        "paused": [
+            {"work": row.work, "by": row.by, "reason": row.reason, "since": row.since}
+            for row in job_queries.pauses(database)
+        ],
+        "triggered": [
+            {"work": row.work, "repository": row.repository, "by": row.by, "triggered_at": row.triggered_at}
+            for row in job_queries.triggers(database)
+            if row.waits
+        ],
+        "gpus": live.status.get("gpus", []),
+    }
+
+
+def work_problems(work: dict[str, Any]) -> list[Problem]:
+    """Say what keeps work from being done, with the remedy."""
+    found = [
+        problem(
+            "work_paused",
+            f"{item['work']} is paused by {item['by']}, {ago(item['since'])}"
+            + (f": {item['reason']}" if item["reason"] else ""),
+            f"unsorry resume {item['work']}",
+            severity="warning",
+            subject=item["work"],
+        )
+        for item in work["paused"]
+    ]
+    for gpu in work["gpus"]:
+        if gpu["state"] == "lost":
+            text = f"GPU {gpu['index']} ({gpu['name']}) is lost, and its jobs wait: {gpu['detail']}"
+            found.append(problem("gpu_lost", text, gpu["remedy"], subject=gpu["uuid"] or None))
+    return found
+
+
+def work_lines(work: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return the lines for people; "" where there is nothing to say."""
+    triggered = "; ".join(
+        f"{item['work']} {item['repository']} by {clean(item['by'])}" for item in work["triggered"]
+    )
+    gpus = "; ".join(
+        f"{gpu['index']} {clean(gpu['name'])} {gpu['state']}"
+        + (f" ({clean(gpu['detail'])})" if gpu["detail"] else "")
+        for gpu in work["gpus"]
+    )
+    return (("triggered", triggered), ("gpus", gpus))

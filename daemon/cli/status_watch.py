@@ -19,8 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from daemon.cli.context import locate
-from daemon.cli.exits import CliError
+from daemon.cli.context import CliError, locate
 from daemon.cli.render import clean, cut_line, emit_json_line, headline, say
 from daemon.cli.status_report import collect
 from daemon.control_client import ControlError

@@ -11,13 +11,13 @@ from daemon.cli.completion import THEOREMS, ids, one_of
 from daemon.cli.context import (
     MOST,
     AsOf,
+    CliError,
     Config,
     Json,
     Repo,
     locate,
     view,
 )
-from daemon.cli.exits import CliError
 from daemon.cli.listing import check_choice, listing_group
 from daemon.cli.render import ago, clean, emit_json, fields, note, row_json, say, styled, table
 from daemon.cli.repos import resolve

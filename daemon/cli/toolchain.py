@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daemon.cli.context import Config, Json, Place, locate, view
-from daemon.cli.exits import CliError, ExitCode
+from daemon.cli.context import CliError, Config, ExitCode, Json, Place, locate, view
 from daemon.cli.render import (
     ago,
     clean,

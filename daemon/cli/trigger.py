@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from daemon.cli.completion import one_of, repositories
-from daemon.cli.context import Config, Json, locate, view
-from daemon.cli.live import command
+from daemon.cli.context import Config, Json, command, locate, view
 from daemon.cli.render import clean, emit_json, say
 from daemon.cli.repos import resolve
 

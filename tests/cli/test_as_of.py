@@ -21,7 +21,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from daemon.cli.app import build
-from daemon.cli.exits import CliError
+from daemon.cli.context import CliError
 from store.log.errors import LogError
 from store.log.log import EventLog
 from store.log.reader import LogReader

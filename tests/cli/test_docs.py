@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from daemon.cli.app import VERBS, build
 from daemon.cli.config import _toml
-from daemon.cli.exits import ExitCode
+from daemon.cli.context import ExitCode
 from daemon.settings.schema import ConfigFile, RepoEntry
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from daemon.cli import work_report
 from daemon.cli.app import build
-from daemon.cli.live import Live
+from daemon.cli.context import Live
+from daemon.cli.status_report import work_of
 from daemon.control_client import request
 from daemon.desk import Desk, WorkStateError
 from daemon.plan import Held, Plan
@@ -211,7 +211,7 @@ def test_a_search_that_waits_ends_when_somebody_fills_the_last_sorry_and_status_
 
     def waiting() -> list[Any]:
         with closing(queries.connect(settings.paths.database_db)) as view:
-            found: list[Any] = work_report.collect(view, Live())["triggered"]
+            found: list[Any] = work_of(view, Live())["triggered"]
             return found
 
     asyncio.run(paused())
