@@ -17,8 +17,7 @@ from pathlib import Path
 from pipeline.retrieval.corpus import Corpus
 from pipeline.retrieval.errors import CorpusError, DatasetError
 from store.domain.identity import short_hash
-from store.leandojo.choosing import Chosen, NothingToExportError, choose
-from store.leandojo.corpus import ImportCycleError
+from store.leandojo.choosing import Chosen, ImportCycleError, NothingToExportError, choose
 from store.leandojo.exporting import Mode, export_chosen, one_moment
 from store.log.errors import LogError
 from store.log.reader import LogReader

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from pipeline.learning.datasets import freeze
 from pipeline.learning.training import Order
 from pipeline.retrieval.errors import CorpusError, DatasetError, first_line
-from store.leandojo.choosing import NothingToExportError
-from store.leandojo.corpus import ImportCycleError
+from store.leandojo.choosing import ImportCycleError, NothingToExportError
 from store.leandojo.exporting import export_leandojo
 from store.log.reader import LogReader
 from store.view.queries import basic as queries

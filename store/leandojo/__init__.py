@@ -1,7 +1,7 @@
 """LeanDojo's formats, in and out: what moves a LeanDojo-v2 or LeanAgent user over, and back.
 
 In: `reading`, of the `records` of a file or a folder. Out: `exporting`. `database` is LeanDojo's own `DynamicDatabase`
-with its `models`, `compat` its splits.
+with its `models`; `merging` has its splits too.
 
 The names of LeanDojo's `database` package are here, loaded when they are asked for (reading verbs pay for none of it):
 

@@ -1,19 +1,29 @@
 """Which traces an export has, in which order, and what LeanDojo calls each of them.
 
 The order is that in which their lines first came into the log: it does not change as repositories grow.
+
+A trace that is chosen is opened as an `OpenTrace`: its files in the order in which they are written, and its theorems
+by number, counted through the trace in that order, so that any list of them is a list of numbers.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
-from store.leandojo.reading import DATASET_TRACER, TRACER
+from pydantic_core import from_json
+
+from store.domain.records import Manifest
+from store.domain.splits import SPLITS, exported_side
+from store.leandojo.reading import DATASET_TRACER, THEOREM_LISTS, TRACER
 from store.log.errors import LogError
-from store.view.queries.traces import traces
+from store.log.reader import LogReader
+from store.view.queries.traces import imports_of, traces
 from store.view.rows import TraceRow
 
 
@@ -127,3 +137,234 @@ def _full_key(name: str, known: Collection[str]) -> str:
             f'no trace of "{name}" is known; there are traces of {", ".join(sorted(known))}'
         )
     raise NothingToExportError(f'"{name}" is the end of {", ".join(sorted(found))}; write more of it')
+
+
+PROVEN, SORRY_PROVED, SORRY_UNPROVED = THEOREM_LISTS
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryCounts:
+    """What a repository has, as LeanDojo counts it."""
+
+    proven: int
+    sorry_proved: int
+    sorry_unproved: int
+    premise_files: int
+    premises: int
+    files_traced: int
+
+    @property
+    def sorries(self) -> int:
+        return self.sorry_proved + self.sorry_unproved
+
+    @property
+    def theorems(self) -> int:
+        return self.proven + self.sorries
+
+
+class TheoremFacts(NamedTuple):
+    """What the view says of a theorem; a side (of each of `store.domain.splits.SPLITS`) is None where it is withheld.
+
+    `sides` is empty where nobody asked for them.
+    """
+
+    split_key: str
+    has_sorry: bool
+    sides: tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """A file of a trace: its `file_traced` payload as it was parsed, and the facts of its theorems, in order.
+
+    `digest` is the payload's hash, `first` the number of its first theorem.
+    """
+
+    path: str
+    digest: str
+    in_corpus: bool
+    first: int
+    data: Mapping[str, Any]
+    facts: Sequence[TheoremFacts]
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    content: int
+    digest: str
+    in_corpus: bool
+    n_theorems: int
+    n_premises: int
+
+
+class OpenTrace:
+    """See the module. `by_letters`: a theorem with the letters "sorry" in a tactic is unproved, as LeanDojo has it."""
+
+    def __init__(
+        self,
+        chosen: Chosen,
+        *,
+        log: LogReader,
+        view: sqlite3.Connection,
+        own_order: bool,
+        by_letters: bool,
+        sides: bool,
+    ) -> None:
+        """Open a trace; `own_order` keeps an import's order of files, even if a loader would not accept it.
+
+        `sides` says whether to look up on which sides of the splits its theorems stand.
+
+        Raises:
+            ImportCycleError: there is no order that a loader would accept.
+        """
+        self.chosen = chosen
+        self._log = log
+        self._view = view
+        self._by_letters = by_letters
+        self._columns = ["split_key", "has_sorry"]
+        if sides:
+            self._columns += [exported_side(split, theorem="t") for split in SPLITS]
+        digest = chosen.row.manifest_sha256
+        self.manifest = None if digest is None else Manifest.from_json(json.loads(log.blob(digest)))
+        self._files = self._list_files()
+        self.paths = list(self._files)
+        if self.manifest is not None:
+            self.paths = list(self.manifest.files)
+        if not (own_order and self.manifest is not None):
+            self.paths = self._imports_first(self.paths)
+        self._first: dict[str, int] = {}
+        number = 0
+        for path in self.paths:
+            self._first[path] = number
+            number += self._files[path].n_theorems
+        self._lists: dict[str, list[int]] = {name: [] for name in THEOREM_LISTS}
+
+    @cached_property
+    def outside_corpus(self) -> Mapping[str, str]:
+        """The files that are not in the corpus, with the hashes of their payloads."""
+        return {path: file.digest for path, file in self._files.items() if not file.in_corpus}
+
+    @property
+    def corpus_paths(self) -> list[str]:
+        """The files of the corpus, in the import's order where there is one."""
+        paths = self.paths if self.manifest is None else self.manifest.files
+        return [path for path in paths if self._files[path].in_corpus]
+
+    @property
+    def files_traced(self) -> Sequence[str]:
+        """LeanDojo's list of the files that were traced."""
+        return self.paths if self.manifest is None else self.manifest.files_traced
+
+    def read(self) -> Iterator[ReadFile]:
+        """Read the files from the log, one after the other."""
+        for path in self.paths:
+            file = self._files[path]
+            data = self.data(path)
+            facts = self._facts(file.content)
+            for index, (theorem, fact) in enumerate(zip(data["theorems"], facts, strict=True)):
+                name = SORRY_UNPROVED if self._is_unproved(theorem, fact) else PROVEN
+                self._lists[name].append(self._first[path] + index)
+            yield ReadFile(path, file.digest, file.in_corpus, self._first[path], data, facts)
+
+    def has_in_corpus(self, path: str) -> bool:
+        """Say whether the trace has this file in its corpus."""
+        return path in self._files and self._files[path].in_corpus
+
+    def data(self, path: str) -> Any:
+        """Read the payload of a file of the trace from the log."""
+        return from_json(self._log.blob(self._files[path].digest))
+
+    def in_list(self, name: str) -> list[int]:
+        """Return the numbers of a list's theorems: the import's list, or what `read` has found."""
+        if self.manifest is None or name not in self.manifest.lists:
+            # A dataset folder has no lists of proven theorems.
+            return self._lists[name]
+        first = [self._first[path] for path in self.manifest.files]
+        return [first[file] + index for file, index in self.manifest.lists[name]]
+
+    def counts(self) -> RepositoryCounts:
+        """Count the trace as LeanDojo counts a repository; after `read`."""
+        proven, proved, unproved = (len(self.in_list(name)) for name in THEOREM_LISTS)
+        corpus = [file for file in self._files.values() if file.in_corpus]
+        return RepositoryCounts(
+            proven=proven,
+            sorry_proved=proved,
+            sorry_unproved=unproved,
+            premise_files=len(corpus),
+            premises=sum(file.n_premises for file in corpus),
+            files_traced=len(self.files_traced),
+        )
+
+    def _list_files(self) -> dict[str, _File]:
+        row = self.chosen.row
+        rows = self._view.execute(
+            "SELECT f.path, f.content, c.sha256, c.in_corpus, c.n_theorems, c.n_premises FROM traced_files AS f "
+            "JOIN traced_contents AS c ON c.content = f.content WHERE f.repository = ?1 AND f.line = ?2 "
+            "AND f.from_seq <= ?3 AND (f.until_seq IS NULL OR f.until_seq > ?3) ORDER BY f.path",
+            (row.repository, row.line, row.seq),
+        )
+        return {
+            path: _File(content, digest, bool(in_corpus), n_theorems, n_premises)
+            for path, content, digest, in_corpus, n_theorems, n_premises in rows
+        }
+
+    def _imports_first(self, paths: Sequence[str]) -> list[str]:
+        corpus = [path for path in paths if self._files[path].in_corpus]
+        imports = {path: imports_of(self._view, self._files[path].content) for path in corpus}
+        row = self.chosen.row
+        ordered = imports_first(corpus, imports, trace=f"{row.url} at {row.sha}")
+        return [*ordered, *(path for path in paths if not self._files[path].in_corpus)]
+
+    def _facts(self, content: int) -> list[TheoremFacts]:
+        rows = self._view.execute(
+            f'SELECT {", ".join(self._columns)} FROM traced_theorems AS t WHERE content = ? ORDER BY "index"',
+            (content,),
+        )
+        return [TheoremFacts(key, bool(has_sorry), tuple(found)) for key, has_sorry, *found in rows]
+
+    def _is_unproved(self, theorem: Mapping[str, Any], facts: TheoremFacts) -> bool:
+        if self._by_letters:
+            return any("sorry" in step["tactic"] for step in theorem["traced_tactics"])
+        return facts.has_sorry
+
+
+class ImportCycleError(LogError):
+    """Files of a trace import each other, so there is no order to write them in."""
+
+    def __init__(self, trace: str, paths: Sequence[str]) -> None:
+        super().__init__(
+            f"{trace}: its files import each other in a circle ({' -> '.join(paths)}), which Lean does not allow and "
+            "no loader accepts. Trace the commit again, or leave the repository out with --repo"
+        )
+        self.paths = tuple(paths)
+
+
+def imports_first(paths: Iterable[str], imports: Mapping[str, Sequence[str]], *, trace: str) -> list[str]:
+    """Return the paths so that each comes after those that it imports, else in the order given.
+
+    `imports` has the direct imports of each path; what is not among `paths` does not count.
+
+    Raises:
+        ImportCycleError: there is no such order. `trace` says whose files they are.
+    """
+    given = list(paths)
+    known = set(given)
+    done: set[str] = set()
+    ordered: list[str] = []
+    for root in given:
+        if root in done:
+            continue
+        branch = {root: iter(imports.get(root, ()))}  # from the root down to where we are, in that order
+        while branch:
+            path, rest = next(reversed(branch.items()))
+            below = next((item for item in rest if item in known and item not in done), None)
+            if below is None:
+                del branch[path]
+                done.add(path)
+                ordered.append(path)
+            elif below in branch:
+                names = list(branch)
+                raise ImportCycleError(trace, [*names[names.index(below) :], below])
+            else:
+                branch[below] = iter(imports.get(below, ()))
+    return ordered

@@ -13,28 +13,401 @@ from __future__ import annotations
 
 import enum
 import json
+import math
+import os
 import sqlite3
+import tempfile
 import time
+from array import array
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import Any, BinaryIO
 
-from store.leandojo import dataset
-from store.leandojo.choosing import Chosen, choose
-from store.leandojo.corpus import ByClosure, PathOnly
-from store.leandojo.database_json import DatabaseWriter
-from store.leandojo.dataset import DatasetWriter
+from store.leandojo.choosing import Chosen, OpenTrace, ReadFile, RepositoryCounts, choose
 from store.leandojo.folder import check_replaceable, replaced
-from store.leandojo.merging import AsLeanDojo, ForLife
-from store.leandojo.opened import OpenTrace
-from store.leandojo.reading import DATABASE_FILE
-from store.leandojo.spool import Spool
+from store.leandojo.merging import AsLeanDojo, ByClosure, ForLife, Merge, Merger, Names, PathOnly, closure_of
+from store.leandojo.reading import DATABASE_FILE, THEOREM_LISTS
+from store.leandojo.records import write_position
 from store.log.errors import LogError, translated
 from store.log.reader import LogReader
 from store.view.queries import basic as queries
+
+Place = Callable[[Iterable[int]], Any]
+"""How a position is written: "(12, 5)" in a database, [12, 5] in a dataset."""
+
+
+def indented(value: Any, *, margin: int, ascii_only: bool = False) -> str:
+    """Write a value as JSON whose braces are at `margin`; the first line has no indentation."""
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=2)
+    return text.replace("\n", "\n" + " " * margin)  # no string has a bare newline in it
+
+
+def tactic(data: Mapping[str, Any], position: Place, paths: Mapping[str, str]) -> dict[str, Any]:
+    """Return LeanDojo's record of a traced tactic; `paths` gives each path its name in the export."""
+    text, uses = data["annotated_tactic"]
+    annotations = [
+        {
+            "full_name": use["full_name"],
+            "def_path": paths[use["def_path"]],
+            "def_pos": position(use["def_pos"]),
+            "def_end_pos": position(use["def_end_pos"]),
+            **use.get("extra", {}),
+        }
+        for use in uses
+    ]
+    return {
+        "tactic": data["tactic"],
+        "annotated_tactic": [text, annotations],
+        "state_before": data["state_before"],
+        "state_after": data["state_after"],
+        **data.get("extra", {}),
+    }
+
+
+_CHUNK = 1 << 20
+
+
+class Spool:
+    """Texts in a temporary file that has no name, in `folder` (None: the system's); they are numbered from 0."""
+
+    def __init__(self, folder: Path | None) -> None:
+        # Its own buffer, and not shared with readers: what is read is flushed first.
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=_CHUNK)  # noqa: SIM115 - closed by __exit__
+        self._starts = array("Q", (0,))
+        self._end = 0
+
+    def __enter__(self) -> Spool:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def add(self, text: str) -> int:
+        """Append a record; return its number."""
+        # The comma that parts it from the one before in a list is kept with it, so that neighbours are one copy.
+        self._end += self._file.write(b",\n" + text.encode())
+        self._starts.append(self._end)
+        return len(self._starts) - 2
+
+    def write_list(self, numbers: Iterable[int], out: BinaryIO, *, indent: str = "") -> None:
+        """Write records as a JSON array whose closing bracket stands at `indent`; the texts bring their own."""
+        self._file.flush()
+        out.write(b"[")
+        first = True
+        for start, end in self._ranges(numbers):
+            # The first record of all has no comma before it.
+            self._copy(start + 1 if first else start, end, out)
+            first = False
+        out.write(b"]" if first else f"\n{indent}]".encode())
+
+    def clear(self) -> None:
+        """Forget all records; numbers begin at 0 again."""
+        self._file.seek(0)
+        self._file.truncate()
+        self._starts = array("Q", (0,))
+        self._end = 0
+
+    def _ranges(self, numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+        """Yield the bytes of the records, neighbours together."""
+        begin = end = -1
+        for number in numbers:
+            start = self._starts[number]
+            if start != end:
+                if end > begin:
+                    yield begin, end
+                begin = start
+            end = self._starts[number + 1]
+        if end > begin:
+            yield begin, end
+
+    def _copy(self, start: int, end: int, out: BinaryIO) -> None:
+        while start < end:
+            chunk = os.pread(self._file.fileno(), min(_CHUNK, end - start), start)
+            if not chunk:
+                raise OSError("a temporary file became shorter while it was read")
+            out.write(chunk)
+            start += len(chunk)
+
+
+class _AsTheyAre(dict[str, str]):
+    def __missing__(self, path: str) -> str:
+        return path
+
+
+_PATHS = _AsTheyAre()
+_MARGIN = " " * 8
+
+
+def database_theorem(data: Mapping[str, Any], *, url: str, commit: str, path: str, infinity: bool) -> str:
+    """Return a theorem of a `file_traced` payload as an item of a repository's lists."""
+    difficulty = data.get("difficulty")
+    if difficulty == "Infinity":
+        difficulty = math.inf if infinity else None
+    record = {
+        "full_name": data["full_name"],
+        "theorem_statement": data["theorem_statement"],
+        "file_path": path,
+        "start": _position(data["start"]),
+        "end": _position(data["end"]),
+        "url": data.get("url", url),
+        "commit": data.get("commit", commit),
+        "traced_tactics": [tactic(item, _position, _PATHS) for item in data["traced_tactics"]],
+        "difficulty_rating": difficulty,
+        **data.get("extra", {}),
+    }
+    return _MARGIN + indented(record, margin=8)
+
+
+def database_premise_file(data: Mapping[str, Any]) -> str:
+    """Return a `file_traced` payload's corpus side as an item of `premise_files`."""
+    premises = [
+        {
+            "full_name": item["full_name"],
+            "code": item["code"],
+            "start": _position(item["start"]),
+            "end": _position(item["end"]),
+            "kind": item["kind"],
+            **item.get("extra", {}),
+        }
+        for item in data["premises"]
+    ]
+    record = {"path": data["path"], "imports": data["imports"], "premises": premises, **data.get("extra", {})}
+    return _MARGIN + indented(record, margin=8)
+
+
+def _position(value: Iterable[int]) -> str:
+    line, column = value
+    return write_position((line, column))
+
+
+def _members(values: Mapping[str, Any]) -> str:
+    """Write the inside of a repository's record."""
+    return ",\n".join(
+        f"      {json.dumps(key, ensure_ascii=False)}: {indented(value, margin=6)}"
+        for key, value in values.items()
+    )
+
+
+class DatabaseWriter:
+    """Writes a dynamic_database.json into an open file: of each trace its files, then `end_of_trace`; then `finish`.
+
+    `spools` are two empty ones, for the records of the trace at hand. `infinity`: see the module.
+    """
+
+    def __init__(self, out: BinaryIO, spools: tuple[Spool, Spool], *, infinity: bool) -> None:
+        self._out = out
+        self._theorems, self._premise_files = spools
+        self._infinity = infinity
+        self._premise_file_of: dict[str, int] = {}
+        self._beside: dict[str, Any] = {}
+        self._n_repositories = 0
+        out.write(b'{\n  "repositories": [')
+
+    def add(self, trace: OpenTrace, file: ReadFile) -> None:
+        """Take a file of a trace."""
+        row = trace.chosen.row
+        for data in file.data["theorems"]:
+            self._theorems.add(
+                database_theorem(data, url=row.url, commit=row.sha, path=file.path, infinity=self._infinity)
+            )
+        if file.in_corpus:
+            self._premise_file_of[file.path] = self._premise_files.add(database_premise_file(file.data))
+
+    def end_of_trace(self, trace: OpenTrace) -> None:
+        """Write a trace's record, with its lists in an import's order if it is one."""
+        out, counts = self._out, trace.counts()
+        head = trace.chosen.head | {
+            "total_theorems": counts.theorems,
+            "num_proven_theorems": counts.proven,
+            "num_sorry_theorems": counts.sorries,
+            "num_sorry_theorems_proved": counts.sorry_proved,
+            "num_sorry_theorems_unproved": counts.sorry_unproved,
+            "num_premise_files": counts.premise_files,
+            "num_premises": counts.premises,
+            "num_files_traced": counts.files_traced,
+        }
+        out.write(b",\n    {\n" if self._n_repositories else b"\n    {\n")
+        out.write(_members(head).encode())
+        for name in THEOREM_LISTS:
+            out.write(f',\n      "{name}": '.encode())
+            self._theorems.write_list(trace.in_list(name), out, indent="      ")
+        out.write(b',\n      "premise_files": ')
+        order = [self._premise_file_of[path] for path in trace.corpus_paths]
+        self._premise_files.write_list(order, out, indent="      ")
+        extra = {} if trace.manifest is None else trace.manifest.extra
+        rest = {"files_traced": list(trace.files_traced), "pr_url": trace.chosen.row.pr_url, **extra}
+        out.write(b",\n" + _members(rest).encode() + b"\n    }")
+        self._n_repositories += 1
+        # Of several imported files with keys of their own beside "repositories" the first one's stand.
+        self._beside = {**({} if trace.manifest is None else trace.manifest.beside), **self._beside}
+        self._premise_file_of = {}
+        self._theorems.clear()
+        self._premise_files.clear()
+
+    def finish(self) -> None:
+        """Write the end of the file."""
+        out = self._out
+        out.write(b"\n  ]" if self._n_repositories else b"]")
+        for key, value in self._beside.items():
+            out.write(f",\n  {json.dumps(key, ensure_ascii=False)}: {indented(value, margin=2)}".encode())
+        out.write(b"\n}")
+
+
+BULLET = "·"
+
+
+def dataset_theorem(
+    data: Mapping[str, Any],
+    *,
+    url: str,
+    commit: str,
+    path: str,
+    paths: Mapping[str, str],
+    every_tactic: bool = False,
+) -> str:
+    """Return a theorem of a `file_traced` payload as an item of train.json.
+
+    `path` is the file's name in the export and `paths` that of any path that a proof names. LeanDojo leaves out tactics
+    that begin at "no goals" or have a bullet in them; `every_tactic` keeps them, for a dataset given back as it was.
+    """
+    record = {
+        "url": data.get("url", url),
+        "commit": data.get("commit", commit),
+        "file_path": path,
+        "full_name": data["full_name"],
+        "theorem_statement": data["theorem_statement"],
+        "start": data["start"],
+        "end": data["end"],
+        "traced_tactics": [
+            tactic(item, list, paths)
+            for item in data["traced_tactics"]
+            if every_tactic or (item["state_before"] != "no goals" and BULLET not in item["tactic"])
+        ],
+        **data.get("extra", {}),
+    }
+    return "  " + indented(record, margin=2, ascii_only=True)
+
+
+def _dataset_metadata(
+    repositories: Sequence[tuple[Mapping[str, Any], RepositoryCounts]], ours: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return metadata.json: LeanDojo's merged keys, the `from_repo` that ReProver's loaders read, and our own.
+
+    A repository is given by its `url`, `name`, `commit`, `lean_version`, `lean_dojo_version` and `metadata`.
+    `from_repo` is the first one.
+    """
+    counts = [item for _, item in repositories]
+    first = repositories[0][0]
+    return {
+        "repositories": [dict(item) for item, _ in repositories],
+        "total_theorems": sum(item.theorems for item in counts),
+        "num_proven_theorems": sum(item.proven for item in counts),
+        "num_sorry_theorems": sum(item.sorries for item in counts),
+        "num_premise_files": sum(item.premise_files for item in counts),
+        "num_premises": sum(item.premises for item in counts),
+        "num_files_traced": sum(item.files_traced for item in counts),
+        "from_repo": {"url": first["url"], "commit": first["commit"]},
+        "unsorry": dict(ours),
+    }
+
+
+class DatasetWriter:
+    """Writes corpus.jsonl and spools the theorems: of each trace `begin`, its files, `end_of_trace`.
+
+    `merge` says what files are called, `merger` (None for a folder given back as it was imported) what becomes of
+    theorems. `traced` has the names of all traced files.
+    """
+
+    def __init__(self, corpus: BinaryIO, records: Spool, merge: Merge, merger: Merger | None) -> None:
+        self.traced: dict[str, None] = {}
+        self.corpus_files = 0
+        self._corpus = corpus
+        self._records = records
+        self._merge = merge
+        self._merger = merger
+        self._first = 0  # the number of the trace's first theorem
+        self._closures: dict[str, str] = {}
+        self._unclaimed: Iterator[str] = iter(())  # of the corpus, in its order
+
+    def begin(self, trace: OpenTrace) -> Names:
+        """Begin a trace; return what `add` is to be given with its files."""
+        names = Names(
+            self._merge,
+            trace.chosen.row.repository,
+            trace.chosen.row.sha,
+            lambda path: self._look_ahead(trace, names, path),
+        )
+        for path, digest in trace.outside_corpus.items():
+            names.claim(path, digest)
+        self._first = len(self._records)
+        self._closures = {}
+        self._unclaimed = iter([path for path in trace.paths if path not in trace.outside_corpus])
+        return names
+
+    def add(self, trace: OpenTrace, file: ReadFile, names: Names) -> None:
+        """Take a file of the trace."""
+        row = trace.chosen.row
+        if file.in_corpus:
+            self._claim(names, file.path, file.data)
+            line = self._merge.line(file.data, names, self._closures)
+            if line is not None:
+                self._corpus.write(line.encode())
+                self.corpus_files += 1
+        for data, facts in zip(file.data["theorems"], file.facts, strict=True):
+            path = names[file.path]
+            number = self._records.add(
+                dataset_theorem(
+                    data,
+                    url=row.url,
+                    commit=row.sha,
+                    path=path,
+                    paths=names,
+                    every_tactic=self._merger is None,
+                )
+            )
+            if self._merger is not None:
+                self._merger.add(trace.chosen, path, data, facts, number)
+
+    def end_of_trace(self, trace: OpenTrace, names: Names) -> None:
+        """Write what its proofs name and nobody traced; tell the merger the trace's lists."""
+        for line in self._merge.untraced(names):
+            self._corpus.write(line.encode())
+            self.corpus_files += 1
+        self.traced |= dict.fromkeys(names.get(path, path) for path in trace.files_traced)
+        if self._merger is not None:
+            lists = [[self._first + number for number in trace.in_list(name)] for name in THEOREM_LISTS]
+            self._merger.end_of_trace(lists)
+
+    def _claim(self, names: Names, path: str, data: Mapping[str, Any]) -> None:
+        if path in self._closures:
+            return  # it was looked at ahead
+        closure = self._closures[path] = closure_of(data, self._closures) if self._merge.by_closure else ""
+        names.claim(path, closure)
+
+    def _look_ahead(self, trace: OpenTrace, names: Names, wanted: str) -> None:
+        """Claim the files of the corpus up to one that comes later, in their order; nothing if it has no such file."""
+        if not self._merge.by_closure or not trace.has_in_corpus(wanted):
+            return
+        for path in self._unclaimed:
+            if path not in self._closures:
+                self._claim(names, path, trace.data(path))
+            if path == wanted:
+                return
+
+
+def _write_traced_files(out: BinaryIO, paths: Iterable[str]) -> None:
+    """Write traced_files.jsonl."""
+    out.writelines((json.dumps({"traced_file_path": path}) + "\n").encode() for path in paths)
+
 
 _CACHE_KIB = 32 << 10
 
@@ -88,10 +461,10 @@ def export_leandojo(
 ) -> ExportReport:
     """Write an export to `out`, in the place of an earlier one. The daemon may be running.
 
-    `view` is a connection for questions (`store.view.queries.basic.connect`), or one to the view as of an earlier
-    time. Of `repositories` (keys, or the ends of them) an empty list means all. `every_commit` takes all imported
-    commits of a repository into the splits and the corpus, not the newest alone; LeanDojo-v2, and so `Mode.COMPAT`,
-    always does. `trace` is the id of the only one that is taken, whatever came after it.
+    `view` is a connection for questions (`store.view.queries.basic.connect`), or one to the view as of an earlier time.
+    Of `repositories` (keys, or the ends of them) an empty list means all. `every_commit` takes all imported commits of
+    a repository into the splits and the corpus, not the newest alone; LeanDojo-v2, and so `Mode.COMPAT`, always does.
+    `trace` is the id of the only one that is taken, whatever came after it.
     Without the dynamic_database.json if so asked: LeanDojo's own merged folders have none.
 
     Raises:
@@ -227,7 +600,7 @@ def _merge(source: _Source, chosen: Sequence[Chosen], report: ExportReport, *, w
     if isinstance(merge, ByClosure):
         report.files_renamed, report.imports_left_out = merge.renamed, merge.imports_left_out
         report.files_untraced = merge.files_untraced
-    dataset.write_traced_files(source.create("traced_files.jsonl"), files.traced)
+    _write_traced_files(source.create("traced_files.jsonl"), files.traced)
     ours = {
         "position": report.position,
         "split_rule": report.mode.value,
@@ -237,7 +610,7 @@ def _merge(source: _Source, chosen: Sequence[Chosen], report: ExportReport, *, w
         "files_untraced": report.files_untraced,
         "simulated": report.simulated,
     }
-    source.write_json("metadata.json", dataset.metadata(repositories, ours))
+    source.write_json("metadata.json", _dataset_metadata(repositories, ours))
 
 
 def _for_life(traces: Sequence[OpenTrace]) -> ForLife:
@@ -279,7 +652,7 @@ def _give_back_folder(source: _Source, trace: OpenTrace, report: ExportReport) -
         records.write_list(numbers, source.create(f"{name}.json"))
         report.theorems[name] = len(numbers)
     report.corpus_files = files.corpus_files
-    dataset.write_traced_files(source.create("traced_files.jsonl"), manifest.files_traced)
+    _write_traced_files(source.create("traced_files.jsonl"), manifest.files_traced)
     source.write_json("metadata.json", manifest.metadata)
 
 

@@ -1,4 +1,13 @@
-"""The theorems of several repositories in one dataset: which are the same, and in which file each belongs.
+"""Several repositories in one dataset: their files in one corpus.jsonl, and their theorems in its splits.
+
+LeanDojo's merge knows a file by its path alone: of two repositories with a `Basic.lean`, or with two versions of
+mathlib, the second one's premises vanish. Here a file is its path and its *closure*: a hash of its premises and of
+the closures of what it imports. The first file of a path keeps the path; another one of that path is called
+`<host/owner/name>@<commit, 12 digits>/<path>`, and the theorems and imports of its repository name it so.
+
+The order is that of ReProver's loader: no path twice, imports before their users, no cycle. It also wants a line for
+every file that a theorem stands in or a proof names; one that was not traced has a line without premises. LeanDojo's
+own merge, for comparison, is `PathOnly`.
 
 A `Merger` is told of every theorem once and answers at the end with the numbers of each list, "random/train" and so
 on, in their order. The numbers are those of the spool that holds the records.
@@ -6,14 +15,253 @@ on, in their order. The numbers are those of the spool that holds the records.
 
 from __future__ import annotations
 
+import hashlib
+import json
+import random
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from store.domain.curriculum import CompatError
+from store.domain.records import Position
 from store.domain.splits import SIDES, SPLITS
-from store.leandojo import compat
-from store.leandojo.choosing import Chosen
-from store.leandojo.opened import TheoremFacts
+from store.leandojo.choosing import Chosen, TheoremFacts
+
+_NOBODYS = "a path that proofs name and no trace has"
+
+
+class Names(dict[str, str]):
+    """What the files of one trace are called in the export, by their paths in the repository.
+
+    `look_ahead` is asked to claim a path that was not claimed yet, if the trace has it: where imports were not recorded
+    whole, a proof may name a file that comes later.
+    """
+
+    def __init__(self, merge: Merge, repository: str, sha: str, look_ahead: Callable[[str], None]) -> None:
+        super().__init__()
+        self._merge = merge
+        self._prefix = f"{repository}@{sha[:12]}"
+        self._look_ahead = look_ahead
+
+    def __missing__(self, path: str) -> str:
+        self._look_ahead(path)
+        # A premise's file that the trace does not have must not be taken for another repository's file.
+        return self[path] if path in self else self.claim(path, _NOBODYS)
+
+    def claim(self, path: str, closure: str) -> str:
+        """Give a path's file its name."""
+        name = self._merge.claim(path, closure, self._prefix)
+        self[path] = name
+        return name
+
+
+class Merge(Protocol):
+    """How files of several repositories come together. `by_closure`: closures count, else nobody need compute them."""
+
+    by_closure: ClassVar[bool]
+
+    def claim(self, path: str, closure: str, prefix: str, /) -> str:
+        """Return what the file is called."""
+
+    def line(self, data: Mapping[str, Any], names: Names, closures: Mapping[str, str], /) -> str | None:
+        """Return the file's line of corpus.jsonl, None where it has one already."""
+
+    def untraced(self, names: Names, /) -> Iterator[str]:
+        """Yield the lines of files that a trace names and the corpus does not have."""
+
+
+class ByClosure:
+    """The merge described above.
+
+    `imports_left_out` counts imports of files that the trace does not have, `files_untraced` lines without premises.
+    """
+
+    by_closure: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self._owners: dict[str, str] = {}  # the closure that has a name
+        self._written: set[str] = set()
+        self.imports_left_out = 0
+        self.files_untraced = 0
+        self.renamed = 0
+
+    def claim(self, path: str, closure: str, prefix: str) -> str:
+        """Return the path, or another name where a file that is not this one has the path."""
+        if self._owners.setdefault(path, closure) == closure:
+            return path
+        # One commit may have been traced by two Lean versions: then the closure tells them apart.
+        for name in (f"{prefix}/{path}", f"{prefix}.{closure[:12]}/{path}"):
+            known = name in self._owners
+            if self._owners.setdefault(name, closure) == closure:
+                self.renamed += not known
+                return name
+        raise AssertionError(f"two files with the closure {closure} and the path {path}")
+
+    def line(self, data: Mapping[str, Any], names: Names, closures: Mapping[str, str]) -> str | None:
+        """Return the line, in which imports have their names here."""
+        name = names[data["path"]]
+        if name in self._written:
+            return None
+        self._written.add(name)
+        imports = [names[item] for item in data["imports"] if item in closures]
+        self.imports_left_out += len(data["imports"]) - len(imports)
+        return corpus_line(data, name, imports)
+
+    def untraced(self, names: Names) -> Iterator[str]:
+        """Yield a line without premises for each file that has none."""
+        for name in names.values():
+            if name not in self._written:
+                self._written.add(name)
+                self.files_untraced += 1
+                yield corpus_line({"premises": ()}, name, ())
+
+
+class PathOnly:
+    """Every path is its own name and the first file of a path is the one: LeanDojo-v2's merge."""
+
+    by_closure: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self._written: set[str] = set()
+
+    def claim(self, path: str, _closure: str, _prefix: str, /) -> str:
+        """Return the path."""
+        return path
+
+    def line(self, data: Mapping[str, Any], _names: Names, _closures: Mapping[str, str], /) -> str | None:
+        """Return the line as it was recorded."""
+        path = data["path"]
+        if path in self._written:
+            return None
+        self._written.add(path)
+        return corpus_line(data, path, data["imports"])
+
+    def untraced(self, _names: Names, /) -> Iterator[str]:
+        """Yield nothing."""
+        return iter(())
+
+
+def corpus_line(data: Mapping[str, Any], path: str, imports: Sequence[str]) -> str:
+    """Return a `file_traced` payload's line of corpus.jsonl under this name, with these imports."""
+    premises = [
+        {
+            "full_name": item["full_name"],
+            "code": item["code"],
+            "start": item["start"],
+            "end": item["end"],
+            "kind": item["kind"],
+            **item.get("extra", {}),
+        }
+        for item in data["premises"]
+    ]
+    record = {"path": path, "imports": list(imports), "premises": premises, **data.get("extra", {})}
+    return json.dumps(record) + "\n"
+
+
+def closure_of(data: Mapping[str, Any], closures: Mapping[str, str]) -> str:
+    """Hash a file's premises and the closures of its imports, which `closures` has by path (32 hex digits)."""
+    imports = [(path, closures.get(path, "")) for path in data["imports"]]
+    text = json.dumps([data["premises"], imports], separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+# LeanDojo-v2 1.0.9's own splits, from the same input: for comparison, not for use.
+#
+# Their faults are kept: a split is drawn anew at each export, so that theorems change sides as repositories grow; one
+# theorem can be in a side several times; a commit that moves lines doubles every theorem. Only the time differs: theirs
+# is quadratic, for they look theorems up in lists by equality (name, path, start, end), which after their own merging
+# is the same as identity. `store.domain.splits` is ours.
+
+COMPAT_SEED = 3407
+COMPAT_HELD_OUT = 0.2
+"""The share of val, and the share of test, before rounding down."""
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class CompatTheorem(Generic[Item]):
+    """What their export knows of a theorem. `item` is the caller's own and is not looked at.
+
+    `premises` are the full names of all annotations of all tactics, in order, repetitions included.
+    `processed` is its repository's `date_processed`: text (ISO 8601) or a datetime.
+    """
+
+    full_name: str
+    file_path: str
+    start: Position
+    end: Position
+    premises: tuple[str, ...]
+    processed: str | datetime
+    item: Item
+
+
+Sides = dict[str, list[CompatTheorem[Item]]]
+
+
+def compat_split(theorems: Iterable[CompatTheorem[Item]]) -> dict[str, Sides[Item]]:
+    """Return {"random": {"train", "val", "test"}, "novel_premises": {…}}, each list in their order.
+
+    `theorems` come repository by repository, in each the proven ones first, then the sorries that were proved, then
+    the unproved: what their export iterates over.
+
+    Raises:
+        CompatError: some dates have a time zone and others do not.
+    """
+    rng = random.Random(COMPAT_SEED)  # noqa: S311 - theirs: what `random.seed(3407)` starts in the module's generator
+    merged = _compat_merged(theorems)
+    held_out = int(len(merged) * COMPAT_HELD_OUT)
+    rng.shuffle(merged)
+    n_train = len(merged) - 2 * held_out
+    drawn = {
+        "train": merged[:n_train],
+        "val": merged[n_train : n_train + held_out],
+        "test": merged[n_train + held_out :],
+    }
+    return {"random": drawn, "novel_premises": _compat_by_premise(merged, held_out, rng)}
+
+
+def _compat_merged(theorems: Iterable[CompatTheorem[Item]]) -> list[CompatTheorem[Item]]:
+    """Keep one theorem of each path, name and position, whatever its repository: the later processed one."""
+    kept: dict[tuple[str, str, Position, Position], tuple[CompatTheorem[Item], datetime]] = {}
+    for theorem in theorems:
+        processed = theorem.processed
+        date = datetime.fromisoformat(processed) if isinstance(processed, str) else processed
+        path = str(PurePosixPath(theorem.file_path))
+        key = (path, theorem.full_name, theorem.start, theorem.end)
+        try:
+            if key not in kept or date > kept[key][1]:
+                kept[key] = (theorem, date)
+        except TypeError as error:
+            raise CompatError(
+                f"{theorem.full_name} in {theorem.file_path}: {error}; LeanDojo-v2 cannot merge repositories when "
+                "`date_processed` has a time zone in some and none in others. Export without --compat"
+            ) from error
+    return [theorem for theorem, _ in kept.values()]
+
+
+def _compat_by_premise(theorems: list[CompatTheorem[Item]], held_out: int, rng: random.Random) -> Sides[Item]:
+    users: dict[str, list[int]] = defaultdict(list)
+    for number, theorem in enumerate(theorems):
+        for premise in theorem.premises:
+            users[premise].append(number)
+    chosen: list[int] = []
+    known: set[int] = set()
+    for numbers in sorted(users.values(), key=len):
+        if len(chosen) >= 2 * held_out:
+            break
+        # Looked up before any of these is added: a theorem that uses a premise twice is in twice.
+        chosen.extend([number for number in numbers if number not in known])
+        known.update(numbers)
+    train = [theorem for number, theorem in enumerate(theorems) if number not in known]
+    rng.shuffle(chosen)
+    held = [theorems[number] for number in chosen]
+    return {"train": train, "val": held[:held_out], "test": held[held_out:]}
+
 
 LISTS = tuple(f"{split}/{side}" for split in SPLITS for side in SIDES)
 
@@ -27,7 +275,7 @@ class Merger(Protocol):
         """Take a theorem of a trace, whose file is called `path` in the export and whose record has this number."""
 
     def end_of_trace(self, lists: Sequence[Sequence[int]], /) -> None:
-        """Learn the numbers of a trace's proven theorems, its proved sorrys and its other sorrys, in order."""
+        """Learn the numbers of a trace's proven theorems, its proved sorries and its other sorries, in order."""
 
     def lists(self) -> Iterator[tuple[str, Sequence[int]]]:
         """Yield each list of the dataset by its name."""
@@ -102,14 +350,14 @@ class AsLeanDojo:
     """LeanDojo-v2's own merge and its splits, drawn anew at each export."""
 
     def __init__(self) -> None:
-        self._of_trace: dict[int, compat.CompatTheorem[int]] = {}
-        self._all: list[compat.CompatTheorem[int]] = []
+        self._of_trace: dict[int, CompatTheorem[int]] = {}
+        self._all: list[CompatTheorem[int]] = []
 
     def add(
         self, chosen: Chosen, path: str, data: Mapping[str, Any], _facts: TheoremFacts, number: int, /
     ) -> None:
         """See `Merger.add`."""
-        self._of_trace[number] = compat.CompatTheorem(
+        self._of_trace[number] = CompatTheorem(
             full_name=data["full_name"],
             file_path=path,
             start=(data["start"][0], data["start"][1]),
@@ -128,7 +376,7 @@ class AsLeanDojo:
 
     def lists(self) -> Iterator[tuple[str, Sequence[int]]]:
         """See `Merger.lists`."""
-        for split, sides in compat.split(self._all).items():
+        for split, sides in compat_split(self._all).items():
             for side, theorems in sides.items():
                 yield f"{split}/{side}", [theorem.item for theorem in theorems]
 

@@ -36,8 +36,7 @@ from store.domain.curriculum import (
     compat_order,
     compat_thresholds,
 )
-from store.leandojo import compat
-from store.leandojo.compat import CompatTheorem
+from store.leandojo.merging import CompatTheorem, compat_split
 
 GOLDEN = Path(__file__).parent / "golden_leandojo" / "compat.json"
 
@@ -225,7 +224,7 @@ def _records(repository: Record) -> list[Record]:
 
 
 def our_split(repositories: list[Record]) -> Record:
-    found = compat.split(theorems_of(repositories))
+    found = compat_split(theorems_of(repositories))
     return {
         strategy: {
             side: [[t.item, t.file_path, t.full_name, list(t.start)] for t in theorems]
@@ -354,9 +353,9 @@ def test_of_two_equal_theorems_the_later_processed_stays_in_the_place_of_the_fir
     later = theorem("a", "2025-02-01T00:00:00", "new")
     same_day = theorem("b", "2025-01-01", "second")
     expected = [("a", "new"), ("b", "only")]
-    found = compat.split([*theorems, later, same_day])["random"]["train"]
+    found = compat_split([*theorems, later, same_day])["random"]["train"]
     assert sorted((t.full_name, t.item) for t in found) == expected
-    undisturbed = compat.split([later, theorems[1]])["random"]["train"]
+    undisturbed = compat_split([later, theorems[1]])["random"]["train"]
     assert [t.full_name for t in found] == [t.full_name for t in undisturbed]
 
 
@@ -364,7 +363,7 @@ def test_dates_of_which_one_has_a_time_zone_are_an_error_with_a_remedy() -> None
     one = CompatTheorem("a", "A.lean", (1, 1), (2, 1), (), "2025-01-01", None)
     other = CompatTheorem("a", "A.lean", (1, 1), (2, 1), (), "2025-01-01T00:00:00+00:00", None)
     with pytest.raises(CompatError, match="without --compat"):
-        compat.split([one, other])
+        compat_split([one, other])
 
 
 @pytest.mark.parametrize(
@@ -398,7 +397,7 @@ def test_sixteen_thousand_theorems_are_split_in_less_time_than_a_quadratic_searc
 
     for _ in range(3):  # the processor may be somebody else's meanwhile
         started = time.monotonic()
-        found = compat.split(of(16_000))["novel_premises"]
+        found = compat_split(of(16_000))["novel_premises"]
         if time.monotonic() - started < 5:
             break
     else:

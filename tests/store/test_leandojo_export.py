@@ -22,8 +22,7 @@ from store.domain.recording import TraceHead, record_trace
 from store.domain.records import Premise, PremiseUse, TracedFile, TracedTactic, TracedTheorem
 from store.domain.splits import SIDES, SPLITS
 from store.leandojo import folder as folders
-from store.leandojo.choosing import NothingToExportError
-from store.leandojo.corpus import ImportCycleError
+from store.leandojo.choosing import ImportCycleError, NothingToExportError
 from store.leandojo.exporting import ExportReport, Mode, NotAnImportError, export_leandojo
 from store.leandojo.folder import MARKER, NotReplaceableError
 from store.leandojo.reading import import_leandojo
