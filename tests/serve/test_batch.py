@@ -17,8 +17,8 @@ import pytest
 from pipeline.external.testing import ChatServer, Says, Silence
 from pipeline.retrieval.tiny import make_tiny_retriever
 from pipeline.serve.order import EndpointOrder, Limits, ModelOrder
-from pipeline.serve.testing import Served, make_saying, order_of
 from pipeline.tactics.generate import Generator
+from tests.support.serve import Served, make_saying, order_of
 
 CLIENTS = 12
 

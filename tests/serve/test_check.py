@@ -11,13 +11,12 @@ import pytest
 
 from pipeline.lean.source.scanner import scan_source
 from pipeline.serve.checkouts import known_sorry
-from pipeline.serve.rooms_testing import World, credulous_elan, post, streamed
 from pipeline.serve.schemas import Problem
-from pipeline.serve.testing import Served
 from store.domain.identity import sorry_id
 from store.events.scans import SorryFilled
 from tests.support.events import BRANCH, REPOSITORY
 from tests.support.lean.credulous import TOOLCHAIN, Credulous, Rule
+from tests.support.serve import Served, World, credulous_elan, post, streamed
 
 SOURCE = """namespace Demo
 

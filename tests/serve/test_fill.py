@@ -21,10 +21,9 @@ from pipeline.serve.checkouts import Checkout
 from pipeline.serve.fill import Left, Rung, _Filling, rungs_now
 from pipeline.serve.order import Limits, RungOrder
 from pipeline.serve.rooms import Rooms
-from pipeline.serve.rooms_testing import World, post, streamed
-from pipeline.serve.testing import Promotions, Served, order_of
 from store.events.proofs import ProofFound
 from tests.support.events import REPOSITORY
+from tests.support.serve import Promotions, Served, World, order_of, post, streamed
 
 SOURCE = """theorem swap (p q : Prop) (h : p ∧ q) : q ∧ p := by
   sorry

@@ -16,9 +16,8 @@ from pipeline.external.testing import ChatServer, Says
 from pipeline.retrieval.chain import Chain, Checkpoint
 from pipeline.retrieval.tiny import make_tiny_retriever
 from pipeline.serve.order import PROMOTED, Limits, ModelOrder, RungOrder
-from pipeline.serve.rooms_testing import World, premises, streamed
-from pipeline.serve.testing import Promotions, Served, make_saying
 from tests.support.events import REPOSITORY
+from tests.support.serve import Promotions, Served, World, make_saying, premises, streamed
 
 # The search is a process of its own, and loads torch.
 pytestmark = pytest.mark.timeout(180)

@@ -36,11 +36,11 @@ from pipeline.serve.engines import (
 from pipeline.serve.measures import Measures
 from pipeline.serve.models import About
 from pipeline.serve.order import PROMOTED, EndpointOrder, Limits, ModelOrder
-from pipeline.serve.testing import Served, make_saying, order_of
 from pipeline.tactics.decoding import Completion
 from pipeline.tactics.models import load_model
 from pipeline.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.tactics.tiny import make_tiny_classifier, make_tiny_seq2seq
+from tests.support.serve import Served, make_saying, order_of
 
 STATE = "n : ℕ\n⊢ gcd n n = n"
 REFUSALS = {"poor": Fails(402, "no credit"), "odd": Fails(400, "nothing of the kind")}

@@ -16,9 +16,9 @@ from pipeline.serve.measures import Measures
 from pipeline.serve.models import About
 from pipeline.serve.order import Limits, ModelOrder, ProgressOrder
 from pipeline.serve.schemas import Problem
-from pipeline.serve.testing import Served, make_saying, order_of
 from pipeline.tactics.errors import ModelError
 from pipeline.tactics.tiny import make_tiny_classifier
+from tests.support.serve import Served, make_saying, order_of
 
 LEANDOJO = "Goal:\n{goal}\n\nPrefix:\n{prefix}\n\nCandidate tactic:\n{tactic}\n"
 STEPS = [Step("⊢ p → p", "intro h"), Step("h : p\n⊢ p", "exact h", "intro h")]

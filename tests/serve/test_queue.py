@@ -18,9 +18,8 @@ from pipeline.lean.backend import Leans, simulator
 from pipeline.retrieval.tiny import make_tiny_retriever
 from pipeline.serve.limits import RETRY_AFTER_S
 from pipeline.serve.order import EndpointOrder, Limits, ModelOrder
-from pipeline.serve.rooms_testing import World, post, premises, streamed
-from pipeline.serve.testing import Served
 from tests.support.events import REPOSITORY
+from tests.support.serve import Served, World, post, premises, streamed
 
 SOURCE = "theorem same (p : Prop) (h : p) : p := by\n  sorry\n"
 HALF = 2

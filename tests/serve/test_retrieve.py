@@ -21,11 +21,10 @@ from pipeline.retrieval.tiny import make_tiny_retriever
 from pipeline.serve.engines import PrefixedGenerator
 from pipeline.serve.order import ModelOrder, RepositoryOrder, ServeOrder
 from pipeline.serve.retrieve import Premises, _Indexed
-from pipeline.serve.rooms_testing import World, post, premises
 from pipeline.serve.schemas import Problem
-from pipeline.serve.testing import Served, make_saying, order_of
 from pipeline.tactics.requests import Request, Suggestions
 from tests.support.events import REPOSITORY
+from tests.support.serve import Served, World, make_saying, order_of, post, premises
 
 GOAL = "2 goals\np : Prop\n⊢ p"
 OLD = "1" * 40

@@ -20,9 +20,8 @@ from pipeline.serve.checkouts import to_its_end
 from pipeline.serve.order import Limits
 from pipeline.serve.retrieve import Encodes
 from pipeline.serve.rooms import Rooms
-from pipeline.serve.rooms_testing import World
-from pipeline.serve.testing import order_of
 from tests.support.events import REPOSITORY
+from tests.support.serve import World, order_of
 
 _PATIENCE_S = 20.0
 

@@ -11,8 +11,8 @@ import pytest
 
 from pipeline.retrieval.tiny import make_tiny_retriever
 from pipeline.serve.order import ModelOrder, ProgressOrder
-from pipeline.serve.testing import Promotions, Served, make_saying, order_of
 from pipeline.tactics.tiny import make_tiny_classifier
+from tests.support.serve import Promotions, Served, make_saying, order_of
 
 
 @pytest.fixture(scope="module")

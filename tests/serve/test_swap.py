@@ -18,11 +18,10 @@ from pipeline.serve.app import CHECKPOINT, SIMULATED
 from pipeline.serve.models import About, Place
 from pipeline.serve.order import PROMOTED, ModelOrder, ProgressOrder, ServeOrder
 from pipeline.serve.retrieve import Premises
-from pipeline.serve.rooms_testing import World, premises
 from pipeline.serve.schemas import Problem
-from pipeline.serve.testing import Promotions, Served, make_saying, order_of
 from pipeline.tactics.tiny import make_tiny_classifier
 from tests.support.events import REPOSITORY
+from tests.support.serve import Promotions, Served, World, make_saying, order_of, premises
 
 FIRST, SECOND, BROKEN = "a" * 16, "b" * 16, "c" * 16
 SAYS = {FIRST: "simp", SECOND: "rfl"}

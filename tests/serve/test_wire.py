@@ -18,8 +18,8 @@ from pipeline.progress.model import ProgressModel
 from pipeline.progress.text import Step
 from pipeline.retrieval.tiny import make_tiny_retriever
 from pipeline.serve.order import ModelOrder, ProgressOrder
-from pipeline.serve.testing import Served, make_saying, order_of
 from pipeline.tactics.tiny import make_tiny_classifier
+from tests.support.serve import Served, make_saying, order_of
 
 STATE = "n : ℕ\n⊢ gcd n n = n"
 # What Lean's `(toJson req).pretty` makes of `GeneratorRequest` and of `EnencoderRequest`: names from the last to the
