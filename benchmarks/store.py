@@ -64,7 +64,7 @@ SAME_TIME = 1.5
 """What two sizes may differ by and still count as the same time: runs on one machine differ by as much."""
 
 REBUILD_PROGRAM = """
-import json, resource, sys, time
+import json, sys, time
 from pathlib import Path
 from store.log.reader import LogReader
 from store.view.rebuild import build
@@ -74,8 +74,6 @@ with LogReader.open(log_path) as log:
     stopped = build(target, log, upto=upto, polls=[])
     seconds = time.perf_counter() - began
 peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
-# A long log is read by two processes, and their peaks are added up.
-peak += resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 print(json.dumps({"stopped": stopped, "seconds": seconds, "peak_bytes": peak * 1024}))
 """
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote
@@ -79,6 +80,63 @@ def _open(address: str) -> sqlite3.Connection:
     except BaseException:
         connection.close()
         raise
+    return connection
+
+
+VIEW = ("journal_mode = WAL", "synchronous = NORMAL", "wal_autocheckpoint = 4000")
+"""A view may lose its last transactions with the power: they are in the log.
+
+Each checkpoint waits for the disk; one commit with a trace would else make one by itself.
+"""
+
+UNFINISHED = ("journal_mode = MEMORY", "synchronous = OFF", "locking_mode = EXCLUSIVE", "cache_size = -32768")
+"""For a new file that only its maker knows and that a kill throws away.
+
+The journal is needed, in memory, because an event that cannot be applied rolls its batch back.
+"""
+
+REPLACED = ("journal_mode = WAL", "synchronous = FULL")
+"""For a view whose whole content is replaced in one transaction."""
+
+
+def connect_writable(
+    path: Path, *, mode: str = "rwc", pragmas: Sequence[str] = (), cached_statements: int = 128
+) -> sqlite3.Connection:
+    """Open `path` for writing; transactions are begun and ended by name, and threads may share the connection.
+
+    Raises:
+        sqlite3.Error: SQLite cannot open the file, or refuses a pragma.
+    """
+    connection = sqlite3.connect(
+        uri(path, mode=mode),
+        uri=True,
+        isolation_level=None,
+        timeout=BUSY_TIMEOUT_S,
+        check_same_thread=False,
+        cached_statements=cached_statements,
+    )
+    try:
+        for pragma in pragmas:
+            connection.execute(f"PRAGMA {pragma}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def copy_into(source: sqlite3.Connection, target: Path) -> None:
+    """Write all that a connection sees into a new file, or over the content of an old one."""
+    copy = connect_writable(target)
+    try:
+        source.backup(copy)
+    finally:
+        copy.close()
+
+
+def in_memory(script_text: str) -> sqlite3.Connection:
+    """Return a database in memory that a script has made."""
+    connection = sqlite3.connect(":memory:")
+    connection.executescript(script_text)
     return connection
 
 

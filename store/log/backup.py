@@ -25,7 +25,7 @@ from store.log.errors import (
     translated,
 )
 from store.log.reader import LogReader, check_identity, stored
-from store.sqlite import connect_readonly, script
+from store.sqlite import connect_readonly, copy_into, in_memory, script
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 
@@ -71,11 +71,7 @@ def save_view(view: sqlite3.Connection, target: Path) -> int:
         LogError: the target exists, or its folder cannot be written.
     """
     with _new_file(target) as temporary:
-        copy = sqlite3.connect(temporary)
-        try:
-            view.backup(copy)
-        finally:
-            copy.close()
+        copy_into(view, temporary)
         _sync(temporary, os.O_RDONLY)
     return target.stat().st_size
 
@@ -162,9 +158,8 @@ def check(log_path: Path) -> CheckReport:
 def _changed_schema(connection: sqlite3.Connection) -> list[str]:
     """What differs from the tables, indices and triggers that a new log is made with."""
     statement = "SELECT type || ' ' || name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'"
-    fresh = sqlite3.connect(":memory:")
+    fresh = in_memory(script("log/schema"))
     try:
-        fresh.executescript(script("log/schema"))
         wanted = dict(fresh.execute(statement).fetchall())
     finally:
         fresh.close()

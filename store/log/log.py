@@ -38,7 +38,7 @@ from store.log.errors import (
     translated,
 )
 from store.log.reader import APPLICATION_ID, LOG_VERSION, LogReader, check_identity
-from store.sqlite import BUSY_TIMEOUT_S, WriterLock, script, uri
+from store.sqlite import WriterLock, connect_writable, copy_into, script
 
 Recorded = tuple[int, int, str, str, int, str, str | None]
 """Of an event in the log: seq, version, stream, type, schema_version, data, occurred_at."""
@@ -135,13 +135,7 @@ class EventLog:
         lock = WriterLock.take(path)
         try:
             with translated(path):
-                connection = sqlite3.connect(
-                    uri(path, mode="rwc"),
-                    uri=True,
-                    isolation_level=None,
-                    timeout=BUSY_TIMEOUT_S,
-                    check_same_thread=False,
-                )
+                connection = connect_writable(path, pragmas=("foreign_keys = ON",))
                 try:
                     _prepare_file(connection, path)
                 except BaseException:
@@ -201,11 +195,7 @@ class EventLog:
     def copy_to(self, target: Path) -> None:
         """Write everything into a new file: the way out when the log's own file was taken from under the daemon."""
         with self._lock, translated(target):
-            copy = sqlite3.connect(target)
-            try:
-                self._connection.backup(copy)
-            finally:
-                copy.close()
+            copy_into(self._connection, target)
 
     def close(self) -> None:
         """Checkpoint and close; afterwards the file alone is the whole log. Safe to repeat."""
@@ -296,8 +286,7 @@ class EventLog:
 
 
 def _prepare_file(connection: sqlite3.Connection, path: Path) -> None:
-    """Set the connection up; make the tables in an empty file, check the identity of any other."""
-    connection.execute("PRAGMA foreign_keys = ON")
+    """Make the tables in an empty file, check the identity of any other."""
     if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
         check_identity(connection, path)
     elif connection.execute("PRAGMA application_id").fetchone()[0] not in {0, APPLICATION_ID}:

@@ -24,7 +24,7 @@ from pathlib import Path
 from store.log.envelope import StoredEvent, utc_text
 from store.log.errors import DatabaseCorruptError, DatabaseMissingError, LogError, NotALogError, translated
 from store.log.reader import LogReader
-from store.sqlite import connect_readonly, uri
+from store.sqlite import UNFINISHED, connect_readonly, connect_writable
 
 KEPT = 4
 """How many copies stay in a folder; the least recently used ones go first."""
@@ -229,12 +229,10 @@ def _extended(target: Path, earlier: _Copy, log: LogReader, *, upto: int) -> boo
         shutil.copyfile(earlier.path, target)
     except FileNotFoundError:
         return False
-    connection = sqlite3.connect(uri(target, mode="rw"), uri=True, isolation_level=None)
+    connection = connect_writable(target, mode="rw")
     try:
-        # As in a rebuild: nobody else knows the file, and an unfinished one is thrown away.
-        connection.execute("PRAGMA journal_mode = MEMORY")
-        connection.execute("PRAGMA synchronous = OFF")
-        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        for pragma in UNFINISHED:  # here, for a copy that is no database is found by the first of them
+            connection.execute(f"PRAGMA {pragma}")
         check_log(connection, log)
         catch_up(connection, log, upto=upto)
     except ViewError:

@@ -9,11 +9,9 @@ import gc
 import hashlib
 import os
 import sqlite3
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,21 +19,13 @@ from typing import Any
 
 from sqlalchemy import Table
 
-from store.events.scans import FileRemoved, FileScanned, TheoremsFollowed
 from store.log.errors import LogError, ViewError, translated
 from store.log.reader import LogReader
-from store.sqlite import BUSY_TIMEOUT_S, WriterLock, connect_readonly, uri
+from store.sqlite import REPLACED, UNFINISHED, WriterLock, connect_readonly, connect_writable
 from store.view import schema
 from store.view.view import STATEMENTS, catch_up, check_log, check_schema, read_checkpoint
 
 PollRow = tuple[str, str, str, str, str | None]
-
-SOURCE_EVENTS = frozenset({FileScanned.type, FileRemoved.type, TheoremsFollowed.type})
-SOURCE_TABLES = ("files", "declarations", "tallies", "theorems", "theorem_versions")
-"""The second process's share: these events write and read these tables, and no other event does."""
-
-TWO_FROM = 50_000
-"""How many events are worth a second process: it takes half a second to start."""
 
 _BATCH = 10_000
 
@@ -56,22 +46,19 @@ DEFERRED_INDEXES = frozenset(
 """The indexes that only questions use and no projection: a rebuild makes them at its end, from sorted rows."""
 
 
-def build(
-    target: Path, log: LogReader, *, upto: int, polls: list[PollRow], two_from: int = TWO_FROM
-) -> str | None:
+def build(target: Path, log: LogReader, *, upto: int, polls: list[PollRow]) -> str | None:
     """Build a view as of event `upto` in a new file; return what stopped it before, if anything.
 
     The file is complete and fsynced when this returns, and has no -wal.
     """
-    stopped = None
     with translated(target):
-        if not (upto >= two_from and _cores() > 1 and _build_in_two(target, log, upto=upto, polls=polls)):
-            remove(target)
-            with _new_view(target) as connection:
-                deferred = _defer_indexes(connection)
-                _keep_polls(connection, polls)
-                stopped = _fill(connection, log, upto=upto)
-                _run(connection, deferred)
+        remove(target)
+        with _new_view(target) as connection:
+            deferred = _defer_indexes(connection)
+            _keep_polls(connection, polls)
+            stopped = _fill(connection, log, upto=upto)
+            for statement in deferred:
+                connection.execute(statement)
         descriptor = os.open(target, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -86,65 +73,23 @@ def remove(temporary: Path) -> None:
         temporary.with_name(temporary.name + suffix).unlink(missing_ok=True)
 
 
-def _build_in_two(target: Path, log: LogReader, *, upto: int, polls: list[PollRow]) -> bool:
-    """Build as two processes; return whether both came to the end."""
-    part = target.with_name(f"{target.name}.source")
-    remove(part)
-    command = [sys.executable, "-P", "-m", __name__, str(log.path), str(part), str(upto)]
-    second = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    try:
-        with _new_view(target) as connection:
-            deferred = _defer_indexes(connection)
-            _keep_polls(connection, polls)
-            stopped = _fill(connection, log, upto=upto, concerns=lambda kind: kind not in SOURCE_EVENTS)
-            if stopped is not None or second.wait() != 0:
-                return False
-            connection.execute("ATTACH ? AS source", (uri(part, mode="ro"),))
-            for table in SOURCE_TABLES:
-                connection.execute(f"INSERT INTO main.{table} SELECT * FROM source.{table}")
-            connection.execute("DETACH source")
-            _run(connection, deferred)
-    finally:
-        second.kill()
-        second.wait()
-        remove(part)
-    return True
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
-
-
 @contextmanager
 def _new_view(target: Path) -> Iterator[sqlite3.Connection]:
-    connection = sqlite3.connect(
-        uri(target, mode="rwc"), uri=True, isolation_level=None, cached_statements=STATEMENTS
-    )
+    connection = connect_writable(target, pragmas=UNFINISHED, cached_statements=STATEMENTS)
     try:
-        # The journal is needed, in memory, because an event that cannot be applied rolls its batch back.
-        connection.execute("PRAGMA journal_mode = MEMORY")
-        connection.execute("PRAGMA synchronous = OFF")
-        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-        connection.execute("PRAGMA cache_size = -32768")
         schema.create(connection)
         yield connection
     finally:
         connection.close()
 
 
-def _fill(
-    connection: sqlite3.Connection,
-    log: LogReader,
-    *,
-    upto: int,
-    concerns: Callable[[str], bool] | None = None,
-) -> str | None:
-    """Apply the events (those whose type `concerns`); return what stopped it, if anything."""
+def _fill(connection: sqlite3.Connection, log: LogReader, *, upto: int) -> str | None:
+    """Apply the events; return what stopped it, if anything."""
     was_on = gc.isenabled()
     # A projection makes no cycles, and looking for them is a twentieth of its work.
     gc.disable()
     try:
-        catch_up(connection, log, upto=upto, batch=_BATCH, concerns=concerns)
+        catch_up(connection, log, upto=upto, batch=_BATCH)
     except LogError as stop:
         if read_checkpoint(connection).stopped_seq is None:
             raise  # not an event that cannot be projected: the log itself, or the disk
@@ -166,22 +111,6 @@ def _defer_indexes(connection: sqlite3.Connection) -> list[str]:
 
 def _keep_polls(connection: sqlite3.Connection, polls: list[PollRow]) -> None:
     connection.executemany("INSERT INTO poll_states VALUES (?, ?, ?, ?, ?)", polls)
-
-
-def _run(connection: sqlite3.Connection, statements: list[str]) -> None:
-    for statement in statements:
-        connection.execute(statement)
-
-
-def _main(log_path: str, target: str, upto: str) -> int:
-    with LogReader.open(Path(log_path)) as log, _new_view(Path(target)) as connection:
-        _defer_indexes(connection)
-        stopped = _fill(connection, log, upto=int(upto), concerns=SOURCE_EVENTS.__contains__)
-    return 0 if stopped is None else 1
-
-
-if __name__ == "__main__":
-    sys.exit(_main(*sys.argv[1:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,14 +182,12 @@ def _install(temporary: Path, database_path: Path) -> None:
 
 def _replace_pages(temporary: Path, database_path: Path) -> bool:
     """Put the new content into the old file in one transaction; False if the old file is no sound database."""
-    new = sqlite3.connect(uri(temporary, mode="ro"), uri=True)
+    new = connect_readonly(temporary)
     try:
-        old = sqlite3.connect(
-            uri(database_path, mode="rw"), uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_S
-        )
+        old = connect_writable(database_path, mode="rw")
         try:
-            old.execute("PRAGMA journal_mode = WAL")
-            old.execute("PRAGMA synchronous = FULL")
+            for pragma in REPLACED:  # here, for a file that is no database is found by the first of them
+                old.execute(f"PRAGMA {pragma}")
             new.backup(old)
             return str(old.execute("PRAGMA quick_check(1)").fetchone()[0]) == "ok"
         except sqlite3.DatabaseError as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from store.events.upcast import read_body
 from store.log.envelope import StoredEvent
 from store.log.errors import LogClosedError, LogError, NotALogError, ViewError, translate, translated
 from store.log.reader import LogReader
-from store.sqlite import BUSY_TIMEOUT_S, WriterLock, uri
+from store.sqlite import VIEW, WriterLock, connect_writable
 from store.view import schema
 from store.view.projections import apply
 
@@ -75,11 +75,8 @@ def catch_up(
     *,
     upto: int | None = None,
     batch: int = 1000,
-    concerns: Callable[[str], bool] | None = None,
 ) -> int:
     """Apply everything after the checkpoint (as far as `upto`); return the new position.
-
-    With `concerns` only events whose type it holds for: the others are another's to apply.
 
     Raises:
         UnknownEventError, MalformedEventError, BlobMissingError, BlobCorruptError: an event cannot be
@@ -88,22 +85,19 @@ def catch_up(
     position = read_checkpoint(connection).seq
     events = log.read(after=position, upto=upto)
     while chunk := tuple(itertools.islice(events, batch)):
-        ours = chunk if concerns is None else [event for event in chunk if concerns(event.type)]
-        _apply_all(connection, log, ours, last=chunk[-1])
+        _apply_all(connection, log, chunk)
         position = chunk[-1].seq
     return position
 
 
-def _apply_all(
-    connection: sqlite3.Connection, log: LogReader, events: Sequence[StoredEvent], *, last: StoredEvent
-) -> None:
+def _apply_all(connection: sqlite3.Connection, log: LogReader, events: Sequence[StoredEvent]) -> None:
     applied = 0
     connection.execute("BEGIN IMMEDIATE")
     try:
         for event in events:
             apply(connection, event, read_body(event), log)
             applied += 1
-        _move(connection, last)
+        _move(connection, events[-1])
         connection.execute("COMMIT")
     except LogError as stop:
         # The event may have left half of its rows: begin again, and end before it.
@@ -248,19 +242,7 @@ def open_view(path: Path) -> sqlite3.Connection:
     """
     connection: sqlite3.Connection | None = None
     try:
-        connection = sqlite3.connect(
-            uri(path, mode="rwc"),
-            uri=True,
-            isolation_level=None,
-            timeout=BUSY_TIMEOUT_S,
-            check_same_thread=False,
-            cached_statements=STATEMENTS,
-        )
-        connection.execute("PRAGMA journal_mode = WAL")
-        # A view may lose its last transactions with the power: they are in the log.
-        connection.execute("PRAGMA synchronous = NORMAL")
-        # Each checkpoint waits for the disk; one commit with a trace would else make one by itself.
-        connection.execute("PRAGMA wal_autocheckpoint = 4000")
+        connection = connect_writable(path, pragmas=VIEW, cached_statements=STATEMENTS)
         if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0:
             schema.create(connection)
         check_schema(connection, path)

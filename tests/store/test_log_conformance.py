@@ -1,4 +1,4 @@
-"""What every event log must do, run against the one on disk and the one in memory.
+"""The semantics of the event log, on SQLite.
 
 `s01` to `s19` in the names are the numbers of the log's semantics (tests/store/test_numbers.py lists them all);
 those that are about the view stand in test_projection_semantics.py and test_view.py.
@@ -39,9 +39,8 @@ from store.log.errors import (
 )
 from store.log.log import EventLog
 from tests.support.events import CHECKS, digest, sample_payloads, samples, stage
-from tests.support.memory_log import MemoryLog
 
-Log = EventLog | MemoryLog
+Log = EventLog
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -571,8 +570,7 @@ class LogConformance(ABC):
     ) -> None:
         for number, recorded_at in enumerate(["12:00", "12:10", "12:05", "12:20"]):
             text = f"2026-01-01T{recorded_at}:00.000000Z"
-            for module in ("store.log.log", "tests.support.memory_log"):
-                monkeypatch.setattr(f"{module}.now_text", lambda text=text: text)
+            monkeypatch.setattr("store.log.log.now_text", lambda text=text: text)
             log.append([event(number)], expect={"daemon": number})
         at = {
             minute: log.reader().position_at(f"2026-01-01T12:{minute}:00.000000Z")
@@ -690,8 +688,3 @@ class TestSqliteLog(LogConformance):
             EventLog.open(tmp_path / "events.db")
         log.close()
         EventLog.open(tmp_path / "events.db").close()
-
-
-class TestMemoryLog(LogConformance):
-    def make(self, folder: Path) -> Log:
-        return MemoryLog()

@@ -201,7 +201,7 @@ def test_a_database_that_another_program_locks_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "events.db"
-    monkeypatch.setattr("store.log.log.BUSY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("store.sqlite.BUSY_TIMEOUT_S", 0.05)
     with EventLog.open(path) as log:
         other = sqlite3.connect(path, isolation_level=None)
         try:
