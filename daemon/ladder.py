@@ -12,13 +12,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from daemon.settings import Settings
 from daemon.settings.models import RUNGS, Prove
 from pipeline.external.credentials import KeyPlace
 from pipeline.lean.backend import LeanBackend
-from store.view.rows import CheckpointRow
+
+
+class InUse(Protocol):
+    """A checkpoint in use, such as a `CheckpointRow`; `simulated`: it learned from the simulator."""
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def checkpoint(self) -> str: ...
+
+    @property
+    def simulated(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +78,7 @@ class Ladder:
     def __init__(
         self,
         settings: Settings,
-        in_use: Sequence[CheckpointRow],
+        in_use: Sequence[InUse],
         *,
         no_models: str,
         tactics: tuple[str, str] | None = None,
@@ -213,7 +225,7 @@ class Ladder:
         path = self._settings.paths.models / "progress" / progress.checkpoint
         return {"progress": {"path": str(path), "weight": weight}}
 
-    def _usable(self, model: str, lean: LeanBackend) -> CheckpointRow | None:
+    def _usable(self, model: str, lean: LeanBackend) -> InUse | None:
         row = self._in_use.get(model)
         return None if row is None or (row.simulated and not lean.simulated) else row
 

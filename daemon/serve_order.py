@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from daemon.due import Kind
 from daemon.ladder import Ladder, spending
@@ -33,7 +33,6 @@ from pipeline.serve.order import (
     ServeOrder,
 )
 from store.events.models import ModelKind
-from store.view.rows import CheckpointRow
 
 _DEFAULT_MODELS = (
     ModelOrder("tactics", "tactics", PROMOTED),
@@ -48,6 +47,15 @@ class Lease:
 
     lock: Path
     visible: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Promoted:
+    """The checkpoint in use, whichever it is at the time of a request."""
+
+    model: str
+    checkpoint: str = PROMOTED
+    simulated: bool = False
 
 
 def order_of(
@@ -144,7 +152,7 @@ def _rungs(settings: Settings) -> tuple[RungOrder, ...]:
         memory_bytes = _memory_bytes(settings, "prove", jobs.memory_bytes)
         return (RungOrder(0, prove.seconds(0), memory_bytes=memory_bytes),)
     # Which checkpoint is in use, and whether it may be used where Lean judges, the server asks when it is asked.
-    rungs = Ladder(settings, [_in_use(model) for model in get_args(ModelKind)], no_models="").rungs(
+    rungs = Ladder(settings, [_Promoted(model) for model in get_args(ModelKind)], no_models="").rungs(
         simulator()
     )
     fallback = settings.train.of("tactics").named
@@ -168,26 +176,6 @@ def _memory_bytes(settings: Settings, kind: Kind, otherwise: int) -> int:
     """Return what each process of a job of this kind may take, as the plan has it."""
     own = settings.jobs.limit(kind).memory_bytes
     return otherwise if own is None else own
-
-
-def _in_use(model: str) -> CheckpointRow:
-    """Return a stand-in for the checkpoint that is in use whenever somebody asks."""
-    nothing: dict[str, Any] = {"parent": None, "fisher": None, "promoted_at": None, "refused_at": None}
-    texts: dict[str, Any] = dict.fromkeys(
-        ("base", "weights", "device", "job", "saved_at", "reason", "refused_reason"), ""
-    )
-    numbers: dict[str, Any] = dict.fromkeys(("data_seq", "seed", "steps", "size_bytes", "seconds"), 0)
-    return CheckpointRow(
-        **nothing,
-        **texts,
-        **numbers,
-        checkpoint=PROMOTED,
-        model=model,
-        config={},
-        versions={},
-        simulated=False,
-        promoted=True,
-    )
 
 
 def _model(model: ServeModel, settings: Settings) -> ModelOrder:
