@@ -1,7 +1,7 @@
 """Repositories to learn one after another: generated, traced on the simulator, exported as any traced repository is.
 
 Each has the same shared library, as copies of Mathlib would be, and a private one in names of its own
-(`pipeline.lean.simulator.families_repository`). Their traces go into one event log; a view of it decides the splits,
+(`tests.support.exercises.families_repository`). Their traces go into one event log; a view of it decides the splits,
 and the store's exporter writes what LeanDojo would. All of it is marked simulated there.
 """
 
@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import Any
 
 from pipeline.lean import backend
-from pipeline.lean.simulator.families_repository import RepositorySize, revisions
 from pipeline.protocol import JobSpec, Reporter
 from pipeline.retrieval.lifelong import TaskData
 from pipeline.trace.__main__ import work
@@ -30,6 +29,7 @@ from store.log.log import EventLog
 from store.view.queries import basic as queries
 from store.view.queries import traces as trace_queries
 from store.view.view import View
+from tests.support.exercises.families_repository import RepositorySize, revisions
 
 NAMES = ("Nori", "Tavo", "Kelu", "Ruda", "Mipa", "Sego", "Lofi", "Bazu")
 _FILE_TIMEOUT_S = 600.0

@@ -1,6 +1,6 @@
 """A small library that grows, for the demo: enough solved theorems that a retriever learns something from them.
 
-The files are generated (`pipeline.lean.simulator.families_repository`): relations between propositions, lemmas that
+The files are generated (`tests.support.exercises.families_repository`): relations between propositions, lemmas that
 lead from one to the other, and theorems whose goals say which lemmas they need, to those who have seen others. The
 second revision adds a library with relations of its own and as many theorems. The third leaves some open that are like
 those. A proof names its lemma and the hypotheses that this is for, and leaves it to Lean which propositions they are
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from pipeline.lean.simulator.families_repository import RepositorySize, revisions
+from tests.support.exercises.families_repository import RepositorySize, revisions
 
 NAME = "Atlas"
 SEED = 4

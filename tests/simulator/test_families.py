@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lean.simulator.families import NAMES, Exercise, generate
-from pipeline.lean.simulator.families_repository import RepositorySize, revisions
-from pipeline.lean.simulator.families_writer import main, repository
 from pipeline.lean.simulator.frontend import Frontend
 from pipeline.lean.simulator.kernel import Environment
 from pipeline.lean.simulator.modules import Modules
 from pipeline.lean.simulator.prelude import initial_environment
-from pipeline.lean.simulator.relations import WORDS, Library
 from pipeline.lean.simulator.server import Server
 from pipeline.lean.simulator.syntax import Stx
 from pipeline.lean.simulator.tactic_parser import parse_term
+from tests.support.exercises.families import NAMES, Exercise, generate
+from tests.support.exercises.families_repository import RepositorySize, revisions
+from tests.support.exercises.families_writer import main, repository
+from tests.support.exercises.relations import WORDS, Library
 
 SEARCH = (
     "trivial", "assumption", "tauto", "simp", "decide", "omega", "constructor", "simp_all", "contradiction", "rfl",

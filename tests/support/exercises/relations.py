@@ -13,8 +13,8 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pipeline.lean.simulator.formulas import Formula, counterexample, implies, substituted, text, truth
 from pipeline.lean.simulator.syntax import words
+from tests.support.exercises.formulas import Formula, counterexample, implies, substituted, text, truth
 
 WORDS = words(
     "Amber Basil Cedar Delta Ember Fjord Grove Heath Inlet Jade Knoll Larch Maple Nacre Ochre Pearl Quartz Ridge"
@@ -81,7 +81,7 @@ class Library:
         """
         if not 4 <= relations <= len(words):
             raise ValueError(f"relations is {relations}; a library has 4 to {len(words)}")
-        rng = random.Random(f"library/{seed}")  # noqa: S311 - exercises, no secrets
+        rng = random.Random(f"library/{seed}")
         names = rng.sample(words, relations)
         meanings: dict[str, Formula] = {} if base is None else dict(base.meanings)
         taken = {formula for own in meanings.values() for formula in (own, _swapped(own))}

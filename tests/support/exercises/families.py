@@ -4,7 +4,7 @@ Every family grows with `difficulty` (a whole number from 1): the number of link
 exercise that is not solvable looks like one that is, but a truth table refutes it, so no sound prover ever closes
 it. The family "library" needs lemmas of a library of defined relations between propositions; which ones depends
 on the names in the goal, so choosing premises can be learned, and not choosing them fails. Everything follows from
-the seed. `python -m pipeline.lean.simulator.families --out FOLDER` writes a repository (see `families_writer.py`).
+the seed. `python -m tests.support.exercises.families --out FOLDER` writes a repository (see `families_writer.py`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pipeline.lean.simulator.formulas import Formula, atoms, counterexample, implies, joined, text
-from pipeline.lean.simulator.relations import Library, library_exercise
+from tests.support.exercises.formulas import Formula, atoms, counterexample, implies, joined, text
+from tests.support.exercises.relations import Library, library_exercise
 
 LETTERS = "pqrstuvw"
 
@@ -253,7 +253,7 @@ def generate(
         raise ValueError(f"difficulty is {difficulty}; it is a whole number from 1")
     if unknown := [name for name in families if name not in NAMES] or (not families and ["(none given)"]):
         raise ValueError(f"unknown family: {', '.join(unknown)}; there are {', '.join(NAMES)}")
-    rng = random.Random(f"families/{seed}/{difficulty}/{solvable}")  # noqa: S311 - exercises, no secrets
+    rng = random.Random(f"families/{seed}/{difficulty}/{solvable}")
     library = library or Library.generate(seed)
     made: list[Exercise] = []
     seen: set[str] = set()
@@ -332,6 +332,6 @@ def _equation(rng: random.Random, difficulty: int, *, true: bool) -> str:
 
 
 if __name__ == "__main__":
-    from pipeline.lean.simulator.families_writer import main
+    from tests.support.exercises.families_writer import main
 
     raise SystemExit(main())

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from pipeline.lean.simulator.families import NAMES, Exercise, generate
-from pipeline.lean.simulator.relations import Library
+from tests.support.exercises.families import NAMES, Exercise, generate
+from tests.support.exercises.relations import Library
 
 TOOLCHAIN = "leanprover/lean4:v4.21.0"
 
@@ -54,7 +54,7 @@ def repository(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write a repository folder; an existing file of another text is not overwritten."""
     parser = argparse.ArgumentParser(
-        prog="python -m pipeline.lean.simulator.families", description="Write exercises as a Lean repository."
+        prog="python -m tests.support.exercises.families", description="Write exercises as a Lean repository."
     )
     parser.add_argument("--out", type=Path, required=True, help="folder to write; new or empty")
     parser.add_argument("--answers", type=Path, help="JSON Lines file for the open exercises' answers")

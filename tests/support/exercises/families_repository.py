@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pipeline.lean.simulator.relations import WORDS, Chain, Library, lemma_chain
+from tests.support.exercises.relations import WORDS, Chain, Library, lemma_chain
 
 SHARED = "Shared"
 TOOLCHAIN = "leanprover/lean4:v4.21.0"
@@ -96,7 +96,7 @@ def revisions(
     }
     taken = set(WORDS)
     for number in itertools.count(1):
-        rng = random.Random(f"repository/{seed}/{name}/{number}")  # noqa: S311 - exercises, no secrets
+        rng = random.Random(f"repository/{seed}/{name}/{number}")
         volume = _Volume.draw(rng, number, common, size, taken)
         files = {**files, **_files(name, volume, list(_theorems(rng, name, volume, size)), size.per_file)}
         yield files
