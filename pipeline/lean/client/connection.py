@@ -49,7 +49,7 @@ _NEVER_INTERRUPTED = frozenset({"frontend.distil", "frontend.track", "frontend.r
 # … and these end at once, so it does not matter which limit happens to be set.
 _LIGHT = frozenset(
     {
-        "stat", "reset", "options.set", "options.print", "env.describe", "env.inspect",
+        "stat", "reset", "options.set", "env.describe", "env.inspect",
         "goal.print", "goal.delete", "goal.subsume",
     }
 )  # fmt: skip

@@ -6,7 +6,6 @@ Decoding and `to_json` work as `goals.py` says. `requests.py` names for each req
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -43,45 +42,6 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """`options.print`: the values of the REPL's own options, by their wire names."""
-
-    values: Mapping[str, bool | int]
-
-    @classmethod
-    def from_json(cls, raw: Json) -> Options:
-        values: dict[str, bool | int] = {}
-        for name, value in raw.items():
-            if not isinstance(value, bool | int):
-                raise MalformedReply(
-                    f"options.print.{name}: expected a Bool or number, got {wire.shown(value)}"
-                )
-            values[name] = value
-        return cls(values)
-
-    def to_json(self) -> dict[str, object]:
-        return dict(self.values)
-
-
-@dataclass(frozen=True, slots=True)
-class Echo:
-    """`expr.echo`: an elaborated term and its type."""
-
-    expr: Expression
-    type: Expression
-
-    @classmethod
-    def from_json(cls, raw: Json) -> Echo:
-        return cls(
-            Expression.from_json(raw.get("expr"), "expr.echo.expr"),
-            Expression.from_json(raw.get("type"), "expr.echo.type"),
-        )
-
-    def to_json(self) -> dict[str, object]:
-        return {"expr": self.expr.to_json(), "type": self.type.to_json()}
-
-
-@dataclass(frozen=True, slots=True)
 class EnvDescription:
     """`env.describe`: what the environment imports directly, and all modules in it."""
 
@@ -94,31 +54,6 @@ class EnvDescription:
 
     def to_json(self) -> dict[str, object]:
         return {"imports": list(self.imports), "modules": list(self.modules)}
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleContents:
-    """`env.module_read`: a module's imports and the constants that it defines."""
-
-    imports: tuple[str, ...]
-    const_names: tuple[str, ...]
-    extra_const_names: tuple[str, ...]
-
-    @classmethod
-    def from_json(cls, raw: Json) -> ModuleContents:
-        where = "env.module_read"
-        return cls(
-            wire.texts(raw, "imports", where),
-            wire.texts(raw, "constNames", where),
-            wire.texts(raw, "extraConstNames", where),
-        )
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "imports": list(self.imports),
-            "constNames": list(self.const_names),
-            "extraConstNames": list(self.extra_const_names),
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Every command of `pantograph-repl` as a typed frozen request that knows its payload and how its answer reads.
+"""Commands of `pantograph-repl` as typed frozen requests that know their payloads and how their answers read.
 
 The classes are in `requests_env.py` and `requests_goal.py` and are all to be had from here. `decode` is the way
 back from JSON, for recorded exchanges and stand-in REPLs; what no well-formed client sends comes back from it
@@ -15,17 +15,11 @@ from typing import Any
 from pipeline.lean.client.goals import StateRef
 from pipeline.lean.client.request_base import Request
 from pipeline.lean.client.requests_env import (
-    EnvAdd,
     EnvCatalog,
     EnvDescribe,
     EnvInspect,
-    EnvLoad,
-    EnvModuleRead,
     EnvParse,
-    EnvSave,
     EnvSymbols,
-    ExprEcho,
-    OptionsPrint,
     OptionsSet,
     Reset,
     Stat,
@@ -39,7 +33,6 @@ from pipeline.lean.client.requests_goal import (
     GoalDelete,
     GoalLoad,
     GoalPrint,
-    GoalSave,
     GoalStart,
     GoalSubsume,
     GoalTactic,
@@ -49,16 +42,10 @@ TYPES: tuple[type[Request[Any]], ...] = (
     Reset,
     Stat,
     OptionsSet,
-    OptionsPrint,
-    ExprEcho,
     EnvDescribe,
-    EnvModuleRead,
     EnvCatalog,
     EnvSymbols,
     EnvInspect,
-    EnvAdd,
-    EnvSave,
-    EnvLoad,
     EnvParse,
     GoalStart,
     GoalTactic,
@@ -66,7 +53,6 @@ TYPES: tuple[type[Request[Any]], ...] = (
     GoalSubsume,
     GoalDelete,
     GoalPrint,
-    GoalSave,
     GoalLoad,
     FrontendProcess,
     FrontendDistil,
@@ -75,16 +61,11 @@ TYPES: tuple[type[Request[Any]], ...] = (
 )
 __all__ = [
     "TYPES",
-    "EnvAdd",
     "EnvCatalog",
     "EnvDescribe",
     "EnvInspect",
-    "EnvLoad",
-    "EnvModuleRead",
     "EnvParse",
-    "EnvSave",
     "EnvSymbols",
-    "ExprEcho",
     "FrontendDistil",
     "FrontendProcess",
     "FrontendRefactor",
@@ -93,11 +74,9 @@ __all__ = [
     "GoalDelete",
     "GoalLoad",
     "GoalPrint",
-    "GoalSave",
     "GoalStart",
     "GoalSubsume",
     "GoalTactic",
-    "OptionsPrint",
     "OptionsSet",
     "RawRequest",
     "Request",

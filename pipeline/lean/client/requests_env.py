@@ -8,11 +8,8 @@ from typing import ClassVar
 from pipeline.lean.client.replies import (
     Constant,
     Done,
-    Echo,
     EnvDescription,
-    ModuleContents,
     Number,
-    Options,
     Symbols,
 )
 from pipeline.lean.client.request_base import Request, on_wire
@@ -75,29 +72,6 @@ class OptionsSet(Request[Done]):
 
 
 @dataclass(frozen=True, slots=True)
-class OptionsPrint(Request[Options]):
-    """Ask for the options' values."""
-
-    command: ClassVar[str] = "options.print"
-
-    def reply(self, raw: Json, _generation: int, /) -> Options:
-        return Options.from_json(raw)
-
-
-@dataclass(frozen=True, slots=True)
-class ExprEcho(Request[Echo]):
-    """Elaborate a term and say its type. `levels` are universe names that may occur in it."""
-
-    command: ClassVar[str] = "expr.echo"
-    expr: str = field(metadata=on_wire("expr"))
-    type: str | None = field(default=None, metadata=on_wire("type", optional=True))
-    levels: tuple[str, ...] | None = field(default=None, metadata=on_wire("levels", "texts", optional=True))
-
-    def reply(self, raw: Json, _generation: int, /) -> Echo:
-        return Echo.from_json(raw)
-
-
-@dataclass(frozen=True, slots=True)
 class EnvDescribe(Request[EnvDescription]):
     """Ask for the environment's imports and modules."""
 
@@ -105,17 +79,6 @@ class EnvDescribe(Request[EnvDescription]):
 
     def reply(self, raw: Json, _generation: int, /) -> EnvDescription:
         return EnvDescription.from_json(raw)
-
-
-@dataclass(frozen=True, slots=True)
-class EnvModuleRead(Request[ModuleContents]):
-    """List a module's constants; it need not be imported, but its olean must be found."""
-
-    command: ClassVar[str] = "env.module_read"
-    module: str = field(metadata=on_wire("module"))
-
-    def reply(self, raw: Json, _generation: int, /) -> ModuleContents:
-        return ModuleContents.from_json(raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,43 +122,6 @@ class EnvInspect(Request[Constant]):
 
     def reply(self, raw: Json, _generation: int, /) -> Constant:
         return Constant.from_json(raw)
-
-
-@dataclass(frozen=True, slots=True)
-class EnvAdd(Request[Done]):
-    """Add a definition or theorem through the kernel; `type` may be left to Lean."""
-
-    command: ClassVar[str] = "env.add"
-    name: str = field(metadata=on_wire("name"))
-    value: str = field(metadata=on_wire("value"))
-    is_theorem: bool = field(metadata=on_wire("isTheorem", "bool"))
-    type: str | None = field(default=None, metadata=on_wire("type", optional=True))
-    levels: tuple[str, ...] | None = field(default=None, metadata=on_wire("levels", "texts", optional=True))
-
-    def reply(self, _raw: Json, _generation: int, /) -> Done:
-        return Done()
-
-
-@dataclass(frozen=True, slots=True)
-class EnvSave(Request[Done]):
-    """Write imports and new constants into a file; extension state (simp sets, instances, notation) is lost."""
-
-    command: ClassVar[str] = "env.save"
-    path: str = field(metadata=on_wire("path"))
-
-    def reply(self, _raw: Json, _generation: int, /) -> Done:
-        return Done()
-
-
-@dataclass(frozen=True, slots=True)
-class EnvLoad(Request[Done]):
-    """Read an environment back: imports anew (memory of the old one is never freed) and replays the constants."""
-
-    command: ClassVar[str] = "env.load"
-    path: str = field(metadata=on_wire("path"))
-
-    def reply(self, _raw: Json, _generation: int, /) -> Done:
-        return Done()
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,18 +155,6 @@ class GoalPrint(Request[StatePrint]):
 
 
 @dataclass(frozen=True, slots=True)
-class GoalSave(Request[Done]):
-    """Write a state into a file, relative to the current environment."""
-
-    command: ClassVar[str] = "goal.save"
-    state: StateRef = field(metadata=on_wire("id", "state"))
-    path: str = field(metadata=on_wire("path"))
-
-    def reply(self, _raw: Json, _generation: int, /) -> Done:
-        return Done()
-
-
-@dataclass(frozen=True, slots=True)
 class GoalLoad(Request[Loaded]):
     """Read a state from a file; the environment must be the one that it was saved in."""
 
