@@ -1,7 +1,7 @@
 """What questions answer with: one frozen dataclass a table, its columns as attributes.
 
-`*_json` columns are decoded and lose that suffix, 0 and 1 are booleans, all else is as in `store.view.tables` and the
-modules of tables beside it, whose docstrings say what the columns mean. Standard library only: see
+Lists and dicts are JSON in `*_json` columns, booleans are 0 and 1. `store.view.tables` derives tables from these rows.
+Standard library only: see
 `store.view.queries.basic`.
 """
 
@@ -22,7 +22,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class ServiceRow:
-    """What the daemon last said of itself and of its configuration."""
+    """One row (`id` 1): what the daemon last said of itself and of its configuration."""
 
     id: int
     version: str
@@ -68,7 +68,13 @@ class RepositoryRow:
 
 @dataclass(frozen=True, slots=True)
 class BranchRow:
-    """A branch."""
+    """A branch of a repository. `tip` is the newest observed commit, `scanned` the newest scanned one.
+
+    `state`: live, deleted, or unwatched (it is there and the watchlist does not ask for it). `rewrites` counts
+    force-pushes. `scanned_seq` is the log position of the newest scan, `scanned_include_json` and
+    `scanned_exclude_json` the path patterns that it had, `toolchain` the text of its `lean-toolchain` ("" without one)
+    and `manifest` the blob of its `lake-manifest.json`; None where nothing was scanned or the scan did not look.
+    """
 
     repository: str
     branch: str
@@ -85,7 +91,10 @@ class BranchRow:
 
 @dataclass(frozen=True, slots=True)
 class CommitRow:
-    """A commit on a branch."""
+    """A commit observed on a branch; `seq` is the log position of its observation and orders the scans.
+
+    `state`: observed, scanned, or dropped (a force-push took it off the branch).
+    """
 
     repository: str
     branch: str
@@ -105,7 +114,7 @@ class CommitRow:
 
 @dataclass(frozen=True, slots=True)
 class FileRow:
-    """A file at the newest scanned commit of a branch."""
+    """A Lean file at the newest scanned commit of a branch. `blob` is its git object id."""
 
     repository: str
     branch: str
@@ -121,7 +130,10 @@ class FileRow:
 
 @dataclass(frozen=True, slots=True)
 class DeclarationRow:
-    """A declaration at the newest scanned commit of a branch."""
+    """A declaration at the newest scanned commit of a branch; theorems are those of kind theorem or lemma.
+
+    `index` is its position in the file. `theorem` is its identity (store.domain.identity.theorem_id).
+    """
 
     repository: str
     branch: str
@@ -142,7 +154,11 @@ class DeclarationRow:
 
 @dataclass(frozen=True, slots=True)
 class TheoremRow:
-    """A theorem of a branch through all its versions, as it is now or was when it was deleted."""
+    """A theorem or lemma of a branch, through all its versions. `theorem` is its id since its first sight.
+
+    `identity` is `store.domain.identity.theorem_id` of its present name and statement, which `declarations.theorem`
+    has too: the place is there. `state`: present, deleted. `versions` counts what differed in more than lines.
+    """
 
     repository: str
     branch: str
@@ -163,7 +179,11 @@ class TheoremRow:
 
 @dataclass(frozen=True, slots=True)
 class TheoremVersionRow:
-    """One version of a theorem; `steps` are comma-separated."""
+    """One version of a theorem, and `steps`, what made it one.
+
+    `steps` is a comma-separated list of: appeared, returned, renamed, file_moved, restated, reproved (the same
+    statement with another proof), deleted.
+    """
 
     repository: str
     branch: str
@@ -182,7 +202,12 @@ class TheoremVersionRow:
 
 @dataclass(frozen=True, slots=True)
 class SorryRow:
-    """A sorry on a branch."""
+    """A sorry and where its life stands on a branch. Place columns are the last known ones.
+
+    `state`: open (in the source, no verified proof), verified (in the source, and a proof that Lean accepted
+    waits), filled (gone from the source; `filled_by` people or us), removed (its declaration is gone).
+    A candidate or simulated proof leaves it open. `verified_proof` names the proof. `blob` is the file's.
+    """
 
     repository: str
     branch: str
@@ -212,7 +237,11 @@ class SorryRow:
 
 @dataclass(frozen=True, slots=True)
 class SorryStepRow:
-    """One step of a sorry's life."""
+    """One step of a sorry's life, and `detail`, a line of it for people.
+
+    Steps: opened, reopened, moved, changed, verified, refuted (a verified proof was rejected later), filled,
+    removed.
+    """
 
     repository: str
     branch: str
@@ -226,7 +255,10 @@ class SorryStepRow:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRow:
-    """What was tried on a sorry."""
+    """What was tried on a sorry; the key is what must change before it is tried again.
+
+    `model` is "" where the prover has none, `tree_sha256` the blob of the search's tree where there is one.
+    """
 
     sorry: str
     blob: str
@@ -256,7 +288,11 @@ class AttemptRow:
 
 @dataclass(frozen=True, slots=True)
 class ProofRow:
-    """A proof text and what was judged of it; `checks` are objects as in `store.events.proofs.Check`."""
+    """A proof text for a sorry. `state`: candidate, verified, rejected, conditional.
+
+    candidate with `checked_at` set means: nothing failed, but `not_checked_json` could not be judged here.
+    `patch_sha256` is the patch's blob, `pull_request_url` where it was proposed. `simulated` proofs are never verified.
+    """
 
     proof: str
     sorry: str
@@ -291,7 +327,7 @@ class ProofRow:
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job at its newest attempt."""
+    """A job at its newest attempt. `state`: running, succeeded, failed, interrupted, cancelled, released."""
 
     job: str
     kind: str
@@ -316,7 +352,11 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class PositionRow:
-    """How far the view has read the log; `stopped_reason` says what it could not read, empty if nothing."""
+    """How far a projection has read the log; committed in the same transaction as its rows.
+
+    `event_id` is that of the event at `seq`, so that a view is not read on with another log. `stopped_seq` is
+    the event that could not be projected, where there is one, and `stopped_reason` why.
+    """
 
     projection: str
     version: int
@@ -380,7 +420,11 @@ def _is_json(declared: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TraceRow:
-    """A closed trace of a commit."""
+    """A traced commit, closed. `seq` is the log position of its `commit_traced`. `state`: current, withdrawn.
+
+    Its files are those of `traced_files` with the same repository and line, from_seq <= seq and until_seq NULL or
+    > seq. `manifest_sha256` names the import's order in the log. The counts are of the whole commit.
+    """
 
     trace: str
     repository: str
@@ -568,9 +612,9 @@ class TrainingProof:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRow:
-    """A trained checkpoint; `promoted`: it is the one in use, since `promoted_at`, for `reason`.
+    """A trained checkpoint; see `store.events.models.CheckpointSaved`. `promoted` is 1 for the one in use.
 
-    `refused_at` and `refused_reason`: the rule kept it out of use, and nobody has promoted it since.
+    Nobody decided on it yet where `promoted_at` and `refused_at` are both NULL.
     """
 
     checkpoint: str
@@ -599,7 +643,7 @@ class CheckpointRow:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRow:
-    """How a checkpoint did on one dataset of `n` examples; `metrics` maps names like "recall@10" to 0..1."""
+    """How a checkpoint did on one dataset; see `store.events.models.EvaluationFinished`."""
 
     evaluation: str
     model: str

@@ -7,12 +7,44 @@ validation happened when the event was made. Times are UTC ISO-8601 text, boolea
 
 from __future__ import annotations
 
-from typing import ClassVar
+from types import NoneType, new_class
+from typing import Any, ClassVar, get_args, get_type_hints
 
 from sqlalchemy import REAL, Index, Integer, Text
 from sqlmodel import Field, SQLModel
 
+from store.view import rows
+
 # sa_type keeps the DDL to types that STRICT tables accept; key columns are declared in key order.
+
+
+def of_row(
+    row: type[Any], name: str, *, key: tuple[str, ...], indices: tuple[Index, ...] = ()
+) -> type[SQLModel]:
+    """Derive a table from its row type, which declares the columns; add the key and the indices."""
+    kinds: dict[Any, Any] = {str: Text, int: Integer, bool: Integer, float: REAL}
+    hints = get_type_hints(row)
+    columns: dict[str, Any] = {}
+    annotations: dict[str, Any] = {}
+    for column, hint in zip(rows.columns(row), hints.values(), strict=True):
+        given = [kind for kind in get_args(hint) if kind is not NoneType]
+        optional = NoneType in get_args(hint)
+        plain = given[0] if optional else hint
+        annotations[column] = str | None if optional else str
+        columns[column] = Field(primary_key=column in key, nullable=optional, sa_type=kinds.get(plain, Text))
+    body = {
+        "__module__": __name__,
+        "__doc__": row.__doc__,
+        "__tablename__": name,
+        "__table_args__": indices,
+        "__annotations__": annotations,
+        **columns,
+    }
+    made = new_class(
+        row.__name__.removesuffix("Row"), (SQLModel,), {"table": True}, lambda names: names.update(body)
+    )
+    assert issubclass(made, SQLModel)
+    return made
 
 
 class Repository(SQLModel, table=True):
@@ -43,51 +75,15 @@ class Repository(SQLModel, table=True):
     first_seen_at: str = Field(sa_type=Text)
 
 
-class Branch(SQLModel, table=True):
-    """A branch of a repository. `tip` is the newest observed commit, `scanned` the newest scanned one.
-
-    `state`: live, deleted, or unwatched (it is there and the watchlist does not ask for it). `rewrites` counts
-    force-pushes. `scanned_seq` is the log position of the newest scan, `scanned_include_json` and
-    `scanned_exclude_json` the path patterns that it had, `toolchain` the text of its `lean-toolchain` ("" without one)
-    and `manifest` the blob of its `lake-manifest.json`; None where nothing was scanned or the scan did not look.
-    """
-
-    __tablename__: ClassVar[str] = "branches"
-    repository: str = Field(primary_key=True, sa_type=Text)
-    branch: str = Field(primary_key=True, sa_type=Text)
-    state: str = Field(sa_type=Text)
-    tip: str = Field(sa_type=Text)
-    scanned: str | None = Field(default=None, sa_type=Text)
-    scanned_seq: int | None = Field(default=None, sa_type=Integer)
-    scanned_include_json: str = Field(default="[]", sa_type=Text)
-    scanned_exclude_json: str = Field(default="[]", sa_type=Text)
-    toolchain: str | None = Field(default=None, sa_type=Text)
-    manifest: str | None = Field(default=None, sa_type=Text)
-    rewrites: int = Field(default=0, sa_type=Integer)
+Branch = of_row(rows.BranchRow, "branches", key=("repository", "branch"))
 
 
-class Commit(SQLModel, table=True):
-    """A commit observed on a branch; `seq` is the log position of its observation and orders the scans.
-
-    `state`: observed, scanned, or dropped (a force-push took it off the branch).
-    """
-
-    __tablename__: ClassVar[str] = "commits"
-    __table_args__ = (Index("commits_by_state", "repository", "branch", "state", "seq"),)
-    repository: str = Field(primary_key=True, sa_type=Text)
-    branch: str = Field(primary_key=True, sa_type=Text)
-    sha: str = Field(primary_key=True, sa_type=Text)
-    seq: int = Field(sa_type=Integer)
-    parent: str | None = Field(default=None, sa_type=Text)
-    author: str = Field(sa_type=Text)
-    subject: str = Field(sa_type=Text)
-    committed_at: str = Field(sa_type=Text)
-    observed_at: str = Field(sa_type=Text)
-    baseline: int = Field(sa_type=Integer)
-    state: str = Field(sa_type=Text)
-    files_scanned: int | None = Field(default=None, sa_type=Integer)
-    files_failed: int | None = Field(default=None, sa_type=Integer)
-    seconds: float | None = Field(default=None, sa_type=REAL)
+Commit = of_row(
+    rows.CommitRow,
+    "commits",
+    key=("repository", "branch", "sha"),
+    indices=(Index("commits_by_state", "repository", "branch", "state", "seq"),),
+)
 
 
 class Build(SQLModel, table=True):
@@ -109,96 +105,31 @@ class Build(SQLModel, table=True):
     built_at: str = Field(sa_type=Text)
 
 
-class File(SQLModel, table=True):
-    """A Lean file at the newest scanned commit of a branch. `blob` is its git object id."""
-
-    __tablename__: ClassVar[str] = "files"
-    repository: str = Field(primary_key=True, sa_type=Text)
-    branch: str = Field(primary_key=True, sa_type=Text)
-    path: str = Field(primary_key=True, sa_type=Text)
-    blob: str = Field(sa_type=Text)
-    sha: str = Field(sa_type=Text)
-    error: str | None = Field(default=None, sa_type=Text)
-    imports_json: str = Field(sa_type=Text)
-    n_declarations: int = Field(sa_type=Integer)
-    n_sorries: int = Field(sa_type=Integer)
-    exercise_words: int | None = Field(default=None, sa_type=Integer)
+File = of_row(rows.FileRow, "files", key=("repository", "branch", "path"))
 
 
-class Declaration(SQLModel, table=True):
-    """A declaration at the newest scanned commit of a branch; theorems are those of kind theorem or lemma.
-
-    `index` is its position in the file. `theorem` is its identity (store.domain.identity.theorem_id).
-    """
-
-    __tablename__: ClassVar[str] = "declarations"
-    repository: str = Field(primary_key=True, sa_type=Text)
-    branch: str = Field(primary_key=True, sa_type=Text)
-    path: str = Field(primary_key=True, sa_type=Text)
-    index: int = Field(primary_key=True, sa_type=Integer)
-    theorem: str = Field(sa_type=Text)
-    name: str = Field(sa_type=Text, index=True)
-    kind: str = Field(sa_type=Text)
-    statement: str = Field(sa_type=Text)
-    statement_hash: str = Field(sa_type=Text)
-    text_hash: str = Field(sa_type=Text)
-    line: int = Field(sa_type=Integer)
-    column: int = Field(sa_type=Integer)
-    end_line: int = Field(sa_type=Integer)
-    end_column: int = Field(sa_type=Integer)
-    n_sorries: int = Field(sa_type=Integer)
+Declaration = of_row(
+    rows.DeclarationRow,
+    "declarations",
+    key=("repository", "branch", "path", "index"),
+    indices=(Index("ix_declarations_name", "name"),),
+)
 
 
-class Theorem(SQLModel, table=True):
-    """A theorem or lemma of a branch, through all its versions. `theorem` is its id since its first sight.
-
-    `identity` is `store.domain.identity.theorem_id` of its present name and statement, which `declarations.theorem`
-    has too: the place is there. `state`: present, deleted. `versions` counts what differed in more than lines.
-    """
-
-    __tablename__: ClassVar[str] = "theorems"
-    __table_args__ = (
+Theorem = of_row(
+    rows.TheoremRow,
+    "theorems",
+    key=("repository", "branch", "theorem"),
+    indices=(
         Index("theorems_by_identity", "repository", "branch", "identity"),
         Index("theorems_by_name", "name"),
-    )
-    repository: str = Field(primary_key=True, sa_type=Text)
-    branch: str = Field(primary_key=True, sa_type=Text)
-    theorem: str = Field(primary_key=True, sa_type=Text)
-    identity: str = Field(sa_type=Text)
-    state: str = Field(sa_type=Text)
-    name: str = Field(sa_type=Text)
-    kind: str = Field(sa_type=Text)
-    statement: str = Field(sa_type=Text)
-    statement_hash: str = Field(sa_type=Text)
-    text_hash: str = Field(sa_type=Text)
-    path: str = Field(sa_type=Text)
-    first_sha: str = Field(sa_type=Text)
-    first_seen_at: str = Field(sa_type=Text)
-    last_sha: str = Field(sa_type=Text)
-    versions: int = Field(sa_type=Integer)
+    ),
+)
 
 
-class TheoremVersion(SQLModel, table=True):
-    """One version of a theorem, and `steps`, what made it one.
-
-    `steps` is a comma-separated list of: appeared, returned, renamed, file_moved, restated, reproved (the same
-    statement with another proof), deleted.
-    """
-
-    __tablename__: ClassVar[str] = "theorem_versions"
-    repository: str = Field(primary_key=True, sa_type=Text)
-    branch: str = Field(primary_key=True, sa_type=Text)
-    theorem: str = Field(primary_key=True, sa_type=Text)
-    seq: int = Field(primary_key=True, sa_type=Integer)
-    steps: str = Field(sa_type=Text)
-    sha: str = Field(sa_type=Text)
-    recorded_at: str = Field(sa_type=Text)
-    name: str = Field(sa_type=Text)
-    path: str = Field(sa_type=Text)
-    statement: str = Field(sa_type=Text)
-    statement_hash: str = Field(sa_type=Text)
-    text_hash: str = Field(sa_type=Text)
-    n_sorries: int = Field(sa_type=Integer)
+TheoremVersion = of_row(
+    rows.TheoremVersionRow, "theorem_versions", key=("repository", "branch", "theorem", "seq")
+)
 
 
 class Tally(SQLModel, table=True):
@@ -211,82 +142,23 @@ class Tally(SQLModel, table=True):
     declarations: int = Field(sa_type=Integer)
 
 
-class Sorry(SQLModel, table=True):
-    """A sorry and where its life stands on a branch. Place columns are the last known ones.
-
-    `state`: open (in the source, no verified proof), verified (in the source, and a proof that Lean accepted
-    waits), filled (gone from the source; `filled_by` people or us), removed (its declaration is gone).
-    A candidate or simulated proof leaves it open. `verified_proof` names the proof. `blob` is the file's.
-    """
-
-    __tablename__: ClassVar[str] = "sorries"
-    __table_args__ = (
+Sorry = of_row(
+    rows.SorryRow,
+    "sorries",
+    key=("repository", "branch", "sorry"),
+    indices=(
         Index("sorries_by_path", "repository", "branch", "path"),
         Index("sorries_by_branch", "repository", "branch", "state"),
         Index("sorries_by_id", "sorry"),
-    )
-    repository: str = Field(primary_key=True, sa_type=Text)
-    branch: str = Field(primary_key=True, sa_type=Text)
-    sorry: str = Field(primary_key=True, sa_type=Text)
-    state: str = Field(sa_type=Text, index=True)
-    declaration: str = Field(sa_type=Text)
-    kind: str = Field(sa_type=Text)
-    statement: str = Field(sa_type=Text)
-    statement_hash: str = Field(sa_type=Text)
-    ordinal: int = Field(sa_type=Integer)
-    token: str = Field(sa_type=Text)
-    mode: str = Field(sa_type=Text)
-    path: str = Field(sa_type=Text)
-    blob: str = Field(sa_type=Text)
-    line: int = Field(sa_type=Integer)
-    column: int = Field(sa_type=Integer)
-    byte_start: int = Field(sa_type=Integer)
-    byte_end: int = Field(sa_type=Integer)
-    context_hash: str = Field(sa_type=Text)
-    opened_sha: str = Field(sa_type=Text)
-    opened_at: str = Field(sa_type=Text)
-    updated_sha: str = Field(sa_type=Text)
-    closed_sha: str | None = Field(default=None, sa_type=Text)
-    filled_by: str | None = Field(default=None, sa_type=Text)
-    verified_proof: str | None = Field(default=None, sa_type=Text)
+        Index("ix_sorries_state", "state"),
+    ),
+)
 
 
-class SorryStep(SQLModel, table=True):
-    """One step of a sorry's life, and `detail`, a line of it for people.
-
-    Steps: opened, reopened, moved, changed, verified, refuted (a verified proof was rejected later), filled,
-    removed.
-    """
-
-    __tablename__: ClassVar[str] = "sorry_steps"
-    repository: str = Field(primary_key=True, sa_type=Text)
-    branch: str = Field(primary_key=True, sa_type=Text)
-    sorry: str = Field(primary_key=True, sa_type=Text)
-    seq: int = Field(primary_key=True, sa_type=Integer)
-    step: str = Field(sa_type=Text)
-    sha: str = Field(sa_type=Text)
-    recorded_at: str = Field(sa_type=Text)
-    detail: str = Field(sa_type=Text)
+SorryStep = of_row(rows.SorryStepRow, "sorry_steps", key=("repository", "branch", "sorry", "seq"))
 
 
-class Service(SQLModel, table=True):
-    """One row (`id` 1): what the daemon last said of itself and of its configuration."""
-
-    __tablename__: ClassVar[str] = "service"
-    id: int = Field(primary_key=True, sa_type=Integer)
-    version: str = Field(default="", sa_type=Text)
-    pid: int | None = Field(default=None, sa_type=Integer)
-    host: str = Field(default="", sa_type=Text)
-    lean: str = Field(default="none", sa_type=Text)
-    lean_detail: str = Field(default="", sa_type=Text)
-    started_at: str | None = Field(default=None, sa_type=Text)
-    stopped_at: str | None = Field(default=None, sa_type=Text)
-    stop_reason: str = Field(default="", sa_type=Text)
-    config_path: str = Field(default="", sa_type=Text)
-    config_digest: str = Field(default="", sa_type=Text)
-    config_loaded_at: str | None = Field(default=None, sa_type=Text)
-    config_errors_json: str = Field(default="[]", sa_type=Text)
-    config_rejected_at: str | None = Field(default=None, sa_type=Text)
+Service = of_row(rows.ServiceRow, "service", key=("id",))
 
 
 class SplitTally(SQLModel, table=True):
@@ -302,20 +174,7 @@ class SplitTally(SQLModel, table=True):
     theorems: int = Field(sa_type=Integer)
 
 
-class ViewPosition(SQLModel, table=True):
-    """How far a projection has read the log; committed in the same transaction as its rows.
-
-    `event_id` is that of the event at `seq`, so that a view is not read on with another log. `stopped_seq` is
-    the event that could not be projected, where there is one, and `stopped_reason` why.
-    """
-
-    __tablename__: ClassVar[str] = "view_position"
-    projection: str = Field(primary_key=True, sa_type=Text)
-    version: int = Field(sa_type=Integer)
-    seq: int = Field(sa_type=Integer)
-    event_id: str = Field(default="", sa_type=Text)
-    stopped_seq: int | None = Field(default=None, sa_type=Integer)
-    stopped_reason: str = Field(default="", sa_type=Text)
+ViewPosition = of_row(rows.PositionRow, "view_position", key=("projection",))
 
 
 class PollState(SQLModel, table=True):
@@ -334,37 +193,9 @@ class PollState(SQLModel, table=True):
     etag: str | None = Field(default=None, sa_type=Text)
 
 
-class Trace(SQLModel, table=True):
-    """A traced commit, closed. `seq` is the log position of its `commit_traced`. `state`: current, withdrawn.
-
-    Its files are those of `traced_files` with the same repository and line, from_seq <= seq and until_seq NULL or
-    > seq. `manifest_sha256` names the import's order in the log. The counts are of the whole commit.
-    """
-
-    __tablename__: ClassVar[str] = "traces"
-    __table_args__ = (Index("traces_by_repository", "repository", "sha"),)
-    trace: str = Field(primary_key=True, sa_type=Text)
-    repository: str = Field(sa_type=Text)
-    line: str = Field(sa_type=Text)
-    sha: str = Field(sa_type=Text)
-    seq: int = Field(sa_type=Integer)
-    state: str = Field(sa_type=Text)
-    url: str = Field(sa_type=Text)
-    name: str = Field(sa_type=Text)
-    lean_version: str = Field(sa_type=Text)
-    tracer: str = Field(sa_type=Text)
-    tracer_version: str = Field(sa_type=Text)
-    source: str = Field(sa_type=Text)
-    simulated: int = Field(sa_type=Integer)
-    pr_url: str | None = Field(default=None, sa_type=Text)
-    metadata_json: str = Field(sa_type=Text)
-    manifest_sha256: str | None = Field(default=None, sa_type=Text)
-    files_traced: int = Field(sa_type=Integer)
-    files_failed: int = Field(sa_type=Integer)
-    n_theorems: int = Field(sa_type=Integer)
-    n_premises: int = Field(sa_type=Integer)
-    n_tactics: int = Field(sa_type=Integer)
-    traced_at: str = Field(sa_type=Text)
+Trace = of_row(
+    rows.TraceRow, "traces", key=("trace",), indices=(Index("traces_by_repository", "repository", "sha"),)
+)
 
 
 class TracedFileRow(SQLModel, table=True):
@@ -570,76 +401,18 @@ class ReservedPremise(SQLModel, table=True):
     seq: int = Field(sa_type=Integer)
 
 
-class Attempt(SQLModel, table=True):
-    """What was tried on a sorry; the key is what must change before it is tried again.
-
-    `model` is "" where the prover has none, `tree_sha256` the blob of the search's tree where there is one.
-    """
-
-    __tablename__: ClassVar[str] = "attempts"
-    sorry: str = Field(primary_key=True, sa_type=Text)
-    blob: str = Field(primary_key=True, sa_type=Text)
-    prover: str = Field(primary_key=True, sa_type=Text)
-    rung: int = Field(primary_key=True, sa_type=Integer)
-    model: str = Field(primary_key=True, sa_type=Text)
-    budget: str = Field(primary_key=True, sa_type=Text)
-    repository: str = Field(sa_type=Text)
-    branch: str = Field(sa_type=Text)
-    sha: str = Field(sa_type=Text)
-    outcome: str = Field(sa_type=Text)
-    detail: str = Field(sa_type=Text)
-    nodes: int = Field(sa_type=Integer)
-    repl_calls: int = Field(sa_type=Integer)
-    seconds: float = Field(sa_type=REAL)
-    seed: int = Field(sa_type=Integer)
-    best: str = Field(sa_type=Text)
-    goals_left: int | None = Field(default=None, sa_type=Integer)
-    prompt_tokens: int = Field(sa_type=Integer)
-    completion_tokens: int = Field(sa_type=Integer)
-    usd: float | None = Field(default=None, sa_type=REAL)
-    tree_sha256: str | None = Field(default=None, sa_type=Text)
-    simulated: int = Field(sa_type=Integer)
-    job: str = Field(sa_type=Text)
-    recorded_at: str = Field(sa_type=Text)
+Attempt = of_row(rows.AttemptRow, "attempts", key=("sorry", "blob", "prover", "rung", "model", "budget"))
 
 
-class Proof(SQLModel, table=True):
-    """A proof text for a sorry. `state`: candidate, verified, rejected, conditional.
-
-    candidate with `checked_at` set means: nothing failed, but `not_checked_json` could not be judged here.
-    `patch_sha256` is the patch's blob, `pull_request_url` where it was proposed. `simulated` proofs are never verified.
-    """
-
-    __tablename__: ClassVar[str] = "proofs"
-    proof: str = Field(primary_key=True, sa_type=Text)
-    sorry: str = Field(sa_type=Text, index=True)
-    repository: str = Field(sa_type=Text)
-    branch: str = Field(sa_type=Text)
-    sha: str = Field(sa_type=Text)
-    path: str = Field(sa_type=Text)
-    blob: str = Field(sa_type=Text)
-    byte_start: int = Field(sa_type=Integer)
-    byte_end: int = Field(sa_type=Integer)
-    declaration: str = Field(sa_type=Text)
-    declaration_text_hash: str = Field(sa_type=Text)
-    replacement: str = Field(sa_type=Text)
-    tactics_json: str = Field(sa_type=Text)
-    prover: str = Field(sa_type=Text)
-    rung: int = Field(sa_type=Integer)
-    toolchain: str = Field(sa_type=Text)
-    simulated: int = Field(sa_type=Integer)
-    state: str = Field(sa_type=Text, index=True)
-    checks_json: str = Field(default="[]", sa_type=Text)
-    not_checked_json: str = Field(default="[]", sa_type=Text)
-    axioms_json: str = Field(default="[]", sa_type=Text)
-    conditional_on_json: str = Field(default="[]", sa_type=Text)
-    reason: str = Field(default="", sa_type=Text)
-    patch_sha256: str | None = Field(default=None, sa_type=Text)
-    pull_request_url: str | None = Field(default=None, sa_type=Text)
-    pull_request_at: str | None = Field(default=None, sa_type=Text)
-    found_at: str = Field(sa_type=Text)
-    checked_at: str | None = Field(default=None, sa_type=Text)
-    job: str = Field(sa_type=Text)
+Proof = of_row(
+    rows.ProofRow,
+    "proofs",
+    key=("proof",),
+    indices=(
+        Index("ix_proofs_sorry", "sorry"),
+        Index("ix_proofs_state", "state"),
+    ),
+)
 
 
 class ProofTally(SQLModel, table=True):
@@ -655,58 +428,23 @@ class ProofTally(SQLModel, table=True):
     n: int = Field(sa_type=Integer)
 
 
-class Checkpoint(SQLModel, table=True):
-    """A trained checkpoint; see `store.events.models.CheckpointSaved`. `promoted` is 1 for the one in use.
-
-    Nobody decided on it yet where `promoted_at` and `refused_at` are both NULL.
-    """
-
-    __tablename__: ClassVar[str] = "checkpoints"
-    __table_args__ = (
+Checkpoint = of_row(
+    rows.CheckpointRow,
+    "checkpoints",
+    key=("checkpoint",),
+    indices=(
         Index("checkpoints_in_use", "model", "promoted"),
         Index("checkpoints_undecided", "promoted_at", "refused_at"),
-    )
-    checkpoint: str = Field(primary_key=True, sa_type=Text)
-    model: str = Field(sa_type=Text)
-    parent: str | None = Field(default=None, sa_type=Text)
-    base: str = Field(sa_type=Text)
-    data_seq: int = Field(sa_type=Integer)
-    config_json: str = Field(sa_type=Text)
-    seed: int = Field(sa_type=Integer)
-    steps: int = Field(sa_type=Integer)
-    weights: str = Field(sa_type=Text)
-    size_bytes: int = Field(sa_type=Integer)
-    fisher: str | None = Field(default=None, sa_type=Text)
-    versions_json: str = Field(sa_type=Text)
-    device: str = Field(sa_type=Text)
-    seconds: float = Field(sa_type=REAL)
-    job: str = Field(sa_type=Text)
-    simulated: int = Field(sa_type=Integer)
-    saved_at: str = Field(sa_type=Text)
-    promoted: int = Field(sa_type=Integer)
-    promoted_at: str | None = Field(default=None, sa_type=Text)
-    reason: str = Field(default="", sa_type=Text)
-    refused_at: str | None = Field(default=None, sa_type=Text)
-    refused_reason: str = Field(default="", sa_type=Text)
+    ),
+)
 
 
-class Evaluation(SQLModel, table=True):
-    """How a checkpoint did on one dataset; see `store.events.models.EvaluationFinished`."""
-
-    __tablename__: ClassVar[str] = "evaluations"
-    __table_args__ = (Index("evaluations_by_checkpoint", "checkpoint"),)
-    evaluation: str = Field(primary_key=True, sa_type=Text)
-    model: str = Field(sa_type=Text)
-    checkpoint: str = Field(sa_type=Text)
-    repository: str | None = Field(default=None, sa_type=Text)
-    split: str = Field(sa_type=Text)
-    dataset: str = Field(sa_type=Text)
-    metrics_json: str = Field(sa_type=Text)
-    n: int = Field(sa_type=Integer)
-    seconds: float = Field(sa_type=REAL)
-    job: str = Field(sa_type=Text)
-    simulated: int = Field(sa_type=Integer)
-    recorded_at: str = Field(sa_type=Text)
+Evaluation = of_row(
+    rows.EvaluationRow,
+    "evaluations",
+    key=("evaluation",),
+    indices=(Index("evaluations_by_checkpoint", "checkpoint"),),
+)
 
 
 class Pause(SQLModel, table=True):
@@ -735,30 +473,15 @@ class Trigger(SQLModel, table=True):
     ended: str | None = Field(default=None, sa_type=Text)
 
 
-class Job(SQLModel, table=True):
-    """A job at its newest attempt. `state`: running, succeeded, failed, interrupted, cancelled, released."""
-
-    __tablename__: ClassVar[str] = "jobs"
-    __table_args__ = (Index("jobs_by_start", "started_at"), Index("jobs_by_state", "state", "kind"))
-    job: str = Field(primary_key=True, sa_type=Text)
-    kind: str = Field(sa_type=Text)
-    state: str = Field(sa_type=Text)
-    attempt: int = Field(sa_type=Integer)
-    repository: str | None = Field(default=None, sa_type=Text)
-    branch: str | None = Field(default=None, sa_type=Text)
-    sha: str | None = Field(default=None, sa_type=Text)
-    describes: str = Field(sa_type=Text)
-    simulated: int = Field(sa_type=Integer)
-    started_at: str = Field(sa_type=Text)
-    ended_at: str | None = Field(default=None, sa_type=Text)
-    seconds: float | None = Field(default=None, sa_type=REAL)
-    peak_rss_bytes: int | None = Field(default=None, sa_type=Integer)
-    reason: str = Field(default="", sa_type=Text)
-    message: str = Field(default="", sa_type=Text)
-    remedy: str = Field(default="", sa_type=Text)
-    deterministic: int = Field(default=0, sa_type=Integer)
-    retry_at: str | None = Field(default=None, sa_type=Text)
-    summary_json: str = Field(default="{}", sa_type=Text)
+Job = of_row(
+    rows.JobRow,
+    "jobs",
+    key=("job",),
+    indices=(
+        Index("jobs_by_start", "started_at"),
+        Index("jobs_by_state", "state", "kind"),
+    ),
+)
 
 
 class JobAttempt(SQLModel, table=True):

@@ -11,30 +11,6 @@ from store.events.registry import EVENT_TYPES
 from store.view import rows, schema, tables
 from store.view.projections import HANDLERS, PAYLOAD_HANDLERS
 
-PAIRS = {
-    rows.ServiceRow: tables.Service,
-    rows.BranchRow: tables.Branch,
-    rows.CommitRow: tables.Commit,
-    rows.FileRow: tables.File,
-    rows.DeclarationRow: tables.Declaration,
-    rows.TheoremRow: tables.Theorem,
-    rows.TheoremVersionRow: tables.TheoremVersion,
-    rows.SorryRow: tables.Sorry,
-    rows.SorryStepRow: tables.SorryStep,
-    rows.AttemptRow: tables.Attempt,
-    rows.ProofRow: tables.Proof,
-    rows.JobRow: tables.Job,
-    rows.PositionRow: tables.ViewPosition,
-    rows.TraceRow: tables.Trace,
-    rows.CheckpointRow: tables.Checkpoint,
-    rows.EvaluationRow: tables.Evaluation,
-}
-
-
-@pytest.mark.parametrize(("row", "table"), PAIRS.items(), ids=lambda cls: cls.__name__)
-def test_a_row_has_every_column_of_its_table(row: type, table: type) -> None:
-    assert set(rows.columns(row)) == set(table.model_fields)  # type: ignore[attr-defined] # an SQLModel class
-
 
 @pytest.mark.parametrize(
     ("row", "table"),
