@@ -52,7 +52,6 @@ def test_a_newer_command_is_unknown_to_the_older_dialect(ask: Ask, old: Ask, com
         ("env.add", {"name": "a", "value": "(", "isTheorem": False}, "expr", "parse"),
         ("env.add", {"name": "a", "type": "Nat", "value": "True", "isTheorem": False}, "expr", "parse"),
         ("env.add", {"name": "trivial", "value": "True", "isTheorem": False}, "exception", "exception"),
-        ("env.module_read", {"module": "No.Such"}, "exception", "exception"),
         ("frontend.process", OLD_PROCESS, "arguments", "command"),
         ("frontend.process", OLD_PROCESS | {"fileName": "/no/such"}, "io", "io"),
         ("nonsense", {}, "command", "command"),

@@ -242,16 +242,10 @@ def test_a_constant_of_no_module_has_a_place_but_no_file(project: Server) -> Non
     assert (built_in["module"], "sourceUri" in built_in) == ("Init.Core", False)
 
 
-def test_modules_are_described_and_read(project: Server) -> None:
+def test_modules_are_described(project: Server) -> None:
     described = project.answer("env.describe", {})
     assert described["imports"] == ["Lib.Top"]
     assert described["modules"][-2:] == ["Lib.Base", "Lib.Top"]  # type: ignore[index]
-    assert project.answer("env.module_read", {"module": "Lib.Base"}) == {
-        "imports": ["Init"],
-        "constNames": ["Lib.base", "Lib.𝕜"],
-        "extraConstNames": [],
-    }
-    assert project.answer("env.module_read", {"module": "Lib.Top"})["imports"] == ["Lib.Base"]
 
 
 # ---- expressions and the environment

@@ -65,18 +65,6 @@ def env_describe(core: Core, _payload: Payload) -> Json:
     return {"imports": list(core.imports), "modules": core.modules.closure(core.imports)}
 
 
-def env_module_read(core: Core, payload: Payload) -> Json:
-    name = payload.text("module")
-    module = core.modules.find(name)
-    if module is None:
-        raise Refusal("exception", f"Module not found {name}")
-    return {
-        "imports": list(module.imports),
-        "constNames": [constant.name for constant in module.env.table.values() if constant.module == name],
-        "extraConstNames": [],
-    }
-
-
 def env_catalog(core: Core, payload: Payload) -> Json:
     if core.dialect == "old":
         return {"symbols": [symbol(constant) for constant in core.env.table.values()]}
@@ -193,7 +181,6 @@ def _replayed(env: Environment, made: list[Constant]) -> Environment:
 ENVIRONMENT_COMMANDS = {
     "expr.echo": expr_echo,
     "env.describe": env_describe,
-    "env.module_read": env_module_read,
     "env.catalog": env_catalog,
     "env.inspect": env_inspect,
     "env.add": env_add,

@@ -88,7 +88,6 @@ REQUESTS: dict[str, Request] = {
         "ExprEcho", {"expr": _of("string"), "type": _maybe("string"), "levels": _maybe("names")}
     ),
     "env.describe": Request("EnvDescribe", {}),
-    "env.module_read": Request("EnvModuleRead", {"module": _of("name")}),
     "env.catalog": Request(
         "EnvCatalog",
         {
