@@ -211,7 +211,6 @@ class Ladder:
             "candidates": generator.candidates,
             "decoding": generator.decoding,
             "temperature": generator.temperature,
-            "engine": generator.engine,
         }
 
     def _whole(self) -> dict[str, Any]:
@@ -247,8 +246,7 @@ def budget_key(prove: Prove, *, lean: LeanBackend, rung: int = 0) -> str:
         case 1 | 2:
             heat = f"@{generator.temperature:g}" if generator.decoding == "sample" else ""
             premises = f"/{generator.premises}p" if rung == 1 else ""
-            engine = "" if generator.engine == "transformers" else f"/{generator.engine}"
-            return f"{search}/{generator.candidates}x{generator.decoding}{heat}{premises}{engine}"
+            return f"{search}/{generator.candidates}x{generator.decoding}{heat}{premises}"
         case 4 if external.mode == "tactics":
             return f"{search}/{generator.candidates}xendpoint@{generator.temperature:g}/{asked}"
         case 3 | 4:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 _TOML_POSITION = re.compile(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 _SECRET_NAMES = ("token", "password", "secret", "api_key", "apikey", "key", "github_token")
 _REMOVED: dict[Location, str] = {
+    ("prove", "generator", "engine"): "transformers runs the models of rungs 1 and 2; remove the line. A vLLM"
+    ' server is an endpoint: take rung 4, with base_url = "http://127.0.0.1:8000/v1" and mode = "tactics" under'
+    " [prove.external]",
     ("github", "graphql_above"): "every repository is asked by REST, where an unchanged one costs no quota;"
     " remove the line",
     (

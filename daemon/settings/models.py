@@ -113,7 +113,6 @@ class Generator(Section):
     candidates: Annotated[int, Strict()] = Field(8, ge=1, le=256, examples=[8])
     decoding: Literal["beam", "sample"] = Field("beam", examples=["beam"])
     temperature: Number = Field(0.7, gt=0, le=10, allow_inf_nan=False, examples=[0.7])
-    engine: Literal["transformers", "vllm"] = Field("transformers", examples=["transformers"])
     premises: Annotated[int, Strict()] = Field(10, ge=0, le=1000, examples=[10])
     progress_weight: Number = Field(0.5, ge=0, le=1, allow_inf_nan=False, examples=[0.5])
     seconds_per_sorry: SearchTime = Field(None, examples=["5m"])
@@ -226,11 +225,6 @@ def lacking(prove: Prove) -> Iterator[str]:
                 f"has rung {rung} ({RUNGS[rung]}), which needs {key} under [prove.{table}]; write {key} = {example},"
                 f" or take {rung} out of rungs"
             )
-    if prove.generator.engine == "vllm" and prove.generator.decoding != "sample" and {1, 2} & {*prove.rungs}:
-        yield (
-            'has a rung whose engine is vllm, which draws samples and knows no beams; write decoding = "sample" under'
-            ' [prove.generator], or engine = "transformers"'
-        )
     for rung in prove.rungs:
         limit = prove.seconds_per_day
         if rung and limit is not None and prove.seconds(rung) > limit:

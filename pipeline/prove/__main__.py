@@ -11,8 +11,7 @@ mode}]; and, where the defaults do not suit or the rung needs them:
     journal                                a folder that stays, for all prove jobs: a search that was killed goes on
     lemmas {database_db}                   the view, for proofs that the repository has of the same statements, and
                                            for those of its lemmas that a search may bring in
-    generator {path, device, candidates, decoding "beam" or "sample", temperature,
-               engine "transformers" or, at rungs 1 and 2, "vllm"}                                  rungs 1 to 3
+    generator {path, device, candidates, decoding "beam" or "sample", temperature}                          rungs 1 to 3
     retriever {chain, checkpoint, indices, premises, events_db, database_db}                          rung 1
     progress {path, weight}                a progress model, if wanted                                rungs 1, 2
     whole {proofs, repairs, max_tokens}                                                               rungs 3, 4

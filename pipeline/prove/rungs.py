@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from pipeline.prove.retrieving import Retrieval
     from pipeline.tactics.generate import Generator
     from pipeline.tactics.requests import Decoding
-    from pipeline.tactics.service import Suggesting
 
 _PROGRESS_WEIGHT = 0.5
 _TEMPERATURE = 0.7
@@ -118,7 +117,7 @@ async def _by_generator(order: Order, open_: AsyncExitStack) -> Engine:
     with _read("generator"):
         decoding = _decoding(part)
     retrieval = await _retrieval(order, open_) if order.rung == 1 else None
-    suggesting = await asyncio.to_thread(_suggesting, part, decoding)
+    suggesting = await asyncio.to_thread(_generator, part)
     service = await open_.enter_async_context(GenerationService(suggesting))
     answering = Answering(alone=False)
     suggests = AnsweringSuggests(service, answering)
@@ -242,22 +241,6 @@ def _endpoint_searches(client: ChatClient, part: dict[str, Any], answering: Answ
 def _written(author: Author, answering: Answering, proofs: int, repairs: int, seed: int) -> Engine:
     watched = AnsweringAuthor(author, answering)
     return Engine(ladder().propose, wholly=Wholly(watched, proofs, repairs, seed), answering=answering)
-
-
-def _suggesting(part: dict[str, Any], decoding: Decoding) -> Suggesting:
-    """Load the model of rungs 1 and 2, with vLLM where that is asked for."""
-    with _read("generator"):
-        path, engine = str(part["path"]), str(part.get("engine", "transformers"))
-        if engine not in ("transformers", "vllm"):
-            raise ValueError(f"engine is {engine!r}: it takes transformers or vllm")
-        if engine == "vllm" and decoding.mode != "sampling":
-            raise ValueError('vLLM draws samples: with engine "vllm" set decoding to "sample"')
-    if engine == "transformers":
-        return _generator(part)
-    with _loads("generator", path):
-        from pipeline.tactics.vllm import VLLMGenerator
-
-        return VLLMGenerator(path)
 
 
 def _generator(part: dict[str, Any]) -> Generator:

@@ -15,7 +15,6 @@ from daemon.due import DueJob
 from daemon.ladder import Ladder, Rung, budget_key
 from daemon.plan import Plan, make_plan
 from daemon.settings import Settings
-from daemon.settings.errors import ConfigError
 from daemon.settings.models import Prove
 from daemon.training_needs import why_no_models
 from pipeline.external.credentials import KeyPlace
@@ -528,10 +527,8 @@ def test_another_way_to_ask_a_model_is_another_budget(world: World) -> None:
     [
         (2, {}, {"generator": {"temperature": 0.1}}, False),
         (2, {"generator": {"decoding": "sample"}}, {"generator": {"temperature": 0.1}}, True),
-        (2, {"generator": {"decoding": "sample"}}, {"generator": {"engine": "vllm"}}, True),
         (3, {}, {"generator": {"temperature": 0.1}}, True),
         (3, {"whole": {"proofs": 1}}, {"generator": {"temperature": 0.1}}, False),
-        (3, {}, {"generator": {"engine": "vllm"}}, False),
         (4, {}, {"generator": {"temperature": 0.1}}, False),
         (4, {}, {"external": {"base_url": "https://other.example.org/v1"}}, True),
         (4, {}, {"external": {"mode": "tactics"}}, True),
@@ -582,11 +579,3 @@ def test_the_check_of_a_proof_is_told_the_weights_behind_it_where_there_are_any(
     known = checkpoint_saved("t-1", model="tactics").weights
     assert (check.kind, check.parameters["search"]["model"]) == ("check", model)
     assert check.parameters["search"]["weights"] == (known if model.startswith("t-1") else "")
-
-
-def test_vllm_is_asked_for_in_the_configuration_and_draws_samples(world: World) -> None:
-    with pytest.raises(ConfigError, match="samples and knows no beams; write decoding"):
-        world.configure("rungs = [2]", more=f'{NAMED}[prove.generator]\nengine = "vllm"\n')
-    world.configure("rungs = [2]", more=f'{NAMED}[prove.generator]\nengine = "vllm"\ndecoding = "sample"\n')
-    (job,) = world.plan(world.open("a")).due
-    assert Order.read({**job.parameters, "worktree": "/w"}).part("generator")["engine"] == "vllm"
