@@ -17,7 +17,6 @@ from typing import Any
 
 import psutil
 
-from daemon.ledger import Ledger
 from daemon.logs import configure
 from daemon.polling.branch_diff import watchlist_events
 from daemon.polling.git import Git
@@ -25,6 +24,7 @@ from daemon.polling.github import Forge
 from daemon.polling.poller import Poller
 from daemon.polling.schedule import Polls
 from daemon.settings import load
+from daemon.store_service import Ledger
 from store.view.queries import basic as queries
 
 

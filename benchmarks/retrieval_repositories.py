@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.lean import backend
-from pipeline.protocol import JobSpec, Reporter
 from pipeline.retrieval.lifelong import TaskData
 from pipeline.trace.__main__ import work
 from store.events.registry import EVENT_TYPES

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from daemon.paths import ConfigNotFoundError, Paths, find_config, paths_from_config
+from daemon.requirements import why_not_trainable
 from daemon.settings import ConfigError, Settings, load
 from daemon.settings.models import Train
-from daemon.training_needs import why_not_trainable
 
 if TYPE_CHECKING:
     from pipeline.lean.backend import Leans
@@ -277,7 +277,7 @@ def _toolchains(paths: Paths) -> Iterator[Finding]:
 
 def _needs(paths: Paths, leans: Leans) -> Iterator[Finding]:
     """What runs each Lean version that the scanned branches need, or why nothing does."""
-    from daemon.lean_needs import needs
+    from daemon.requirements import needs
     from store.log.errors import LogError, translated
     from store.view.queries import basic as queries
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import sys
 import threading
@@ -17,15 +18,34 @@ from types import FrameType
 
 import structlog
 
-from daemon import memory
-from daemon.control_socket import SocketInUseError
-from daemon.coredumps import forbid_core_dumps
-from daemon.ledger import StoreFailedError
+from daemon.http.control import SocketInUseError
+from daemon.jobs import limits
 from daemon.lock import DaemonLock, FolderError, make_folder
 from daemon.logs import configure
 from daemon.service import Service
 from daemon.settings import load
+from daemon.store_service import StoreFailedError
 from store.log.errors import LogError
+
+# ---- Keep this process's memory, which holds tokens and keys, out of core dumps
+
+
+_FILTER = Path("/proc/self/coredump_filter")
+
+
+def forbid_core_dumps() -> None:
+    """No core file of this process and of those that it starts from now on, and nothing in what a crash handler gets.
+
+    The limit alone would not do: the kernel does not apply it where core_pattern names a program (core(5)), and so are
+    systemd-coredump and apport called. The filter says which memory such a dump has: none. Both are inherited.
+
+    Raises:
+        OSError: the filter of a kernel that has one cannot be set.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if _FILTER.exists():  # a kernel built without core dumps has none
+        _FILTER.write_text("0", encoding="ascii")
+
 
 _THREADS_S = 5.0
 
@@ -50,7 +70,7 @@ async def serve(config_path: Path) -> int:
     configure(level=settings.daemon.log_level, log_format=settings.daemon.log_format, secrets=tuple)
     pool = ThreadPoolExecutor(thread_name_prefix="daemon")
     asyncio.get_running_loop().set_default_executor(pool)
-    memory.use_one_heap()
+    limits.use_one_heap()
     service = Service(settings)
     with contextlib.ExitStack() as at_the_end:
         with _signals(service):
@@ -114,7 +134,7 @@ def _signals(service: Service) -> Iterator[None]:
 
     def end(number: signal.Signals) -> None:
         if service.stop_reason:
-            # Impatience: children die with us (pipeline.protocol), and the next start records what they were.
+            # Impatience: children die with us (pipeline.jobs.protocol), and the next start records what they were.
             os._exit(128 + number)
         service.stop_soon(number.name)
 

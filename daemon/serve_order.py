@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
 
-from daemon.due import Kind
-from daemon.ladder import Ladder, spending
+from daemon.jobs.due import Kind
 from daemon.paths import slug
+from daemon.planning.proving import Ladder, spending
 from daemon.settings import Settings
 from daemon.settings.models import ServeModel
 from pipeline.lean.backend import simulator

@@ -10,53 +10,258 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
+import platform
+import re
+import sqlite3
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
 
 import structlog
 
-from daemon.cgroups import cgroups_here
-from daemon.control import Controlled, ControlServer
-from daemon.control_socket import SocketInUseError
-from daemon.desk import Desk
-from daemon.face import Face
-from daemon.gpus import Gpus
-from daemon.heartbeat import Heartbeat
-from daemon.held_secrets import held_secrets
-from daemon.jobs import JobRunner
-from daemon.jumps import Jumps
-from daemon.ledger import Ledger, NoRoomError, StoreFailedError
-from daemon.living import Living
+from daemon.clock import Jumps
+from daemon.http.control import Controlled, ControlServer, Face, SocketInUseError
+from daemon.http.metrics import Metrics, MetricsListener
+from daemon.http.report_page import ReportPage
+from daemon.http.status import Living
+from daemon.jobs.gpus import Gpus
+from daemon.jobs.limits import cgroups_here
+from daemon.jobs.recovery import recover
+from daemon.jobs.runner import JobRunner
 from daemon.logs import configure
-from daemon.metrics import Metrics
-from daemon.metrics_server import MetricsListener
-from daemon.notifications import Notifications
-from daemon.own_record import OwnRecord
+from daemon.main_loop import Heartbeat, Turns, Wanted
+from daemon.maintenance import Upkeep
+from daemon.polling.branch_diff import watchlist_events
 from daemon.polling.git import Git
 from daemon.polling.github import Forge, GitHub
 from daemon.polling.poller import Poller
 from daemon.polling.schedule import Polls, Ticker
 from daemon.polling.webhooks import Webhooks
-from daemon.recovery import recover
-from daemon.report_page import ReportPage
+from daemon.results.notifications import Notifications
+from daemon.scheduler import PLAN_EVERY_S, Desk, Work, leans_of
 from daemon.settings import ConfigError, Settings
 from daemon.settings.reload import ConfigWatcher, reload
-from daemon.starting import RoomToStart
+from daemon.store_service import Ledger, NoRoomError, StoreFailedError, no_room
 from daemon.systemd import Notifier
-from daemon.turns import Turns, Wanted
-from daemon.upkeep import Upkeep
-from daemon.work import PLAN_EVERY_S, Work, leans_of
+from pipeline.external.credentials import FOLDER
+from pipeline.lean.backend import LeanBackend
 from store.events.jobs import ProjectBuilt
+from store.events.service import ConfigLoaded, ConfigRejected, DaemonStarted, DaemonStopped
 from store.log.envelope import NewEvent
-from store.log.errors import LogError
+from store.log.errors import DatabaseFullError, LogError
 from store.view.queries import basic as queries
 
-_WITH_PATCH = frozenset({"proof_checked", "proof_verified"})
+# ---- What the daemon records of itself
+# That it started and stopped, which configuration it took and which it refused.
+
+
+class OwnRecord:
+    """`errors` are those of the configuration that was refused last; empty where the last one was taken."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.errors: tuple[str, ...] = ()
+        self._rejected_digest = ""
+        self._ledger = ledger
+
+    async def started(self, settings: Settings, lean: LeanBackend) -> None:
+        """Record the start, and the configuration with its watchlist, in one."""
+        body = DaemonStarted(
+            version=version("unsorry"),
+            pid=os.getpid(),
+            host=platform.node(),
+            lean=lean.kind,
+            lean_detail=lean.detail,
+            sqlite=sqlite3.sqlite_version,
+        )
+        await self._ledger.append([NewEvent("daemon", body), *await self._loaded(settings)], wait=True)
+
+    async def stopped(self, reason: str) -> None:
+        """Record the end."""
+        await self._ledger.append([NewEvent("daemon", DaemonStopped(reason=reason, pid=os.getpid()))])
+
+    async def took(self, new: Settings, *, before: Settings) -> bool:
+        """Record a configuration that takes effect; return whether it is another than the one before."""
+        # A token file may have new content under an unchanged configuration.
+        changed = new.digest != before.digest or bool(self.errors)
+        if changed:
+            await self._ledger.append(await self._loaded(new))
+        self.errors, self._rejected_digest = (), ""
+        return changed
+
+    async def refused(self, error: ConfigError) -> bool:
+        """Record a configuration that does not; return whether it is another than the one that was refused last."""
+        if error.digest == self._rejected_digest and error.errors == self.errors:
+            return False
+        body = ConfigRejected(path=str(error.path), digest=error.digest, errors=error.errors)
+        await self._ledger.append([NewEvent("config", body)])
+        self.errors, self._rejected_digest = error.errors, error.digest
+        return True
+
+    async def _loaded(self, settings: Settings) -> list[NewEvent]:
+        body = ConfigLoaded(path=str(settings.path), digest=settings.digest, settings=settings.public())
+        rows = await self._ledger.ask(queries.repositories)
+        return [NewEvent("config", body), *watchlist_events(settings.repos, rows)]
+
+
+# ---- A daemon that finds no room on its disk when it starts waits for it, says so, and goes on when there is some
+# One that ended would be started again and again, until the service manager gives up. Room alone is waited for: a
+# disk that is read-only or fails is told at once. Nothing is ready meanwhile, and nothing listens: `unsorry status`
+# says of itself that the disk is full, the service manager is told that we wait.
+
+
+_FIRST_S = 1.0
+_LONGEST_S = 60.0
+_SAID_EVERY_S = 5.0
+_TURN_S = 0.5
+_PATIENCE_S = 60.0
+"""The service manager ends a start of which it hears nothing for so long."""
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+Made = TypeVar("Made")
 
 log = structlog.get_logger("daemon.service")
+
+
+class RoomToStart:
+    """What one start waits for.
+
+    Args:
+        ending: whether somebody wants the end meanwhile.
+        look: why a disk takes nothing (`daemon.store_service.no_room`).
+    """
+
+    def __init__(
+        self,
+        notifier: Notifier,
+        *,
+        ending: Callable[[], bool],
+        look: Callable[[Path], OSError | None] = no_room,
+    ) -> None:
+        self._notifier = notifier
+        self._ending = ending
+        self._look = look
+        self._pause_s = _FIRST_S
+        self._said_at = float("-inf")
+
+    async def outlasted(
+        self, step: Callable[[], Awaitable[Made]], folder: Path, *refused: type[Exception]
+    ) -> Made:
+        """Take a step of the start, and take it again when there is room where there was none; return what it made.
+
+        Args:
+            folder: where it makes something.
+            refused: how it fails where there is no room. What fails for another reason, fails as it does.
+        """
+        while True:
+            try:
+                return await step()
+            except refused as error:
+                if not await self.regained(folder, error):
+                    raise
+
+    async def regained(self, folder: Path, error: Exception) -> bool:
+        """Wait until there is room where a step of the start failed; return whether it is worth another try.
+
+        It is not where something else than room was missing, or where somebody wants the end.
+        """
+        if not (_is_for_room(error) or _is_for_room(await asyncio.to_thread(self._look, folder))):
+            return False
+        log.error("disk_full", reason=str(error), looked_for_again_after_s=self._pause_s)
+        look_at = time.monotonic() + self._pause_s
+        while not self._ending():
+            self._say(str(error))
+            await asyncio.sleep(_TURN_S)
+            if time.monotonic() < look_at:
+                continue
+            look_at = time.monotonic() + self._pause_s
+            if await asyncio.to_thread(self._look, folder) is None:
+                # Room that is not enough is not asked for each second.
+                self._pause_s = min(2 * self._pause_s, _LONGEST_S)
+                log.info("disk_has_room_again")
+                return True
+        return False
+
+    async def watch(self, ledger: Ledger) -> None:
+        """Have what waits in the ledger for room go on when there is some, as the main loop will do later."""
+        while True:
+            await asyncio.sleep(_TURN_S)
+            try:
+                await ledger.check()
+            except StoreFailedError:
+                ledger.hurry()  # whoever waits meets the failure
+                return
+            if ledger.room.problem:
+                self._say(ledger.room.problem)
+                if self._ending():
+                    ledger.hurry()
+
+    def _say(self, reason: str) -> None:
+        if time.monotonic() - self._said_at >= _SAID_EVERY_S:
+            self._said_at = time.monotonic()
+            self._notifier.starting(f"waits for room on the disk to start: {reason}", patience_s=_PATIENCE_S)
+
+
+def _is_for_room(error: BaseException | None) -> bool:
+    """Whether an error, or what led to it, is that a disk is full."""
+    while error is not None:
+        if isinstance(error, DatabaseFullError | NoRoomError):
+            return True
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            return True
+        error = error.__cause__
+    return False
+
+
+# ---- Every secret that this process could give away, so that none gets into a log
+# What lies in systemd's folder of credentials, in the files that the settings name, and in the variables that are
+# meant for secrets.
+# Reads and remembers nothing; whether one of them can be used is the business of who uses it.
+
+
+_VARIABLE = re.compile(r"UNSORRY_\w*(TOKEN|KEY|SECRET|URL)$")
+_MOST_BYTES = 4096
+_SHORTEST = 6
+"""What is shorter would star out half of every line, and is no secret that anybody keeps."""
+
+
+def held_secrets(settings: Settings) -> tuple[str, ...]:
+    """Return them as they are now."""
+    found = {value.strip() for value in (*_of_files(settings), *_of_variables(settings))}
+    return tuple(sorted(value for value in found if len(value) >= _SHORTEST))
+
+
+def _of_files(settings: Settings) -> Iterator[str]:
+    places = [
+        Path(name)
+        for name in (
+            settings.github.token_file,
+            settings.github.webhook_secret_file,
+            settings.serve.token_file,
+        )
+        if name
+    ]
+    if folder := os.environ.get(FOLDER):
+        with contextlib.suppress(OSError):  # then nobody here can read a secret in it
+            places += sorted(Path(folder).iterdir())
+    for place in places:
+        try:
+            with place.open("rb") as file:
+                yield file.read(_MOST_BYTES).decode("utf-8", errors="ignore")
+        except OSError:
+            continue
+
+
+def _of_variables(settings: Settings) -> Iterator[str]:
+    named = {settings.prove.external.key_variable, *(model.key_variable for model in settings.serve.models)}
+    yield from (value for name, value in os.environ.items() if _VARIABLE.fullmatch(name) or name in named)
+
+
+_WITH_PATCH = frozenset({"proof_checked", "proof_verified"})
 
 
 class Service:

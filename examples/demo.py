@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from daemon.control_client import ControlError, request
+from daemon.http.control_client import ControlError, request
 from daemon.lock import holder
 from daemon.paths import Paths, paths_from_config
 from examples import demo_library

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pipeline.held import lean_held
+from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build import build_cache
 from pipeline.lean.build.build_cache import is_ancestor
@@ -40,7 +41,6 @@ from pipeline.lean.build.lake import LAKEFILES, MOST_PROCESSES, Bounds, BuildLog
 from pipeline.lean.build.sources import Sources, read_sources
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.sandbox.network import Rules
-from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from store.events.jobs import ProjectBuilt
 
 _REQUIRES = re.compile(r"^\s*(require\b|\[\[\s*require\s*\]\])", re.MULTILINE)

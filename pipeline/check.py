@@ -19,10 +19,10 @@ from pydantic import ValidationError
 from pipeline.gate.patch import PatchHeader, build_patch
 from pipeline.gate.verdict import Gate, Verdict
 from pipeline.held import lean_held
+from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client.repl import ReplError
 from pipeline.lean.sandbox.command import SandboxError
-from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.worktree import read_inside
 from store.domain.identity import git_blob
 from store.events.base import BlobRef, EventBody

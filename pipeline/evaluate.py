@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.jobs.protocol import JobSpec, Reporter, run_job
 from pipeline.learning.datasets import TaskData
 from pipeline.learning.jobs import Teller, Unmeasured, failures, read_parameters
-from pipeline.protocol import JobSpec, Reporter, run_job
 from pipeline.retrieval.chain import Chain
 from pipeline.retrieval.config import TrainingConfig, for_a_job
 from pipeline.retrieval.errors import DatasetError

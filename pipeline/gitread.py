@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from pipeline.protocol import JobError
+from pipeline.jobs.protocol import JobError
 from pipeline.worktree import safe_path
 
 _REGULAR = frozenset({"100644", "100755", "100664"})

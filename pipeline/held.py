@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from pipeline.jobs.protocol import JobError
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.sandbox.command import SandboxError, bubblewrap_problem
 from pipeline.lean.toolchain.toolchains import ToolchainError
-from pipeline.protocol import JobError
 
 
 @contextmanager

@@ -34,8 +34,8 @@ from typing import Any
 
 from pipeline.gitread import Mirror, TreeFile
 from pipeline.globs import path_filter
+from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.lean.source.scanner import read_file
-from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.worktree import MOST_SOURCE_BYTES
 from store.domain.life import Commit, GivenProof, TheoremStep, counted, follow, live
 from store.domain.matching import (

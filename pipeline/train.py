@@ -17,10 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pipeline.jobs.protocol import JobSpec, Reporter, run_job
 from pipeline.learning.datasets import TaskData
 from pipeline.learning.jobs import Measuring, Teller, read_parameters
 from pipeline.learning.training import Order, TrainingJob
-from pipeline.protocol import JobSpec, Reporter, run_job
 from pipeline.retrieval.chain import Chain, Checkpoint
 from pipeline.retrieval.config import TrainingConfig, for_a_job
 from pipeline.retrieval.frozen import frozen

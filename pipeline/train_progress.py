@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pipeline.jobs.protocol import JobSpec, Reporter, run_job
 from pipeline.learning.datasets import TaskData
 from pipeline.learning.errors import LearningError
 from pipeline.learning.jobs import Measured, Measuring, MeasuringOneFile, Teller, read_parameters
@@ -26,7 +27,6 @@ from pipeline.progress.frozen import LEARN, TEST, frozen_progress
 from pipeline.progress.learning import evaluate, learn
 from pipeline.progress.model import ProgressModel
 from pipeline.progress.rows import Row, read_dataset
-from pipeline.protocol import JobSpec, Reporter, run_job
 from pipeline.retrieval.ranking import with_bounds
 from pipeline.tactics.checkpoints import Chain, Link
 from pipeline.tactics.errors import NothingToLearnError, RowsError

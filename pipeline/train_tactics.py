@@ -19,11 +19,11 @@ from typing import Any, ClassVar
 
 import torch
 
+from pipeline.jobs.protocol import JobSpec, Reporter, run_job
 from pipeline.learning.datasets import TaskData
 from pipeline.learning.errors import LearningError
 from pipeline.learning.jobs import Measured, Measuring, MeasuringOneFile, Teller, read_parameters
 from pipeline.learning.training import Order, TrainingJob
-from pipeline.protocol import JobSpec, Reporter, run_job
 from pipeline.retrieval.frozen import frozen
 from pipeline.retrieval.ranking import with_bounds
 from pipeline.tactics.checkpoints import Chain, Link

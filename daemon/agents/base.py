@@ -21,7 +21,7 @@ from daemon.agents.errors import AgentError
 from daemon.agents.home import held, settings_for
 from daemon.agents.results import Measured, ProveResult, results_of, sorrys
 from daemon.agents.workshop import Say, Workshop, in_a_loop
-from daemon.due import Kind
+from daemon.jobs.due import Kind
 from daemon.settings import Settings
 from store.leandojo import DynamicDatabase
 from store.view.queries import basic as queries

@@ -12,8 +12,8 @@ from daemon.agents.errors import AgentError
 from daemon.agents.home import held
 from daemon.agents.results import Measured, became
 from daemon.agents.workshop import Workshop, in_a_loop
+from daemon.requirements import cuda_is_there, why_not_trainable
 from daemon.settings import Settings
-from daemon.training_needs import cuda_is_there, why_not_trainable
 from pipeline.retrieval.config import TrainingConfig
 from store.domain import curriculum
 from store.view.queries import models as model_queries

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from daemon.ladder import Rung
+from daemon.planning.proving import Rung
 from pipeline.tactics.saving import begun
 from store.view.queries import basic as queries
 from store.view.queries import models as model_queries

@@ -22,16 +22,16 @@ from daemon.agents.checkouts import in_checkouts
 from daemon.agents.errors import AgentError
 from daemon.agents.results import TACTICS, became, recorded
 from daemon.agents.workshop import OpenShop, Say, in_a_loop
-from daemon.due import DueJob, Kind
-from daemon.job_records import of_attempt, started_event
-from daemon.joblines import Batch, parse_line
+from daemon.jobs.due import DueJob, Kind
+from daemon.jobs.history import Standings
+from daemon.jobs.lines import Batch, parse_line
+from daemon.jobs.runner import of_attempt, started_event
+from daemon.planning.training import newest_of_each
 from daemon.redact import redact
 from daemon.settings import Settings
-from daemon.standing import Standings
-from daemon.training import newest_of_each
+from pipeline.jobs.protocol import JobError, JobSpec, Reporter, peak_rss_bytes
 from pipeline.learning.datasets import dataset_of
 from pipeline.learning.training import Order
-from pipeline.protocol import JobError, JobSpec, Reporter, peak_rss_bytes
 from pipeline.tactics.errors import NothingToLearnError
 from pipeline.tactics.saving import read_about
 from store.domain.identity import job_id

@@ -1,7 +1,7 @@
 """The daemon's parts without the daemon: the store, the plan and the runner, for one call of an agent.
 
-What is due is `daemon.plan`'s, how it runs is `daemon.jobs`', as ever; this turns until nothing of the wanted kinds is
-due any more. Nothing is polled and nothing is watched.
+What is due is `daemon.planning.plan`'s, how it runs is `daemon.jobs.runner`', as ever; this turns until nothing of
+the wanted kinds is due any more. Nothing is polled and nothing is watched.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from typing import Any, TypeVar
 
 import structlog
 
-from daemon.admission import admit
 from daemon.agents.errors import AgentError
-from daemon.due import Kind
-from daemon.gpus import Gpus
-from daemon.jobs import JobRunner
-from daemon.ladder import Ladder
-from daemon.ledger import Ledger, StoreFailedError
-from daemon.plan import Plan, make_plan
+from daemon.jobs.due import Kind
+from daemon.jobs.gpus import Gpus
+from daemon.jobs.recovery import recover
+from daemon.jobs.runner import JobRunner
+from daemon.maintenance import Upkeep
+from daemon.planning.admission import admit
+from daemon.planning.plan import Plan, make_plan
+from daemon.planning.proving import Ladder
+from daemon.planning.training import Counted
 from daemon.polling.git import Git
 from daemon.polling.github import Forge
-from daemon.recovery import recover
+from daemon.requirements import why_no_models, why_not_trainable
 from daemon.settings import Settings
-from daemon.training import Counted
-from daemon.training_needs import why_no_models, why_not_trainable
-from daemon.upkeep import Upkeep
+from daemon.store_service import Ledger, StoreFailedError
 from pipeline.lean.backend import Leans, find_leans
 from pipeline.lean.build.build_cache import present
 from store.log.errors import LogError

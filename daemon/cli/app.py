@@ -131,7 +131,7 @@ def _words() -> Sequence[str]:
 
 def _is_ours(error: Exception) -> bool:
     """Whether the error's message is made for people; any other one is a bug and keeps its traceback."""
-    from daemon.control_client import ControlError
+    from daemon.http.control_client import ControlError
     from daemon.lock import FolderError
     from store.log.errors import LogError
 

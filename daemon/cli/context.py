@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daemon import control_client, lock
+from daemon import lock
 from daemon.cli.completion import repositories
 from daemon.cli.render import note
+from daemon.http import control_client
 from daemon.paths import ConfigNotFoundError, Paths, find_config, paths_from_config
 
 if TYPE_CHECKING:

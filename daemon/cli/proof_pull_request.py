@@ -1,7 +1,8 @@
 """`unsorry proofs pr`: propose a verified proof to the repository's people, where they agreed to it.
 
-What may be proposed and what is said is `daemon.proposals`', the requests are `daemon.pull_requests`'. Recorded is
-only what GitHub says is there: through the running daemon, else by this command, which then keeps the daemon away.
+What may be proposed and what is said is `daemon.results.pull_requests`', the requests are
+`daemon.results.pull_requests`'. Recorded is only what GitHub says is there: through the running daemon, else by this
+command, which then keeps the daemon away.
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from daemon.proposals import Evidence
-    from daemon.pull_requests import Ground, Opened, Text
+    from daemon.results.pull_requests import Evidence, Ground, Opened, Text
     from daemon.settings import Settings
     from store.view.rows import ProofRow
 
@@ -45,7 +45,7 @@ def pull_request(
     import asyncio
 
     from daemon.polling.github import ProposalError
-    from daemon.proposals import check_consent, check_proof, evidence_of
+    from daemon.results.pull_requests import check_consent, check_proof, evidence_of
 
     if given_before(context, "as_of"):
         raise typer.BadParameter("what is past cannot be proposed; leave it out", param_hint="--as-of")
@@ -76,8 +76,15 @@ async def _propose(
     """Hold the conversation with GitHub, record what came of it, and tell it."""
     from daemon.polling.git import Git
     from daemon.polling.github import Calls, GitHub, ProposalError
-    from daemon.proposals import branch_name, check_authors, file_then, patched, text_of
-    from daemon.pull_requests import PullRequests, Wanted
+    from daemon.results.pull_requests import (
+        PullRequests,
+        Wanted,
+        branch_name,
+        check_authors,
+        file_then,
+        patched,
+        text_of,
+    )
 
     token = _token(settings)
     github = GitHub(api_url=settings.github.api_url, token=token, timeout_s=settings.poll.timeout_s)
@@ -119,9 +126,9 @@ async def _propose(
 
 
 async def _record(place: Place, row: ProofRow, opened: Opened) -> None:
-    from daemon import control_client
-    from daemon.ledger import Ledger, StoreFailedError
-    from daemon.proposed import PullRequestStateError, record
+    from daemon.http import control_client
+    from daemon.results.pull_requests import PullRequestStateError, record
+    from daemon.store_service import Ledger, StoreFailedError
     from store.events.proofs import PullRequestOpened
     from store.log.errors import LogError
 
@@ -235,7 +242,7 @@ def _tell_plan(
 ) -> None:
     import difflib
 
-    from daemon.proposals import branch_name
+    from daemon.results.pull_requests import branch_name
 
     owner = ground.name.split("/")[0] if ground.may_push else ground.login
     branch = f"{owner}:{branch_name(row)}"

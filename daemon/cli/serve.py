@@ -83,7 +83,7 @@ def _checked(host: str) -> str:
 
 def _lease(settings: Settings) -> Lease | None:
     """Return a GPU for the server to lock, where [serve] device asks for one; its own process takes the lock."""
-    from daemon.gpus import Gpus, NoGpuError, chosen
+    from daemon.jobs.gpus import Gpus, NoGpuError, chosen
     from daemon.serve_order import Lease
 
     if settings.serve.device == "cpu":

@@ -22,7 +22,7 @@ from typing import Any
 from daemon.cli.context import CliError, locate
 from daemon.cli.render import clean, cut_line, emit_json_line, headline, say
 from daemon.cli.status_report import collect
-from daemon.control_client import ControlError
+from daemon.http.control_client import ControlError
 from daemon.lock import FolderError
 from store.log.errors import LogError
 

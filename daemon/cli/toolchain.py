@@ -22,7 +22,7 @@ from daemon.cli.render import (
 )
 
 if TYPE_CHECKING:
-    from daemon.lean_needs import Need
+    from daemon.requirements import Need
     from daemon.settings import Settings
     from pipeline.lean.toolchain.toolchains import LeanVersion, Toolchain, Toolchains
 
@@ -186,7 +186,7 @@ def _settings(place: Place) -> Settings:
 
 def _needs(place: Place, settings: Settings) -> tuple[Need, ...] | None:
     """What the watched branches need; None where no daemon has recorded anything yet."""
-    from daemon.lean_needs import needs
+    from daemon.requirements import needs
     from pipeline.lean.backend import find_leans
 
     if not place.paths.database_db.exists():

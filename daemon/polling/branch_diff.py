@@ -18,12 +18,12 @@ from typing import Protocol
 
 import structlog
 
-from daemon.ledger import Ledger
 from daemon.polling.errors import RemoteError, remedy_for
 from daemon.polling.git import UNFINISHED, CommitFacts, Git
 from daemon.polling.git_process import is_branch_name, is_sha
 from daemon.polling.remote_state import Look
 from daemon.settings import Repo
+from daemon.store_service import Ledger
 from store.domain.identity import event_id
 from store.events.base import EventBody
 from store.events.repositories import (

@@ -20,7 +20,6 @@ from typing import get_args
 
 import structlog
 
-from daemon.ledger import Ledger
 from daemon.paths import Paths, slug
 from daemon.polling.branch_diff import Changes, Tips, is_mirror
 from daemon.polling.errors import RemoteError
@@ -30,6 +29,7 @@ from daemon.polling.remote_state import Look, Memo, basis_of, entry_of, load_mem
 from daemon.redact import redact
 from daemon.settings import Repo
 from daemon.settings.schema import Poll
+from daemon.store_service import Ledger
 from store.domain.identity import event_id
 from store.events.repositories import (
     RepositoryArchived,

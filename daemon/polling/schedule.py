@@ -16,10 +16,10 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
 from daemon.clock import elapsed_s
-from daemon.ledger import StoreFailedError
 from daemon.polling.poller import Poller
 from daemon.polling.remote_state import entry_of, load_memo
 from daemon.settings import Repo, Settings
+from daemon.store_service import StoreFailedError
 from store.view.rows import RepositoryRow
 
 _BETWEEN_HINTS_S = 10.0

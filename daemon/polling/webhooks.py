@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from daemon.clock import elapsed_s
-from daemon.loopback import ADDRESS, LoopbackServer, PortError
+from daemon.peers import ADDRESS, LoopbackServer, PortError
 from daemon.settings import Settings
 
 PROBLEM = "webhooks"

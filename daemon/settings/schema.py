@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationInfo
 
-from daemon.due import PRIORITY, Kind
-from daemon.hours import Window
+from daemon.jobs.due import PRIORITY, Kind
 from daemon.peers import group_id
+from daemon.settings.hours import Window
 from daemon.settings.models import Prove, Serve, Train
 from daemon.settings.types import (
     Branches,

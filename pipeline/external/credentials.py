@@ -1,6 +1,6 @@
 """The key of an endpoint: read where the service manager or the environment has it, never from a configuration file.
 
-A job of the daemon has neither: it is handed the key by a pipe (`daemon.handover`), and reads it once.
+A job of the daemon has neither: it is handed the key by a pipe (`daemon.jobs.process`), and reads it once.
 """
 
 from __future__ import annotations

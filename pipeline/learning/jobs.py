@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
 from pipeline.durable import file_digest, write_text_whole
+from pipeline.jobs.protocol import JobError, Recorded, Reporter
 from pipeline.learning.datasets import TaskData
 from pipeline.learning.errors import LearningError
-from pipeline.protocol import JobError, Recorded, Reporter
 from store.domain.identity import short_hash
 from store.events.models import EvaluationFinished, ModelKind
 from store.log.errors import LogError

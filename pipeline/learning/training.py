@@ -37,11 +37,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter
 from pipeline.learning.checkpoints import Checkpoints, Described
 from pipeline.learning.datasets import TaskData, forget, forget_others
 from pipeline.learning.jobs import Measuring, Teller, Told, Unmeasured, failures, stream_of
 from pipeline.learning.weights import weights_digest, weights_of
-from pipeline.protocol import JobError, JobSpec, Recorded, Reporter
 from store.events.models import CheckpointSaved, ModelKind
 from store.view.queries import basic as queries
 from store.view.queries import models as model_queries

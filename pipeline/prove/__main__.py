@@ -36,6 +36,7 @@ from typing import Any
 
 from pipeline.gate.lake_checks import BUILD_BOUNDS, build
 from pipeline.held import lean_held
+from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.lean.backend import REPL_FAILED_REMEDY
 from pipeline.lean.build.lake import LakeRunner
 from pipeline.lean.client.errors import short
@@ -45,7 +46,6 @@ from pipeline.lean.pool.pooled import ReplKey
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.imports import local_file
 from pipeline.lean.source.scanner import parse
-from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.prove.answering import Answering
 from pipeline.prove.attempt import Attempt, Wanted
 from pipeline.prove.file import FileProver

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from pipeline.protocol import JobError
+from pipeline.jobs.protocol import JobError
 from pipeline.prove.order import OF_AN_ENDPOINT, UNANSWERED
 from pipeline.prove.whole import Author, AuthorError, Relay, WholeAsk, Written
 from pipeline.tactics.service import GenerationStoppedError

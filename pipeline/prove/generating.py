@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Protocol
 
+from pipeline.jobs.protocol import JobError
 from pipeline.progress.text import Step
-from pipeline.protocol import JobError
 from pipeline.prove.proposing import Asked, Candidate
 from pipeline.prove.whole import Cost
 from pipeline.tactics.prompt import state_of

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline.jobs.protocol import JobError
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.pool.pooled import CALLS, MEMORY_BYTES, PoolLimits
-from pipeline.protocol import JobError
 from pipeline.prove.attempt import Wanted
 from pipeline.prove.journal_file import ASIDE
 from pipeline.prove.search import Budget

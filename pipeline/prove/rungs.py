@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from pipeline.jobs.protocol import JobError
 from pipeline.learning.errors import LearningError
-from pipeline.protocol import JobError
 from pipeline.prove.answering import (
     ENDPOINT_REMEDY,
     Answering,

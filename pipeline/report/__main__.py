@@ -12,7 +12,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipeline.protocol import end_with_the_daemon
+from pipeline.jobs.protocol import end_with_the_daemon
 from pipeline.report.gathering import gather_at
 from pipeline.report.page import render
 from store.log.errors import LogError

@@ -20,8 +20,8 @@ from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor
 
-from pipeline import yielding
 from pipeline.durable import sync
+from pipeline.jobs import preemption
 from pipeline.retrieval.errors import CheckpointError, DivergedError, first_line
 
 UNREADABLE = (
@@ -110,7 +110,8 @@ class StepCheckpoints(Checkpoint):
     without it, and so choose another best epoch. No state in which training is to stop is saved, as Lightning does not
     keep that it was.
 
-    Where the job is asked to make way (`pipeline.yielding`), the step is saved all the same, and the run ends there.
+    Where the job is asked to make way (`pipeline.jobs.preemption`), the step is saved all the same, and the run ends
+    there.
     """
 
     def __init__(self, folder: Path, *, every: int) -> None:
@@ -127,7 +128,7 @@ class StepCheckpoints(Checkpoint):
     ) -> None:
         whole = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
         last = batch_idx + 1 == trainer.num_training_batches
-        if whole and not last and (yielding.wanted() or trainer.global_step % self._every == 0):
+        if whole and not last and (preemption.wanted() or trainer.global_step % self._every == 0):
             self._save(trainer, pl_module)
             self._make_way(trainer)
 
@@ -142,11 +143,11 @@ class StepCheckpoints(Checkpoint):
         pl_module: pl.LightningModule,  # noqa: ARG002
     ) -> None:
         # Lightning's own handler ends a run between the step and its saving.
-        yielding.listen()
+        preemption.listen()
 
     def _make_way(self, trainer: pl.Trainer) -> None:
-        if yielding.wanted():
-            raise yielding.Yielded(f"step {trainer.global_step} is saved")
+        if preemption.wanted():
+            raise preemption.Yielded(f"step {trainer.global_step} is saved")
 
     def _save(self, trainer: pl.Trainer, model: pl.LightningModule) -> None:
         check_finite(model.state_dict(), f"step {trainer.global_step}")

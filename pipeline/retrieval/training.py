@@ -28,7 +28,7 @@ from pytorch_lightning.loggers import CSVLogger
 from pytorch_lightning.plugins import DoublePrecision, HalfPrecision, Precision
 from pytorch_lightning.strategies import DDPStrategy
 
-from pipeline import yielding
+from pipeline.jobs import preemption
 from pipeline.retrieval.batches import Batches
 from pipeline.retrieval.config import ConfigError, TrainingConfig
 from pipeline.retrieval.datamodule import RetrievalDataModule
@@ -162,7 +162,7 @@ def train_task(
     if made is None:
         # transformers gives a model for inference, and Lightning leaves a model as it is: without dropout.
         model.train()
-        with yielding.region():
+        with preemption.region():
             made = _fit(model, data, config, run, lambda done: on_step(done, total))
     else:
         model.load_state_dict(made.pop("weights"))
@@ -326,7 +326,7 @@ class _Progress(Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
         # Who asked for the end may be gone, and nobody listens: to save comes first.
-        if trainer.global_step > self._told and not yielding.wanted():
+        if trainer.global_step > self._told and not preemption.wanted():
             self._told = trainer.global_step
             self._on_step(trainer.global_step)
 

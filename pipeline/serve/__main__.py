@@ -23,8 +23,8 @@ from typing import IO, Any
 import uvicorn
 
 from pipeline.external.errors import CredentialError
-from pipeline.leased import take
-from pipeline.protocol import JobError
+from pipeline.jobs.gpu_lock import take
+from pipeline.jobs.protocol import JobError
 from pipeline.serve.auth import read_token
 from pipeline.serve.order import OrderError, ServeOrder
 

@@ -33,14 +33,14 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pipeline.children import kill_marked
 from pipeline.gitread import Mirror, TreeFile
+from pipeline.jobs.child import kill_marked
+from pipeline.jobs.protocol import JobError
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.lean.build.build_cache import BuildMissingError, all_builds, attach, empty_lake, remove_tree
 from pipeline.lean.build.lake import LAKEFILES
 from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.splice import Replacement, splice
-from pipeline.protocol import JobError
 from pipeline.prove.attempt import Wanted
 from pipeline.serve.order import LeanOrder, RepositoryOrder
 from pipeline.serve.schemas import WHOLE, Problem

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.children import hold_to, job_environment, kill_marked
 from pipeline.external.credentials import KEY_PIPE
-from pipeline.protocol import JobSpec
+from pipeline.jobs.child import hold_to, job_environment, kill_marked
+from pipeline.jobs.protocol import JobSpec
 from pipeline.serve.checkouts import to_its_end
 
 _LONGEST_LINE_BYTES = 64 * 2**20
@@ -105,7 +105,7 @@ async def job(
         parameters: its own, as JSON.
         kind: the job's kind.
         folder: of this job alone; made, and left to the caller to remove.
-        memory_bytes: that each process of it may take for itself (`pipeline.children.hold_to`).
+        memory_bytes: that each process of it may take for itself (`pipeline.jobs.child.hold_to`).
         key: the one secret that it is handed, by a pipe.
 
     Raises:
@@ -121,7 +121,7 @@ async def job(
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             # -P: the working directory is no place to import from.
-            *("-P", "-m", "pipeline.launch", module, "--spec", str(folder / "spec.json")),
+            *("-P", "-m", "pipeline.jobs.launch", module, "--spec", str(folder / "spec.json")),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=errors,

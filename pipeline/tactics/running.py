@@ -25,8 +25,8 @@ from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.trainer_utils import SaveStrategy
 
-from pipeline import yielding
 from pipeline.durable import make_durable, write_text_whole
+from pipeline.jobs import preemption
 from pipeline.retrieval.quiet import quiet_libraries
 from pipeline.tactics.errors import CheckpointError, DivergedError
 
@@ -53,7 +53,7 @@ class Saves:
     Attributes:
         folder: of this very run: of the same model, data and settings.
         every_s: seconds from one save to the next; infinite: only at the end, where the trainer itself is set to save,
-            and where a job is asked to make way (`pipeline.yielding`).
+            and where a job is asked to make way (`pipeline.jobs.preemption`).
     """
 
     folder: Path
@@ -90,7 +90,7 @@ def _run_saved(trainer: Any, saves: Saves) -> None:
     trainer.add_callback(_Save(saves))
     try:
         begun = _newest_whole(saves.folder)
-        with yielding.region():
+        with preemption.region():
             trainer.train(resume_from_checkpoint=None if begun is None else str(begun))
     except (OSError, RuntimeError, SafetensorError) as error:
         if not _of_the_disk(error):
@@ -138,7 +138,7 @@ class _Watch(TrainerCallback):
     ) -> None:
         # transformers leaves the last steps out of the log where they are no round number.
         control.should_log |= state.global_step >= state.max_steps
-        if not yielding.wanted():
+        if not preemption.wanted():
             # Else to save comes first: who asked for the end may be gone, and nobody listens.
             self._on_step(state.global_step, state.max_steps)
 
@@ -191,7 +191,7 @@ class _Save(TrainerCallback):
         if args.save_strategy == SaveStrategy.EPOCH and (last or float(state.epoch or 0).is_integer()):
             # It is saved after the epoch's evaluation: from before that, a run goes on without it.
             return
-        if last or yielding.wanted() or time.monotonic() >= self._next:
+        if last or preemption.wanted() or time.monotonic() >= self._next:
             control.should_save = control.should_log = True
 
     def on_save(
@@ -210,8 +210,8 @@ class _Save(TrainerCallback):
             for other in self._saves.folder.glob("checkpoint-*"):
                 if other not in kept:
                     shutil.rmtree(other)
-        if yielding.wanted():
-            raise yielding.Yielded(f"step {state.global_step} is saved")
+        if preemption.wanted():
+            raise preemption.Yielded(f"step {state.global_step} is saved")
 
     def _of(self, step: int) -> Path:
         return self._saves.folder / f"checkpoint-{step}"

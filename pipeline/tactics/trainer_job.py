@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.learning.checkpoints import checkpoint_id
 from pipeline.learning.datasets import TaskData
 from pipeline.learning.jobs import Measuring, Teller
 from pipeline.learning.training import Order
-from pipeline.protocol import JobSpec, Reporter
 from pipeline.tactics.bases import base_of, name_base
 from pipeline.tactics.checkpoints import Link
 from pipeline.tactics.config import TacticsConfig

@@ -30,7 +30,7 @@ import sys
 from typing import Any
 
 from pipeline.held import lean_held
-from pipeline.protocol import JobSpec, Reporter, run_job
+from pipeline.jobs.protocol import JobSpec, Reporter, run_job
 from pipeline.trace.order import Order
 from pipeline.trace.run import Run
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.globs import path_filter
+from pipeline.jobs.protocol import JobError
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.pool.pooled import CALLS, MEMORY_BYTES, PoolLimits
-from pipeline.protocol import JobError
 from store.domain.recording import TraceHead
 from store.domain.records import Seen, TraceGap
 

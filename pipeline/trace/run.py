@@ -16,11 +16,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pipeline.jobs.protocol import JobError, Recorded, Reporter
 from pipeline.lean.backend import REPL_FAILED_REMEDY
 from pipeline.lean.client.repl import Repl, ReplStartError
 from pipeline.lean.goal_text import same_goal
 from pipeline.lean.pool.pool import ReplPool
-from pipeline.protocol import JobError, Recorded, Reporter
 from pipeline.trace.file import FileTrace, FileTracer, ImportsFailed
 from pipeline.trace.order import TRACER_VERSION, KnownFile, OpenSorry, Order
 from pipeline.trace.tree import LeanFile, Tree

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from daemon.control_client import request
+from daemon.http.control_client import request
 from daemon.settings import Settings
 from tests.support.daemon.house import House
 from tests.support.lean.toolchain import StandIn, make_toolchain, write_repl

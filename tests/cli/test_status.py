@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from daemon.cli.jobs import KINDS
-from daemon.kinds import MODULES
+from daemon.jobs.due import MODULES
 from daemon.lock import DaemonLock
 from store.events.base import EventBody
 from store.events.jobs import JobFailed, JobStarted, JobSucceeded

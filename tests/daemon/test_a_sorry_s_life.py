@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from daemon.control_client import request
+from daemon.http.control_client import request
 from store.view.queries import basic as queries
 from tests.support.daemon.house import House
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from daemon.control_client import request
-from daemon.joblines import Batch, parse_line
-from daemon.plan import make_plan, scan_parameters
+from daemon.http.control_client import request
+from daemon.jobs.lines import Batch, parse_line
+from daemon.planning.plan import make_plan, scan_parameters
+from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.lean.backend import find_leans
-from pipeline.protocol import JobSpec, Reporter
 from pipeline.scan import scan_commit
 from store.events.base import EventBody
 from store.events.repositories import BranchCreated, CommitObserved, RepositoryWatched

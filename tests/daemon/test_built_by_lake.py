@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.control_client import request
+from daemon.http.control_client import request
 from daemon.settings import Settings
 from store.view.queries import basic as queries
 from store.view.rebuild import verify

@@ -1,9 +1,9 @@
 """Kill the whole daemon, with SIGKILL, at the numbered crash points of jobs and polls, and start it again.
 
 The daemon is the real one, in a process of its own that dies where the test says: one of its functions is
-replaced by death. What C5 to C7 call "planned" is derived from the log here and stored nowhere (`daemon.plan`), and
-an attempt is recorded before its process exists; so each point is the moment that corresponds.
-C8 is in test_jobs.py, C1 to C4, C9, C11 and C12 in tests/store/test_crash.py.
+replaced by death. What C5 to C7 call "planned" is derived from the log here and stored nowhere
+(`daemon.planning.plan`), and an attempt is recorded before its process exists; so each point is the moment that
+corresponds. C8 is in test_jobs.py, C1 to C4, C9, C11 and C12 in tests/store/test_crash.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from daemon.settings import Settings
-from pipeline.children import MARK
+from pipeline.jobs.child import MARK
 from store.log.envelope import StoredEvent
 from store.view.rebuild import verify
 from tests.support.daemon import warm
@@ -28,8 +28,8 @@ LEAN = "theorem one : 1 = 1 := by\n  sorry\n"
 PROGRAM = """
 import os, pathlib, signal, sys
 from daemon.polling.git import Git
-from daemon.jobs import JobRunner
-from daemon.process import JobProcess
+from daemon.jobs.runner import JobRunner
+from daemon.jobs.process import JobProcess
 from daemon.run import run
 
 def die(*_arguments, **_options):

@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 from daemon.cli.app import build
 from daemon.cli.context import Live
 from daemon.cli.status_report import work_of
-from daemon.control_client import request
-from daemon.desk import Desk, WorkStateError
-from daemon.plan import Held, Plan
+from daemon.http.control_client import request
+from daemon.planning.plan import Held, Plan
+from daemon.planning.schedule import Timetable
+from daemon.scheduler import Desk, WorkStateError
 from daemon.settings.schema import Schedule
-from daemon.timetable import Timetable
 from pipeline.lean.backend import find_leans
 from store.events.jobs import WorkPaused
 from store.events.scans import SorryOpened, SorryPlace

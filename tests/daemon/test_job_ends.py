@@ -11,10 +11,10 @@ from typing import Any
 import psutil
 import pytest
 
-from daemon.cgroups import Cgroups, NoCgroupsError
-from daemon.gpus import Gpus, State
+from daemon.jobs.gpus import Gpus, State
+from daemon.jobs.limits import Cgroups, NoCgroupsError
 from daemon.lock import holder
-from pipeline import yielding
+from pipeline.jobs import preemption
 from store.view.rows import JobRow
 from tests.support.daemon.bench import Bench, bench, until
 from tests.support.daemon.cgroup import FakeTree
@@ -110,7 +110,7 @@ def test_a_training_that_does_not_make_way_within_its_grace_is_killed_and_is_due
 def test_a_family_that_holds_more_than_the_job_may_is_ended_and_says_how_much(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daemon.job_memory.LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr("daemon.jobs.limits.LOOK_EVERY_S", 0.1)
     row = run(house, "share_memory", memory_bytes=2**28)
     assert (row.state, row.reason) == ("failed", "out_of_memory")
     assert "with all that it started it held 0." in row.message
@@ -211,7 +211,7 @@ def test_a_job_whose_gpu_fell_off_the_bus_is_no_failure_and_says_why_it_ended(ho
 
 def test_a_region_is_nothing_to_a_program_that_is_no_job() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with yielding.region():
-        yielding.listen()
+    with preemption.region():
+        preemption.listen()
         assert signal.getsignal(signal.SIGTERM) is before
-        assert not yielding.wanted()
+        assert not preemption.wanted()

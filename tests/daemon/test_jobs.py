@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from daemon.due import Kind
+from daemon.jobs.due import Kind
+from daemon.jobs.recovery import recover
 from daemon.polling.git import Git
-from daemon.recovery import recover
 from store.log.envelope import StoredEvent
 from store.view.queries import basic as queries
 from store.view.rows import JobRow
@@ -174,7 +174,7 @@ def test_what_waits_for_room_on_the_disk_is_not_ended_for_its_time_and_is_once_t
 def test_a_deadline_kills_the_whole_family(
     house: House, behave: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daemon.jobs._GRACE_S", 0.5)
+    monkeypatch.setattr("daemon.jobs.runner._GRACE_S", 0.5)
     row = run(house, behave, timeout_s=10.0)
     assert (row.state, row.reason) == ("failed", "deadline")
     family = children(house, behave)
@@ -400,6 +400,6 @@ def test_old_job_folders_go_beyond_the_number_that_is_kept(house: House) -> None
 
 
 def test_a_line_without_end_is_a_broken_protocol(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("daemon.process.LONGEST_LINE_BYTES", 1000)
+    monkeypatch.setattr("daemon.jobs.process.LONGEST_LINE_BYTES", 1000)
     row = run(house, "endless")
     assert (row.state, row.reason) == ("failed", "protocol")

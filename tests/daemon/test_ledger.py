@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.ledger import Ledger, NoRoomError, StoreFailedError
+from daemon.store_service import Ledger, NoRoomError, StoreFailedError
 from store.events.service import DaemonStopped
 from store.log.envelope import NewEvent
 from store.log.errors import DatabaseFullError

@@ -8,9 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from daemon.desk import Desk
-from daemon.gpus import Gpus
-from daemon.work import Work
+from daemon.jobs.gpus import Gpus
+from daemon.scheduler import Desk, Work
 from pipeline.lean.backend import find_leans
 from store.view.rows import JobRow
 from tests.support.daemon.bench import bench, until

@@ -15,9 +15,8 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from daemon import metrics_server
-from daemon.exposition import CONTENT_TYPE, LiveNumbers, exposition
-from daemon.metrics_server import PROBLEM, MetricsListener
+from daemon.http import metrics
+from daemon.http.metrics import CONTENT_TYPE, PROBLEM, LiveNumbers, MetricsListener, exposition
 from daemon.settings import Settings, parse
 from store.log.errors import DatabaseIOError
 from store.sqlite import connect_readonly
@@ -214,7 +213,7 @@ def test_a_view_that_cannot_be_read_is_a_503_with_the_reason(tmp_path: Path) -> 
 def test_a_taken_port_is_a_problem_until_it_is_free_and_a_reload_moves_the_listener(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics_server, "AGAIN_S", 0.05)
+    monkeypatch.setattr(metrics, "AGAIN_S", 0.05)
 
     async def run() -> None:
         problems: dict[str, str] = {}

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from daemon.control_client import request
-from daemon.ledger import Ledger
-from daemon.models import Models, ModelStateError
+from daemon.http.control_client import request
 from daemon.paths import paths_from_config
+from daemon.results.models import Models, ModelStateError
 from daemon.settings import Settings
+from daemon.store_service import Ledger
 from store.events.base import EventBody
 from store.events.jobs import JobStarted, JobSucceeded
 from store.events.models import CheckpointPromoted, CheckpointRefused, CheckpointSaved, ModelKind

@@ -21,12 +21,11 @@ from typing import Any
 
 import pytest
 
-from daemon import notifications
-from daemon.ledger import Ledger
 from daemon.lock import make_folder
-from daemon.notifications import Notifications
-from daemon.notify_channels import KEY_VARIABLE, URL_VARIABLE
+from daemon.results import notifications
+from daemon.results.notifications import KEY_VARIABLE, URL_VARIABLE, Notifications
 from daemon.settings import Settings, parse
+from daemon.store_service import Ledger
 from store.events.repositories import RepositoryFailed, RepositoryRecovered
 from store.log.envelope import NewEvent
 from store.log.reader import LogReader

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.patches import write_missing
+from daemon.results.patches import write_missing
 from pipeline.gate.patch import RefusedPatchError, refuse_simulated
 from store.events.base import BlobRef, EventBody
 from store.log.envelope import Expect, NewEvent

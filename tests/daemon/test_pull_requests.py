@@ -14,13 +14,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from daemon.cli.app import build
-from daemon.control import ControlServer
-from daemon.ledger import Ledger
+from daemon.http.control import ControlServer
 from daemon.lock import DaemonLock
 from daemon.paths import slug
-from daemon.proposed import PullRequestStateError, record
-from daemon.pull_requests import PullRequests
+from daemon.results.pull_requests import PullRequests, PullRequestStateError, record
 from daemon.settings import Settings
+from daemon.store_service import Ledger
 from store.domain.identity import git_blob
 from store.events.base import EventBody
 from store.events.proofs import AttemptFinished, ProofFound, ProofVerified, PullRequestOpened

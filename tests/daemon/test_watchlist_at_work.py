@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from daemon.control_client import request
+from daemon.http.control_client import request
 from store.view.queries import basic as queries
 from store.view.rebuild import verify
 from tests.support.daemon.house import House

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from daemon.gpus import Gpu, Gpus
-from daemon.retries import Retries
-from daemon.work import Work
+from daemon.jobs.gpus import Gpu, Gpus
+from daemon.jobs.history import Retries
+from daemon.scheduler import Work
 from pipeline.lean.backend import find_leans
 from tests.support.daemon.bench import Bench, bench, until
 from tests.support.daemon.house import House
@@ -110,7 +110,7 @@ def test_a_clock_that_is_set_neither_delays_a_second_try_nor_brings_it_forward(
                 await work.start_due()
                 found.append([one.attempt for one in work.plan.due if one.job == due.job])
 
-            monkeypatch.setattr("daemon.work.datetime", Set)
+            monkeypatch.setattr("daemon.scheduler.datetime", Set)
             clock.wall_s = set_s
             await planned()
             assert 40.0 < work.until_due_s() < 75.0

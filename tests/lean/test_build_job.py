@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 
 from pipeline.build import work
+from pipeline.jobs.protocol import JobError, JobSpec, Reporter
 from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.build import build_cache
 from pipeline.lean.build.dependencies import GitFailedError, fetch_package, read_manifest
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.sandbox.network import Gateway, Rules
-from pipeline.protocol import JobError, JobSpec, Reporter
 from tests.support.lean.toolchain import StandIn, make_toolchain
 
 REPOSITORY = "github.com/ada/demo"

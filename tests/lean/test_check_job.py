@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.protocol import JobError
+from pipeline.jobs.protocol import JobError
 from store.domain.identity import git_blob
 from tests.support.gate import FILE, Case, Court
 from tests.support.lean.credulous import TOOLCHAIN, Rule

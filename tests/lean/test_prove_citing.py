@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from pipeline import check
+from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.lean.backend import simulator
 from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.pool.pooled import PoolLimits
 from pipeline.lean.source.scanner import scan_source
-from pipeline.protocol import JobSpec, Reporter
 from pipeline.prove.attempt import Attempt
 from pipeline.prove.file import FileProver
 from pipeline.prove.lemmas import Lemma

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.external.testing import ChatServer, Fails, Reply, Says, Sends, Silence
-from pipeline.protocol import JobError
+from pipeline.jobs.protocol import JobError
 from tests.support.prove import LINES, attempts, parameters, recorded, run
 
 # To load what a search asks with takes long on a busy machine.

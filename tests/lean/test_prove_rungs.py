@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from pipeline.jobs.protocol import JobError, JobSpec
 from pipeline.lean.backend import LeanBackend, simulator
 from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.pool.pooled import PoolLimits
-from pipeline.protocol import JobError, JobSpec
 from pipeline.prove.attempt import Attempt
 from pipeline.prove.file import FileProver
 from pipeline.prove.generating import GeneratorProposer

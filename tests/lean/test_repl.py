@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.children import kill_marked
+from pipeline.jobs.child import kill_marked
 from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.client import process as client
 from pipeline.lean.client.dialect import NEWEST

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.control_client import request
+from daemon.http.control_client import request
 from daemon.settings import Settings
 from store.view.rebuild import verify
 from tests.support.daemon.house import House
@@ -20,8 +20,8 @@ WATCHDOG_S = 10.0
 """Six daemons at once on two busy cores: a well one of them must still come to ping."""
 SLOW = """
 import asyncio, time
-from daemon.control import ControlServer
-from daemon.ledger import Ledger
+from daemon.http.control import ControlServer
+from daemon.store_service import Ledger
 from store.view.view import View
 
 def told(name):
@@ -53,8 +53,8 @@ ControlServer.start = classmethod(slowly_started)
 ARMED = """
 import asyncio, os, time
 from pathlib import Path
-from daemon.ledger import Ledger
-from daemon.work import Work
+from daemon.store_service import Ledger
+from daemon.scheduler import Work
 
 def armed():
     # Once: the process that comes after is well.

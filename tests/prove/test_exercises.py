@@ -7,7 +7,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from pipeline.protocol import JobSpec, Reporter
+from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.scan import scan_commit
 
 FILES = {

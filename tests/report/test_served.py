@@ -16,10 +16,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from daemon import report_page
-from daemon.metrics_server import MetricsListener
+from daemon.http import report_page
+from daemon.http.metrics import MetricsListener
+from daemon.http.report_page import MEMORY_BYTES, MOST_WAITING, ReportError, ReportPage
 from daemon.paths import Paths, paths_from_config
-from daemon.report_page import MEMORY_BYTES, MOST_WAITING, ReportError, ReportPage
 from daemon.settings import Settings, parse
 from pipeline.report import __main__ as printing
 from store.view import schema
@@ -49,7 +49,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
         found.append(await start(*arguments, **options))
         return found[-1]
 
-    monkeypatch.setattr("daemon.report_page.asyncio.create_subprocess_exec", noted)
+    monkeypatch.setattr("daemon.http.report_page.asyncio.create_subprocess_exec", noted)
     return found
 
 
@@ -58,7 +58,7 @@ def instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Non
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     program.chmod(0o755)
-    monkeypatch.setattr("daemon.report_page.sys.executable", str(program))
+    monkeypatch.setattr("daemon.http.report_page.sys.executable", str(program))
 
 
 def test_the_page_is_made_once_for_all_who_ask_and_kept_until_it_is_too_old(

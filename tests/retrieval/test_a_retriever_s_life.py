@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.control_client import request
+from daemon.http.control_client import request
 from daemon.settings import Settings
 from examples.demo_library import files
 from pipeline.retrieval.tiny import make_tiny_retriever

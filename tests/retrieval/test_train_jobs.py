@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pipeline import yielding
+from pipeline.jobs import preemption
 from pipeline.learning.datasets import dataset_of
 from pipeline.learning.jobs import stream_of
 from pipeline.learning.testing import JobProcesses, Outcome, record
@@ -168,7 +168,7 @@ def test_each_task_is_a_link_of_the_chain_and_is_measured_on_all_tasks_so_far(le
     assert steps[-1]["done"] == steps[-1]["total"] == one["steps"]
     assert {event["stream"] for event in second.events} == {STREAM}
     assert {event["data"]["simulated"] for event in first.events + second.events} == {False}
-    # Where `daemon.models` looks before it puts a checkpoint in use.
+    # Where `daemon.results.models` looks before it puts a checkpoint in use.
     assert (bench.chain / one["checkpoint"] / "model.safetensors").stat().st_size == one["size_bytes"]
     with closing(queries.connect(bench.root / "database.db")) as view:
         assert {(row.checkpoint, row.parent) for row in model_queries.checkpoints(view, "retriever")} == {
@@ -234,7 +234,7 @@ def test_a_job_that_is_asked_to_make_way_saves_where_it_is_and_goes_on_exactly_f
     # So rarely that nothing but the wish to make way saves a step.
     settings = small_config(bench.model, checkpoint_every_n_steps=1000).to_dict()
     cut = bench.train(FIRST, config=settings, kill=("training", 3), number=signal.SIGTERM)
-    assert (cut.returncode, cut.events, cut.steps()) == (yielding.STATUS, [], [1, 2, 3])
+    assert (cut.returncode, cut.events, cut.steps()) == (preemption.STATUS, [], [1, 2, 3])
     assert "made way: step 3 is saved" in cut.stderr
     ended = bench.train(FIRST, config=settings)
     assert ended.steps()[0] == 4

@@ -277,7 +277,7 @@ def test_a_tree_of_trees_without_number_is_refused_and_not_unfolded(
 ) -> None:
     """Ten folders of ten folders …: some kilobytes that are a billion files."""
     from pipeline import gitread
-    from pipeline.protocol import JobError
+    from pipeline.jobs.protocol import JobError
 
     level = git(mirror, "hash-object", "-w", "--stdin", given=b"-- bomb")
     level = raw_tree(mirror, *((b"100644", b"%d.lean" % n, level) for n in range(10)))

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from daemon.loopback import LoopbackServer
+from daemon.peers import LoopbackServer
 from pipeline.external.credentials import FOLDER, KeyPlace
 from pipeline.external.errors import CredentialError
 from pipeline.prove.search import Budget

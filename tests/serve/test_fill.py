@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pipeline.children import MARK
+from pipeline.jobs.child import MARK
 from pipeline.lean.backend import LeanBackend, Leans, simulator
 from pipeline.prove.attempt import Wanted
 from pipeline.serve import fill as filling

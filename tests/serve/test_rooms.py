@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.children import MARK
+from pipeline.jobs.child import MARK
 from pipeline.serve import checkouts
 from pipeline.serve.checkouts import to_its_end
 from pipeline.serve.order import Limits

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.children import MARK
+from pipeline.jobs.child import MARK
 from pipeline.serve.checkouts import BY_HAND, ScratchTakenError, own
 
 OWNER = """

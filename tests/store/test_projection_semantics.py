@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from pipeline.protocol import JobSpec, Reporter
+from pipeline.jobs.protocol import JobSpec, Reporter
 from store.events.jobs import JobSucceeded
 from store.events.repositories import RepositoryUnwatched
 from store.events.service import ConfigLoaded

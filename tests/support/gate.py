@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Literal
 
 from pipeline import check
+from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.source.scanner import scan_source
-from pipeline.protocol import JobSpec, Reporter
 from store.domain.identity import git_blob
 from store.events.proofs import ProofChecked, ProofFound, ProofRejected, ProofVerified
 from store.events.registry import EVENT_TYPES

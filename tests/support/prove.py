@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.lean.backend import simulator
 from pipeline.lean.source.scanner import scan_source
-from pipeline.protocol import JobSpec, Reporter
 from pipeline.prove.__main__ import work
 from pipeline.prove.attempt import Wanted
 from store.domain.identity import git_blob

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.lean import backend
 from pipeline.lean.backend import LeanBackend
-from pipeline.protocol import JobSpec, Reporter
 from pipeline.scan import scan_commit
 from store.domain.records import TracedFile, TracedTheorem
 from store.events.base import EventBody

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipeline import yielding
+from pipeline.jobs import preemption
 from pipeline.learning.datasets import dataset_of
 from pipeline.learning.testing import Outcome
 from pipeline.progress import ProgressModel
@@ -140,7 +140,7 @@ def test_what_is_cut_off_is_not_taken_for_a_checkpoint_goes_on_and_comes_out_the
     asked = bench.train(
         model, "First", kill=("training", steps - 1), number=signal.SIGTERM, **{**given, "config": EPOCHS}
     )
-    assert (asked.returncode, asked.events) == (yielding.STATUS, [])
+    assert (asked.returncode, asked.events) == (preemption.STATUS, [])
     assert asked.steps() == [steps - 2, steps - 1], "the step that was killed was not saved"
     unmeasured = bench.train(model, "First", kill=(f"measuring {FIRST}, val", 1), **given)
     assert unmeasured.returncode == -9

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.protocol import JobError
+from pipeline.jobs.protocol import JobError
 from store.events.proofs import ProofChecked, ProofVerified
 from tests.support.gate import FILE, Case, Court
 from tests.support.lean.credulous import TOOLCHAIN, Rule

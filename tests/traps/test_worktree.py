@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import check
-from pipeline.protocol import JobError, JobSpec, Reporter
+from pipeline.jobs.protocol import JobError, JobSpec, Reporter
 from tests.support.gate import FILE, Case, Court
 
 PROOF = "exact ⟨h.2, h.1⟩"

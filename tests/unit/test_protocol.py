@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pipeline.protocol import JobSpec
+from pipeline.jobs.protocol import JobSpec
 
 JOB = """
 import asyncio, sys
-from pipeline.protocol import JobError, run_job
+from pipeline.jobs.protocol import JobError, run_job
 
 async def fail():
     raise ValueError("the pipe is closed")

@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from daemon.cgroups import Cgroups
-from daemon.due import DueJob, Kind
-from daemon.gpus import Gpu, Gpus
-from daemon.jobs import JobRunner
+from daemon.jobs.due import DueJob, Kind
+from daemon.jobs.gpus import Gpu, Gpus
+from daemon.jobs.limits import Cgroups
+from daemon.jobs.runner import JobRunner
 from store.view.queries import basic as queries
 from store.view.rows import JobRow
 from tests.support.daemon.house import House, Parts

@@ -10,7 +10,7 @@ import os
 import shutil
 from pathlib import Path
 
-from daemon.cgroups import Cgroups
+from daemon.jobs.limits import Cgroups
 
 
 class _Groups(Cgroups):

@@ -15,13 +15,13 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from daemon.ledger import Ledger
 from daemon.paths import paths_from_config
 from daemon.polling.branch_diff import watchlist_events
 from daemon.polling.git import Git
 from daemon.polling.github import GitHub
 from daemon.polling.poller import Poller
 from daemon.settings import Repo, Settings, load
+from daemon.store_service import Ledger
 from store.log.envelope import StoredEvent
 from store.log.errors import LogError
 from store.log.reader import LogReader

@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pipeline import yielding
-from pipeline.protocol import JobError, JobSpec, Recorded, Reporter, run_job
+from pipeline.jobs import preemption
+from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from store.domain.records import ScannedFile
 from store.events.scans import CommitScanned, FileScanned
 
@@ -125,9 +125,9 @@ def _die(_reporter: Reporter) -> None:
 def _yield(reporter: Reporter) -> None:
     """Work until somebody asks for room, and take a moment to save, with the help of a child."""
     helper = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    with yielding.region():
+    with preemption.region():
         reporter.progress(2, 2, "in the region")
-        while not yielding.wanted():
+        while not preemption.wanted():
             time.sleep(0.01)
         try:
             helper.wait(timeout=0.3)  # a signal to the whole group would have ended it by now
@@ -135,7 +135,7 @@ def _yield(reporter: Reporter) -> None:
         except subprocess.TimeoutExpired:
             alive = True
         helper.communicate(b"\n")
-        raise yielding.Yielded("with its helper" if alive else "alone")
+        raise preemption.Yielded("with its helper" if alive else "alone")
 
 
 def _batch(spec: JobSpec, reporter: Reporter, *, repository: str | None) -> list[Recorded]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from daemon.paths import Paths
-from pipeline.children import MARK
+from pipeline.jobs.child import MARK
 from store.log.envelope import StoredEvent
 from store.log.errors import LogError
 from store.log.reader import LogReader

@@ -32,7 +32,7 @@ class FakeGpu:
 
 
 class FakeNvml:
-    """The functions that `daemon.gpus` calls."""
+    """The functions that `daemon.jobs.gpus` calls."""
 
     class NVMLError(Exception):
         def __init__(self, value: int) -> None:

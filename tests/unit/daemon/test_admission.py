@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from daemon.admission import admit
-from daemon.due import DueJob, Kind
-from daemon.gpus import Gpu
-from daemon.plan import Plan
+from daemon.jobs.due import DueJob, Kind
+from daemon.jobs.gpus import Gpu
+from daemon.planning.admission import admit
+from daemon.planning.plan import Plan
 
 ONE, TWO = Gpu("GPU-a", 0, "Test GPU"), Gpu("GPU-b", 1, "Test GPU")
 LOST = replace(ONE, state="lost", detail="GPU is lost", remedy="reset it")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from daemon.gpus import Gpus
-from pipeline.leased import take
-from pipeline.protocol import JobError
+from daemon.jobs.gpus import Gpus
+from pipeline.jobs.gpu_lock import take
+from pipeline.jobs.protocol import JobError
 from tests.support.daemon.nvml import FakeGpu, FakeNvml
 
 GIB = 2**30
@@ -128,9 +128,9 @@ def test_a_driver_that_hangs_does_not_stop_the_daemon(
     async def go() -> list[str]:
         first = (await found.look({}))[0].state
         hangs.set()
-        monkeypatch.setattr("daemon.gpus._ANSWERS_WITHIN_S", 0.05)
+        monkeypatch.setattr("daemon.jobs.gpus._ANSWERS_WITHIN_S", 0.05)
         second, third = (await found.look({}))[0], (await found.look({}))[0]
-        monkeypatch.setattr("daemon.gpus._ANSWERS_WITHIN_S", 60.0)
+        monkeypatch.setattr("daemon.jobs.gpus._ANSWERS_WITHIN_S", 60.0)
         goes_on.set()
         assert found._looking is not None
         await found._looking

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from daemon.heartbeat import Heartbeat
-from daemon.ledger import Ledger
+from daemon.main_loop import Heartbeat
+from daemon.store_service import Ledger
 from daemon.systemd import Notifier
 
 

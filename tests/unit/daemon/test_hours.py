@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from daemon.hours import Window, clock, ends_at, night_of
+from daemon.settings.hours import Window, clock, ends_at, night_of
 
 
 @pytest.fixture(autouse=True)

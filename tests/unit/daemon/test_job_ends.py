@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import signal
 
-from daemon.cgroups import Usage
-from daemon.due import DueJob
-from daemon.job_ends import Heard, verdict
-from daemon.joblines import Failure, Result
-from daemon.process import Exit
-from pipeline import yielding
+from daemon.jobs.due import DueJob
+from daemon.jobs.limits import Usage
+from daemon.jobs.lines import Failure, Result
+from daemon.jobs.process import Exit
+from daemon.jobs.runner import Heard, verdict
+from pipeline.jobs import preemption
 from store.events.base import EventBody
 
 GIB = 2**30
@@ -86,7 +86,7 @@ def test_a_result_that_came_before_the_wish_to_end_is_a_success() -> None:
 
 
 def test_a_job_that_saved_for_somebody_else_s_signal_is_no_failure() -> None:
-    found = ended(Heard(0.0, exit=Exit(yielding.STATUS, None, GIB)))
+    found = ended(Heard(0.0, exit=Exit(preemption.STATUS, None, GIB)))
     assert isinstance(found, EventBody)
     assert (found.type, found.model_dump()["reason"]) == (
         "job_interrupted",

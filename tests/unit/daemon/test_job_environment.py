@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from daemon.handover import handed_over
-from pipeline.children import job_environment
+from daemon.jobs.process import handed_over
 from pipeline.external import credentials
 from pipeline.external.credentials import KEY_PIPE, KeyPlace, read_key
 from pipeline.external.errors import CredentialError
+from pipeline.jobs.child import job_environment
 
 KEY = "s3cret"
 PLACE = KeyPlace("unsorry-model-key", "UNSORRY_MODEL_KEY")

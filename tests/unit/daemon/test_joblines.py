@@ -8,8 +8,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from daemon.due import DueJob, Kind
-from daemon.joblines import BadLineError, Batch, parse_line
+from daemon.jobs.due import DueJob, Kind
+from daemon.jobs.lines import BadLineError, Batch, parse_line
 from store.domain.identity import proof_id
 from store.events.base import BlobRef, EventBody
 from tests.support.events import (

@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from daemon.due import DueJob, Kind
-from daemon.joblines import BadLineError, Batch, parse_line
+from daemon.jobs.due import DueJob, Kind
+from daemon.jobs.lines import BadLineError, Batch, parse_line
 from store.events.base import EventBody
 from store.events.models import ModelKind
 from tests.support.models import checkpoint_promoted, checkpoint_saved, evaluation_finished

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.jumps import Jumps
+from daemon.clock import Jumps
 
 
 class Machine:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from daemon.exposition import GpuNumbers, LiveNumbers, QuotaNumbers, exposition
+from daemon.http.metrics import GpuNumbers, LiveNumbers, QuotaNumbers, exposition
 from store.events.base import EventBody
 from store.events.jobs import JobInterrupted, JobSucceeded, WorkPaused
 from store.events.repositories import RepositoryFailed

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from daemon.admission import admit
-from daemon.due import DueJob
-from daemon.ladder import budget_key
-from daemon.plan import Plan, make_plan, scan_parameters
+from daemon.jobs.due import DueJob
+from daemon.planning.admission import admit
+from daemon.planning.plan import Plan, make_plan, scan_parameters
+from daemon.planning.proving import budget_key
 from daemon.settings import Settings, load
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
 from store.domain.records import ScannedFile

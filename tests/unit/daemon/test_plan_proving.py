@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from daemon.due import DueJob
-from daemon.ladder import Ladder, Rung, budget_key
-from daemon.plan import Plan, make_plan
+from daemon.jobs.due import DueJob
+from daemon.planning.plan import Plan, make_plan
+from daemon.planning.proving import Ladder, Rung, budget_key
+from daemon.requirements import why_no_models
 from daemon.settings import Settings
 from daemon.settings.models import Prove
-from daemon.training_needs import why_no_models
 from pipeline.external.credentials import KeyPlace
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
 from pipeline.prove.order import PROVERS, Order

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from daemon.admission import admit
-from daemon.desk import Desk, WorkStateError
-from daemon.due import DueJob, Kind
-from daemon.gpus import Gpu
-from daemon.plan import Plan, make_plan
+from daemon.jobs.due import DueJob, Kind
+from daemon.jobs.gpus import Gpu
+from daemon.planning.admission import admit
+from daemon.planning.plan import Plan, make_plan
+from daemon.planning.training import trained_by
+from daemon.requirements import why_not_trainable
+from daemon.scheduler import Desk, WorkStateError
 from daemon.settings import Settings
-from daemon.training import trained_by
-from daemon.training_needs import why_not_trainable
 from pipeline.lean.backend import Leans, find_leans
 from pipeline.learning.training import Order
 from pipeline.progress.config import for_a_job as progress_config

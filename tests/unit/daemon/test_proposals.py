@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from daemon.polling.git_process import is_branch_name
-from daemon.proposals import Evidence, branch_name, text_of
-from daemon.pull_requests import Ground
+from daemon.results.pull_requests import Evidence, Ground, branch_name, text_of
 from store.view.rows import ProofRow
 
 GROUND = Ground("me", "o/n", True, "main", head="1" * 40)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.room import Room, takes_some
+from daemon.store_service import Room, takes_some
 
 STATE, JOBS = Path("state"), Path("jobs")
 

@@ -12,14 +12,12 @@ from typing import Any
 
 import pytest
 
-from daemon import run, starting
-from daemon.control import ControlServer
-from daemon.control_socket import SocketInUseError
-from daemon.ledger import StoreFailedError
+from daemon import run, service
+from daemon.http.control import ControlServer, SocketInUseError
 from daemon.lock import FolderError
 from daemon.paths import Paths
-from daemon.service import Service
-from daemon.starting import RoomToStart
+from daemon.service import RoomToStart, Service
+from daemon.store_service import StoreFailedError
 from daemon.systemd import Notifier
 from store.log.errors import DatabaseFullError, DatabaseIOError
 from tests.support.daemon.house import House
@@ -30,7 +28,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_FIRST_S", "_TURN_S"):
-        monkeypatch.setattr(starting, name, 0.01)
+        monkeypatch.setattr(service, name, 0.01)
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from daemon.planning.schedule import LEAST_S, Timetable, why_yield
 from daemon.settings.schema import Schedule
-from daemon.timetable import LEAST_S, Timetable, why_yield
 from store.view.queries.jobs import PauseRow
 
 NIGHT = datetime(2026, 6, 1, 23, tzinfo=UTC)

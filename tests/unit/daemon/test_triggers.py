@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import pytest
 
+from daemon.planning.schedule import in_vain, why_not
 from daemon.settings import Settings, load
-from daemon.triggers import in_vain, why_not
 from pipeline.lean.backend import Leans, find_leans
 from store.events.base import EventBody
 from store.events.jobs import JobStarted, TriggerEnded, WorkTriggered

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pipeline.protocol import JobError
+from pipeline.jobs.protocol import JobError
 from pipeline.prove.answering import Answering, AnsweringAuthor
 from pipeline.prove.whole import AuthorError, WholeAsk, Written
 

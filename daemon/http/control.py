@@ -1,0 +1,619 @@
+"""HTTP over a unix socket: how the command line speaks to the running daemon.
+
+Owns the routes; what they do is the service's, the socket file is `daemon.http.control`'s. Of each connection the
+kernel says whose it is, and `daemon.peers` what they may: GET reads, the rest acts. Others are answered 403.
+`daemon.http.control_client` is the other end.
+
+    GET  /health   200 or 503: {"healthy", "problems"}
+    GET  /status   200: what only the living daemon knows
+    GET  /metrics  200: numbers for Prometheus, as text; 503 where the view cannot be read
+    GET  /report   200: the page of `unsorry report`; 304 for one that the client has; 503 where it cannot be made
+    POST /poll     202: {"polling": [...]}; body {"repository": key or null}; 404 for one that is not watched, 503 while
+                   the disk is full
+    POST /promote  200: the promotion; body {"checkpoint": id, "force": true or absent}; 404 for one that no row
+                   has, 409 where the promotion rule or its state does not let it
+    POST /rollback 200: the promotion; body {"model": name}; 404 for no model's name, 409 where nothing was before
+    POST /pull-request  200: the event; body: its fields; 400 for others, 404 for a proof that no row has, 409 where
+                   it is not verified or has another pull request
+    POST /reload   202: {"reloading": true}; what came of it is in /status and in the log
+
+Pauses, triggers, cancellations and second tries are `daemon.http.control`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pwd
+import socket
+import stat
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, get_args
+
+import structlog
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from daemon.http.control_client import short_address
+from daemon.http.metrics import Metrics, metrics_route
+from daemon.http.report_page import Made, ReportPage, report_route
+from daemon.http.status import Living
+from daemon.main_loop import Wanted
+from daemon.maintenance import Upkeep
+from daemon.peers import Doorkeeper, Peer, group_id, peer_of
+from daemon.polling.schedule import Polls
+from daemon.results.models import Models, ModelStateError
+from daemon.results.pull_requests import PullRequestStateError, record
+from daemon.scheduler import Desk, WorkStateError
+from daemon.store_service import Ledger, NoRoomError, StoreFailedError
+from store.events.jobs import PausedWork, TriggeredWork
+from store.events.models import CheckpointPromoted
+from store.events.proofs import PullRequestOpened
+
+# ---- The control socket's file
+# Made for its group, taken over from a daemon that is dead, refused where one lives.
+# Its mode is 0660 and its folder the daemon's own. What is said through it is `daemon.http.control`'s.
+
+
+_MODE = 0o660
+
+
+class SocketInUseError(Exception):
+    """The control socket cannot be made; the message says why and what to do."""
+
+
+def listen(path: Path) -> socket.socket:
+    """Return the socket, listening; who may use it is nobody but its user and group.
+
+    Raises:
+        SocketInUseError: something else is in the way.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _clear(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        # Made without permissions for others from its first moment on.
+        before = os.umask(0o777 & ~_MODE)
+        try:
+            with short_address(path) as address:
+                listener.bind(address)
+        finally:
+            os.umask(before)
+        path.chmod(_MODE)
+        listener.listen(64)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise SocketInUseError(
+            f"{path}: the control socket cannot be made: {error.strerror or error}; check runtime_dir"
+        ) from error
+    return listener
+
+
+def admitted(path: Path, control_group: str) -> Doorkeeper:
+    """Give the socket to the group, or to our own where there is none; return who lets whom in.
+
+    Raises:
+        SocketInUseError: there is no such group, or it cannot be given the socket.
+    """
+    try:
+        wanted = group_id(control_group) if control_group else None
+        group = os.getegid() if wanted is None else wanted
+        if path.stat().st_gid != group:
+            os.chown(path, -1, group)
+    except KeyError as error:
+        raise SocketInUseError(
+            f"[daemon] control_group: there is no group {control_group!r} here; create it, or name another"
+        ) from error
+    except OSError as error:
+        raise SocketInUseError(
+            f"[daemon] control_group: {path} cannot be given to the group {control_group!r} ({error.strerror});"
+            " make the daemon's user a member of it, or name the daemon's own group"
+        ) from error
+    return Doorkeeper.here(group=group, control_group=wanted)
+
+
+def _clear(path: Path) -> None:
+    """Remove the socket of a daemon that is dead; refuse one that lives, and what is no socket."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise SocketInUseError(f"{path}: in the way of the control socket and no socket; move it elsewhere")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1)
+        try:
+            with short_address(path) as address:
+                probe.connect(address)
+        except (ConnectionRefusedError, FileNotFoundError):
+            path.unlink(missing_ok=True)
+            return
+        except OSError as error:
+            raise SocketInUseError(
+                f"{path}: cannot tell whether a daemon listens there ({error}); remove the file if none does"
+            ) from error
+    raise SocketInUseError(
+        f"{path}: another daemon listens there; give this one another runtime_dir, or stop that one"
+    )
+
+
+# ---- The routes of the control socket by which people steer the work
+# Pause, resume, trigger, cancel, retry.
+# Who asked is who connected, as the kernel says; what becomes of it is `daemon.scheduler`'s.
+#
+#     POST /pause    200: {"work", "paused": whether it was not before}; body {"work": "poll", "train", "prove" or "al
+#                    "reason": text or absent}
+#     POST /resume   200: {"work", "resumed"}; body {"work"}; 409 where it is paused with everything
+#     POST /trigger  202: {"work", "repository", "triggered", "waits"}; body {"work": "trace", "train" or "prove",
+#                    "repository": key}; 404 for one that is not watched, 409 where that cannot be done there
+#     POST /cancel   202: {"job", "was": "running" or "waiting"}; body {"job": id}; 404 for no job, 409 for one that e
+#     POST /retry    202: {"job"}; body {"job": id}; 404 for no job, 409 for one that neither failed nor was cancelled
+
+
+_LONGEST_REASON = 200
+Read = Callable[..., Awaitable[dict[str, Any]]]
+"""Reads a request's body: (request, remedy=…) to its JSON object, ValueError where it is none."""
+
+
+class Steered(Protocol):
+    """What these routes need of the service."""
+
+    @property
+    def desk(self) -> Desk: ...
+
+
+def work_routes(service: Steered, read: Read) -> list[Route]:
+    """Return the routes."""
+
+    async def pause(request: Request) -> JSONResponse:
+        remedy = f'send {{"work": one of {", ".join(get_args(PausedWork))}, "reason": text}}'
+        body = await read(request, remedy=remedy)
+        work = _one_of(body, "work", get_args(PausedWork), remedy)
+        reason = body.get("reason", "")
+        if not isinstance(reason, str) or len(reason) > _LONGEST_REASON:
+            raise ValueError(f"the reason is no text of at most {_LONGEST_REASON} characters; {remedy}")
+        paused = await service.desk.pause(work, by=_who(request), reason=reason)
+        return JSONResponse({"work": work, "paused": paused})
+
+    async def resume(request: Request) -> JSONResponse:
+        remedy = f'send {{"work": one of {", ".join(get_args(PausedWork))}}}'
+        work = _one_of(await read(request, remedy=remedy), "work", get_args(PausedWork), remedy)
+        return JSONResponse({"work": work, "resumed": await service.desk.resume(work, by=_who(request))})
+
+    async def trigger(request: Request) -> JSONResponse:
+        remedy = f'send {{"work": one of {", ".join(get_args(TriggeredWork))}, "repository": its key}}'
+        body = await read(request, remedy=remedy)
+        work = _one_of(body, "work", get_args(TriggeredWork), remedy)
+        repository = _control_work_text(body, "repository", remedy)
+        try:
+            came = await service.desk.trigger(work, repository, by=_who(request))
+        except KeyError:
+            message = f"{repository}: not watched; `unsorry repos` lists what is"
+            return JSONResponse({"error": message}, status_code=404)
+        return JSONResponse({"work": work, "repository": repository, **came}, status_code=202)
+
+    async def cancel(request: Request) -> JSONResponse:
+        remedy = 'send {"job": id}'
+        job = _control_work_text(await read(request, remedy=remedy), "job", remedy)
+        try:
+            was = await service.desk.cancel(job, by=_who(request))
+        except KeyError:
+            message = f"{job}: no such job; `unsorry jobs` lists them"
+            return JSONResponse({"error": message}, status_code=404)
+        return JSONResponse({"job": job, "was": was}, status_code=202)
+
+    async def retry(request: Request) -> JSONResponse:
+        remedy = 'send {"job": id}'
+        job = _control_work_text(await read(request, remedy=remedy), "job", remedy)
+        try:
+            await service.desk.retry(job)
+        except KeyError:
+            message = f"{job}: no such job; `unsorry jobs` lists them"
+            return JSONResponse({"error": message}, status_code=404)
+        return JSONResponse({"job": job}, status_code=202)
+
+    verbs = {"pause": pause, "resume": resume, "trigger": trigger, "cancel": cancel, "retry": retry}
+    return [Route(f"/{name}", _answered(verb), methods=["POST"]) for name, verb in verbs.items()]
+
+
+def _answered(
+    verb: Callable[[Request], Awaitable[JSONResponse]],
+) -> Callable[[Request], Awaitable[JSONResponse]]:
+    """Turn what is wrong with a request, or does not fit how things stand, into its answer."""
+
+    async def answer(request: Request) -> JSONResponse:
+        try:
+            return await verb(request)
+        except ValueError as error:
+            return JSONResponse({"error": str(error)}, status_code=400)
+        except WorkStateError as error:
+            return JSONResponse({"error": str(error)}, status_code=409)
+
+    return answer
+
+
+def _who(request: Request) -> str:
+    """Name the user who connected; by number where the machine has no name for it."""
+    uid = request.state.peer.uid
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _one_of(body: dict[str, Any], name: str, choices: tuple[str, ...], remedy: str) -> Any:
+    value = body.get(name)
+    if value not in choices:
+        raise ValueError(f"{name} is {str(value)[:40]!r}; {remedy}")
+    return value
+
+
+def _control_work_text(body: dict[str, Any], name: str, remedy: str) -> str:
+    value = body.get(name)
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"no {name} in the body; {remedy}")
+    return value
+
+
+_READS = frozenset({"GET", "HEAD"})
+_MOST_BODY_BYTES = 65536
+_NAME_A_REPOSITORY = 'send {"repository": "host/owner/name"}, or null for all'
+
+
+log = structlog.get_logger("daemon.http.control")
+
+
+class Controlled(Protocol):
+    """What the socket's users can ask of the service."""
+
+    def health(self) -> dict[str, Any]: ...
+
+    def status(self) -> dict[str, Any]: ...
+
+    def poll_now(self, repository: str | None) -> Sequence[str]:
+        """Begin polls; KeyError for a repository that is not watched, NoRoomError while the disk is full."""
+        ...
+
+    @property
+    def models(self) -> Models: ...
+
+    async def pull_request_opened(self, opened: PullRequestOpened) -> None:
+        """Record one; KeyError for a proof that is not known, PullRequestStateError for one that can have none."""
+        ...
+
+    @property
+    def desk(self) -> Desk:
+        """Who takes pauses, triggers and cancellations."""
+        ...
+
+    async def numbers(self) -> bytes:
+        """Return the numbers for Prometheus."""
+        ...
+
+    async def report(self) -> Made:
+        """Return the page of the report; ReportError where it cannot be made."""
+        ...
+
+    def reload_soon(self) -> None: ...
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        # Signals are the service's; uvicorn would take SIGTERM away from it.
+        yield
+
+
+class _Connection(H11Protocol):
+    """uvicorn's, which also remembers who connected: `request.state.peer`."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        try:
+            peer = peer_of(transport.get_extra_info("socket"))
+        except OSError as error:
+            log.warning("control_peer_unknown", reason=str(error))
+            transport.abort()
+            return
+        self.app_state = {**self.app_state, "peer": peer}
+
+
+class _Guarded:
+    """The routes behind the doorkeeper, who may be another one after a reload."""
+
+    def __init__(self, routes: ASGIApp, keeper: Doorkeeper) -> None:
+        self._routes = routes
+        self.keeper = keeper
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            peer: Peer = scope["state"]["peer"]
+            acts = scope["method"] not in _READS
+            about = {
+                "method": scope["method"],
+                "route": scope["path"][:100],
+                "uid": peer.uid,
+                "pid": peer.pid,
+            }
+            refusal = self.keeper.refusal(peer, acts=acts)
+            if refusal is not None:
+                log.warning("control_refused", **about)
+                await JSONResponse({"error": refusal}, status_code=403)(scope, receive, send)
+                return
+            if acts:
+                log.info("control_asked", **about)
+        await self._routes(scope, receive, send)
+
+
+class ControlServer:
+    """The listening socket. Made with `start`, ended with `stop`."""
+
+    def __init__(self, path: Path, guarded: _Guarded, server: _Server, task: asyncio.Task[None]) -> None:
+        self.path = path
+        self._guarded = guarded
+        self._server = server
+        self._task = task
+
+    @classmethod
+    async def start(cls, path: Path, service: Controlled, *, control_group: str = "") -> ControlServer:
+        """Listen.
+
+        Args:
+            control_group: the group whose members may act, beside the daemon's own user and root; "" for none.
+
+        Raises:
+            SocketInUseError: something else is in the way, or the group cannot be given the socket.
+        """
+        listener = await asyncio.to_thread(listen, path)
+        try:
+            guarded = _Guarded(_application(service), await asyncio.to_thread(admitted, path, control_group))
+        except BaseException:
+            listener.close()
+            path.unlink()  # noqa: ASYNC240 - also where we are cancelled
+            raise
+        config = uvicorn.Config(
+            guarded,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            http=_Connection,
+            ws="none",
+            loop="none",
+            timeout_keep_alive=2,
+            timeout_graceful_shutdown=2,
+            server_header=False,
+        )
+        server = _Server(config)
+        task = asyncio.create_task(server.serve(sockets=[listener]), name="control")
+        while not server.started:
+            if task.done():
+                await task
+                raise SocketInUseError(f"{path}: the control server ended while it started; see the log")
+            await asyncio.sleep(0.01)
+        return cls(path, guarded, server, task)
+
+    async def admit(self, control_group: str) -> None:
+        """Let the members of this group act from now on, and no longer those of the one before.
+
+        Raises:
+            SocketInUseError: the group cannot be given the socket; it stays as it was.
+        """
+        self._guarded.keeper = await asyncio.to_thread(admitted, self.path, control_group)
+
+    @property
+    def serves(self) -> bool:
+        """Whether requests are still answered."""
+        return not self._task.done()
+
+    async def stop(self) -> None:
+        """Finish the answers under way, close, and remove the socket."""
+        self._server.should_exit = True
+        done, _ = await asyncio.wait({self._task}, timeout=5)
+        if not done:
+            self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.to_thread(self.path.unlink, missing_ok=True)
+
+
+def _application(service: Controlled) -> Starlette:
+    async def health(_request: Request) -> JSONResponse:
+        content = service.health()
+        return JSONResponse(content, status_code=200 if content["healthy"] else 503)
+
+    async def status(_request: Request) -> JSONResponse:
+        return JSONResponse(service.status())
+
+    async def poll(request: Request) -> JSONResponse:
+        try:
+            repository = await _text(request, "repository", remedy=_NAME_A_REPOSITORY)
+        except ValueError as error:
+            return JSONResponse({"error": str(error)}, status_code=400)
+        try:
+            polling = service.poll_now(repository)
+        except KeyError:
+            message = f"{repository}: not watched, or not enabled; `unsorry repos` lists what is"
+            return JSONResponse({"error": message}, status_code=404)
+        return JSONResponse({"polling": list(polling)}, status_code=202)
+
+    async def reload(_request: Request) -> JSONResponse:
+        service.reload_soon()
+        return JSONResponse({"reloading": True}, status_code=202)
+
+    async def not_recorded(_request: Request, error: Exception) -> JSONResponse:
+        return JSONResponse({"error": str(error)}, status_code=503)
+
+    return Starlette(
+        # Whatever was asked for: the disk is full, or the store has failed. The message says which, and what to do.
+        exception_handlers={StoreFailedError: not_recorded},
+        routes=[
+            Route("/health", health, methods=["GET"]),
+            Route("/status", status, methods=["GET"]),
+            metrics_route(service.numbers),
+            report_route(service.report),
+            Route("/poll", poll, methods=["POST"]),
+            *_model_routes(service),
+            _pull_request_route(service),
+            *work_routes(service, _object),
+            Route("/reload", reload, methods=["POST"]),
+        ],
+    )
+
+
+def _model_routes(service: Controlled) -> list[Route]:
+    async def promote(request: Request) -> JSONResponse:
+        remedy = 'send {"checkpoint": id}, and "force": true against the rule'
+        try:
+            checkpoint = await _text(request, "checkpoint", remedy=remedy)
+            force = (await _object(request, remedy=remedy)).get("force", False)
+            if checkpoint is None or not isinstance(force, bool):
+                raise ValueError(f"no promotion in the body; {remedy}")
+        except ValueError as error:
+            return JSONResponse({"error": str(error)}, status_code=400)
+        missing = f"{checkpoint}: no such checkpoint; `unsorry models` lists them"
+        return await _promotion(service.models.promote(checkpoint, force=force), missing=missing)
+
+    async def rollback(request: Request) -> JSONResponse:
+        remedy = 'send {"model": name}'
+        try:
+            model = await _text(request, "model", remedy=remedy)
+            if model is None:
+                raise ValueError(f"no model in the body; {remedy}")
+        except ValueError as error:
+            return JSONResponse({"error": str(error)}, status_code=400)
+        missing = f"{model}: no such model; `unsorry models` lists the checkpoints of each"
+        return await _promotion(service.models.roll_back(model), missing=missing)
+
+    return [
+        Route("/promote", promote, methods=["POST"]),
+        Route("/rollback", rollback, methods=["POST"]),
+    ]
+
+
+def _pull_request_route(service: Controlled) -> Route:
+    async def pull_request(request: Request) -> JSONResponse:
+        try:
+            opened = PullRequestOpened.model_validate(
+                await _object(request, remedy="send the fields of a pull_request_opened")
+            )
+        except ValueError as error:
+            return JSONResponse({"error": str(error)}, status_code=400)
+        try:
+            await service.pull_request_opened(opened)
+        except KeyError:
+            message = f"{opened.proof}: no such proof; `unsorry proofs` lists them"
+            return JSONResponse({"error": message}, status_code=404)
+        except PullRequestStateError as error:
+            return JSONResponse({"error": str(error)}, status_code=409)
+        return JSONResponse(opened.model_dump(mode="json"))
+
+    return Route("/pull-request", pull_request, methods=["POST"])
+
+
+async def _promotion(asked: Awaitable[CheckpointPromoted], *, missing: str) -> JSONResponse:
+    try:
+        promoted = await asked
+    except KeyError:
+        return JSONResponse({"error": missing}, status_code=404)
+    except ModelStateError as error:
+        return JSONResponse({"error": str(error)}, status_code=409)
+    return JSONResponse(promoted.model_dump(mode="json"))
+
+
+async def _text(request: Request, name: str, *, remedy: str) -> str | None:
+    """Return one string of the body's JSON object; None where there is no body or it is null."""
+    value = (await _object(request, remedy=remedy, name=name)).get(name)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"no {name} in the body; {remedy}")
+    return value
+
+
+async def _object(request: Request, *, remedy: str, name: str = "object") -> dict[str, Any]:
+    """Return the body's JSON object; an empty one where there is no body."""
+    size = request.headers.get("content-length", "0")
+    if not size.isdecimal() or int(size) > _MOST_BODY_BYTES:
+        raise ValueError(f"the body is too long; {remedy}")
+    if int(size) == 0:
+        return {}
+    try:
+        content = await request.json()
+    except ValueError as error:
+        raise ValueError(f"the body is no JSON; {remedy}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"no {name} in the body; {remedy}")
+    return content
+
+
+# ---- What the users of the control socket can ask of the living daemon
+# Each question is passed on to who answers it.
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """The parts that are asked: see `daemon.http.control.Controlled`."""
+
+    desk: Desk
+    ledger: Ledger
+    living: Living
+    metrics: Metrics
+    page: ReportPage
+    polls: Polls
+    upkeep: Upkeep
+    wanted: Wanted
+
+    def health(self) -> dict[str, Any]:
+        """Whether everything is as it should be, and what is not."""
+        return self.living.health()
+
+    def status(self) -> dict[str, Any]:
+        """What only the living daemon knows."""
+        return self.living.status()
+
+    async def numbers(self) -> bytes:
+        """Return the numbers for Prometheus."""
+        return await self.metrics.text()
+
+    async def report(self) -> Made:
+        """Return the page of the report.
+
+        Raises:
+            ReportError: it cannot be made.
+        """
+        return await self.page.now()
+
+    @property
+    def models(self) -> Models:
+        """What may be done with the trained models."""
+        return self.upkeep.models
+
+    def poll_now(self, repository: str | None) -> Sequence[str]:
+        """Begin polls, whatever the back-off says; KeyError for a repository that is not watched.
+
+        Raises:
+            NoRoomError: the disk is full, so that none is begun.
+        """
+        if problem := self.ledger.room.problem:
+            raise NoRoomError(problem)
+        return self.polls.poll_now(repository)
+
+    async def pull_request_opened(self, opened: PullRequestOpened) -> None:
+        """Record a pull request that a command opened.
+
+        Raises:
+            KeyError: no such proof.
+            PullRequestStateError: it is not verified, or has another pull request already.
+        """
+        await record(self.ledger, opened)
+        log.info("pull_request_opened", proof=opened.proof, url=opened.url)
+
+    def reload_soon(self) -> None:
+        """Read config.toml again in the next turn of the loop."""
+        self.wanted.reload_soon()

@@ -1,0 +1,547 @@
+"""Numbers for Prometheus: what the view says, and what only the living daemon knows.
+
+How they are written is `daemon.http.metrics`'s, where they are fetched `daemon.http.metrics`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import platform
+import sqlite3
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING, get_args
+
+import structlog
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from daemon.http.report_page import Page, report_route
+from daemon.http.status import Living
+from daemon.jobs.due import Kind
+from daemon.peers import LoopbackServer, PortError
+from daemon.settings import Settings
+from daemon.settings.schema import address_of
+from daemon.store_service import Ledger, StoreFailedError
+from pipeline.here import names_this_machine
+from store.log.errors import LogError
+from store.log.reader import LogReader
+from store.view.projections.tallies import JOB_BOUNDS_S, UNTIMED
+from store.view.queries import reports as report_queries
+from store.view.queries.basic import SORRY_STATES
+from store.view.queries.reports import ViewNumbers
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+# ---- Numbers as Prometheus reads them, in its text exposition format; `daemon.http.metrics` is who collects them
+# Owns the names: `unsorry_`, base units at the end, `_total` on what only goes up; docs/monitoring.md lists them, and
+# docs/grafana-dashboard.json draws them. What the simulator is the source of has simulated="true". The library that
+# writes the format is loaded with the first question, so that a daemon which nobody asks does without it.
+
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+KINDS: tuple[str, ...] = get_args(Kind)
+_OUTCOMES = ("succeeded", "failed", "interrupted", "cancelled")
+_VERDICTS = (("found", False), ("found", True), ("checked", False), ("checked", True), ("verified", False),
+             ("rejected", False), ("rejected", True))  # fmt: skip
+"""There is no verified proof of the simulator's."""
+_PAUSES = ("poll", "train", "prove", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuNumbers:
+    """A GPU, by its UUID ("" for the nameless one), its state, and memory in bytes."""
+
+    uuid: str
+    name: str
+    state: str
+    used_bytes: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaNumbers:
+    """What is left of a quota of the forge's API, and when it is full again."""
+
+    remaining: int
+    limit: int | None
+    reset_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LiveNumbers:
+    """What only the living daemon knows, at `now`.
+
+    `waiting` are jobs that have not begun, by kind and state (queued, held); `requests` are those to the forge's API,
+    by what they were about.
+    """
+
+    now: datetime
+    version: str
+    started_at: datetime
+    lean: str
+    problems: int
+    log_position: int
+    waiting: Mapping[tuple[str, str], int]
+    gpus: tuple[GpuNumbers, ...]
+    quotas: Mapping[str, QuotaNumbers]
+    requests: Mapping[str, int]
+    cache_bytes: int
+    cache_limit_bytes: int
+    notification_failures: Mapping[str, int]
+    """None: the settings want none."""
+
+
+def exposition(view: ViewNumbers, live: LiveNumbers) -> bytes:
+    """Return the text for these numbers."""
+    from prometheus_client import generate_latest
+
+    class Once:
+        """What the library asks for metrics."""
+
+        def collect(self) -> Iterable[Metric]:
+            return families(view, live)
+
+    return generate_latest(Once())
+
+
+def families(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
+    """Yield every metric; one that there is nothing to say of is left out."""
+    yield from _daemon(view, live)
+    yield from _repositories(view, live)
+    yield from _jobs(view, live)
+    yield from _results(view)
+    yield from _machine(live)
+    yield from _notifications(view, live)
+
+
+def _gauge(
+    name: str, about: str, labels: tuple[str, ...], rows: Iterable[tuple[Iterable[str], float]]
+) -> Metric:
+    from prometheus_client.core import GaugeMetricFamily
+
+    family = GaugeMetricFamily(f"unsorry_{name}", about, labels=labels)
+    for values, number in rows:
+        family.add_metric(list(values), number)
+    return family
+
+
+def _counter(
+    name: str, about: str, labels: tuple[str, ...], rows: Iterable[tuple[Iterable[str], float]]
+) -> Metric:
+    from prometheus_client.core import CounterMetricFamily
+
+    family = CounterMetricFamily(f"unsorry_{name}", about, labels=labels)
+    for values, number in rows:
+        family.add_metric(list(values), number)
+    return family
+
+
+def _one(name: str, about: str, number: float) -> Metric:
+    return _gauge(name, about, (), [((), number)])
+
+
+def _daemon(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
+    yield _gauge(
+        "build_info",
+        "The version of unsorry, Python and SQLite, and which Lean there is: pantograph, simulator or none.",
+        ("version", "python", "sqlite", "lean"),
+        [((live.version, platform.python_version(), sqlite3.sqlite_version, live.lean), 1)],
+    )
+    yield _one(
+        "start_time_seconds", "When the daemon started, in seconds since 1970.", live.started_at.timestamp()
+    )
+    yield _one(
+        "problems", "Problems that the daemon knows of by itself; `unsorry status` says which.", live.problems
+    )
+    yield _counter(
+        "log_events", "Events in the log: the position of the last one.", (), [((), live.log_position)]
+    )
+    yield _one(
+        "view_lag_events", "Events that the database does not contain yet.", live.log_position - view.position
+    )
+    yield _one(
+        "view_stopped",
+        "1 where an event cannot be put into the database, which stays before it.",
+        view.stopped,
+    )
+    yield _gauge(
+        "paused",
+        "1 while this work is paused; all: every job and every poll.",
+        ("work",),
+        [((work,), work in view.paused) for work in _PAUSES],
+    )
+
+
+def _repositories(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
+    rows = view.repositories
+    yield _gauge(
+        "repository_poll_age_seconds",
+        "Seconds since the repository was last asked for its tips.",
+        ("repository",),
+        [((row.repository,), _age_s(row.checked_at, live.now)) for row in rows if row.checked_at is not None],
+    )
+    yield _gauge(
+        "repository_failing_seconds",
+        "Seconds for which its polls have failed without a break; 0 where the last one went well.",
+        ("repository",),
+        [
+            ((row.repository,), 0 if row.failing_since is None else _age_s(row.failing_since, live.now))
+            for row in rows
+        ],
+    )
+    yield _gauge(
+        "repository_problem",
+        "1 for what is wrong with a repository that fails, such as unreachable, gone, auth_failed, rate_limited.",
+        ("repository", "problem"),
+        [((row.repository, row.state), 1) for row in rows if row.failing_since is not None],
+    )
+    if live.requests:
+        yield _counter(
+            "forge_requests",
+            "Requests to the forge's API since the daemon connected to it, by the repository (or sort of question) "
+            "that they were about.",
+            ("about",),
+            [((about,), number) for about, number in sorted(live.requests.items())],
+        )
+    if live.quotas:
+        quotas = sorted(live.quotas.items())
+        yield _gauge(
+            "forge_quota_remaining",
+            "Requests left of a quota of the forge's API, as its last answer reported it.",
+            ("resource",),
+            [((name,), quota.remaining) for name, quota in quotas],
+        )
+        yield _gauge(
+            "forge_quota_limit",
+            "How much the whole quota is.",
+            ("resource",),
+            [((name,), quota.limit) for name, quota in quotas if quota.limit is not None],
+        )
+        yield _gauge(
+            "forge_quota_reset_timestamp_seconds",
+            "When the quota is full again, in seconds since 1970.",
+            ("resource",),
+            [((name,), quota.reset_at.timestamp()) for name, quota in quotas],
+        )
+    counts = {(row.repository, row.state): row.n for row in view.sorries}
+    yield _gauge(
+        "sorries",
+        "Sorrys on watched branches by state; verified: one that waits for its proof, which Lean accepted.",
+        ("repository", "state"),
+        [
+            ((row.repository, state), counts.get((row.repository, state), 0))
+            for row in rows
+            for state in SORRY_STATES
+        ],
+    )
+    yield _gauge(
+        "theorems",
+        "Theorems and lemmas on watched branches.",
+        ("repository",),
+        [((repository,), number) for repository, number in view.theorems],
+    )
+
+
+def _jobs(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
+    from prometheus_client.core import HistogramMetricFamily
+
+    states = {(row.kind, row.state): row.n for row in view.jobs} | dict(live.waiting)
+    kinds = dict.fromkeys((*KINDS, *(kind for kind, _ in states), *(row.kind for row in view.job_ends)))
+    yield _gauge(
+        "jobs",
+        "Jobs by kind and state now: queued, held (by hours, a budget or a pause), running, failed (for good, or until "
+        "their next attempt), interrupted, cancelled. Those that ended well are in unsorry_job_ends_total.",
+        ("kind", "state"),
+        [
+            ((kind, state), states.get((kind, state), 0))
+            for kind in kinds
+            for state in ("queued", "held", *report_queries.GOING)
+        ],
+    )
+    ends: dict[tuple[str, str, str], float] = {
+        (kind, outcome, simulated): 0
+        for kind in kinds
+        for outcome in _OUTCOMES
+        for simulated in ("false", "true")
+    }
+    timed: dict[tuple[str, str, str], tuple[list[int], list[float]]] = {}
+    for row in view.job_ends:
+        key = (row.kind, row.outcome, _flag(row.simulated))
+        ends[key] = ends.get(key, 0) + row.n
+        if row.bucket != UNTIMED:
+            buckets, seconds = timed.setdefault(key, ([0] * (len(JOB_BOUNDS_S) + 1), [0.0]))
+            buckets[row.bucket] += row.n
+            seconds[0] += row.seconds
+    yield _counter(
+        "job_ends",
+        "Attempts of jobs that ended, since the log began.",
+        ("kind", "outcome", "simulated"),
+        sorted(ends.items()),
+    )
+    family = HistogramMetricFamily(
+        "unsorry_job_duration_seconds",
+        "How long attempts of jobs took, since the log began; interrupted ones are not timed.",
+        labels=("kind", "outcome", "simulated"),
+    )
+    for key, (buckets, seconds) in sorted(timed.items()):
+        bounds = [*(f"{bound:g}" for bound in JOB_BOUNDS_S), "+Inf"]
+        below = [float(sum(buckets[: at + 1])) for at in range(len(buckets))]
+        family.add_metric(list(key), buckets=list(zip(bounds, below, strict=True)), sum_value=seconds[0])
+    yield family
+
+
+def _results(view: ViewNumbers) -> Iterator[Metric]:
+    verdicts = dict.fromkeys(_VERDICTS, 0) | {(row.verdict, row.simulated): row.n for row in view.proofs}
+    yield _counter(
+        "proofs",
+        "Proofs by verdict, each counted when it is given first, since the log began. found: a candidate. verified: "
+        "Lean accepted it. checked: nothing failed, but not all could be judged, which is where every proof of the "
+        "simulator ends, which is none.",
+        ("verdict", "simulated"),
+        [((verdict, _flag(simulated)), number) for (verdict, simulated), number in sorted(verdicts.items())],
+    )
+    if view.promoted:
+        yield _gauge(
+            "model_info",
+            "The checkpoint of each model that is in use.",
+            ("model", "checkpoint", "simulated"),
+            [((row.model, row.checkpoint, _flag(row.simulated)), 1) for row in view.promoted],
+        )
+    if view.recalls:
+        yield _gauge(
+            "retriever_recall_ratio",
+            "Recall at k, from 0 to 1, of the retriever in use, on each repository's newest test set.",
+            ("task", "k", "simulated"),
+            [
+                ((row.repository or "several", str(row.k), _flag(row.simulated)), row.recall)
+                for row in view.recalls
+            ],
+        )
+
+
+def _machine(live: LiveNumbers) -> Iterator[Metric]:
+    yield _one(
+        "cache_bytes", "What builds and their packages took on disk after the last sweep.", live.cache_bytes
+    )
+    yield _one("cache_limit_bytes", "[cache] size.", live.cache_limit_bytes)
+    if live.gpus:
+        yield _gauge(
+            "gpu_state",
+            "1 for the state that a GPU is in: free, lent (to a job), busy (somebody else's), lost.",
+            ("gpu", "name", "state"),
+            [
+                ((gpu.uuid, gpu.name, state), gpu.state == state)
+                for gpu in live.gpus
+                for state in ("free", "lent", "busy", "lost")
+            ],
+        )
+    sized = [gpu for gpu in live.gpus if gpu.memory_bytes]
+    if sized:
+        about = "Memory of a GPU that is used, by whomever."
+        rows = [((gpu.uuid, gpu.name), gpu.used_bytes) for gpu in sized]
+        yield _gauge("gpu_memory_used_bytes", about, ("gpu", "name"), rows)
+        rows = [((gpu.uuid, gpu.name), gpu.memory_bytes) for gpu in sized]
+        yield _gauge("gpu_memory_bytes", "Memory of a GPU.", ("gpu", "name"), rows)
+
+
+def _notifications(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
+    if not view.notifiers:
+        return
+    yield _counter(
+        "notifications_sent",
+        "Messages that a channel took, since the log began.",
+        ("channel",),
+        [((row.channel,), row.messages) for row in view.notifiers],
+    )
+    yield _counter(
+        "notification_failures",
+        "Attempts to send that failed, since the daemon started.",
+        ("channel",),
+        [((row.channel,), live.notification_failures.get(row.channel, 0)) for row in view.notifiers],
+    )
+    yield _gauge(
+        "notifications_failing_seconds",
+        "Seconds for which a channel has taken no message that was sent; 0 where it took the last one.",
+        ("channel",),
+        [
+            ((row.channel,), 0 if row.failing_since is None else _age_s(row.failing_since, live.now))
+            for row in view.notifiers
+        ],
+    )
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _age_s(moment: str, now: datetime) -> float:
+    """Seconds since a time of the view, never negative: the clock may have been set back."""
+    return max(0.0, (now - datetime.fromisoformat(moment)).total_seconds())
+
+
+class Metrics:
+    """Answers the question for numbers."""
+
+    def __init__(self, ledger: Ledger, living: Living, failures: Callable[[], Mapping[str, int]]) -> None:
+        self._ledger = ledger
+        self._living = living
+        self._failures = failures
+
+    async def text(self) -> bytes:
+        """Return the exposition; the view is asked and the text made on other threads than the loop's.
+
+        Raises:
+            LogError, sqlite3.Error: the view cannot be read.
+            StoreFailedError: it is closed.
+        """
+        view = await self._ledger.ask(report_queries.numbers)
+        live = self._live(await self._ledger.look_up(LogReader.position))
+        return await asyncio.to_thread(exposition, view, live)
+
+    def _live(self, log_position: int) -> LiveNumbers:
+        parts = self._living
+        github = parts.forge.github
+        waiting = Counter((due.kind, "queued") for due in parts.queued())
+        waiting.update((held.due.kind, "held") for held in parts.work.plan.held)
+        return LiveNumbers(
+            now=datetime.now(UTC),
+            version=version("unsorry"),
+            started_at=parts.started_at,
+            lean=parts.work.leans.summary.kind,
+            problems=len(parts.health()["problems"]),
+            log_position=log_position,
+            waiting={(str(kind), state): number for (kind, state), number in waiting.items()},
+            gpus=tuple(
+                GpuNumbers(gpu.uuid, gpu.name, gpu.state, gpu.used_bytes, gpu.memory_bytes)
+                for gpu in parts.work.gpus.now
+            ),
+            quotas={
+                name: QuotaNumbers(quota.remaining, quota.limit, quota.reset_at)
+                for name, quota in (github.quotas.items() if github is not None else ())
+            },
+            requests=dict(github.requests) if github is not None else {},
+            cache_bytes=parts.upkeep.cache_bytes,
+            cache_limit_bytes=parts.settings().cache.size_bytes,
+            notification_failures=dict(self._failures()),
+        )
+
+
+# ---- Where the numbers of `daemon.http.metrics` are fetched
+# GET /metrics on the control socket, and on TCP where that is set.
+# The TCP listener has that one route and, where the settings say so, GET /report (`daemon.http.report_page`). An
+# address that cannot be had is a problem that `status` shows; it is tried again, and stops nothing. A browser that
+# was led here by somebody else's name (DNS rebinding) is refused, as long as only this machine was meant to read.
+
+
+PROBLEM = "metrics"
+AGAIN_S = 60.0
+_SETTING = "[metrics] listen"
+
+log = structlog.get_logger("daemon.http.metrics")
+
+Numbers = Callable[[], Awaitable[bytes]]
+"""Returns the exposition."""
+
+
+def metrics_route(numbers: Numbers, *, public: Callable[[], bool] = lambda: True) -> Route:
+    """Return the route. Unless `public`, a request has to name this machine by a loopback address or as localhost."""
+
+    async def metrics(request: Request) -> Response:
+        if not public() and not names_this_machine(request.headers.get("host", "")):
+            return PlainTextResponse(
+                "ask for 127.0.0.1 or localhost, or set [metrics] public\n", status_code=421
+            )
+        try:
+            return Response(await numbers(), media_type=CONTENT_TYPE)
+        except (LogError, sqlite3.Error, StoreFailedError) as error:
+            return PlainTextResponse(f"the numbers cannot be read: {error}\n", status_code=503)
+
+    return Route("/metrics", metrics, methods=["GET"])
+
+
+class MetricsListener:
+    """The TCP listener, as the settings in force want it. `run` it in the background; `reload` has it look again.
+
+    Args:
+        problems: what is wrong, by a name of its own, for `status`.
+        report: returns the page that is served where [report] says so; None: there is none.
+    """
+
+    def __init__(
+        self,
+        numbers: Numbers,
+        *,
+        settings: Callable[[], Settings],
+        problems: dict[str, str],
+        report: Page | None = None,
+    ) -> None:
+        self._settings = settings
+        self._problems = problems
+        routes = [metrics_route(numbers, public=self._public)]
+        if report is not None:
+            routes.append(report_route(report, served=self._serves_report, public=self._public))
+        self._application = Starlette(routes=routes)
+        self._server: LoopbackServer | None = None
+        self._listens = ""
+        self._wake = asyncio.Event()
+
+    def _public(self) -> bool:
+        return self._settings().metrics.public
+
+    def _serves_report(self) -> bool:
+        return self._settings().report.serve
+
+    @property
+    def address(self) -> str:
+        """Where it listens; "" where it does not."""
+        return self._listens
+
+    def reload(self) -> None:
+        """Take new settings up."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Listen as the settings say, until cancelled."""
+        try:
+            while True:
+                self._wake.clear()
+                await self._take_up(self._settings().metrics.listen)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(AGAIN_S):
+                        await self._wake.wait()
+        finally:
+            await self._stop()
+
+    async def _take_up(self, listen: str) -> None:
+        if listen != self._listens:
+            await self._stop()
+        if not listen or self._server is not None:
+            self._problems.pop(PROBLEM, None)
+            return
+        host, port = address_of(listen)
+        try:
+            self._server = await LoopbackServer.start(
+                self._application, host=host, port=port, setting=_SETTING
+            )
+        except PortError as error:
+            if self._problems.get(PROBLEM) != str(error):
+                log.warning("metrics_not_listening", reason=str(error))
+            self._problems[PROBLEM] = str(error)
+            return
+        self._listens = listen
+        self._problems.pop(PROBLEM, None)
+        log.info("metrics_listen", address=listen)
+
+    async def _stop(self) -> None:
+        if self._server is not None:
+            # Forgotten only when it has ended: whoever is cancelled here comes back once more.
+            await self._server.stop()
+            self._server, self._listens = None, ""

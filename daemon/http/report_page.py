@@ -1,0 +1,182 @@
+"""The report as the daemon serves it: GET /report, made by a process of its own and kept for a while.
+
+Whoever asks while one is being made waits for that one, as long as not too many do; so a browser that is reloaded over
+and over costs one process every `[report] every`, and the event loop nothing but the waiting. A failure is kept as a
+page is, only shorter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from daemon.paths import Paths
+from pipeline.here import names_this_machine
+from pipeline.jobs.child import hold_to, job_environment
+from pipeline.report.policy import POLICY
+
+PATIENCE_S = 120.0
+FAILED_S = 10.0
+"""So long a failure is told again before it is tried anew; less where `[report] every` is less."""
+MOST_WAITING = 8
+"""So many wait for a page; each holds one of the listener's connections, which the numbers of /metrics need too."""
+MEMORY_BYTES = 2**31
+"""Of the process that makes it, private."""
+_HEADERS = {
+    "content-security-policy": f"{POLICY}; frame-ancestors 'none'",
+    "cache-control": "private, no-cache",  # kept, and asked about each time
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+
+log = structlog.get_logger("daemon.report")
+
+
+class ReportError(Exception):
+    """The page cannot be made; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A page, its ETag, and when it was made (`time.monotonic`)."""
+
+    html: bytes
+    etag: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """Why there is no page, and since when (`time.monotonic`)."""
+
+    reason: str
+    at: float
+
+
+Page = Callable[[], Awaitable[Made]]
+
+
+class ReportPage:
+    """Makes the page, one at a time. `now` is to be called on the event loop.
+
+    Args:
+        paths: where the view and the log are.
+        every_s: how old a page may become before it is made anew, in seconds.
+    """
+
+    def __init__(self, paths: Paths, *, every_s: Callable[[], float]) -> None:
+        self._paths = paths
+        self._every_s = every_s
+        self._made: Made | None = None
+        self._failed: _Failed | None = None
+        self._making: asyncio.Task[Made] | None = None
+        self._waiting = 0
+
+    async def now(self) -> Made:
+        """Return the page, made anew where the last one is too old.
+
+        Raises:
+            ReportError: it cannot be made, could not a moment ago, or too many wait for it.
+        """
+        if self._making is None:
+            every_s, now = self._every_s(), time.monotonic()
+            if (made := self._made) is not None and now - made.at < every_s:
+                return made
+            if (failed := self._failed) is not None and now - failed.at < min(every_s, FAILED_S):
+                raise ReportError(failed.reason)
+            self._making = asyncio.create_task(self._make(), name="report")
+            self._making.add_done_callback(self._done)
+        if self._waiting >= MOST_WAITING:
+            raise ReportError(f"{self._waiting} wait for it already; ask again in a few seconds")
+        self._waiting += 1
+        try:
+            # Who gives up waiting does not take it away from the others.
+            return await asyncio.shield(self._making)
+        finally:
+            self._waiting -= 1
+
+    def _done(self, task: asyncio.Task[Made]) -> None:
+        self._making = None
+        if task.cancelled():
+            return
+        if (error := task.exception()) is not None:
+            log.warning("report_failed", reason=str(error))
+            self._failed = _Failed(str(error) or type(error).__name__, time.monotonic())
+            return
+        self._made, self._failed = task.result(), None
+
+    async def _make(self) -> Made:
+        began = time.monotonic()
+        html = await self._printed()
+        log.debug("report_made", bytes=len(html), seconds=round(time.monotonic() - began, 3))
+        return Made(html, f'"{hashlib.sha256(html).hexdigest()[:32]}"', time.monotonic())
+
+    async def _printed(self) -> bytes:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                # -P: the working directory is no place to import from.
+                sys.executable, "-P", "-m", "pipeline.report",
+                str(self._paths.database_db), str(self._paths.events_db),
+                stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True,
+                env=job_environment(self._paths.runtime / "report", visible=""),
+            )  # fmt: skip
+        except OSError as error:
+            raise ReportError(f"its process cannot be started: {error.strerror or error}") from error
+        try:
+            hold_to(process.pid, memory_bytes=MEMORY_BYTES)
+            async with asyncio.timeout(PATIENCE_S):
+                html, said = await process.communicate()
+        except TimeoutError as error:
+            raise ReportError(
+                f"it was not made within {PATIENCE_S:g} s; `unsorry report` makes it too"
+            ) from error
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode != 0:
+            why = said.decode(errors="replace").strip().rpartition("\n")[2]
+            raise ReportError(why or f"its process ended with status {process.returncode}")
+        return html
+
+
+def report_route(
+    page: Page, *, served: Callable[[], bool] = lambda: True, public: Callable[[], bool] = lambda: True
+) -> Route:
+    """Return the route; where it is not `served`, it is not there. Unless `public`, as in `metrics_route`."""
+
+    async def report(request: Request) -> Response:
+        if not served():
+            return PlainTextResponse("not served here; set [report] serve\n", status_code=404)
+        if not public() and not names_this_machine(request.headers.get("host", "")):
+            return PlainTextResponse(
+                "ask for 127.0.0.1 or localhost, or set [metrics] public\n", status_code=421
+            )
+        try:
+            made = await page()
+        except ReportError as error:
+            again = {"retry-after": f"{FAILED_S:.0f}"}
+            return PlainTextResponse(f"the report cannot be made: {error}\n", status_code=503, headers=again)
+        headers = {**_HEADERS, "etag": made.etag}
+        if _has(request.headers.get("if-none-match", ""), made.etag):
+            return Response(status_code=304, headers=headers)
+        return Response(made.html, media_type="text/html; charset=utf-8", headers=headers)
+
+    return Route("/report", report, methods=["GET"])
+
+
+def _has(tags: str, etag: str) -> bool:
+    """Whether an If-None-Match names this page."""
+    named = [tag.strip().removeprefix("W/") for tag in tags.split(",")]
+    return etag in named or "*" in named

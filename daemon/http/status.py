@@ -1,0 +1,111 @@
+"""What only the living daemon knows, as data: its health, what runs and is queued, what it waits for.
+
+Reads the parts and changes none. What the log knows as well is the command line's to read there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+from daemon.clock import Jumps
+from daemon.jobs.due import DueJob
+from daemon.jobs.runner import JobRunner
+from daemon.maintenance import Upkeep
+from daemon.polling.github import Forge
+from daemon.polling.schedule import Polls
+from daemon.scheduler import Work
+from daemon.settings import Settings
+from daemon.store_service import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Living:
+    """The parts that are asked. `problems` and `config_errors` are read anew each time."""
+
+    settings: Callable[[], Settings]
+    config_errors: Callable[[], tuple[str, ...]]
+    problems: dict[str, str]
+    ledger: Ledger
+    runner: JobRunner
+    polls: Polls
+    work: Work
+    upkeep: Upkeep
+    forge: Forge
+    jumps: Jumps
+    started_at: datetime
+
+    def health(self) -> dict[str, Any]:
+        """Whether everything is as it should be, and what is not."""
+        problems = [f"config: {error}" for error in self.config_errors()]
+        problems += [*self.problems.values(), *self.upkeep.problems.values()]
+        if self.forge.problem:
+            problems.append(self.forge.problem)
+        if self.ledger.room.problem:
+            problems.append(self.ledger.room.problem)
+        if self.ledger.failure is not None:
+            problems.append(f"the store failed: {self.ledger.failure}")
+        return {"healthy": not problems, "problems": problems}
+
+    def queued(self) -> list[DueJob]:
+        """The jobs that begin as soon as they may."""
+        lanes = self.runner.lanes
+        return [due for due in self.work.plan.due if due.lane not in lanes]
+
+    def status(self) -> dict[str, Any]:
+        """Everything, for the control socket."""
+        settings = self.settings()
+        running = []
+        for job in self.runner.running():
+            fields = asdict(job)
+            progress = {name: fields.pop(name) for name in ("done", "total", "note")}
+            running.append({**fields, "progress": progress if progress["total"] else {}})
+        waits = self.work.admission.waits
+        queued = [(due, waits.get(due.job)) for due in self.queued()]
+        queued += [(held.due, held.waits) for held in self.work.plan.held]
+        lean = self.work.leans.summary
+        return {
+            **self.health(),
+            "pid": os.getpid(),
+            "version": version("unsorry"),
+            "started_at": self.started_at.astimezone(UTC).isoformat(),
+            "lean": lean.kind,
+            "lean_detail": lean.detail,
+            "config": {
+                "path": str(settings.path),
+                "digest": settings.digest,
+                "errors": list(self.config_errors()),
+            },
+            "jobs": running,
+            "queued": [
+                {"job": due.job, "kind": due.kind, "describes": due.describes, "waits": wait}
+                for due, wait in queued
+            ],
+            "gpus": [asdict(gpu) for gpu in self.work.gpus.now],
+            "polling": sorted(self.polls.running),
+            "lacking": [
+                {
+                    "toolchain": need.toolchain,
+                    "version": need.version,
+                    "branches": [f"{repository} ({branch})" for repository, branch in need.branches],
+                    "detail": need.backend.detail,
+                }
+                for need in self.work.lacking
+            ],
+            "proving": {"waits_for": list(self.work.plan.waiting)},
+            "training": {"enabled": settings.train.enabled, "waits_for": self.work.untrainable},
+            "clock": self.jumps.lately(),
+            "cache": {"bytes": self.upkeep.cache_bytes, "limit_bytes": settings.cache.size_bytes},
+        }
+
+    def sentence(self) -> str:
+        """One line for `systemctl status`."""
+        running = self.runner.running()
+        jobs = f"{len(running)} jobs running" if len(running) != 1 else f"running: {running[0].describes}"
+        problem = f"; PROBLEM: {problems[0]}" if (problems := self.health()["problems"]) else ""
+        lean = self.work.leans.summary.kind
+        return f"{len(self.settings().repos)} repositories, {jobs}, Lean: {lean}{problem}"

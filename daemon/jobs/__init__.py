@@ -1,0 +1,3 @@
+"""Run jobs as child processes: start, lines, limits, GPUs, recovery."""
+
+from __future__ import annotations

@@ -1,0 +1,135 @@
+"""What became of a job so far, and so whether it may be due: never tried, to be tried again, waiting, or settled."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from daemon.clock import SET_S, elapsed_s
+from daemon.settings.schema import Jobs
+from store.view.queries import basic as queries
+from store.view.queries import jobs as job_queries
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A job's standing: ready (perhaps again), waiting until a time, or settled for good.
+
+    `attempt` is the number of the next attempt; of a running or finished job, that of the last. `reason` is what the
+    last failure of a parked one goes by, `ended_at` the time of it.
+    """
+
+    state: Literal["ready", "waiting", "running", "done", "parked"]
+    attempt: int
+    deterministic: bool = False
+    reason: str = ""
+    ended_at: datetime | None = None
+
+
+class Standings:
+    """Answers for one plan. `next_retry_at` is the earliest time that a job which was asked about waits for.
+
+    Args:
+        waits_s: how long jobs that failed in this daemon's life still wait, by a clock that nobody sets; of others the
+            time that was written down counts.
+    """
+
+    def __init__(
+        self, view: sqlite3.Connection, *, now: datetime, waits_s: Mapping[str, float] | None = None
+    ) -> None:
+        self._view = view
+        self._now = now
+        self._waits_s = waits_s or {}
+        self.next_retry_at: datetime | None = None
+
+    def of(self, identity: str) -> Standing:
+        """Return the standing of the job with this id."""
+        row = next((row for row in queries.jobs_by_prefix(self._view, identity) if row.job == identity), None)
+        if row is None:
+            return Standing("ready", 1)
+        attempt = row.attempt + 1
+        match row.state:
+            case "running":
+                return Standing("running", row.attempt)
+            case "cancelled":
+                # Somebody does not want it. Deterministic: it is not tried in parts either.
+                return Standing("parked", attempt, deterministic=True, reason=row.reason)
+            case "succeeded":
+                # It ended well and its work is still undone: running it again would not end otherwise.
+                return Standing("done", row.attempt)
+            case "failed":
+                ended_at = None if row.ended_at is None else datetime.fromisoformat(row.ended_at)
+                if row.deterministic or row.retry_at is None:
+                    return Standing("parked", attempt, row.deterministic, row.reason, ended_at)
+                if (left_s := self._waits_s.get(identity)) is not None:
+                    moment, ended_at = self._now + timedelta(seconds=left_s), None
+                else:
+                    moment = datetime.fromisoformat(row.retry_at)
+                if self.has_come(moment, since=ended_at):
+                    return Standing("ready", attempt)
+                return Standing("waiting", attempt)
+            case _:
+                return Standing("ready", attempt)
+
+    def failures(self, identity: str) -> int:
+        """Return how many attempts of the job with this id have failed. Those that made way are none of them."""
+        return job_queries.failures_of(self._view, job=identity)
+
+    def has_come(self, moment: datetime, *, since: datetime | None = None) -> bool:
+        """Say whether a moment has come; one that has not is waited for.
+
+        Args:
+            since: when the wait began. Where that is still to come, the clock was set back meanwhile: nobody can tell
+                how much of the wait is over, and nobody waits until it is that late again.
+        """
+        if moment <= self._now:
+            return True
+        if since is not None and self._now + timedelta(seconds=SET_S) < since < moment:
+            return True
+        if self.next_retry_at is None or moment < self.next_retry_at:
+            self.next_retry_at = moment
+        return False
+
+
+# ---- When a job that failed is tried again: later and later, counted on a clock that nobody sets
+# The time is in the log too (`retry_at`), for people and for the daemon that comes after this one: that is a time of
+# day, which a clock that is set would move. While this daemon lives, its own count holds.
+
+
+_LONGEST_BACKOFF_S = 3600.0
+_FORGOTTEN_AFTER_S = 86400.0
+"""A job that was not begun for so long after its time is not due for another reason; `retry_at` will do for it."""
+
+
+class Retries:
+    """The waits of one daemon's failed jobs, by the job's id."""
+
+    def __init__(
+        self, *, dice: random.Random | None = None, elapsed: Callable[[], float] = elapsed_s
+    ) -> None:
+        self._dice = dice or random.Random()  # noqa: S311 - jitter, not cryptography
+        self._elapsed = elapsed
+        self._due: dict[str, float] = {}
+
+    def after(self, job: str, *, failures: int, limits: Jobs) -> datetime | None:
+        """Have a job wait after so many failures; return until when by the wall clock, None where it was the last."""
+        if failures >= limits.max_attempts:
+            return None
+        wait_s = min(limits.retry_base_s * 2.0 ** (failures - 1), _LONGEST_BACKOFF_S)
+        wait_s *= self._dice.uniform(0.8, 1.2)
+        self._due[job] = self._elapsed() + wait_s
+        return datetime.now(UTC) + timedelta(seconds=wait_s)
+
+    def begun(self, job: str) -> None:
+        """Forget the wait of a job that begins."""
+        self._due.pop(job, None)
+
+    def waits_s(self) -> dict[str, float]:
+        """Return how long each still waits, in seconds; 0 and less: no longer."""
+        now = self._elapsed()
+        self._due = {job: due for job, due in self._due.items() if now - due < _FORGOTTEN_AFTER_S}
+        return {job: due - now for job, due in self._due.items()}

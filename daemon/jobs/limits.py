@@ -1,0 +1,343 @@
+"""What a job, or the server for editors, and all that it started hold in memory: watched while it runs, and judged when
+it was killed.
+
+In a control group the kernel itself holds them to their limit (`daemon.jobs.limits`). The processes are looked at every
+few seconds as well, and ended when they hold more together; a limit of each single process (RLIMIT_DATA) there is
+besides. What killed them is said as far as it is known: that the kernel did is only known of a control group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import structlog
+
+from daemon.jobs.process import Exit
+from pipeline.lean.sandbox.bounded import look_at_tree
+
+# ---- A control group for each job, where systemd lends the daemon its own part of the tree (Delegate=yes, cgroup v2)
+# The kernel then holds a job to its memory as a whole, with all that it starts, and says whether it killed something
+# for it (`memory.events`). Whoever has processes of its own in a group may not divide it: the daemon first moves into
+# a group `daemon` below its own. Where nothing was delegated, `daemon.jobs.limits` looks at the processes instead.
+
+
+ROOT = Path("/sys/fs/cgroup")
+OWN = Path("/proc/self/cgroup")
+_DAEMON = "daemon"
+_JOB = "job-"
+_GONE_S = 5.0
+
+log = structlog.get_logger("daemon.jobs.limits")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a group says of its memory: its peak (None where the kernel is too old), how often something in it was
+    killed for memory, and how often it met its own limit."""
+
+    peak_bytes: int | None
+    kills: int
+    at_limit: int
+
+
+class NoCgroupsError(Exception):
+    """Jobs cannot have groups of their own here; the message says why."""
+
+
+class Cgroups:
+    """The daemon's part of the tree. Made with `take`.
+
+    Args:
+        top: the group that the service manager delegated.
+        remove: removes an empty group.
+    """
+
+    def __init__(self, top: Path, *, remove: Callable[[Path], object] = os.rmdir) -> None:
+        self._top = top
+        self._remove = remove
+
+    @classmethod
+    def take(
+        cls, *, root: Path = ROOT, own: Path = OWN, remove: Callable[[Path], object] = os.rmdir
+    ) -> Cgroups:
+        """Divide the daemon's group, so that jobs can have groups beside it; remove what a dead daemon left.
+
+        Args:
+            root: where cgroup v2 is mounted.
+            own: the file in which the kernel says in which group we are.
+
+        Raises:
+            NoCgroupsError: there is no cgroup v2 here, or it is not ours to divide.
+        """
+        top = root / _own_path(own).lstrip("/")
+        if top.name == _DAEMON:
+            top = top.parent
+        try:
+            if "memory" not in (top / "cgroup.controllers").read_text(encoding="ascii").split():
+                raise NoCgroupsError(f"{top}: no memory controller; write Delegate=yes into the unit")
+            ours = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
+            pids = {int(pid) for pid in (top / "cgroup.procs").read_text(encoding="ascii").split()}
+            if pids - ours:
+                raise NoCgroupsError(
+                    f"{top}: other processes than ours are in it; run the daemon as a service"
+                )
+            (top / _DAEMON).mkdir(exist_ok=True)
+            for pid in pids:
+                _write(top / _DAEMON / "cgroup.procs", str(pid))
+            _write(top / "cgroup.subtree_control", "+memory")
+        except OSError as error:
+            raise NoCgroupsError(
+                f"{error.filename or top}: {error.strerror or error}; write Delegate=yes and ProtectControlGroups=no"
+                " into the unit"
+            ) from error
+        found = cls(top, remove=remove)
+        for left in top.glob(f"{_JOB}*"):
+            found.close(left)
+        return found
+
+    def open(self, name: str, *, memory_bytes: int) -> Path:
+        """Make the group of an attempt, held to `memory_bytes` without swap; what dies of it dies as a whole.
+
+        Raises:
+            OSError: the kernel refuses.
+        """
+        group = self._top / f"{_JOB}{name}"
+        group.mkdir(exist_ok=True)
+        _write(group / "memory.max", str(memory_bytes))
+        _write(group / "memory.oom.group", "1")
+        try:
+            _write(group / "memory.swap.max", "0")
+        except OSError as error:
+            # A kernel without swap accounting has no such file.
+            if error.errno not in (errno.ENOENT, errno.EACCES, errno.EPERM):
+                raise
+        return group
+
+    @staticmethod
+    def enter(group: Path, pid: int) -> None:
+        """Put a process, and all that it will start, into a group.
+
+        Raises:
+            OSError: the kernel refuses; ESRCH: it has ended.
+        """
+        _write(group / "cgroup.procs", str(pid))
+
+    @staticmethod
+    def usage(group: Path) -> Usage:
+        """Return what a group's memory was and did.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        events = dict(
+            line.split() for line in (group / "memory.events").read_text(encoding="ascii").splitlines()
+        )
+        try:
+            peak = int((group / "memory.peak").read_text(encoding="ascii"))
+        except FileNotFoundError:
+            peak = None
+        return Usage(peak, int(events.get("oom_kill", 0)), int(events.get("oom", 0)))
+
+    def close(self, group: Path) -> None:
+        """Kill what is left in a group and remove it; one that stays is said in the log."""
+        deadline = time.monotonic() + _GONE_S
+        while True:
+            try:
+                if (group / "cgroup.kill").exists():
+                    _write(group / "cgroup.kill", "1")
+                self._remove(group)
+            except FileNotFoundError:
+                return
+            except OSError as error:
+                if error.errno == errno.EBUSY and time.monotonic() < deadline:
+                    time.sleep(0.02)  # what was killed is still on its way out
+                    continue
+                log.warning("cgroup_left", path=str(group), reason=str(error))
+            return
+
+
+def cgroups_here() -> Cgroups | None:
+    """Return the daemon's part of the tree; None, and why in the log, where jobs cannot have groups of their own."""
+    try:
+        return Cgroups.take()
+    except NoCgroupsError as error:
+        log.info("cgroups_not_used", reason=str(error))
+        return None
+
+
+def _own_path(own: Path) -> str:
+    try:
+        lines = own.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise NoCgroupsError(f"{own}: {error.strerror or error}") from error
+    path = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), None)
+    if path is None:
+        raise NoCgroupsError(f"{own}: no cgroup v2 here")
+    return path
+
+
+def _write(file: Path, text: str) -> None:
+    # Not write_text: nothing is to be cut off in a file of the kernel's.
+    with file.open("r+" if file.exists() else "w", encoding="ascii") as opened:
+        opened.write(text)
+
+
+LOOK_EVERY_S = 2.0
+_NEAR = 0.9
+"""What was killed with so much of its limit in hand was probably killed for it."""
+
+
+class MemoryBound:
+    """Holds a process and its descendants to their memory, from the start to the end.
+
+    Args:
+        name: what the group is called.
+        pid: the process.
+        limit_bytes: what it and all that it starts may hold together.
+        cgroups: where it gets a group of its own; None: nowhere.
+        over: called once, with a sentence, when it holds more than it may.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        pid: int,
+        *,
+        limit_bytes: int,
+        cgroups: Cgroups | None,
+        over: Callable[[str], None],
+    ) -> None:
+        self.limit_bytes = limit_bytes
+        self.held_bytes = 0
+        """As of the last look."""
+        self._name = name
+        self._pid = pid
+        self._cgroups = cgroups
+        self._over = over
+        self._group: Path | None = None
+        self._peak_bytes = 0
+        self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def has_group(self) -> bool:
+        """Whether the kernel holds it to its limit, and not our looks alone."""
+        return self._group is not None
+
+    async def begin(self) -> None:
+        """Put it into a group, and begin to look at its processes."""
+        if self._cgroups is not None:
+            self._group = await asyncio.to_thread(self._enter, self._cgroups)
+        self._watching = asyncio.create_task(self._watch())
+
+    async def end(self) -> tuple[Usage | None, int]:
+        """Kill what is left in the group; return what that says (None without one) and the most that was seen."""
+        if self._watching is not None:
+            self._watching.cancel()
+            (ended,) = await asyncio.gather(self._watching, return_exceptions=True)
+            if isinstance(ended, Exception):
+                log.error("memory_not_watched", of=self._name, reason=f"{type(ended).__name__}: {ended}")
+        usage, group = None, self._group
+        if group is not None and self._cgroups is not None:
+            self._group = None
+            usage = await asyncio.to_thread(self._leave, self._cgroups, group)
+        return usage, max(self._peak_bytes, (usage.peak_bytes or 0) if usage is not None else 0)
+
+    async def _watch(self) -> None:
+        most = self.limit_bytes
+        while True:
+            self.held_bytes = held = await asyncio.to_thread(held_by, self._pid)
+            self._peak_bytes = max(self._peak_bytes, held)
+            if held > most:
+                self._over(f"with all that it started it held {shown(held)}, more than its {shown(most)}")
+                return
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def _enter(self, cgroups: Cgroups) -> Path | None:
+        group = None
+        try:
+            group = cgroups.open(self._name, memory_bytes=self.limit_bytes)
+            cgroups.enter(group, self._pid)
+        except OSError as error:
+            # Its processes are looked at all the same. One that has ended already is no matter.
+            log.warning("cgroup_refused", of=self._name, reason=str(error))
+            if group is not None:
+                cgroups.close(group)
+            return None
+        return group
+
+    def _leave(self, cgroups: Cgroups, group: Path) -> Usage | None:
+        usage = None
+        try:
+            usage = cgroups.usage(group)
+        except (OSError, ValueError) as error:
+            log.warning("cgroup_unread", path=str(group), reason=str(error))
+        cgroups.close(group)
+        return usage
+
+
+def held_by(pid: int) -> int:
+    """Return what a process and its descendants hold for themselves, in bytes; 0 for one that is gone."""
+    try:
+        memory = psutil.Process(pid).memory_info()
+    except psutil.Error:
+        return 0
+    return max(memory.rss - memory.shared, 0) + look_at_tree(pid, frozenset()).memory_bytes
+
+
+def shown(size_bytes: int) -> str:
+    """Return a size for people."""
+    return f"{size_bytes / 2**30:.1f}G"
+
+
+def why_killed(end: Exit, *, limit_bytes: int, peak_bytes: int, usage: Usage | None) -> str:
+    """Say how memory ended a job; "" where nothing says that it did.
+
+    Args:
+        end: how its process ended.
+        limit_bytes: what it and all that it started might hold.
+        peak_bytes: the most that was seen of them.
+        usage: what its control group says; None without one.
+    """
+    limit = shown(limit_bytes)
+    if usage is not None and usage.kills:
+        if usage.at_limit:
+            return f"the kernel killed it for its memory: with all that it started it reached its {limit}"
+        return (
+            f"the kernel killed it because the whole machine was out of memory; its own limit of {limit} it did not"
+            " reach"
+        )
+    if end.signal == signal.SIGKILL and peak_bytes >= _NEAR * limit_bytes:
+        held = f"it had held {shown(peak_bytes)} of its {limit}"
+        return f"probably killed for its memory: somebody sent SIGKILL, and {held}"
+    return ""
+
+
+# ---- Keep the idle daemon small
+# Glibc holds on to what a large scan's parsing freed, one heap for each thread.
+# With glibc only; other C libraries have neither the two calls nor the habit.
+
+
+_M_ARENA_MAX = -8  # malloc.h
+
+
+def use_one_heap() -> None:
+    """Have all threads share one heap. The daemon's threads hardly ever allocate at the same time."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_ARENA_MAX, 1)
+
+
+def give_back() -> None:
+    """Hand freed pages back to the system."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

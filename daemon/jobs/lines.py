@@ -1,0 +1,268 @@
+"""What a job's line means, and whether this job may say it: the border where a child's output becomes our data.
+
+Owns the validation of `pipeline.jobs.protocol`'s lines. Everything here can run on any thread.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel, ValidationError
+
+from daemon.jobs.due import DueJob, Kind
+from daemon.planning.training import trained_by
+from store.domain.identity import event_id, proof_id
+from store.events.base import BlobRef, EventBody
+from store.events.models import CheckpointSaved, EvaluationFinished
+from store.events.proofs import AttemptFinished, ProofFound, ProofVerified
+from store.events.registry import EVENT_TYPES
+from store.log.envelope import NewEvent
+from store.view.projections.proofs import why_not_verified
+
+_MOST = 2**63 - 1
+MAY_RECORD: Mapping[Kind, frozenset[str]] = {
+    "scan": frozenset(
+        {
+            "file_scanned",
+            "file_removed",
+            "sorry_opened",
+            "sorry_moved",
+            "sorry_changed",
+            "sorry_filled",
+            "sorry_removed",
+            "theorems_followed",
+            "commit_scanned",
+        }
+    ),
+    "build": frozenset({"project_built"}),
+    "trace": frozenset(
+        {"file_traced", "traced_file_removed", "commit_traced", "trace_measured", "sorry_stated"}
+    ),
+    "prove": frozenset({"proof_found", "attempt_finished"}),
+    "check": frozenset({"proof_checked", "proof_verified", "proof_rejected"}),
+    "train": frozenset({"checkpoint_saved", "evaluation_finished"}),
+    "train_tactics": frozenset({"checkpoint_saved", "evaluation_finished"}),
+    "train_progress": frozenset({"checkpoint_saved", "evaluation_finished"}),
+    "evaluate": frozenset({"evaluation_finished"}),
+}
+
+
+class BadLineError(Exception):
+    """A job printed what it must not; the message says what. The job is at fault and is ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    done: int
+    total: int
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Events to append, all or nothing, and the hashes of the payloads that they cite."""
+
+    events: tuple[NewEvent, ...]
+    cites: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    summary: dict[str, Any]
+    peak_rss_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    reason: str
+    message: str
+    remedy: str
+    deterministic: bool
+    peak_rss_bytes: int | None = None
+
+
+Line = Progress | Batch | Result | Failure
+
+
+def parse_line(raw: bytes, *, job: DueJob) -> Line:
+    """Read one line of the job's standard output.
+
+    Raises:
+        BadLineError: it is not what `pipeline.jobs.protocol` allows, or not what this job may say.
+    """
+    try:
+        content = json.loads(raw)
+        if not isinstance(content, dict):
+            raise ValueError("not an object")
+        match content.get("line"):
+            case "progress":
+                return Progress(int(content["done"]), int(content["total"]), str(content["note"])[:200])
+            case "result":
+                return Result(dict(content["summary"]), _size(content.get("peak_rss_bytes")))
+            case "failure":
+                return Failure(
+                    reason=str(content["reason"])[:100],
+                    message=str(content["message"])[:2000],
+                    remedy=str(content["remedy"])[:500],
+                    deterministic=content["deterministic"] is True,
+                    peak_rss_bytes=_size(content.get("peak_rss_bytes")),
+                )
+            case "events":
+                return _batch(content["events"], job=job)
+            case other:
+                raise ValueError(f"line {str(other)[:50]!r}")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+        raise BadLineError(f"{raw[:120]!r}: {reason}") from error
+
+
+def _size(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _batch(items: Any, *, job: DueJob) -> Batch:
+    if not isinstance(items, list) or not items:
+        raise ValueError("events is no list, or empty")
+    events = tuple(_event(item, job=job) for item in items)
+    cites = frozenset(digest for event in events for digest in _cited(event.body))
+    return Batch(events, cites)
+
+
+def _event(item: Any, *, job: DueJob) -> NewEvent:
+    kind = str(item["type"])
+    if kind not in MAY_RECORD[job.kind]:
+        raise ValueError(f"a {job.kind} job may not record {kind!r}")
+    cls = EVENT_TYPES[kind]
+    if item["schema_version"] != cls.schema_version:
+        raise ValueError(
+            f"{kind} version {item['schema_version']!r}, this daemon writes {cls.schema_version}"
+        )
+    try:
+        # By way of JSON text: strings become tuples and times exactly as they will when the log is read.
+        body = cls.model_validate_json(json.dumps(item["data"]))
+    except ValidationError as error:
+        raise ValueError(f"{kind}: {error}") from error
+    _check_body(body, job=job)
+    occurred_at = datetime.fromisoformat(item["occurred_at"]) if item.get("occurred_at") else None
+    if occurred_at is not None and occurred_at.tzinfo is None:
+        raise ValueError(f"{kind}: occurred_at has no time zone")
+    return NewEvent(
+        _stream(str(item["stream"]), body, job=job),
+        body,
+        event_id=_occasion(str(UUID(item["event_id"])), job=job),
+        occurred_at=occurred_at,
+        correlation_id=job.job,
+        causation_id=event_id("job_started", job.job, str(job.attempt)),
+        actor=f"job:{job.job}",
+    )
+
+
+def _occasion(natural: str, *, job: DueJob) -> str:
+    """Tell the scans of one commit apart: a branch that is forced back to it has it scanned again.
+
+    The job's id names the occasion (it hashes the position of the observation), so a second attempt of the same
+    scan still repeats the first one's facts. What provers and checkers find is found once, whichever job finds it.
+    """
+    return event_id("scan", job.job, natural) if job.kind == "scan" else natural
+
+
+def _check_body(body: EventBody, *, job: DueJob) -> None:
+    """A job speaks of its own repository, commit and self only, and of nothing better than it is."""
+    spoken_of = getattr(body, "repository", job.repository)
+    # A new checkpoint is measured on the tasks before its own too, which are other repositories'.
+    if spoken_of not in {job.repository, *(task["name"] for task in job.parameters.get("tasks", ()))}:
+        raise ValueError(f"{body.type}: repository is {spoken_of!r} and not {job.repository!r}")
+    for name, value in body:
+        # The database's tables hold no larger one, and what is in the log already can be put into them only as it is.
+        if isinstance(value, int) and not -_MOST <= value <= _MOST:
+            raise ValueError(f"{body.type}: {name} is {str(value)[:30]}, more than a table can hold")
+    for name, ours in (
+        ("branch", job.branch),
+        ("sha", job.sha),
+        ("job", job.job),
+    ):
+        if getattr(body, name, ours) != ours:
+            raise ValueError(f"{body.type}: {name} is {getattr(body, name)!r} and not {ours!r}")
+    if job.kind in ("scan", "build"):
+        return
+    if getattr(body, "line", (line := f"branch:{job.branch}")) != line:
+        raise ValueError(f"{body.type}: line is {body.line!r} and not {line!r}")  # type: ignore[attr-defined]
+    if body.type == "traced_file_removed":
+        return  # it says nothing of Lean
+    # An event without the field (proof_verified) says by its type that it is not simulated.
+    if getattr(body, "simulated", False) != job.simulated:
+        who, what = ("the simulator", "not marked simulated") if job.simulated else ("Lean", "simulated")
+        raise ValueError(f"{body.type}: a job with {who} may record nothing that is {what}")
+    match job.kind:
+        case "prove" | "check":
+            _check_proof(body, job=job)
+        case "train" | "train_tactics" | "train_progress" | "evaluate":
+            _check_model(body, job=job)
+
+
+def _check_proof(body: EventBody, *, job: DueJob) -> None:
+    """A prover speaks of the sorrys that it was given, a checker of the one proof; neither of any other."""
+    sorry, proof = getattr(body, "sorry", None), getattr(body, "proof", None)
+    if job.kind == "prove":
+        given = {(one["sorry"], one["blob"]) for one in job.parameters.get("sorries", ())}
+        if (sorry, getattr(body, "blob", None)) not in given:
+            raise ValueError(f"{body.type}: sorry {sorry!r} of this blob is none that the job was given")
+        for name in ("prover", "rung", "model", "seed"):
+            ours = job.parameters.get(name, None)
+            if getattr(body, name, ours) != ours:
+                raise ValueError(f"{body.type}: {name} is {getattr(body, name)!r} and not {ours!r}")
+        if getattr(body, "budget", ours := job.parameters.get("budget_key")) != ours:
+            raise ValueError(f"{body.type}: budget is not the one that the job was given, {ours!r}")
+        if isinstance(body, AttemptFinished):
+            _check_effort(body)
+        if isinstance(body, ProofFound) and proof != proof_id(body.sorry, body.blob, body.replacement):
+            raise ValueError(f"{body.type}: {proof!r} is not the id of this replacement")
+        return
+    judged = job.parameters.get("proof", {})
+    if (proof, sorry) != (judged.get("proof"), judged.get("sorry")):
+        raise ValueError(
+            f"{body.type}: proof {proof!r} of sorry {sorry!r} is not the one that the job was given"
+        )
+    if isinstance(body, ProofVerified) and (why := why_not_verified(body)) is not None:
+        raise ValueError(f"{body.type}: {why}")
+
+
+def _check_effort(body: AttemptFinished) -> None:
+    """What less than nothing was spent would be given back to the day."""
+    for name in ("goals_left", "nodes", "repl_calls", "seconds", "prompt_tokens", "completion_tokens", "usd"):
+        value = getattr(body, name)
+        if value is not None and value < 0:
+            raise ValueError(f"{body.type}: {name} is {value!r}, less than nothing")
+
+
+def _check_model(body: EventBody, *, job: DueJob) -> None:
+    """A trainer adds one link to the checkpoint that it was given; who evaluates speaks of the one to be measured."""
+    given = {
+        "model": trained_by(job.kind),
+        **{key: job.parameters[key] for key in ("parent", "checkpoint") if key in job.parameters},
+    }
+    for name, ours in given.items():
+        if getattr(body, name, ours) != ours:
+            raise ValueError(f"{body.type}: {name} is {getattr(body, name)!r} and not {ours!r}")
+
+
+def _stream(stream: str, body: EventBody, *, job: DueJob) -> str:
+    if isinstance(body, CheckpointSaved | EvaluationFinished):
+        allowed = {f"model:{body.model}"}
+    else:
+        allowed = {f"repository:{job.repository}"}
+    if proof := getattr(body, "proof", None):
+        allowed.add(f"proof:{proof}")
+    if stream not in allowed:
+        raise ValueError(f"{body.type}: stream {stream!r} is none of {', '.join(sorted(allowed))}")
+    return stream
+
+
+def _cited(body: BaseModel) -> set[str]:
+    values = (getattr(body, name) for name in type(body).model_fields)
+    return {value.sha256 for value in values if isinstance(value, BlobRef)}

@@ -1,0 +1,131 @@
+"""What a dead daemon left behind, put in order before the next one starts anything.
+
+Owns the end of orphaned attempts (processes first, then the log) and the sweeping of worktrees, staging folders and
+old job folders. Runs at start-up, under the daemon's lock, so nothing here can belong to a living daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import time
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from daemon.lock import holder
+from daemon.paths import Paths
+from daemon.polling.errors import GitError
+from daemon.polling.git import Git
+from daemon.store_service import Ledger
+from pipeline.jobs.child import kill_marked
+from pipeline.lean.build.build_cache import remove_tree
+from store.domain.identity import event_id
+from store.events.jobs import JobInterrupted
+from store.log.envelope import NewEvent
+from store.view.queries import basic as queries
+
+_PATIENCE_S = 5.0
+
+log = structlog.get_logger("daemon.jobs.recovery")
+
+
+async def recover(*, ledger: Ledger, git: Git, paths: Paths, keep: int) -> int:
+    """End every attempt that the log says is running; sweep; return how many there were.
+
+    Raises:
+        StoreFailedError: the log cannot be written.
+    """
+    rows = await ledger.ask(partial(queries.jobs, state="running"))
+    for row in rows:
+        directory = paths.jobs / row.job / str(row.attempt)
+        killed = await asyncio.to_thread(end_attempt, directory)
+        body = JobInterrupted(
+            job=row.job, attempt=row.attempt, reason="the daemon died while this attempt ran"
+        )
+        event = NewEvent(
+            f"job:{row.job}",
+            body,
+            event_id=event_id(body.type, row.job, str(row.attempt)),
+            correlation_id=row.job,
+            actor="recovery",
+            # Not now: the time in which nobody ran is no work, and no night's budget pays for it.
+            occurred_at=await asyncio.to_thread(last_sign, directory),
+        )
+        await ledger.append([event], wait=True)
+        log.warning("job_interrupted", job=row.job, attempt=row.attempt, processes_killed=killed)
+        await asyncio.to_thread(shutil.rmtree, directory / "staging", ignore_errors=True)
+    await _sweep_worktrees(git, paths)
+    await asyncio.to_thread(drop_old_job_folders, paths.jobs, keep=keep, running=frozenset())
+    return len(rows)
+
+
+def last_sign(directory: Path) -> datetime | None:
+    """Return when an attempt last wrote something of which we know; None where nothing of it is there."""
+    times = []
+    for name in ("spec.json", "stderr.log"):
+        with contextlib.suppress(FileNotFoundError):
+            times.append((directory / name).stat().st_mtime)
+    return datetime.fromtimestamp(max(times), UTC) if times else None
+
+
+def end_attempt(directory: Path) -> int:
+    """Kill whatever still runs of the attempt in `directory`; return how many processes that were.
+
+    The holder of the attempt's lock is the job itself, so its number cannot belong to anybody else; what it
+    started and did not take along is found by its mark.
+    """
+    lock = directory / "lock"
+    killed = 0
+    deadline = time.monotonic() + _PATIENCE_S
+    while (pid := holder(lock)) is not None and time.monotonic() < deadline:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            # The job leads its own session, so the group has its number.
+            (os.killpg if os.getpgid(pid) == pid else os.kill)(pid, signal.SIGKILL)
+            killed = 1
+        time.sleep(0.02)
+    return killed + kill_marked(directory)
+
+
+async def _sweep_worktrees(git: Git, paths: Paths) -> None:
+    stale = await asyncio.to_thread(_children, paths.worktrees)
+    for folder in stale:
+        try:
+            await asyncio.to_thread(remove_tree, folder)
+        except OSError as error:
+            log.warning("worktree_left", path=str(folder), reason=str(error))
+    if not stale:
+        return
+    for mirror in await asyncio.to_thread(_children, paths.mirrors):
+        if mirror.name.endswith(".tmp"):
+            await asyncio.to_thread(shutil.rmtree, mirror, ignore_errors=True)
+            continue
+        try:
+            await git.worktree_prune(mirror)
+        except GitError as error:
+            # A damaged mirror is its repository's problem, and the next poll of it says so.
+            log.warning("mirror_not_pruned", mirror=mirror.name, reason=str(error))
+
+
+def drop_old_job_folders(jobs: Path, *, keep: int, running: frozenset[str]) -> int:
+    """Remove the job folders beyond the `keep` newest; the log keeps what they led to. Return how many."""
+    folders: list[tuple[float, Path]] = []
+    for folder in _children(jobs):
+        with contextlib.suppress(FileNotFoundError):
+            folders.append((folder.stat().st_mtime, folder))
+    old = [folder for _, folder in sorted(folders, reverse=True)[keep:] if folder.name not in running]
+    for folder in old:
+        shutil.rmtree(folder, ignore_errors=True)
+    return len(old)
+
+
+def _children(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,733 @@
+"""The life of a job: recorded, prepared, spawned, listened to, ended, recorded again.
+
+Owns the running children. `job_started` is in the log before the process exists and `job_succeeded`, `job_failed`,
+`job_interrupted` or `job_cancelled` after it is gone, so every attempt has both ends however the daemon dies
+(`daemon.jobs.recovery` writes what a killed daemon could not). What is due is `daemon.planning.plan`'s business,
+whether it may begin `daemon.planning.admission`'s; the child itself is `daemon.jobs.process`, what its end means
+`daemon.jobs.runner`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import random
+import shutil
+import signal
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import structlog
+
+from daemon.jobs.due import BESIDE, LONGER, MODULES, MORE_MEMORY, DueJob, Kind
+from daemon.jobs.gpus import Gpu, Gpus
+from daemon.jobs.history import Retries
+from daemon.jobs.limits import Cgroups, MemoryBound, Usage, shown, why_killed
+from daemon.jobs.lines import BadLineError, Batch, Failure, Line, Progress, Result, parse_line
+from daemon.jobs.process import Exit, JobProcess, LineTooLongError
+from daemon.jobs.recovery import drop_old_job_folders
+from daemon.paths import Paths, slug
+from daemon.planning.plan import parameters_now
+from daemon.polling.errors import GitError, NoSpaceError
+from daemon.polling.git import Git
+from daemon.redact import redact
+from daemon.settings.schema import Jobs
+from daemon.store_service import CALLERS_MISTAKES, Ledger, StoreFailedError
+from pipeline.jobs import preemption
+from pipeline.jobs.protocol import JobSpec
+from pipeline.lean.build.build_cache import Attached, BuildMissingError, attach, empty_lake
+from store.domain.identity import event_id
+from store.events.base import EventBody
+from store.events.jobs import JobCancelled, JobFailed, JobInterrupted, JobStarted, JobSucceeded
+from store.log.envelope import NewEvent
+from store.view.queries import basic as queries
+from store.view.queries import jobs as job_queries
+from store.view.rows import JobRow
+
+# ---- What is put down of an attempt
+# Its spec for the child, and the events of its beginning and end for the log.
+
+
+def of_attempt(due: DueJob, body: EventBody) -> NewEvent:
+    """Return an event of an attempt's beginning or end; each is recorded once."""
+    natural = event_id(body.type, due.job, str(due.attempt))
+    return NewEvent(f"job:{due.job}", body, event_id=natural, correlation_id=due.job, actor="daemon")
+
+
+def started_event(due: DueJob) -> JobStarted:
+    """Return the beginning of an attempt, to be recorded before there is a process."""
+    return JobStarted(
+        job=due.job,
+        kind=due.kind,
+        attempt=due.attempt,
+        repository=due.repository,
+        branch=due.branch,
+        sha=due.sha,
+        describes=due.describes,
+        simulated=due.simulated,
+    )
+
+
+def cancelled_event(
+    job: DueJob | JobRow, *, attempt: int, by: str, seconds: float | None, peak_rss_bytes: int | None
+) -> JobCancelled:
+    """Return the end of a job that somebody wanted ended, of one that never began as well (`attempt` 0)."""
+    return JobCancelled(
+        job=job.job,
+        kind=job.kind,
+        attempt=attempt,
+        repository=job.repository,
+        branch=job.branch,
+        sha=job.sha,
+        describes=job.describes,
+        simulated=job.simulated,
+        by=by,
+        seconds=seconds,
+        peak_rss_bytes=peak_rss_bytes,
+    )
+
+
+def is_cancelled(view: sqlite3.Connection, *, job: str) -> bool:
+    """Say whether a job was cancelled and not asked for again."""
+    return any(
+        row.job == job and row.state == "cancelled" for row in queries.jobs_by_prefix(view, prefix=job)
+    )
+
+
+def write_spec(spec: JobSpec) -> None:
+    """Make the folder of an attempt anew, with its spec."""
+    # An attempt that died before it was recorded may have left this folder; nothing in it counts.
+    shutil.rmtree(spec.directory, ignore_errors=True)
+    spec.staging.mkdir(parents=True)
+    (spec.directory / "spec.json").write_text(
+        json.dumps(spec.as_json(), ensure_ascii=False), encoding="utf-8"
+    )
+
+
+# ---- How an attempt ended: what it said, what its process did, and so which event closes it
+# Everything here follows from what was heard; the process is `daemon.jobs.process`', the order of things
+# `daemon.jobs.runner`'.
+
+
+Stopped = Literal["", "shutdown", "yield", "cancel", "deadline", "memory", "protocol", "conflict"]
+
+
+@dataclass(slots=True)
+class Heard:
+    """What an attempt has said so far, and what ended it."""
+
+    started: float
+    """When it began, by the monotonic clock."""
+    last: Result | Failure | None = None
+    exit: Exit | None = None
+    stopped: Stopped = ""
+    """Why the daemon ended it; empty where it ended by itself."""
+    fault: str = ""
+    """Of the last four: what was wrong. Of `yield`: what it makes way for. Of `cancel`: who asked."""
+    events: int = 0
+    usage: Usage | None = None
+    """What its control group says; None without one."""
+    seen_bytes: int = 0
+    """The most memory that was seen of it and all that it started."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been under way."""
+        return round(time.monotonic() - self.started, 3)
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """What the job said of its memory; of one that could not say, what the kernel says (at least our own)."""
+        if isinstance(self.last, Result | Failure) and self.last.peak_rss_bytes is not None:
+            return self.last.peak_rss_bytes
+        return self.exit.peak_rss_bytes if self.exit else None
+
+
+def verdict(due: DueJob, heard: Heard, said: str) -> EventBody | Failure:
+    """Return the event that closes an attempt, or what is to be recorded as its failure.
+
+    Args:
+        said: its last words on standard error.
+    """
+    end = heard.exit
+    well = end is not None and end.signal is None and end.status == 0
+    if isinstance(heard.last, Result) and well and heard.stopped in ("", "shutdown", "yield", "cancel"):
+        return JobSucceeded(
+            job=due.job,
+            attempt=due.attempt,
+            seconds=heard.seconds,
+            peak_rss_bytes=heard.peak_bytes,
+            summary=heard.last.summary,
+            simulated=due.simulated,
+        )
+    match heard.stopped:
+        case "shutdown":
+            return JobInterrupted(job=due.job, attempt=due.attempt, reason=f"the daemon stopped{_saved(end)}")
+        case "yield":
+            return JobInterrupted(
+                job=due.job, attempt=due.attempt, reason=f"made way: {heard.fault}{_saved(end)}"
+            )
+        case "cancel":
+            return cancelled(due, by=heard.fault, heard=heard)
+        case "":
+            return _of_itself(due, heard, said)
+        case _:
+            return _ended_by_us(due, heard)
+
+
+def cancelled(due: DueJob, *, by: str, heard: Heard) -> JobCancelled:
+    """Return the end of an attempt that somebody wanted ended."""
+    seconds, peak = heard.seconds, heard.peak_bytes
+    return cancelled_event(due, attempt=due.attempt, by=by, seconds=seconds, peak_rss_bytes=peak)
+
+
+def last_words(stderr: Path) -> str:
+    """Return the last line that a job wrote on standard error; "" without one."""
+    try:
+        with stderr.open("rb") as file:
+            file.seek(max(0, stderr.stat().st_size - 2000))
+            lines = file.read().decode(errors="replace").split("\n")
+    except OSError:
+        return ""
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+
+
+def _saved(end: Exit | None) -> str:
+    """A job that has saved where it is says so by its status (`pipeline.jobs.preemption`)."""
+    return "; where it was is saved" if end is not None and end.status == preemption.STATUS else ""
+
+
+def _of_itself(due: DueJob, heard: Heard, said: str) -> EventBody | Failure:
+    end = heard.exit
+    if end is not None and end.status == preemption.STATUS:
+        # Somebody else's SIGTERM, such as the machine's at its end.
+        return JobInterrupted(
+            job=due.job, attempt=due.attempt, reason=f"somebody asked it to end{_saved(end)}"
+        )
+    if isinstance(heard.last, Failure):
+        return _with_memory_in_mind(due, heard.last)
+    return _crash(due, heard, said)
+
+
+def _with_memory_in_mind(due: DueJob, failure: Failure) -> Failure:
+    """What ran against the limit of one process says so and does not know what to do about it."""
+    if failure.reason != "out_of_memory" or failure.remedy:
+        return failure
+    return Failure(
+        failure.reason,
+        f"{due.describes}: {failure.message}: a process of it reached its {shown(due.memory_bytes)}",
+        MORE_MEMORY[due.kind],
+        failure.deterministic,
+        failure.peak_rss_bytes,
+    )
+
+
+def _ended_by_us(due: DueJob, heard: Heard) -> Failure:
+    reason, remedy = {
+        "deadline": ("deadline", LONGER[due.kind]),
+        "memory": ("out_of_memory", MORE_MEMORY[due.kind]),
+        "protocol": (
+            "protocol",
+            "report this as a defect, with the job's log: the job printed what it must not",
+        ),
+        "conflict": (
+            "conflict",
+            "the job's result contradicts the log; report this as a defect, with the job's log",
+        ),
+    }[heard.stopped]
+    return Failure(reason, f"{due.describes}: {heard.fault}", remedy, deterministic=False)
+
+
+def _crash(due: DueJob, heard: Heard, said: str) -> Failure:
+    end = heard.exit
+    last = f"; its last words: {said}" if said else ""
+    look = f"see `unsorry jobs logs {due.job}`"
+    if end is not None:
+        # A kernel that kills for memory takes the whole group, or one process whose parent then fails in its own way.
+        peak = max(heard.seen_bytes, heard.peak_bytes or 0)
+        memory = why_killed(end, limit_bytes=due.whole_bytes, peak_bytes=peak, usage=heard.usage)
+        if memory:
+            return Failure(
+                "out_of_memory",
+                f"{due.describes}: {memory}{last}",
+                f"{MORE_MEMORY[due.kind]}; {look}",
+                deterministic=False,
+            )
+        if end.signal is not None:
+            remedy = look
+            if end.signal == signal.SIGKILL:
+                remedy = f"it may have been killed for memory: {MORE_MEMORY[due.kind]}; {look}"
+            message = f"{due.describes}: killed by signal {end.signal}{last}"
+            return Failure("crashed", message, remedy, deterministic=False)
+    status = end.status if end is not None else None
+    what = f"ended with status {status} and no last line"
+    if isinstance(heard.last, Result):
+        what = f"gave a result and then ended with status {status}"
+    return Failure("crashed", f"{due.describes}: {what}{last}", look, deterministic=False)
+
+
+# ---- A job that runs now: what the runner keeps of it, and what people are shown
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """What `status` shows of a job that runs now. `gpu` is the one that it is lent, "" without one."""
+
+    job: str
+    kind: Kind
+    attempt: int
+    repository: str
+    branch: str
+    sha: str
+    describes: str
+    pid: int | None
+    started_at: str
+    seconds: float
+    done: int
+    total: int
+    note: str
+    gpu: str
+
+
+@dataclass(slots=True)
+class Live:
+    due: DueJob
+    gpu: Gpu | None
+    task: asyncio.Task[None]
+    started_at: datetime
+    started: float
+    pid: int | None = None
+    progress: Progress | None = None
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    stopped: Stopped = ""
+    fault: str = ""
+
+    def ask(self, stopped: Stopped, fault: str) -> None:
+        """Have the attempt ended, for a reason; the first one stands, but one that makes way may be cancelled."""
+        if not self.asked.is_set() or (stopped == "cancel" and self.stopped == "yield"):
+            self.stopped, self.fault = stopped, fault
+            self.asked.set()
+
+
+def shown_of(live: Live) -> RunningJob:
+    """Return what people are shown of it."""
+    progress = live.progress or Progress(0, 0, "")
+    return RunningJob(
+        job=live.due.job,
+        kind=live.due.kind,
+        attempt=live.due.attempt,
+        repository=live.due.repository,
+        branch=live.due.branch,
+        sha=live.due.sha,
+        describes=live.due.describes,
+        pid=live.pid,
+        started_at=live.started_at.isoformat(),
+        seconds=round(time.monotonic() - live.started, 1),
+        done=progress.done,
+        total=progress.total,
+        note=progress.note,
+        gpu="" if live.gpu is None else live.gpu.called,
+    )
+
+
+# ---- Where a job works
+# A worktree of its commit, with the commit's build where its kind gets one, and only meanwhile.
+
+
+log = structlog.get_logger("daemon.jobs.runner")
+
+
+@asynccontextmanager
+async def placed(
+    due: DueJob, parameters: Mapping[str, Any], *, git: Git, paths: Paths
+) -> AsyncIterator[dict[str, Any]]:
+    """Yield a job's parameters with the places that it works in; what was made for it is taken back at the end.
+
+    Raises:
+        BuildMissingError: the build was swept away since the plan was made.
+        NoSpaceError, GitError: there is no worktree to be had.
+        OSError: the build cannot be put into it.
+    """
+    worktree = paths.worktrees / f"{due.job}-{due.attempt}"
+    mirror = paths.mirrors / f"{slug(due.repository)}.git"
+    attached: Attached | None = None
+    places: dict[str, Any] = {}
+    try:
+        if due.kind == "scan":
+            places["mirror"] = str(mirror)
+        if due.needs_worktree:
+            await git.worktree_add(mirror, worktree, due.sha)
+            places["worktree"] = str(worktree)
+        if due.built:
+            attached = await asyncio.to_thread(attach, worktree, paths.cache, due.repository, due.sha)
+        elif due.needs_worktree:
+            # A commit may bring compiled files along; nothing that was not built here is ever imported.
+            await asyncio.to_thread(empty_lake, worktree)
+        yield {**parameters, **places}
+    finally:
+        try:
+            if attached is not None:
+                attached.close()
+            if due.needs_worktree:
+                await git.worktree_remove(mirror, worktree)
+        except (GitError, OSError, RuntimeError) as error:
+            # The job's outcome stands, whatever the machine has too little of (processes, files, memory, threads: the
+            # last are Python's RuntimeError); the next start sweeps the folder.
+            log.warning("worktree_left", path=str(worktree), reason=str(error))
+
+
+_GRACE_S = 5.0
+_SMALL_LINE_BYTES = 16 * 2**10
+_DISK_REFUSES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+
+
+class JobRunner:
+    """Runs jobs. Every method belongs to the event loop's thread.
+
+    Args:
+        limits: replaced on reload; a running job keeps what it started with.
+        gpus: the GPUs of this machine, asked again where a job that has one fails; None: there are none.
+        cgroups: the groups that hold jobs to their memory; None: their processes are looked at instead.
+    """
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        git: Git,
+        paths: Paths,
+        limits: Jobs,
+        finished: Callable[[], None],
+        dice: random.Random | None = None,
+        modules: Mapping[Kind, str] = MODULES,
+        gpus: Gpus | None = None,
+        cgroups: Cgroups | None = None,
+    ) -> None:
+        self.git = git
+        self.limits = limits
+        self.retries = Retries(dice=dice)
+        self.grace_s = 60.0
+        """How long a training may take to save where it is ([schedule] grace)."""
+        self._ledger = ledger
+        self._paths = paths
+        self._finished = finished
+        self._modules = modules
+        self._gpus = gpus
+        self._cgroups = cgroups
+        self._live: dict[str, Live] = {}
+        self._stopping = False
+        self.last_started: dict[str, float] = {}
+
+    @property
+    def lanes(self) -> frozenset[str]:
+        """Lanes that are taken: see `daemon.planning.plan`."""
+        return frozenset(live.due.lane for live in self._live.values())
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of the running jobs, one item each."""
+        return tuple(live.due.kind for live in self._live.values())
+
+    @property
+    def lent(self) -> dict[str, str]:
+        """The GPUs that running jobs have, by UUID, and what the jobs are called."""
+        return {live.gpu.uuid: live.due.describes for live in self._live.values() if live.gpu is not None}
+
+    @property
+    def reserved_s(self) -> float:
+        """What the running jobs may take of the day's seconds of search, as if they had recorded nothing yet."""
+        return sum(live.due.cost_s for live in self._live.values())
+
+    @property
+    def commits(self) -> frozenset[tuple[str, str]]:
+        """Repository and commit of the running jobs."""
+        return frozenset((live.due.repository, live.due.sha) for live in self._live.values())
+
+    @property
+    def at_endpoints(self) -> frozenset[str]:
+        """The running jobs that ask somebody else's machine (rung 4)."""
+        return frozenset(job for job, live in self._live.items() if "external" in live.due.parameters)
+
+    def running(self) -> tuple[RunningJob, ...]:
+        """Return what runs now, for people."""
+        return tuple(shown_of(live) for live in self._live.values())
+
+    def start(self, due: DueJob, gpu: Gpu | None = None) -> None:
+        """Begin a job in the background, with the GPU that it is lent; its end calls `finished`."""
+        if self._stopping or due.job in self._live:
+            return
+        started = time.monotonic()
+        self.last_started[due.repository] = started
+        self.retries.begun(due.job)
+        task = asyncio.create_task(self._run(due), name=due.job)
+        self._live[due.job] = Live(due, gpu, task, datetime.now(UTC), started)
+
+    def cancel(self, job: str, *, by: str) -> bool:
+        """Have a running job ended for good; say whether it runs."""
+        live = self._live.get(job)
+        if live is not None:
+            live.ask("cancel", by)
+        return live is not None
+
+    def make_way(self, job: str, why: str) -> None:
+        """Have a running job save where it is, if it can, and end; it is due again."""
+        live = self._live.get(job)
+        if live is not None and not live.asked.is_set():
+            log.info("job_makes_way", job=job, reason=why)
+            live.ask("yield", why)
+
+    async def stop(self, *, deadline_s: float) -> None:
+        """Ask every job to end, kill those that do not in time, record them as interrupted, and wait."""
+        self._stopping = True
+        # What is killed has to be recorded before the time is up.
+        self.grace_s = min(self.grace_s, max(0.5, deadline_s - 1.0))
+        for live in self._live.values():
+            live.ask("shutdown", "")
+        tasks = [live.task for live in self._live.values()]
+        if not tasks:
+            return
+        _, late = await asyncio.wait(tasks, timeout=deadline_s)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=_GRACE_S)
+
+    # --- one attempt --------------------------------------------------------------------------------------
+
+    async def _run(self, due: DueJob) -> None:
+        structlog.contextvars.bind_contextvars(job=due.job)
+        started = time.monotonic()
+        heard = Heard(started)
+        outcome = "defect"
+        try:
+            if await self._ledger.ask(partial(is_cancelled, job=due.job)):
+                # Since the plan was made. One that is cancelled is never planned.
+                outcome = "cancelled"
+                return
+            await self._record(due, started_event(due))
+            outcome = await self._attempt(due, heard)
+        except StoreFailedError as error:
+            outcome = "not_recorded"
+            log.error("job_not_recorded", reason=str(error))
+        except asyncio.CancelledError:
+            outcome = "interrupted"
+            raise
+        except Exception:
+            # The border of a job inside the daemon: a defect of ours must not take the other jobs along. The
+            # attempt stays open in the log and the next start records its interruption.
+            log.exception("job_defect")
+        finally:
+            del self._live[due.job]
+            log.info(
+                "job_finished",
+                kind=due.kind,
+                attempt=due.attempt,
+                repository=due.repository,
+                branch=due.branch,
+                sha=due.sha,
+                outcome=outcome,
+                seconds=round(time.monotonic() - started, 3),
+                events=heard.events,
+                peak_rss_bytes=heard.peak_bytes,
+                simulated=due.simulated,
+            )
+            self._finished()
+
+    async def _attempt(self, due: DueJob, heard: Heard) -> str:
+        spec = self._spec(due)
+        try:
+            parameters = await self._ledger.ask(partial(parameters_now, job=due))
+            async with placed(due, parameters, git=self.git, paths=self._paths) as parameters:
+                spec = replace(spec, parameters=parameters, gpu_lock=self._gpu_lock(due))
+                await asyncio.to_thread(write_spec, spec)
+                await self._listen(due, spec, heard)
+                body = await self._verdict(due, heard, spec)
+        except BuildMissingError as error:
+            # It was swept away since the plan was made; the next plan has it built again first.
+            failure = Failure("build_missing", str(error), "nothing: it is built again", deterministic=False)
+            body = await self._failed(due, failure, heard)
+        except NoSpaceError as error:
+            refused = OSError(errno.ENOSPC, str(error))
+            raise await self._refused(due, refused, self._paths.worktrees) from error
+        except GitError as error:
+            failure = Failure("worktree", str(error), error.remedy, deterministic=False)
+            body = await self._failed(due, failure, heard)
+        except OSError as error:
+            if error.errno in _DISK_REFUSES:
+                raise await self._refused(due, error, self._paths.jobs) from error
+            failure = Failure(
+                "spawn",
+                f"{due.job} could not be started: {error}",
+                "check free memory, processes and disk space",
+                deterministic=False,
+            )
+            body = await self._failed(due, failure, heard)
+        finally:
+            await asyncio.to_thread(shutil.rmtree, spec.staging, ignore_errors=True)
+        live = self._live[due.job]
+        if live.stopped == "cancel" and isinstance(body, JobFailed | JobInterrupted):
+            # Asked for where there was no process to end: before it, after it, or while it made way.
+            body = cancelled(due, by=live.fault, heard=heard)
+        await self._record(due, body)
+        await asyncio.to_thread(
+            drop_old_job_folders,
+            self._paths.jobs,
+            keep=self.limits.keep,
+            running=frozenset(self._live),
+        )
+        return body.type.removeprefix("job_")
+
+    def _spec(self, due: DueJob) -> JobSpec:
+        directory = self._paths.jobs / due.job / str(due.attempt)
+        return JobSpec(job=due.job, kind=due.kind, attempt=due.attempt, directory=directory)
+
+    def _gpu_lock(self, due: DueJob) -> Path | None:
+        gpu = self._live[due.job].gpu
+        return None if gpu is None or self._gpus is None else self._gpus.lock(gpu.uuid)
+
+    async def _listen(self, due: DueJob, spec: JobSpec, heard: Heard) -> None:
+        """Run the process to its end, whoever brings that about; `heard` has the story afterwards."""
+        live = self._live[due.job]
+        process = await JobProcess.start(
+            self._modules[due.kind],
+            spec=spec.directory / "spec.json",
+            directory=spec.directory,
+            stderr=spec.directory / "stderr.log",
+            memory_bytes=due.memory_bytes,
+            key=due.key,
+            # Without a GPU of its own it sees none; the nameless one is whatever the daemon sees.
+            visible="" if live.gpu is None else live.gpu.uuid or None,
+        )
+        live.pid = process.pid
+        memory = MemoryBound(
+            f"{due.job}-{due.attempt}",
+            process.pid,
+            limit_bytes=due.whole_bytes,
+            cgroups=self._cgroups,
+            over=lambda held: live.ask("memory", held),
+        )
+        reading = asyncio.create_task(self._read(process, due, spec, heard))
+        asked = asyncio.create_task(live.asked.wait())
+        whole = asyncio.ensure_future(_both(reading, process))
+        # A training needs its helpers, and its time, to save where it is. A search has saved what it found, and must
+        # not take the end of its Lean processes for an answer.
+        saves = due.kind in BESIDE
+        try:
+            await memory.begin()
+            while True:
+                done, _ = await asyncio.wait(
+                    {whole, asked}, timeout=due.timeout_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                # What has something to say waits for room on the disk with it, and that is not its fault.
+                if done or not self._ledger.room.problem:
+                    break
+            if whole not in done:
+                heard.stopped, heard.fault = "deadline", f"no end after {due.timeout_s:g} s"
+                if asked in done:
+                    heard.stopped, heard.fault = live.stopped, live.fault
+                grace_s = self.grace_s if saves else _GRACE_S
+                heard.exit = await process.stop(grace_s=grace_s, first_alone=saves or due.kind == "prove")
+                await reading
+            elif isinstance(fault := whole.exception(), BadLineError | LineTooLongError):
+                heard.stopped, heard.fault = "protocol", str(fault)
+            elif isinstance(fault, CALLERS_MISTAKES):
+                heard.stopped, heard.fault = "conflict", str(fault)
+            elif fault is not None:
+                raise fault
+        except (BadLineError, LineTooLongError, *CALLERS_MISTAKES) as error:
+            heard.fault = heard.fault or str(error)
+        finally:
+            # Also on the way out of a cancellation or a defect: no child outlives its attempt.
+            asked.cancel()
+            heard.exit = await asyncio.shield(process.stop(grace_s=_GRACE_S))
+            reading.cancel()
+            await asyncio.gather(reading, whole, return_exceptions=True)
+            process.close()
+            heard.usage, heard.seen_bytes = await memory.end()
+
+    async def _read(self, process: JobProcess, due: DueJob, spec: JobSpec, heard: Heard) -> None:
+        async for raw in process.lines():
+            if heard.last is not None:
+                raise BadLineError(f"{raw[:120]!r}: comes after the last line (result or failure)")
+            line = await self._parsed(raw, due)
+            match line:
+                case Progress():
+                    self._live[due.job].progress = line
+                case Batch():
+                    await self._append(line, spec)
+                    heard.events += len(line.events)
+                case Result() | Failure():
+                    heard.last = line
+
+    async def _parsed(self, raw: bytes, due: DueJob) -> Line:
+        if len(raw) < _SMALL_LINE_BYTES:
+            return parse_line(raw, job=due)
+        return await asyncio.to_thread(parse_line, raw, job=due)
+
+    async def _append(self, batch: Batch, spec: JobSpec) -> None:
+        files = {digest: spec.staging / digest for digest in batch.cites}
+        # What was recorded before is in the log and need not be staged again; the log refuses what is in neither.
+        staged = await asyncio.to_thread(lambda: {d: path for d, path in files.items() if path.is_file()})
+        await self._ledger.append(batch.events, blobs=staged, wait=True)
+        for path in staged.values():
+            path.unlink(missing_ok=True)
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    async def _verdict(self, due: DueJob, heard: Heard, spec: JobSpec) -> EventBody:
+        said = await asyncio.to_thread(last_words, spec.directory / "stderr.log")
+        found = verdict(due, heard, said)
+        if not isinstance(found, Failure):
+            return found
+        lost = await self._lost(due)
+        if lost is not None:
+            # No fault of the job: it waits for the GPU, or for another one, and then it is due again.
+            reason = f"{lost.called} was lost: {lost.detail}"
+            return JobInterrupted(job=due.job, attempt=due.attempt, reason=reason)
+        return await self._failed(due, found, heard)
+
+    async def _lost(self, due: DueJob) -> Gpu | None:
+        """Return the GPU that a job had, where it does not answer any more."""
+        gpu = self._live[due.job].gpu
+        if gpu is None or self._gpus is None:
+            return None
+        now = await self._gpus.look(self.lent)
+        return next((one for one in now if one.uuid == gpu.uuid and one.state == "lost"), None)
+
+    async def _failed(self, due: DueJob, failure: Failure, heard: Heard) -> JobFailed:
+        failures = 1 + await self._ledger.ask(partial(job_queries.failures_of, job=due.job))
+        retry_at = None
+        if not failure.deterministic:
+            retry_at = self.retries.after(due.job, failures=failures, limits=self.limits)
+        return JobFailed(
+            job=due.job,
+            attempt=due.attempt,
+            reason=failure.reason,
+            message=redact(failure.message),
+            remedy=failure.remedy,
+            deterministic=failure.deterministic,
+            retry_at=retry_at,
+            seconds=heard.seconds,
+            peak_rss_bytes=heard.peak_bytes,
+        )
+
+    async def _refused(self, due: DueJob, error: OSError, folder: Path) -> StoreFailedError:
+        # No fault of the job: it is due again once the disk is mended, and until then nothing is.
+        reason = f"the disk refused: {error}"
+        await self._record(due, JobInterrupted(job=due.job, attempt=due.attempt, reason=reason))
+        return self._ledger.refused(error, folder)
+
+    async def _record(self, due: DueJob, body: EventBody) -> None:
+        await self._ledger.append([of_attempt(due, body)], wait=True)
+
+
+async def _both(reading: asyncio.Task[None], process: JobProcess) -> None:
+    await asyncio.gather(reading, process.ended())

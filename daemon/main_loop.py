@@ -1,0 +1,181 @@
+"""The main loop: what is done in each turn, in which order, and what is wanted of the next one.
+
+Signal handlers, watchers and events only say what is wanted; here it is done. What the parts are is `daemon.service`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import structlog
+
+from daemon.clock import Jumps
+from daemon.http.status import Living
+from daemon.maintenance import Upkeep
+from daemon.scheduler import Desk, Work
+from daemon.store_service import Ledger, StoreFailedError
+from daemon.systemd import Notifier
+
+# ---- Whether the daemon is well, told to the service manager by the main loop and by nobody else
+# A ping says: the loop turns, the store's writer answers, the control socket is served. Where one of these does not
+# hold no ping is sent, and the service manager ends the daemon and starts it again when its patience is over
+# (WatchdogSec).
+
+
+Answer = TypeVar("Answer")
+
+_BUSY_SHARE = 0.05
+_BUSY_AT_MOST_S = 900.0
+
+log = structlog.get_logger("daemon.main_loop")
+
+
+class Heartbeat:
+    """Pings for the main loop.
+
+    Args:
+        serves: whether the control socket is served.
+    """
+
+    def __init__(self, notifier: Notifier, ledger: Ledger, *, serves: Callable[[], bool]) -> None:
+        self._notifier = notifier
+        self._ledger = ledger
+        self._serves = serves
+        self._said = ""
+
+    async def beat(self) -> None:
+        """Ping, if everything that the daemon rests on is well.
+
+        Raises:
+            StoreFailedError: the store has failed; the daemon stops.
+        """
+        await self.during(self._ledger.check())
+        if not self._serves():
+            self._not_well("the control socket is not served any more")
+            return
+        self._said = ""
+        self._notifier.watchdog()
+
+    async def during(self, step: Coroutine[Any, Any, Answer]) -> Answer:
+        """Wait for a step of the loop; while the store's writer computes, the service manager hears so.
+
+        A large commit may keep the writer longer than the watchdog has patience, and a daemon that is killed for it
+        would begin it again for ever. A writer that hangs computes nothing.
+        """
+        interval_s = self._notifier.watchdog_interval_s
+        if interval_s is None:
+            return await step
+        # The last ping may have been an interval ago, and two are all the patience that there is.
+        look_s = interval_s / 4
+        task = asyncio.ensure_future(step)
+        began, spent_s = time.monotonic(), self._ledger.writer_cpu_s()
+        try:
+            while not task.done():
+                await asyncio.wait({task}, timeout=look_s)
+                before_s, spent_s = spent_s, self._ledger.writer_cpu_s()
+                if task.done():
+                    break
+                busy = spent_s - before_s >= _BUSY_SHARE * look_s
+                if busy and time.monotonic() - began < _BUSY_AT_MOST_S:
+                    self._notifier.watchdog()
+                else:
+                    self._not_well(
+                        "a turn of the main loop does not end, and the store's writer does nothing"
+                    )
+        finally:
+            task.cancel()
+        return await task
+
+    def _not_well(self, reason: str) -> None:
+        if reason != self._said:
+            self._said = reason
+            log.error("not_well", reason=reason, remedy="the service manager starts the daemon again")
+            self._notifier.status(f"NOT WELL: {reason}")
+
+
+_LOOP_S = 5.0
+_SHORTEST_S = 0.1
+
+
+@dataclass(slots=True)
+class Wanted:
+    """What the next turn is to do."""
+
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    reload: bool = False
+    plan: bool = True
+    patches: set[str] = field(default_factory=set)
+    """The proofs whose patches are to be written."""
+
+    def reload_soon(self) -> None:
+        """Read config.toml again."""
+        self.reload = True
+        self.wake.set()
+
+    def plan_soon(self) -> None:
+        """Make a plan, and begin what is due."""
+        self.plan = True
+        self.wake.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """The loop and what it turns. `ending` says whether it is to end, `reload` takes up the configuration."""
+
+    wanted: Wanted
+    notifier: Notifier
+    heart: Heartbeat
+    ledger: Ledger
+    jumps: Jumps
+    work: Work
+    desk: Desk
+    upkeep: Upkeep
+    living: Living
+    reload: Callable[[], Awaitable[None]]
+    ending: Callable[[], bool]
+
+    async def run(self) -> None:
+        """Turn until the end is wanted."""
+        while not self.ending():
+            pause = min(self.notifier.watchdog_interval_s or _LOOP_S, _LOOP_S, self.work.until_due_s())
+            with contextlib.suppress(TimeoutError):
+                # What is due and cannot be begun, for want of room, stays due: no reason to turn without a pause.
+                async with asyncio.timeout(max(pause, _SHORTEST_S)):
+                    await self.wanted.wake.wait()
+            self.wanted.wake.clear()
+            if self.ending():
+                return
+            try:
+                await self.heart.beat()
+                await self.heart.during(self._turn())
+            except StoreFailedError:
+                # The turn that follows says so and ends; where only room is missing, it says so and waits.
+                self.wanted.plan = True
+
+    async def _turn(self) -> None:
+        wanted, jump = self.wanted, self.jumps.look()
+        if jump is not None:
+            log.warning("clock_jumped", set_s=round(jump.set_s), slept_s=round(jump.slept_s))
+            wanted.plan = True
+        if self.ledger.room.problem:
+            wanted.plan = True
+            self.notifier.status(self.living.sentence())
+            return
+        if wanted.reload:
+            wanted.reload = False
+            await self.reload()
+        if wanted.patches:
+            proofs, wanted.patches = frozenset(wanted.patches), set()
+            await self.upkeep.write_patches(proofs)
+        if wanted.plan or self.work.until_due_s() <= 0:
+            wanted.plan = False
+            # First, as what is to be learned next starts from the checkpoint in use.
+            await self.upkeep.settle_models()
+            await self.work.start_due()
+            await self.desk.end_in_vain()
+            self.notifier.status(self.living.sentence())

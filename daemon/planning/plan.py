@@ -1,0 +1,543 @@
+"""Pure: (database, settings, what can run Lean, which builds are there, now) -> the due jobs, most urgent first.
+
+The plan is derived and never stored: a crash loses no work and a restart repeats none. What a job works on is
+hashed into its id, so that "the same work" has one name: a failure that the same inputs would repeat
+(`deterministic`) makes the job not due for good, and changed inputs make another job. Whether and when any other
+failure is tried again is written on the failure itself (`retry_at`, see `daemon.jobs.history`).
+
+Lanes: of the jobs with one lane at most one runs. A branch's commits are scanned one after another.
+What one repository has due is `daemon.planning.plan`'s, what there is to learn `daemon.planning.training`'s, what may
+not begin yet `daemon.planning.schedule`'s; which of the due jobs begin, `daemon.planning.admission`'s.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from daemon.jobs.due import LEANS_OF_A_CHECK, DueJob
+from daemon.jobs.history import Standings
+from daemon.planning.proving import Proving, repl_limits, seconds_left
+from daemon.planning.schedule import Timetable, read_timetable
+from daemon.planning.training import Counted, training_jobs
+from daemon.polling.branch_diff import asked_for
+from daemon.settings import Repo, Settings
+from pipeline.lean.backend import LeanBackend, Leans
+from pipeline.trace.order import TRACER_VERSION
+from store.domain.identity import job_id
+from store.view.queries import basic as queries
+from store.view.queries import jobs as job_queries
+from store.view.queries import models as model_queries
+from store.view.queries import proofs as proof_queries
+from store.view.queries import traces as trace_queries
+from store.view.rows import BranchRow, CommitRow, ProofRow
+
+# ---- Which jobs one repository has due, kind by kind; `daemon.planning.plan` puts those of all repositories in order
+# A tip that is scanned is worked on by the Lean that its `lean-toolchain` names. Where that is a real one, it is
+# built before anything else, and what cannot be built is neither traced nor proved in.
+
+
+_SLACK_S = 60.0
+_SEARCH = ("model", "seed", "nodes", "repl_calls", "seconds", "prompt_tokens", "completion_tokens", "usd")
+
+
+class Planner:
+    """What repositories have due in one plan.
+
+    Args:
+        builds: (repository, commit) of the builds that lie in the cache.
+        no_models: why no model can run here; "" where one can.
+        left_s: the seconds of search above rung 0 that today still has; None: there is no limit.
+        tactics: what rung 2 asks instead of the model in use (`daemon.planning.proving`).
+        waits_s: how long jobs that failed still wait (`daemon.jobs.history`).
+    """
+
+    def __init__(
+        self,
+        view: sqlite3.Connection,
+        *,
+        settings: Settings,
+        leans: Leans,
+        builds: Collection[tuple[str, str]],
+        now: datetime,
+        no_models: str = "",
+        left_s: float | None = None,
+        tactics: tuple[str, str] | None = None,
+        waits_s: Mapping[str, float] | None = None,
+    ) -> None:
+        self._view = view
+        self._settings = settings
+        self._leans = leans
+        self._builds = builds
+        self.standings = Standings(view, now=now, waits_s=waits_s)
+        self.proving = Proving(
+            view,
+            settings=settings,
+            standings=self.standings,
+            no_models=no_models,
+            left_s=left_s,
+            now=now,
+            tactics=tactics,
+        )
+        # A trigger's position makes another job of the same work; it stays in the names of those that follow.
+        self._triggered = {(row.work, row.repository): str(row.seq) for row in job_queries.triggers(view)}
+        self._builds_due: set[str] = set()
+        self._waiting: dict[str, None] = {}
+        self._proofs_to_check: dict[str, list[ProofRow]] = {}
+        for proof in queries.proofs_to_check(view):
+            self._proofs_to_check.setdefault(proof.repository, []).append(proof)
+
+    @property
+    def waiting(self) -> list[str]:
+        """What rungs of the ladder wait for, of the repositories that were looked at."""
+        return list(self._waiting)
+
+    def of(self, repo: Repo) -> Iterator[DueJob]:
+        branches = [
+            row
+            for row in queries.branches(self._view, repo.key)
+            # What left the watchlist is not worked on from now on, even before a poll has recorded that.
+            if row.state == "live" and (not repo.branches or asked_for(row.branch, repo.branches))
+        ]
+        for branch in branches:
+            yield from self._scan(repo, branch)
+        if not repo.opt_out:
+            yield from self._checks(repo, {branch.branch: branch for branch in branches})
+        for branch in branches:
+            # On anything but a scanned tip the work would be for a text that is being replaced.
+            if branch.scanned != branch.tip or branch.toolchain is None:
+                continue
+            lean = self._leans.for_toolchain(branch.toolchain)
+            if lean.kind == "none":
+                continue
+            uses = [*self._uses(repo, branch, lean)]
+            # A build that nothing is to be done in may leave the cache; to make it again would push out another.
+            if uses and self._must_build(lean, repo, branch.tip):
+                yield from self._build(repo, branch, lean, branch.tip)
+                continue
+            yield from uses
+
+    def _uses(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> Iterator[DueJob]:
+        """What is to be done in the tip once it is built."""
+        if self._settings.trace.enabled:
+            yield from self._trace(repo, branch, lean)
+        if self._settings.prove.enabled and not repo.opt_out:
+            self._waiting.update(dict.fromkeys(map(str, self.proving.ladder.waiting(lean))))
+            yield from self.proving.of(repo, branch, lean)
+
+    def _trigger(self, work: str, repo: Repo) -> Iterator[str]:
+        if (seq := self._triggered.get((work, repo.key))) is not None:
+            yield f"triggered at {seq}"
+
+    # --- build --------------------------------------------------------------------------------------------
+
+    def _must_build(self, lean: LeanBackend, repo: Repo, sha: str) -> bool:
+        """Whether the commit has to be built before Lean can work in it. The simulator reads sources."""
+        return (
+            lean.kind == "pantograph" and self._settings.build.enabled and (repo.key, sha) not in self._builds
+        )
+
+    def _build(self, repo: Repo, branch: BranchRow, lean: LeanBackend, sha: str) -> Iterator[DueJob]:
+        build = self._settings.build
+        identity = job_id("build", repo.key, sha, lean.toolchain)
+        standing = self.standings.of(identity)
+        # One that ended well is not in the cache any more: it is made again.
+        if standing.state not in ("ready", "done") or identity in self._builds_due:
+            return
+        self._builds_due.add(identity)
+        yield DueJob(
+            job=identity,
+            kind="build",
+            attempt=standing.attempt + (standing.state == "done"),
+            lane=f"build:{repo.key}",
+            repository=repo.key,
+            branch=branch.branch,
+            sha=sha,
+            describes=f"build {repo.key} {branch.branch} {sha[:10]}",
+            simulated=False,
+            parameters={
+                "repository": repo.key,
+                "branch": branch.branch,
+                "sha": sha,
+                "lean": lean.as_json(),
+                "cache": str(self._settings.paths.cache),
+                "timeout_s": build.timeout_s,
+                "memory_bytes": build.memory_bytes,
+                "disk_bytes": build.disk_bytes,
+                "hosts": list(build.hosts),
+                "modules": [],
+            },
+            # The job itself ends lake in time and says how far it came; the daemon's limit is for a job that hangs.
+            timeout_s=build.timeout_s + _SLACK_S,
+            memory_bytes=build.memory_bytes,
+        )
+
+    # --- trace --------------------------------------------------------------------------------------------
+
+    def _trace(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> Iterator[DueJob]:
+        trace = self._settings.trace
+        patterns = json.dumps([repo.include, repo.exclude])
+        # The tip's scan makes a commit that came back after a force-push another job, and patterns that came back;
+        # the other tracer's last word on the line makes Lean's turn come again after the simulator's. What the job
+        # itself records changes neither, so that it is done once it has ended well.
+        since = trace_queries.closed_by_other(
+            self._view, repository=repo.key, branch=branch.branch, simulated=lean.simulated
+        )
+        identity = job_id(
+            "trace",
+            repo.key,
+            branch.branch,
+            branch.tip,
+            str(branch.scanned_seq),
+            str(since),
+            lean.kind,
+            lean.toolchain,
+            TRACER_VERSION,
+            patterns,
+            *self._trigger("trace", repo),
+        )
+        standing = self.standings.of(identity)
+        if standing.state != "ready":
+            return
+        yield DueJob(
+            job=identity,
+            kind="trace",
+            attempt=standing.attempt,
+            lane=f"trace:{repo.key}:{branch.branch}",
+            repository=repo.key,
+            branch=branch.branch,
+            sha=branch.tip,
+            describes=f"trace {repo.key} {branch.branch} {branch.tip[:10]}",
+            simulated=lean.simulated,
+            parameters={
+                "repository": repo.key,
+                "branch": branch.branch,
+                "sha": branch.tip,
+                "lean": lean.as_json(),
+                "url": repo.url,
+                "name": "/".join(repo.key.split("/")[-2:]),
+                "include": list(repo.include),
+                "exclude": list(repo.exclude),
+                "per_file_timeout_s": trace.file_timeout_s,
+                "parallel": min(trace.parallel, self._settings.lean.repls),
+                **repl_limits(self._settings),
+            },
+            built=lean.kind == "pantograph" and self._settings.build.enabled,
+            **self._limits(),
+        )
+
+    def _limits(self) -> dict[str, Any]:
+        jobs = self._settings.jobs
+        return {"timeout_s": jobs.timeout_s, "memory_bytes": jobs.memory_bytes}
+
+    # --- scan ---------------------------------------------------------------------------------------------
+
+    def _scan(self, repo: Repo, branch: BranchRow) -> Iterator[DueJob]:
+        patterns = json.dumps([repo.include, repo.exclude])
+        same_patterns = [list(repo.include), list(repo.exclude)] == [
+            branch.scanned_include,
+            branch.scanned_exclude,
+        ]
+        # An older version did not look which Lean a commit is for: its tip is scanned once more.
+        as_now = same_patterns and branch.toolchain is not None
+        for commit, after in self._unscanned(repo, branch, as_now=as_now):
+            # The observation's position makes a commit that came back after a force-push a new job, and what was
+            # scanned before makes patterns that came back one. With other patterns a failure may not repeat.
+            identity = job_id(
+                "scan", repo.key, branch.branch, commit.sha, str(commit.seq), patterns, str(after)
+            )
+            standing = self.standings.of(identity)
+            if standing.state in ("parked", "done"):
+                continue  # what cannot be scanned must not hold up the commits after it
+            if standing.state == "ready":
+                yield DueJob(
+                    job=identity,
+                    kind="scan",
+                    attempt=standing.attempt,
+                    lane=f"scan:{repo.key}:{branch.branch}",
+                    repository=repo.key,
+                    branch=branch.branch,
+                    sha=commit.sha,
+                    describes=f"scan {repo.key} {branch.branch} {commit.sha[:10]}",
+                    simulated=False,
+                    parameters={
+                        "repository": repo.key,
+                        "branch": branch.branch,
+                        "sha": commit.sha,
+                        "base": branch.scanned,
+                        "include": list(repo.include),
+                        "exclude": list(repo.exclude),
+                        # Other patterns mean other files, and a base may be lost with its mirror: then the tables
+                        # say what to compare with (`scan_parameters`).
+                        "by_files": branch.scanned is not None and (not as_now or standing.attempt > 1),
+                    },
+                    **self._limits(),
+                )
+            return
+
+    def _unscanned(
+        self, repo: Repo, branch: BranchRow, *, as_now: bool
+    ) -> Iterator[tuple[CommitRow, int | None]]:
+        """Yield the commits to scan, and for a tip that is scanned again the position of its last scan."""
+        first = queries.next_commit_to_scan(self._view, repo.key, branch.branch)
+        if first is not None:
+            yield first, None
+            rows = queries.commits(self._view, repository=repo.key, branch=branch.branch, state="observed")
+            rest = sorted((row for row in rows if row.sha != first.sha), key=lambda row: row.seq)
+            yield from ((row, None) for row in rest)
+        if branch.scanned == branch.tip and not as_now:
+            rows = queries.commits(self._view, repository=repo.key, branch=branch.branch, state="scanned")
+            yield from ((row, branch.scanned_seq) for row in rows if row.sha == branch.tip)
+
+    def _search_of(self, proof: ProofRow) -> dict[str, Any] | None:
+        """Return what the patch tells of the search that found a proof."""
+        found = proof_queries.attempt_behind(self._view, proof)
+        if found is None:
+            return None
+        weights = model_queries.weights_of(self._view, found.model)
+        return {name: getattr(found, name) for name in _SEARCH} | {"weights": weights}
+
+    # --- check --------------------------------------------------------------------------------------------
+
+    def _checks(self, repo: Repo, branches: Mapping[str, BranchRow]) -> Iterator[DueJob]:
+        for proof in self._proofs_to_check.get(repo.key, ()):
+            branch = branches.get(proof.branch)
+            if branch is None:
+                continue
+            # The Lean that it was found with: the branch may have gone on to another one since.
+            lean = self._leans.for_toolchain(proof.toolchain or branch.toolchain or "")
+            if lean.kind == "none" or proof.simulated != lean.simulated:
+                continue  # what the simulator found is no matter for Lean, nor the other way round
+            if self._must_build(lean, repo, proof.sha):
+                yield from self._build(repo, branch, lean, proof.sha)
+                continue
+            identity = job_id("check", proof.proof, lean.kind, lean.toolchain)
+            standing = self.standings.of(identity)
+            if standing.state != "ready":
+                continue
+            yield DueJob(
+                job=identity,
+                kind="check",
+                attempt=standing.attempt,
+                lane=f"check:{proof.proof}",
+                repository=repo.key,
+                branch=proof.branch,
+                sha=proof.sha,
+                describes=f"check {proof.declaration} ({proof.proof})",
+                simulated=lean.simulated,
+                built=lean.kind == "pantograph" and self._settings.build.enabled,
+                **self._limits(),
+                parameters={
+                    "lean": lean.as_json(),
+                    "search": self._search_of(proof),
+                    "proof": {
+                        "proof": proof.proof,
+                        "sorry": proof.sorry,
+                        "repository": proof.repository,
+                        "branch": proof.branch,
+                        "sha": proof.sha,
+                        "path": proof.path,
+                        "blob": proof.blob,
+                        "byte_start": proof.byte_start,
+                        "byte_end": proof.byte_end,
+                        "declaration": proof.declaration,
+                        "declaration_text_hash": proof.declaration_text_hash,
+                        "replacement": proof.replacement,
+                        "tactics": list(proof.tactics),
+                        "prover": proof.prover,
+                        "rung": proof.rung,
+                        "toolchain": proof.toolchain,
+                        "simulated": proof.simulated,
+                        "job": proof.job,
+                    },
+                },
+            )
+
+
+_OF_THE_BUILD_ITSELF = 2**30
+"""[build] memory is lake's and what it starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A job that would be due, and what it waits for."""
+
+    due: DueJob
+    waits: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is due now, and when something next becomes due by the clock alone (None: nothing waits).
+
+    `waiting` says of rungs of the ladder what they wait for. `held` would be due but for a pause, quiet hours or a
+    night's budget, as `timetable` says.
+    """
+
+    due: tuple[DueJob, ...]
+    next_retry_at: datetime | None
+    waiting: tuple[str, ...] = ()
+    held: tuple[Held, ...] = ()
+    timetable: Timetable | None = None
+
+
+def make_plan(
+    view: sqlite3.Connection,
+    *,
+    settings: Settings,
+    leans: Leans,
+    now: datetime,
+    builds: Collection[tuple[str, str]] = (),
+    trainable: bool = False,
+    no_models: str = "",
+    counted: Counted | None = None,
+    reserved_s: float = 0.0,
+    tactics: tuple[str, str] | None = None,
+    running: Collection[str] = (),
+    last_started: Mapping[str, float] | None = None,
+    waits_s: Mapping[str, float] | None = None,
+) -> Plan:
+    """Return the due jobs.
+
+    Args:
+        builds: (repository, commit) of the builds that lie in the cache.
+        trainable: whether a model can be trained here (`daemon.requirements`).
+        no_models: why no model can be asked here (`daemon.requirements`); "" where one can.
+        counted: what earlier plans of this view have counted; this one adds to it.
+        reserved_s: what running jobs may still take of the day's seconds of search.
+        tactics: what rung 2 asks instead of the model in use (`daemon.planning.proving`).
+        running: lanes that are taken.
+        last_started: when a job of a repository last started (any clock): the longest unserved goes first.
+        waits_s: how long jobs that failed still wait (`daemon.jobs.history`); of others the time written down counts.
+    """
+    timetable = read_timetable(view, schedule=settings.schedule, now=now)
+    left_s = seconds_left(view, settings=settings, now=now, reserved_s=reserved_s)
+    planner = Planner(
+        view,
+        settings=settings,
+        leans=leans,
+        builds=builds,
+        now=now,
+        no_models=no_models,
+        left_s=left_s,
+        tactics=tactics,
+        waits_s=waits_s,
+    )
+    served = last_started or {}
+    found = [job for repo in settings.repos if repo.enabled for job in planner.of(repo)]
+    if trainable and settings.train.enabled:
+        known = {} if counted is None else counted
+        found += training_jobs(
+            view, settings=settings, leans=leans, standings=planner.standings, counted=known
+        )
+    first = {repo.key: -repo.priority for repo in settings.repos}
+    urgency = settings.schedule.urgency
+    due = [_limited(job, settings) for job in found if job.lane not in running]
+    # Sorting is stable: within one repository the planner's order stays.
+    due.sort(
+        key=lambda job: (
+            urgency(job.kind),
+            first.get(job.repository, 0),
+            job.rank,
+            served.get(job.repository, 0.0),
+        )
+    )
+    waits = {
+        kind: wait for kind in {job.kind for job in due} if (wait := timetable.of_kind(kind)) is not None
+    }
+    may_begin = [job for job in due if job.kind not in waits]
+    ends = [wait.until for wait in waits.values() if wait.until is not None]
+    return Plan(
+        tuple(may_begin if left_s is None else _affordable(may_begin, left_s)),
+        min(filter(None, [planner.standings.next_retry_at, *ends]), default=None),
+        tuple(planner.waiting),
+        tuple(Held(job, waits[job.kind].text) for job in due if job.kind in waits),
+        timetable,
+    )
+
+
+def _limited(job: DueJob, settings: Settings) -> DueJob:
+    """Return a job with the limits of its kind, and of all that it starts together."""
+    own = settings.jobs.limit(job.kind)
+    timeout_s = job.timeout_s if own.timeout_s is None else own.timeout_s
+    memory_bytes = job.memory_bytes if own.memory_bytes is None else own.memory_bytes
+    # Lean processes have limits of their own, beside the job's.
+    beside = settings.lean.repl_memory_bytes * {
+        "trace": settings.lean.repls,
+        "prove": settings.lean.repls,
+        "check": LEANS_OF_A_CHECK,
+    }.get(job.kind, 0)
+    if job.kind == "build":
+        beside = _OF_THE_BUILD_ITSELF
+    return replace(job, timeout_s=timeout_s, memory_bytes=memory_bytes, tree_bytes=memory_bytes + beside)
+
+
+def _affordable(due: Sequence[DueJob], left_s: float) -> Iterator[DueJob]:
+    """Yield what today still has time for, in the same order; what costs nothing of it always."""
+    for job in due:
+        if job.cost_s <= max(left_s, 0.0):
+            left_s -= job.cost_s
+            yield job
+
+
+def parameters_now(view: sqlite3.Connection, *, job: DueJob) -> dict[str, Any]:
+    """Return a job's parameters with what it needs of the view at the moment that it starts."""
+    match job.kind:
+        case "scan":
+            return scan_parameters(view, job=job)
+        case "trace":
+            known = trace_queries.trace_parameters(view, repository=job.repository, branch=job.branch)
+            return {**job.parameters, **known}
+        case _:
+            return dict(job.parameters)
+
+
+def scan_parameters(view: sqlite3.Connection, *, job: DueJob) -> dict[str, Any]:
+    """Return what a scan needs of the view at the moment that it starts: the sorrys and the proofs so far."""
+    place = (
+        "path",
+        "blob",
+        "line",
+        "column",
+        "byte_start",
+        "byte_end",
+        "declaration",
+        "kind",
+        "statement",
+        "statement_hash",
+        "ordinal",
+        "token",
+        "mode",
+        "context_hash",
+    )
+    rows = queries.sorries(view, repository=job.repository, branch=job.branch)
+    parameters = dict(job.parameters)
+    known = None
+    if parameters.pop("by_files"):
+        files = queries.files(view, repository=job.repository, branch=job.branch)
+        known = [[file.path, file.blob] for file in files]
+    return {
+        **parameters,
+        "files": known,
+        "sorries": [
+            {"sorry": row.sorry, **{name: getattr(row, name) for name in place}}
+            for row in rows
+            if row.state in ("open", "verified")
+        ],
+        # One of these that stands in the source again is the same sorry, reopened.
+        "closed": [row.sorry for row in rows if row.state in ("filled", "removed")],
+        "proofs": [
+            {
+                "proof": proof.proof,
+                "sorry": proof.sorry,
+                "declaration": proof.declaration,
+                "declaration_text_hash": proof.declaration_text_hash,
+            }
+            for proof in queries.proofs(view, repository=job.repository)
+            if proof.state != "rejected"
+        ],
+    }

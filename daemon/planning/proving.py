@@ -1,0 +1,595 @@
+"""Which sorrys are due to be proved, and how: each at the first rung of the ladder that it was not tried at.
+
+Most worth its time first: what was never tried; then what was, on its next rung, the nearest to a proof first (the
+fewest goals left); then what is tried again since a model or a budget is another one. A rung whose jobs are not tried
+again (its model cannot be loaded, the day's money is spent) holds nothing up: its sorrys climb on. What kept it may be
+over in hours (an endpoint that was down): then they are tried there after all, after a while that doubles. A sorry with
+a proof that no check rejected is left alone, and so are exercises, which are there for people to solve.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+from daemon.jobs.due import DueJob
+from daemon.jobs.history import Standing, Standings
+from daemon.settings import Repo, Settings
+from daemon.settings.models import RUNGS, Prove
+from pipeline.external.credentials import KeyPlace
+from pipeline.globs import path_filter
+from pipeline.lean.backend import LeanBackend
+from pipeline.prove.order import OF_THE_JOB, OF_THE_MACHINE
+from store.domain.identity import job_id
+from store.view.queries import basic as queries
+from store.view.queries import jobs as job_queries
+from store.view.queries import models as model_queries
+from store.view.queries import proofs as proof_queries
+from store.view.queries.proofs import Reached
+from store.view.rows import BranchRow, SorryRow
+
+# ---- The rungs of the ladder as they can be climbed now
+# Each with its prover, its model, its budget and its parameters.
+# The model of rung 1 is the retriever in use together with the generator of the settings, of rung 2 the tactic model
+# in use, of rungs 3 and 4 what the settings name. As long as no tactic model is in use, rung 2 takes the one that
+# `[train.tactics] model_name` names in the file, and waits where it names none. What learned from the simulator is
+# used where the simulator judges, and nowhere else; what learned from Lean is used in both places, for it cannot make
+# anything true. The progress model in use orders the searches of rungs 1 and 2; it is no part of what an attempt is
+# remembered by.
+
+
+class InUse(Protocol):
+    """A checkpoint in use, such as a `CheckpointRow`; `simulated`: it learned from the simulator."""
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def checkpoint(self) -> str: ...
+
+    @property
+    def simulated(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A rung that can be climbed. What was tried with another `model` or `budget` is tried again.
+
+    `local`: a model runs in the job. `gpu`: on the GPU, where there is one. `capped`: there is a limit to what it may
+    spend in a day. `key`: where the key is that the job has to know and nobody else.
+    """
+
+    number: int
+    model: str
+    budget: str
+    parameters: Mapping[str, Any] = field(repr=False)
+    seconds_per_sorry: float
+    local: bool = False
+    gpu: bool = False
+    capped: bool = False
+    key: KeyPlace | None = None
+
+    @property
+    def prover(self) -> str:
+        return RUNGS[self.number]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A rung of the settings that cannot be climbed yet, and why."""
+
+    number: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"rung {self.number} ({RUNGS[self.number]}) waits: {self.reason}"
+
+
+class Ladder:
+    """The settings' ladder with the checkpoints in use.
+
+    Args:
+        no_models: why no model can run here; "" where one can.
+        tactics: the id and the folder or hub name of the model that rung 2 asks; None: the one in use.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        in_use: Sequence[InUse],
+        *,
+        no_models: str,
+        tactics: tuple[str, str] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._prove = settings.prove
+        self._in_use = {row.model: row for row in in_use}
+        self._no_models = no_models
+        self._given = tactics
+
+    def rungs(self, lean: LeanBackend) -> list[Rung]:
+        """Return what can be climbed with this Lean, in the order of the settings."""
+        found = (self._rung(number, lean) for number in self._prove.rungs)
+        return [rung for rung in found if isinstance(rung, Rung)]
+
+    def waiting(self, lean: LeanBackend) -> list[Waiting]:
+        """Return what cannot."""
+        found = (self._rung(number, lean) for number in self._prove.rungs)
+        return [rung for rung in found if isinstance(rung, Waiting)]
+
+    def _rung(self, number: int, lean: LeanBackend) -> Rung | Waiting:
+        if number in (1, 2, 3) and self._no_models:
+            return Waiting(number, self._no_models)
+        match number:
+            case 0:
+                return self._climb(0, "", lean, {})
+            case 1:
+                return self._retrieval(lean)
+            case 2:
+                return self._tactics(lean)
+            case 3:
+                name = self._prove.whole.model
+                return self._climb(
+                    3, name, lean, {"generator": self._generator(name), "whole": self._whole()}
+                )
+            case _:
+                return self._external(lean)
+
+    def _retrieval(self, lean: LeanBackend) -> Rung | Waiting:
+        retriever = self._usable("retriever", lean)
+        if retriever is None:
+            return Waiting(1, self._none_in_use("retriever", lean))
+        paths, name = self._settings.paths, self._prove.generator.model
+        parameters = {
+            "generator": self._generator(name),
+            "retriever": {
+                "chain": str(paths.models / "retriever"),
+                "checkpoint": retriever.checkpoint,
+                "indices": str(paths.embeddings / "retriever"),
+                "premises": self._prove.generator.premises,
+                "events_db": str(paths.events_db),
+                "database_db": str(paths.database_db),
+            },
+            **self._progress(lean),
+        }
+        return self._climb(1, f"{retriever.checkpoint}+{name}", lean, parameters)
+
+    def _tactics(self, lean: LeanBackend) -> Rung | Waiting:
+        if self._given is not None:
+            model, path = self._given
+            return self._climb(2, model, lean, {"generator": self._generator(path), **self._progress(lean)})
+        tactics, named = self._usable("tactics", lean), self._settings.train.of("tactics").named
+        if tactics is None and not named:
+            reason = self._none_in_use("tactics", lean)
+            return Waiting(2, f"{reason}, and [train.tactics] names no model_name to begin with")
+        path = named if tactics is None else str(self._settings.paths.models / "tactics" / tactics.checkpoint)
+        model = named if tactics is None else tactics.checkpoint
+        return self._climb(2, model, lean, {"generator": self._generator(path), **self._progress(lean)})
+
+    def _external(self, lean: LeanBackend) -> Rung:
+        external = self._prove.external
+        parameters = {
+            "whole": self._whole(),
+            "external": {
+                "base_url": external.base_url,
+                "model": external.model,
+                "credential": external.credential,
+                "key_variable": external.key_variable,
+                "timeout_s": external.timeout_s,
+                "retries": external.retries,
+                "ledger": str(spending(self._settings)),
+                "cap_usd": None if external.free else external.usd_per_day,
+                "usd_per_million_prompt": external.usd_per_million_prompt,
+                "usd_per_million_completion": external.usd_per_million_completion,
+                **self._asked_for(external.mode),
+            },
+        }
+        key = KeyPlace(external.credential, external.key_variable)
+        return self._climb(4, external.model, lean, parameters, key=key)
+
+    def _asked_for(self, mode: str) -> dict[str, Any]:
+        """Return what an endpoint is asked for. Tactics are drawn: an endpoint knows no beams."""
+        if mode == "whole":
+            return {"mode": mode}
+        generator = self._prove.generator
+        return {
+            "mode": mode,
+            "candidates": generator.candidates,
+            "temperature": generator.temperature,
+            "max_tokens": self._prove.whole.max_tokens,
+        }
+
+    def _climb(
+        self,
+        number: int,
+        model: str,
+        lean: LeanBackend,
+        parameters: Mapping[str, Any],
+        *,
+        key: KeyPlace | None = None,
+    ) -> Rung:
+        local = "generator" in parameters
+        return Rung(
+            number,
+            model,
+            budget_key(self._prove, lean=lean, rung=number),
+            parameters,
+            self._prove.seconds(number),
+            local=local,
+            gpu=local and self._prove.generator.device != "cpu",
+            capped=number == 4 and not self._prove.external.free,
+            key=key,
+        )
+
+    def _generator(self, path: str) -> dict[str, Any]:
+        generator = self._prove.generator
+        return {
+            "path": path,
+            "device": generator.device,
+            "candidates": generator.candidates,
+            "decoding": generator.decoding,
+            "temperature": generator.temperature,
+        }
+
+    def _whole(self) -> dict[str, Any]:
+        whole = self._prove.whole
+        return {"proofs": whole.proofs, "repairs": whole.repairs, "max_tokens": whole.max_tokens}
+
+    def _progress(self, lean: LeanBackend) -> dict[str, Any]:
+        progress, weight = self._usable("progress", lean), self._prove.generator.progress_weight
+        if progress is None or not weight:
+            return {}
+        path = self._settings.paths.models / "progress" / progress.checkpoint
+        return {"progress": {"path": str(path), "weight": weight}}
+
+    def _usable(self, model: str, lean: LeanBackend) -> InUse | None:
+        row = self._in_use.get(model)
+        return None if row is None or (row.simulated and not lean.simulated) else row
+
+    def _none_in_use(self, model: str, lean: LeanBackend) -> str:
+        if model in self._in_use:
+            return f"the {model} model in use learned from the simulator, and {lean.kind} judges here"
+        return f"no {model} model is in use yet"
+
+
+def budget_key(prove: Prove, *, lean: LeanBackend, rung: int = 0) -> str:
+    """Name a budget: with another one, or another judge, a sorry is attempted again."""
+    generator, whole, external = prove.generator, prove.whole, prove.external
+    calls = "" if prove.calls_per_sorry is None else f"/{prove.calls_per_sorry}c"
+    time, judge = f"{prove.seconds(rung):g}s", lean.kind
+    search = f"{time}/{prove.nodes_per_sorry}n{calls}/{prove.tactic_timeout_s:g}s/{judge}"
+    # A model of the same name at another address is another one.
+    asked = f"{whole.max_tokens}t" if rung == 3 else f"{whole.max_tokens}t/{external.base_url}"
+    match rung:
+        case 1 | 2:
+            heat = f"@{generator.temperature:g}" if generator.decoding == "sample" else ""
+            premises = f"/{generator.premises}p" if rung == 1 else ""
+            return f"{search}/{generator.candidates}x{generator.decoding}{heat}{premises}"
+        case 4 if external.mode == "tactics":
+            return f"{search}/{generator.candidates}xendpoint@{generator.temperature:g}/{asked}"
+        case 3 | 4:
+            # One proof alone is the likeliest one; an endpoint draws at a temperature of its own.
+            heat = f"@{generator.temperature:g}" if rung == 3 and whole.proofs > 1 else ""
+            return f"{time}/{judge}/{whole.proofs}x{1 + whole.repairs}{heat}/{asked}"
+        case _:
+            return search
+
+
+def spending(settings: Settings) -> Path:
+    """Return the file in which the jobs of rung 4 write what they spent."""
+    return settings.paths.state / "spending.jsonl"
+
+
+_NEW, _NEXT_RUNG, _AGAIN = range(3)
+_Order = tuple[int, float, int, str]
+_MANY_EXERCISES = 3
+_NOT_BEGUN = frozenset({"worktree", "spawn", "build_missing"})
+"""Why the daemon could not even start a job (`daemon.jobs.runner`): whichever sorrys it has."""
+_FIRST_REST = timedelta(hours=1)
+_LONGEST_REST = timedelta(days=1)
+_SHARE_OF_TIMEOUT = 0.8
+"""A job begins with what its searches may take, and has to load models and to build beside them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A sorry at the rung that it is due at. `order` sorts the most worth first."""
+
+    row: SorryRow
+    rung: Rung
+    rank: int
+    goals_left: float
+
+    @property
+    def order(self) -> _Order:
+        return self.rank, self.goals_left, self.rung.number, self.row.sorry
+
+
+class Proving:
+    """What is due to be proved in one plan.
+
+    Args:
+        no_models: why no model can run here; "" where one can.
+        left_s: the seconds of search above rung 0 that today still has; None: there is no limit.
+        now: the time, with its zone.
+        tactics: what rung 2 asks instead of the model in use (`daemon.planning.proving`).
+    """
+
+    def __init__(
+        self,
+        view: sqlite3.Connection,
+        *,
+        settings: Settings,
+        standings: Standings,
+        no_models: str,
+        left_s: float | None,
+        now: datetime,
+        tactics: tuple[str, str] | None = None,
+    ) -> None:
+        self._view = view
+        self._settings = settings
+        self._standings = standings
+        self._left_s = left_s
+        self._today = now.astimezone(UTC).date().isoformat()
+        self._triggered = {
+            row.repository: row.seq for row in job_queries.triggers(view) if row.work == "prove"
+        }
+        in_use = [row for row in model_queries.checkpoints(view) if row.promoted] if _asks(settings) else []
+        self.ladder = Ladder(settings, in_use, no_models=no_models, tactics=tactics)
+
+    def of(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> Iterator[DueJob]:
+        """Yield a branch's due jobs, the most worth first. Of those of one branch one runs at a time."""
+        options = self._wanted(repo, branch, lean)
+        found: list[tuple[_Order, DueJob]] = []
+        while options:
+            given_up: set[str] = set()
+            for batch in self._batches([ways[0] for ways in options.values()]):
+                rows = sorted((one.row for one in batch), key=lambda row: row.sorry)
+                rung, rank = batch[0].rung, batch[0].rank
+                job = self._job(repo, branch, lean, rung, rows, rank=rank, given_up=given_up)
+                if job is not None:
+                    found.append((batch[0].order, job))
+            options = {sorry: options[sorry][1:] for sorry in given_up if options[sorry][1:]}
+        yield from (job for _, job in sorted(found, key=lambda one: one[0]))
+
+    def _rungs(self, repo: Repo, lean: LeanBackend) -> list[Rung]:
+        """The ladder's rungs; what somebody triggered is another budget, so that everything is tried once more."""
+        rungs, seq = self.ladder.rungs(lean), self._triggered.get(repo.key)
+        return (
+            rungs
+            if seq is None
+            else [replace(one, budget=f"{one.budget}/triggered at {seq}") for one in rungs]
+        )
+
+    def _batches(self, wanted: Sequence[_Wanted]) -> Iterator[list[_Wanted]]:
+        """Yield what goes into one job each: as many sorrys of one rank and rung as a job takes.
+
+        A declaration's go together as long as a job takes them: whoever works on one works on all of them.
+        """
+        alike: dict[tuple[int, int], dict[tuple[str, str], list[_Wanted]]] = {}
+        for one in sorted(wanted, key=lambda wanted: wanted.order):
+            rungs = alike.setdefault((one.rank, one.rung.number), {})
+            rungs.setdefault((one.row.path, one.row.declaration), []).append(one)
+        for declarations in alike.values():
+            rung = next(iter(declarations.values()))[0].rung
+            if (size := self._size(rung)) > 0:  # else today has no time left for them
+                yield from _packed(list(declarations.values()), size)
+
+    def _wanted(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> dict[str, list[_Wanted]]:
+        """Return, by sorry, the rungs that it was not tried at, from the lowest; those without any are not in it."""
+        due: dict[str, list[tuple[SorryRow, Rung]]] = {}
+        for rung in self._rungs(repo, lean):
+            for row in queries.sorries_to_prove(
+                self._view,
+                repository=repo.key,
+                branch=branch.branch,
+                prover=rung.prover,
+                rung=rung.number,
+                budget=rung.budget,
+                model=rung.model,
+            ):
+                due.setdefault(row.sorry, []).append((row, rung))
+        if not due:
+            return {}
+        reached = proof_queries.reached(
+            self._view, repository=repo.key, branch=branch.branch, simulated=lean.simulated
+        )
+        is_exercise = exercises(self._view, repo, branch.branch)
+        found: dict[str, list[_Wanted]] = {}
+        for sorry, ways in due.items():
+            so_far = reached.get(sorry)
+            if not is_exercise(ways[0][0].path) and not (so_far is not None and so_far.proved):
+                goals = _goals(so_far)
+                found[sorry] = [
+                    _Wanted(row, rung, max(_rank(rung, so_far), _NEXT_RUNG if at else _NEW), goals)
+                    for at, (row, rung) in enumerate(ways)
+                ]
+        return found
+
+    def _size(self, rung: Rung) -> int:
+        """Return how many sorrys a job takes: what ends within its time limit, and what today still has time for."""
+        prove, seconds = self._settings.prove, rung.seconds_per_sorry
+        in_time = int(_SHARE_OF_TIMEOUT * self._settings.jobs.timeout_of("prove") * prove.parallel / seconds)
+        size = min(prove.sorries_per_job, max(1, in_time))
+        if rung.number and self._left_s is not None:
+            size = min(size, int(self._left_s / seconds))
+        return size
+
+    def _job(
+        self,
+        repo: Repo,
+        branch: BranchRow,
+        lean: LeanBackend,
+        rung: Rung,
+        sorries: Sequence[SorryRow],
+        *,
+        rank: int,
+        given_up: set[str],
+    ) -> DueJob | None:
+        """Return a job, or one with a part of its sorrys; add to `given_up` those that no job is to come for."""
+        key = [f"{row.sorry}:{row.blob}" for row in sorries]
+        what = [rung.prover, str(rung.number), *([rung.model] if rung.model else []), rung.budget]
+        if rung.capped:
+            # What the day's cap kept it from is another job tomorrow, or with another cap, whatever became of this one.
+            what.append(f"{self._today}/{self._settings.prove.external.usd_per_day}")
+        identity = job_id("prove", repo.key, branch.branch, branch.tip, *what, lean.toolchain, *key)
+        standing = self._standings.of(identity)
+        of_one = not standing.deterministic and standing.reason not in OF_THE_JOB | _NOT_BEGUN
+        if self._rested(identity, standing):
+            standing = Standing("ready", standing.attempt)
+        elif standing.state == "parked" and of_one and len(sorries) > 1:
+            # One of them kills the job (a hang, a crash): halves find it, and the others get their turn.
+            middle = len(sorries) // 2
+            halves = (sorries[:middle], sorries[middle:])
+            jobs = (
+                self._job(repo, branch, lean, rung, half, rank=rank, given_up=given_up) for half in halves
+            )
+            return next((job for job in jobs if job is not None), None)
+        if standing.state in ("parked", "done"):
+            given_up.update(row.sorry for row in sorries)
+        if standing.state != "ready":
+            return None
+        settings = self._settings
+        names = sorted({row.declaration for row in sorries})
+        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+        at_rung = f" at rung {rung.number}" if rung.number else ""
+        return DueJob(
+            job=identity,
+            kind="prove",
+            attempt=standing.attempt,
+            lane=f"prove:{repo.key}:{branch.branch}",
+            repository=repo.key,
+            branch=branch.branch,
+            sha=branch.tip,
+            describes=f"prove {', '.join(names[:2])}{more}{at_rung}",
+            simulated=lean.simulated,
+            built=lean.kind == "pantograph" and settings.build.enabled,
+            timeout_s=settings.jobs.timeout_of("prove"),
+            memory_bytes=settings.prove.memory_bytes if rung.local else settings.jobs.memory_bytes,
+            gpu=rung.gpu,
+            cpu_too=settings.prove.generator.device == "auto",
+            rank=rank,
+            cost_s=len(sorries) * rung.seconds_per_sorry if rung.number else 0.0,
+            key=rung.key,
+            parameters={
+                "repository": repo.key,
+                "branch": branch.branch,
+                "sha": branch.tip,
+                "lean": lean.as_json(),
+                **repl_limits(settings),
+                "prover": rung.prover,
+                "rung": rung.number,
+                "model": rung.model,
+                "seed": settings.prove.seed,
+                # Not the job's own: what follows a killed one has another id, without the sorrys that had ended.
+                "journal": str(settings.paths.searches),
+                "budget": {
+                    "seconds_per_sorry": rung.seconds_per_sorry,
+                    "nodes_per_sorry": settings.prove.nodes_per_sorry,
+                    "tactic_timeout_s": settings.prove.tactic_timeout_s,
+                    "calls_per_sorry": settings.prove.calls_per_sorry,
+                },
+                "budget_key": rung.budget,
+                "parallel": settings.prove.parallel,
+                "lemmas": {"database_db": str(settings.paths.database_db)},
+                **rung.parameters,
+                "sorries": [{name: getattr(row, name) for name in _TOLD} for row in sorries],
+            },
+        )
+
+    def _rested(self, identity: str, standing: Standing) -> bool:
+        """Say whether a job that is not tried again is tried after all: its trouble was the machine's, a while ago."""
+        if standing.state != "parked" or standing.deterministic or standing.ended_at is None:
+            return False
+        if standing.reason not in OF_THE_MACHINE | _NOT_BEGUN:
+            return False
+        # The rest grows with the failures, from the one that was the last: at most to a day.
+        more = self._standings.failures(identity) - self._settings.jobs.max_attempts
+        rest = min(_FIRST_REST * 2.0 ** min(max(more, 0), 10), _LONGEST_REST)
+        return self._standings.has_come(standing.ended_at + rest, since=standing.ended_at)
+
+
+_TOLD = (
+    "sorry",
+    "path",
+    "blob",
+    "byte_start",
+    "byte_end",
+    "declaration",
+    "kind",
+    "ordinal",
+    "mode",
+)
+
+
+def repl_limits(settings: Settings) -> dict[str, Any]:
+    """Return what a job has to know of the REPLs that it may have."""
+    lean = settings.lean
+    return {
+        "repls": lean.repls,
+        "repl_memory_bytes": lean.repl_memory_bytes,
+        "repl_calls": lean.repl_calls,
+    }
+
+
+def seconds_left(
+    view: sqlite3.Connection, *, settings: Settings, now: datetime, reserved_s: float
+) -> float | None:
+    """Return the seconds of search above rung 0 that are left of today (UTC); None: there is no limit.
+
+    `reserved_s` is what running jobs may still take.
+    """
+    limit = settings.prove.seconds_per_day
+    if limit is None:
+        return None
+    return limit - spent_today(view, now=now) - reserved_s
+
+
+def spent_today(view: sqlite3.Connection, *, now: datetime) -> float:
+    """Return the seconds of search above rung 0 that were recorded since midnight (UTC)."""
+    return proof_queries.seconds_since(view, now.astimezone(UTC).date().isoformat())
+
+
+def exercises(view: sqlite3.Connection, repo: Repo, branch: str) -> Callable[[str], bool]:
+    """Return what tells a file of exercises: its path, or many sorrys beside the word in its text."""
+    if not repo.exercises:
+        return lambda _: False
+    by_path = path_filter(repo.exercises, ())
+    by_name = proof_queries.files_with_exercises(
+        view, repository=repo.key, branch=branch, at_least=_MANY_EXERCISES
+    )
+    return lambda path: path in by_name or by_path(path)
+
+
+def _packed(groups: Sequence[Sequence[_Wanted]], size: int) -> Iterator[list[_Wanted]]:
+    """Yield batches of at most so many, groups in their order and whole where one batch has room for them."""
+    batch: list[_Wanted] = []
+    for group in groups:
+        for start in range(0, len(group), size):
+            part = group[start : start + size]
+            if batch and len(batch) + len(part) > size:
+                yield batch
+                batch = []
+            batch += part
+    if batch:
+        yield batch
+
+
+def _asks(settings: Settings) -> bool:
+    """Whether a rung takes a checkpoint that is in use."""
+    return settings.prove.enabled and not {1, 2}.isdisjoint(settings.prove.rungs)
+
+
+def _rank(rung: Rung, so_far: Reached | None) -> int:
+    if so_far is None or not so_far.rungs:
+        return _NEW
+    return _AGAIN if rung.number in so_far.rungs else _NEXT_RUNG
+
+
+def _goals(so_far: Reached | None) -> float:
+    return math.inf if so_far is None or so_far.goals_left is None else so_far.goals_left

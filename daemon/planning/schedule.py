@@ -1,0 +1,257 @@
+"""Pure: whether work may begin now, and what it waits for if not: a pause, quiet hours, a night's budget.
+
+A pause is what somebody asked for (`work_paused` in the log), the rest is of the settings. What runs is not touched
+here; `why_yield` says when what runs for hours should make way: a training, which saves where it is, and a search for
+proofs on this machine, whose journal has it. What else runs goes on to its end.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from daemon.jobs.due import Kind
+from daemon.planning.proving import exercises
+from daemon.polling.branch_diff import asked_for
+from daemon.settings import Repo, Settings
+from daemon.settings.hours import clock, ends_at, night_of
+from daemon.settings.schema import OF_SORT, Schedule, Sort
+from daemon.settings.types import format_duration
+from pipeline.lean.backend import Leans
+from store.events.jobs import TriggeredWork, TriggerEnded
+from store.log.envelope import utc_text
+from store.view.queries import basic as queries
+from store.view.queries import jobs as job_queries
+from store.view.queries import proofs as proof_queries
+from store.view.queries import traces as trace_queries
+from store.view.queries.jobs import PauseRow
+from store.view.rows import BranchRow, TraceRow
+
+Because = Literal["pause", "quiet", "budget"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Why work does not begin. `until` is when that ends by the clock alone; None where somebody has to end it."""
+
+    because: Because
+    text: str
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Timetable:
+    """What may begin at a moment. `spent_s` are the seconds that jobs of a sort have run this night."""
+
+    schedule: Schedule
+    now: datetime
+    pauses: Sequence[PauseRow] = ()
+    spent_s: Mapping[Sort, float] = field(default_factory=dict)
+
+    def of_kind(self, kind: Kind) -> Wait | None:
+        """Return what jobs of a kind wait for, None where nothing keeps them."""
+        return self._waits(OF_SORT.get(kind))
+
+    def of_work(self, work: Literal["poll", "trace", "train", "prove"]) -> Wait | None:
+        """Return what a sort of work waits for, None where nothing keeps it."""
+        return self._waits(None if work == "trace" else work)
+
+    def _waits(self, sort: Sort | None) -> Wait | None:
+        for pause in self.pauses:
+            if pause.work in ("all", sort):
+                why = f" ({pause.reason})" if pause.reason else ""
+                text = f"paused by {pause.by}{why}; `unsorry resume {pause.work}`"
+                return Wait("pause", text)
+        if sort is None:
+            return None
+        until = ends_at(self.schedule.quiet.windows(sort), self.now)
+        if until is not None:
+            return Wait("quiet", f"quiet hours until {clock(until, self.now)}", until)
+        most = self.schedule.per_night.seconds(sort)
+        if most is not None and self.spent_s.get(sort, 0.0) >= most:
+            noon = night_of(self.now)[1]
+            text = f"this night's {format_duration(most)} of it are over, until {clock(noon, self.now)}"
+            return Wait("budget", text, noon)
+        return None
+
+
+def read_timetable(view: sqlite3.Connection, *, schedule: Schedule, now: datetime) -> Timetable:
+    """Return the timetable of a moment, with the pauses and the time spent that the view knows of."""
+    began = utc_text(night_of(now)[0])
+    spent: dict[Sort, float] = {}
+    sorts: tuple[Sort, ...] = ("train", "prove")
+    for sort in sorts:
+        if schedule.per_night.seconds(sort) is not None:
+            kinds = [kind for kind, its in OF_SORT.items() if its == sort]
+            spent[sort] = job_queries.seconds_of_kinds(view, kinds, since=began, now=utc_text(now))
+    return Timetable(schedule, now, tuple(job_queries.pauses(view)), spent)
+
+
+def why_yield(
+    timetable: Timetable,
+    kind: Kind,
+    *,
+    runs_for_s: float,
+    holds_gpu: bool,
+    waiting_for_gpu: Sequence[str],
+    asks_endpoint: bool = False,
+) -> str:
+    """Say why a training or a search that runs should make way; "" where it should go on.
+
+    Args:
+        kind: its kind.
+        runs_for_s: how long this attempt has run.
+        holds_gpu: whether it has a GPU.
+        waiting_for_gpu: what proofs that could begin but for a GPU are called.
+        asks_endpoint: whether it asks somebody else's machine, as rung 4 does. What is under way there is paid for and
+            would be asked again: such a search goes on to its end.
+    """
+    trains = OF_SORT.get(kind) == "train"
+    if asks_endpoint or (not trains and kind != "prove"):
+        return ""
+    preempt = timetable.schedule.preempt
+    wait = timetable.of_kind(kind)
+    if wait is not None and ("pause" if wait.because == "pause" else "quiet") in preempt:
+        return wait.text
+    # What has just begun has nothing to save, and what goes first would only get the GPU back: two that wait for each
+    # other would get nothing done.
+    first = timetable.schedule.urgency("prove") < timetable.schedule.urgency(kind)
+    if "prove" in preempt and trains and first and holds_gpu and waiting_for_gpu and runs_for_s >= LEAST_S:
+        return f"{waiting_for_gpu[0]} waits for its GPU"
+    return ""
+
+
+LEAST_S = 600.0
+"""How long a training runs at least before it makes way for a proof."""
+
+
+# ---- Whether what somebody wants done once can be done
+# Why a trigger is refused, and which one has nothing left to do.
+# Pure questions of the view, the settings and what can run Lean; `daemon.scheduler` takes the wishes and records the
+# answers.
+
+
+def why_not(
+    view: sqlite3.Connection,
+    *,
+    work: TriggeredWork,
+    repo: Repo,
+    settings: Settings,
+    leans: Leans,
+    untrainable: str,
+) -> str:
+    """Say why this work cannot be done in a repository; "" where it can.
+
+    Args:
+        untrainable: what training lacks here (`daemon.requirements`).
+    """
+    if not repo.enabled:
+        return "is not enabled; write enabled = true in its [[repos]]"
+    enabled = {
+        "trace": settings.trace.enabled,
+        "train": settings.train.enabled,
+        "prove": settings.prove.enabled,
+    }
+    if not enabled[work]:
+        return f"nothing is to {work}; write enabled = true under [{work}]"
+    if work != "trace" and repo.opt_out:
+        return "has opt_out; neither is it learned from nor is a proof searched there"
+    if work == "train":
+        return _nothing_to_learn(view, repo, leans, untrainable)
+    scanned = [row for row in _branches(view, repo) if _is_scanned(row)]
+    if not scanned:
+        return "no tip of it is scanned yet; `unsorry repos` says how it stands"
+    found = [leans.for_toolchain(row.toolchain or "") for row in scanned]
+    if all(lean.kind == "none" for lean in found):
+        return f"no Lean for it: {found[0].detail}"
+    # A tip that is not scanned yet may bring a sorry.
+    all_known = len(scanned) == len(_branches(view, repo))
+    return _nothing_to_prove(view, repo, scanned, leans) if work == "prove" and all_known else ""
+
+
+def in_vain(view: sqlite3.Connection, *, settings: Settings, leans: Leans) -> list[TriggerEnded]:
+    """Return the ends of the searches that were triggered, did not begin, and have nothing left to find.
+
+    A tip that is not scanned may still bring a sorry, a Lean that is missing may come, a setting that keeps the work
+    away may change: then the trigger waits.
+    """
+    repos = {repo.key: repo for repo in settings.repos if repo.enabled and not repo.opt_out}
+    ends = []
+    for row in job_queries.triggers(view):
+        repo = repos.get(row.repository)
+        if row.work != "prove" or not row.waits or repo is None or not settings.prove.enabled:
+            continue
+        branches = _branches(view, repo)
+        if not branches or not all(
+            _is_scanned(branch) and leans.for_toolchain(branch.toolchain or "").kind != "none"
+            for branch in branches
+        ):
+            continue
+        if reason := _nothing_to_prove(view, repo, branches, leans):
+            ends.append(
+                TriggerEnded(work="prove", repository=repo.key, trigger=row.seq, reason=f"it {reason}")
+            )
+    return ends
+
+
+def _branches(view: sqlite3.Connection, repo: Repo) -> list[BranchRow]:
+    return [
+        row
+        for row in queries.branches(view, repo.key)
+        if row.state == "live" and (not repo.branches or asked_for(row.branch, repo.branches))
+    ]
+
+
+def _is_scanned(branch: BranchRow) -> bool:
+    return branch.scanned == branch.tip and branch.toolchain is not None
+
+
+def _nothing_to_learn(view: sqlite3.Connection, repo: Repo, leans: Leans, untrainable: str) -> str:
+    if untrainable:
+        return f"nothing can be trained here: {untrainable}"
+    traced = trace_queries.newest_traces(view, simulated=True)
+    trace = next((trace for trace in traced if trace.repository == repo.key), None)
+    if trace is None:
+        return "has no trace to learn from; `unsorry trigger trace` makes one"
+    if not _by_its_lean(view, trace, leans):
+        return "its newest trace is not by the Lean that works there now; `unsorry trigger trace` makes one"
+    return ""
+
+
+def _by_its_lean(view: sqlite3.Connection, trace: TraceRow, leans: Leans) -> bool:
+    for row in queries.branches(view, trace.repository):
+        if row.state == "live" and trace_queries.branch_line(row.branch) == trace.line:
+            lean = leans.for_toolchain(row.toolchain or "")
+            return lean.kind != "none" and lean.simulated == trace.simulated
+    return False
+
+
+def _nothing_to_prove(
+    view: sqlite3.Connection, repo: Repo, branches: Sequence[BranchRow], leans: Leans
+) -> str:
+    """Say why no search would begin on these branches; "" where one would."""
+    is_exercise = {row.branch: exercises(view, repo, row.branch) for row in branches}
+    still_open = [
+        row
+        for row in queries.sorries(view, repository=repo.key)
+        if row.state == "open" and row.branch in is_exercise
+    ]
+    if not still_open:
+        return "has no open sorry"
+    for_us = [row for row in still_open if not is_exercise[row.branch](row.path)]
+    if not for_us:
+        return "every open sorry of it is an exercise, for people to solve; write exercises = [] in its [[repos]]"
+    settled = {(row.branch, sorry) for row in branches for sorry in _settled(view, repo, row, leans)}
+    if all((row.branch, row.sorry) in settled for row in for_us):
+        return "has no open sorry without a proof, or a proof of its negation: `unsorry proofs` has them"
+    return ""
+
+
+def _settled(view: sqlite3.Connection, repo: Repo, branch: BranchRow, leans: Leans) -> set[str]:
+    """Return the sorrys of a branch that are open and have nothing left to find (`Reached.proved`)."""
+    simulated = leans.for_toolchain(branch.toolchain or "").simulated
+    so_far = proof_queries.reached(view, repository=repo.key, branch=branch.branch, simulated=simulated)
+    return {sorry for sorry, how_far in so_far.items() if how_far.proved}

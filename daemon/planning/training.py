@@ -1,0 +1,290 @@
+"""What there is to learn: the jobs that train the models, and those that measure the retriever.
+
+A task is one repository's newest trace. It is learned on top of the checkpoint in use of the same model, when enough
+theorems that the chain of that one has not seen have come. What was learned from the simulator and what was learned
+from Lean are two chains: neither ever starts from the other. A repository's newest test set is also put to the
+retriever in use, where that one did not learn the task, so that both sides of every comparison are known.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import Any
+
+from daemon.jobs.due import DueJob, Kind
+from daemon.jobs.history import Standings
+from daemon.polling.branch_diff import asked_for
+from daemon.settings import Repo, Settings
+from daemon.settings.models import Learning
+from pipeline.lean.backend import Leans
+from pipeline.learning.datasets import dataset_of
+from store.domain.identity import job_id
+from store.events.models import ModelKind
+from store.view.queries import basic as queries
+from store.view.queries import jobs as job_queries
+from store.view.queries import models as model_queries
+from store.view.queries import traces as trace_queries
+from store.view.queries.models import Learnable, Learned, ancestry
+from store.view.rows import TraceRow
+
+TRAINS: Mapping[ModelKind, Kind] = {
+    "retriever": "train",
+    "tactics": "train_tactics",
+    "progress": "train_progress",
+}
+"""The kind of the jobs that train each model."""
+EVALUATED: ModelKind = "retriever"
+"""The model that the kind `evaluate` measures."""
+_LANE = "models"
+Counted = MutableMapping[tuple[str, int, int, Learnable], int]
+"""How many theorems of a repository's trace (closed at a log position) are new since another position. The past does
+not change, and counting a large repository takes a third of a second: what was counted once is kept here."""
+
+
+def trained_by(kind: Kind) -> ModelKind:
+    """Return the model that a kind of jobs trains or measures; KeyError for another kind."""
+    if kind == "evaluate":
+        return EVALUATED
+    return {trains: model for model, trains in TRAINS.items()}[kind]
+
+
+def training_jobs(
+    view: sqlite3.Connection,
+    *,
+    settings: Settings,
+    leans: Leans,
+    standings: Standings,
+    counted: Counted,
+) -> Iterator[DueJob]:
+    """Yield the due jobs of training and evaluation, of every repository of the watchlist."""
+    for model in TRAINS:
+        learning = settings.train.of(model)
+        if not learning.enabled:
+            continue
+        planner = _Training(
+            view, learning, settings=settings, leans=leans, standings=standings, counted=counted
+        )
+        for repo in settings.repos:
+            if repo.enabled and not repo.opt_out:
+                if model == EVALUATED:
+                    yield from planner.evaluate(repo)
+                yield from planner.train(repo)
+
+
+class _Training:
+    """What one model has due."""
+
+    def __init__(
+        self,
+        view: sqlite3.Connection,
+        learning: Learning,
+        *,
+        settings: Settings,
+        leans: Leans,
+        standings: Standings,
+        counted: Counted,
+    ) -> None:
+        self._view = view
+        self._model = learning.model
+        self._kind = TRAINS[learning.model]
+        self._config = learning.config
+        self._settings = settings
+        self._leans = leans
+        self._standings = standings
+        self._counted = counted
+        self._every = model_queries.learned(view, self._model)
+        self._known = [learned for learned in self._every if learned.job_state == "succeeded"]
+        self._in_use = next((learned for learned in self._known if learned.promoted), None)
+        # What began before the checkpoint in use was promoted had another parent: nobody goes on with it.
+        began_after = "" if self._in_use is None else self._in_use.promoted_at or ""
+        self._unfinished = [
+            row.job
+            for state in ("running", "failed", "interrupted", "released")
+            for row in queries.jobs(view, state=state, kind=self._kind)
+            if row.started_at > began_after and (state != "failed" or row.retry_at is not None)
+        ]
+        self._triggered = {
+            row.repository: row.seq for row in job_queries.triggers(view) if row.work == "train"
+        }
+        self._traces = {
+            trace.repository: trace for trace in trace_queries.newest_traces(view, simulated=True)
+        }
+
+    def train(self, repo: Repo) -> Iterator[DueJob]:
+        """Yield the repository's newest trace as a task, if it is due."""
+        trace = self._traces.get(repo.key)
+        if trace is None or not self._made_by_its_lean(repo, trace):
+            return
+        parent = self._parent(simulated=trace.simulated)
+        chain = ancestry(self._known, parent)
+        identity = self._due(repo, trace, parent, chain)
+        if identity is None:
+            return
+        standing = self._standings.of(identity)
+        if standing.state != "ready":
+            return
+        others = [job for job in self._unfinished if job != identity]
+        yield DueJob(
+            job=identity,
+            kind=self._kind,
+            attempt=standing.attempt,
+            lane=_LANE,
+            repository=repo.key,
+            branch=_branch(trace),
+            sha=trace.sha,
+            describes=f"train the {_called(self._model)} on {repo.key} {trace.sha[:10]}",
+            simulated=trace.simulated,
+            parameters={
+                "events_db": str(self._settings.paths.events_db),
+                "database_db": str(self._settings.paths.database_db),
+                "repository": repo.key,
+                "simulated": trace.simulated,
+                "parent": parent,
+                "tasks": [
+                    {"name": earlier.repository, "dataset": self._dataset(earlier)}
+                    for earlier in newest_of_each(chain)
+                ],
+                "keep": [*(learned.job for learned in self._every), *others],
+                "alone": not others,
+                **self._common(),
+            },
+            **self._limits(),
+        )
+
+    def _due(self, repo: Repo, trace: TraceRow, parent: str | None, chain: Sequence[Learned]) -> str | None:
+        """Return the id of the job that learns the trace; None where it is not to be learned, or not now."""
+        seq = self._triggered.get(repo.key)
+        if seq is not None:
+            # Whatever was learned before, and from whatever parent: one job answers to one trigger.
+            identity = job_id(self._kind, repo.key, f"triggered at {seq}")
+            if self._standings.of(identity).state not in ("done", "parked"):
+                return identity
+        # What was tried on top of this parent counts too: refused, it would come out no better the second time.
+        since = max(
+            (
+                learned.data_seq
+                for learned in (*chain, *(one for one in self._known if one.parent == parent))
+                if learned.repository == repo.key and learned.simulated == trace.simulated
+            ),
+            default=0,
+        )
+        wanted = self._settings.train.new_theorems
+        if trace.seq <= since or trace.n_theorems < wanted:
+            return None
+        identity = job_id(self._kind, repo.key, parent or "", json.dumps(self._config), str(trace.seq))
+        ready = self._standings.of(identity).state == "ready"
+        return identity if ready and self._new_theorems(trace, since) >= wanted else None
+
+    def evaluate(self, repo: Repo) -> Iterator[DueJob]:
+        """Yield the measurement of the checkpoint in use on the repository's newest test set, where it has none."""
+        in_use = self._in_use
+        if in_use is None:
+            return
+        newest = next(
+            (
+                learned
+                for learned in reversed(self._known)
+                if learned.repository == repo.key and learned.simulated == in_use.simulated
+            ),
+            None,
+        )
+        # A checkpoint is measured on the tasks of its own chain when it is made.
+        if newest is None or newest in ancestry(self._known, in_use.checkpoint):
+            return
+        identity = job_id("evaluate", in_use.checkpoint, newest.job)
+        standing = self._standings.of(identity)
+        if standing.state != "ready" or not self._has_test_set(newest):
+            return
+        (row,) = queries.jobs_by_prefix(self._view, newest.job)
+        yield DueJob(
+            job=identity,
+            kind="evaluate",
+            attempt=standing.attempt,
+            lane=_LANE,
+            repository=repo.key,
+            branch=row.branch or "",
+            sha=row.sha or "",
+            describes=f"evaluate the {_called(self._model)} {in_use.checkpoint} on {repo.key}",
+            simulated=in_use.simulated,
+            parameters={
+                "checkpoint": in_use.checkpoint,
+                "dataset": self._dataset(newest),
+                "name": repo.key,
+                "repository": repo.key,
+                "split": "test",
+                "simulated": in_use.simulated,
+                **self._common(),
+            },
+            **self._limits(),
+        )
+
+    def _new_theorems(self, trace: TraceRow, since: int) -> int:
+        # Who learns tactics learns from every one of them, whatever it cites.
+        with_a: Learnable = "premise" if self._model == "retriever" else "tactic"
+        key = (trace.repository, trace.seq, since, with_a)
+        if key not in self._counted:
+            self._counted[key] = model_queries.new_theorems(
+                self._view, trace=trace, since=since, with_a=with_a
+            )
+        return self._counted[key]
+
+    def _made_by_its_lean(self, repo: Repo, trace: TraceRow) -> bool:
+        """Whether what works on the branch now is what traced it: else there will be another trace soon, or none."""
+        branches = queries.branches(self._view, trace.repository)
+        branch = next((row for row in branches if trace_queries.branch_line(row.branch) == trace.line), None)
+        if branch is None or branch.state != "live" or branch.toolchain is None:
+            return False
+        # What left the watchlist is not learned from, even before a poll has recorded that.
+        if repo.branches and not asked_for(branch.branch, repo.branches):
+            return False
+        lean = self._leans.for_toolchain(branch.toolchain)
+        return lean.kind != "none" and lean.simulated == trace.simulated
+
+    def _parent(self, *, simulated: bool) -> str | None:
+        if self._in_use is None or self._in_use.simulated != simulated:
+            return None
+        return self._in_use.checkpoint
+
+    def _has_test_set(self, learned: Learned) -> bool:
+        rows = model_queries.evaluations(self._view, learned.checkpoint)
+        return any((row.repository, row.split) == (learned.repository, "test") for row in rows)
+
+    def _dataset(self, learned: Learned) -> str:
+        """Return the frozen dataset of a task."""
+        return str(dataset_of(self._settings.paths.models / self._model, learned.job))
+
+    def _common(self) -> dict[str, Any]:
+        common = {"chain": str(self._settings.paths.models / self._model), "config": self._config}
+        if self._model == "retriever":
+            common["indices"] = str(self._settings.paths.embeddings / self._model)
+        return common
+
+    def _limits(self) -> dict[str, Any]:
+        train = self._settings.train
+        return {
+            "timeout_s": train.timeout_s,
+            "memory_bytes": train.memory_bytes,
+            "gpu": train.device != "cpu",
+            "cpu_too": train.device == "auto",
+        }
+
+
+def _called(model: ModelKind) -> str:
+    return model if model == "retriever" else f"{model} model"
+
+
+def newest_of_each(chain: Sequence[Learned]) -> list[Learned]:
+    """Return the newest task of each repository, oldest first, of a chain that has the newest first.
+
+    A repository's later test set has all of the earlier one but what is gone from the source.
+    """
+    newest: dict[str, Learned] = {}
+    for learned in chain:
+        newest.setdefault(learned.repository, learned)
+    return list(reversed(newest.values()))
+
+
+def _branch(trace: TraceRow) -> str:
+    return trace.line.removeprefix(trace_queries.branch_line(""))

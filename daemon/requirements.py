@@ -1,0 +1,125 @@
+"""Which Lean version each watched branch needs, and what would run it: for `toolchain list`, `doctor` and `status`.
+
+Reads the view (`branches.toolchain`, which a scan fills) and the answer of `Leans`; starts nothing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from daemon.settings.models import Prove, Train
+from pipeline.lean.backend import LeanBackend, Leans
+from pipeline.lean.toolchain.toolchains import VersionError, parse_version
+from store.view.queries import basic as queries
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One Lean version that watched branches need. `toolchain` "" stands for those without a `lean-toolchain`.
+
+    `branches` are (repository, branch); `version` is the short name, "" where the text names none.
+    """
+
+    toolchain: str
+    version: str
+    branches: tuple[tuple[str, str], ...]
+    backend: LeanBackend
+
+    @property
+    def met(self) -> bool:
+        return self.backend.kind != "none"
+
+
+def needs(database: sqlite3.Connection, leans: Leans) -> tuple[Need, ...]:
+    """Return every version that the scanned tips of watched repositories need, in the order of their names.
+
+    Branches that were not scanned yet are not among them: nothing is known of those.
+    """
+    watched = {row.repository for row in queries.repositories(database, watched_only=True)}
+    found: dict[str, list[tuple[str, str]]] = {}
+    for branch in queries.branches(database):
+        if branch.repository in watched and branch.state == "live" and branch.toolchain is not None:
+            found.setdefault(_full(branch.toolchain), []).append((branch.repository, branch.branch))
+    return tuple(
+        Need(toolchain, _short(toolchain), tuple(sorted(branches)), leans.for_toolchain(toolchain))
+        for toolchain, branches in sorted(found.items())
+    )
+
+
+def lacking(database: sqlite3.Connection, leans: Leans) -> tuple[Need, ...]:
+    """Return the versions that are needed and that nothing here runs.
+
+    Empty where the settings have one thing run every version, or none at all: that is the daemon's own state.
+    """
+    if leans.fixed is not None:
+        return ()
+    return tuple(need for need in needs(database, leans) if not need.met)
+
+
+def _full(text: str) -> str:
+    try:
+        return parse_version(text).toolchain
+    except VersionError:
+        return text  # shown as it is, with the reason
+
+
+def _short(toolchain: str) -> str:
+    try:
+        return parse_version(toolchain).release
+    except VersionError:
+        return ""
+
+
+# ---- Whether a model can be trained, or asked, on this machine
+# Are the libraries there, and the GPU where one is wanted?
+# Looks for them, and imports none.
+
+
+_TO_ASK = ("torch", "transformers", "safetensors", "peft")
+_TO_TRAIN = {
+    "retriever": ("torch", "transformers", "pytorch_lightning", "safetensors", "yaml"),
+    "tactics": (*_TO_ASK, "trl", "datasets", "accelerate"),
+    "progress": _TO_ASK,
+}
+_NVIDIA = "nvidiactl"
+_DEVICES = Path("/dev")
+
+
+def cuda_is_there(*, devices: Path = _DEVICES) -> bool:
+    """Return whether a GPU is to be seen: not where it is hidden by a sandbox.
+
+    `devices` is the folder of the device files.
+    """
+    return (devices / _NVIDIA).exists()
+
+
+def why_not_trainable(train: Train, *, devices: Path = _DEVICES) -> str:
+    """Return what training lacks, with the remedy; "" where nothing is missing."""
+    enabled = [name for name in ("tactics", "progress") if getattr(train, name).get("enabled", False)]
+    libraries = dict.fromkeys(library for model in ("retriever", *enabled) for library in _TO_TRAIN[model])
+    return _missing([*libraries]) or _no_gpu(train.device, "[train]", devices)
+
+
+def why_no_models(prove: Prove, *, devices: Path = _DEVICES) -> str:
+    """Return what the rungs of the ladder that run a model lack here, with the remedy; "" where nothing is missing."""
+    return _missing(_TO_ASK) or _no_gpu(prove.generator.device, "[prove.generator]", devices)
+
+
+def _missing(libraries: Sequence[str]) -> str:
+    missing = [name for name in libraries if find_spec(name) is None]
+    if not missing:
+        return ""
+    return f"{', '.join(missing)} not installed: install unsorry with its extra `train` (docs/install.md)"
+
+
+def _no_gpu(device: str, table: str, devices: Path) -> str:
+    if device != "cuda" or cuda_is_there(devices=devices):
+        return ""
+    return (
+        f"no GPU is to be seen ({devices / _NVIDIA} is not there): give the service access to one"
+        f' (docs/install.md), or write device = "cpu" under {table}'
+    )

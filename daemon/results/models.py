@@ -1,0 +1,268 @@
+"""Which trained checkpoint is in use: what the rule makes of new ones, promoting by hand, going back to the one before.
+
+The rule is `store.domain.promotion`'s. Between reading and writing the model's stream is watched, so that of two that
+ask at once the second one decides on what the first one left. Nothing is put in use whose weights are not there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal, get_args
+
+import structlog
+
+from daemon.store_service import Ledger
+from pipeline.learning.weights import weights_of
+from store.domain import promotion
+from store.events.base import EventBody
+from store.events.models import CheckpointPromoted, CheckpointRefused, ModelKind
+from store.log.envelope import NewEvent
+from store.log.errors import ConcurrencyError
+from store.log.reader import LogReader
+from store.view.queries import models as model_queries
+from store.view.rows import CheckpointRow
+
+log = structlog.get_logger("daemon.results.models")
+
+Actor = Literal["control", "daemon"]
+
+
+class ModelStateError(Exception):
+    """What is asked of a model does not fit what is known of it; the message says why and what can be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What is known of a model. `version` is its stream's: what is decided on this stands only if it still is."""
+
+    version: int
+    known: dict[str, CheckpointRow]
+
+    @property
+    def in_use(self) -> CheckpointRow | None:
+        return next((row for row in self.known.values() if row.promoted), None)
+
+
+class Models:
+    """What may be done with the trained models of one daemon.
+
+    `chain_root` has a folder for each model, and there one for each checkpoint. `tolerance` says how far a model may
+    fall on a task, in the unit of its rule.
+    """
+
+    def __init__(self, ledger: Ledger, *, chain_root: Path, tolerance: Callable[[ModelKind], float]) -> None:
+        self._ledger = ledger
+        self._chain_root = chain_root
+        self._tolerance = tolerance
+
+    async def settle(self) -> tuple[EventBody, ...]:
+        """Promote or refuse, by the rule, every checkpoint that nobody decided on and whose job succeeded.
+
+        The oldest first, each on what the decision before it left. Returns what was recorded. Where somebody else was
+        faster, the rest of that model waits for the next call.
+        """
+        recorded: list[EventBody] = []
+        passed: set[str] = set()
+        for link in await self._ledger.ask(model_queries.undecided):
+            if link.model in passed:
+                continue
+            try:
+                body = await self._settle(link.model, link.checkpoint)
+            except ConcurrencyError as error:
+                passed.add(link.model)
+                log.info("settled_later", model=link.model, checkpoint=link.checkpoint, reason=str(error))
+            else:
+                if body is not None:
+                    recorded.append(body)
+        return tuple(recorded)
+
+    async def promote(self, checkpoint: str, *, force: bool = False) -> CheckpointPromoted:
+        """Put a checkpoint in use, where the rule lets it or, with `force`, whatever the rule says.
+
+        Raises:
+            KeyError: no such checkpoint.
+            ModelStateError: it is in use already, its weights are not there, the rule does not let it, or somebody else
+                was faster.
+        """
+        rows = await self._ledger.ask(model_queries.checkpoints)
+        state = await self._state({row.checkpoint: row.model for row in rows}[checkpoint])
+        row = state.known[checkpoint]
+        if row.promoted:
+            raise ModelStateError(f"{checkpoint}: is in use already, since {row.promoted_at}")
+        await self._check_weights(row)
+        decision = await self._decide(row, state.in_use)
+        if not (decision.may_be_promoted or force):
+            raise ModelStateError(
+                f"{checkpoint}: not promoted: {decision.reason}; {_by_hand(row)} promotes it all the same"
+            )
+        said = decision.reason if decision.may_be_promoted else f"forced, although {decision.reason}"
+        return await self._put_in_use_by_hand(row, state, reason=said)
+
+    async def roll_back(self, model: str) -> CheckpointPromoted:
+        """Put the checkpoint in use that was in use before the present one.
+
+        Raises:
+            KeyError: no model has this name.
+            ModelStateError: there is none before, its weights are not there, or somebody else was faster.
+        """
+        if model not in get_args(ModelKind):
+            raise KeyError(model)
+        state = await self._state(model)
+        in_use = state.in_use
+        if in_use is None:
+            raise ModelStateError(
+                f"{model}: no checkpoint is in use; `unsorry models promote ID{_flag(model)}` promotes one"
+            )
+        promoted = await self._ledger.look_up(partial(_promotions, model=model))
+        # As in the view: a promotion of what was never saved changed nothing.
+        before = promotion.before_last([checkpoint for checkpoint in promoted if checkpoint in state.known])
+        if before is None:
+            raise ModelStateError(
+                f"{model}: nothing to roll back to: no other checkpoint was in use before {in_use.checkpoint};"
+                f" `unsorry models promote ID{_flag(model)}` promotes one"
+            )
+        row = state.known[before]
+        await self._check_weights(row)
+        return await self._put_in_use_by_hand(row, state, reason=f"rolled back from {in_use.checkpoint}")
+
+    async def _settle(self, model: str, checkpoint: str) -> CheckpointPromoted | CheckpointRefused | None:
+        """Decide on one checkpoint; None where somebody has meanwhile.
+
+        Raises:
+            ConcurrencyError: somebody wrote to the model's stream while this was decided.
+        """
+        state = await self._state(model)
+        row = state.known[checkpoint]
+        if row.promoted_at is not None or row.refused_at is not None:
+            return None
+        against = await asyncio.to_thread(self._weights_problem, row) or _off_the_chain(row, state.in_use)
+        if not against:
+            decision = await self._decide(row, state.in_use)
+            if decision.may_be_promoted:
+                return await self._put_in_use(
+                    row, state, reason=f"by the rule: {decision.reason}", actor="daemon"
+                )
+            against = decision.reason
+        body = CheckpointRefused.model_validate(
+            {
+                "model": row.model,
+                "checkpoint": row.checkpoint,
+                "in_use": None if state.in_use is None else state.in_use.checkpoint,
+                "reason": against,
+                "simulated": row.simulated,
+            }
+        )
+        await self._record(body, state, actor="daemon")
+        log.info("checkpoint_refused", model=body.model, checkpoint=body.checkpoint, reason=body.reason)
+        return body
+
+    async def _state(self, model: str) -> _State:
+        version = await self._ledger.look_up(partial(LogReader.stream_version, stream=_stream(model)))
+        # An append stands in the log before it stands in the view. This waits for the one that is under way, so that
+        # the view has all that the version counts.
+        await self._ledger.check()
+        rows = await self._ledger.ask(partial(model_queries.checkpoints, model=model))
+        return _State(version, {row.checkpoint: row for row in rows})
+
+    async def _decide(self, row: CheckpointRow, in_use: CheckpointRow | None) -> promotion.Decision:
+        model = promotion.kind_of(row.model)
+        return promotion.decide(
+            await self._measured(row),
+            None if in_use is None else await self._measured(in_use),
+            rule=promotion.RULES[model],
+            tolerance=self._tolerance(model),
+        )
+
+    async def _measured(self, row: CheckpointRow) -> promotion.Measured:
+        evaluations = await self._ledger.ask(partial(model_queries.evaluations, checkpoint=row.checkpoint))
+        return promotion.Measured(row.simulated, evaluations)
+
+    async def _check_weights(self, row: CheckpointRow) -> None:
+        problem = await asyncio.to_thread(self._weights_problem, row)
+        if problem:
+            raise ModelStateError(f"{row.checkpoint}: not put in use: {problem}")
+
+    def _weights_problem(self, row: CheckpointRow) -> str:
+        """Say why a checkpoint cannot be used, whatever the rule says; empty where nothing is wrong."""
+        folder = self._chain_root / row.model / row.checkpoint
+        try:
+            names = weights_of([path.name for path in folder.glob("*")]) or ("model.safetensors",)
+            size = sum((folder / name).stat().st_size for name in names)
+        except OSError as error:
+            problem = f"its weights, {error.filename}, cannot be read ({error.strerror})"
+        else:
+            if size == row.size_bytes:
+                return ""
+            problem = (
+                f"its weights, {folder / names[0]}, have {size} bytes and were saved with {row.size_bytes}"
+            )
+        return f"{problem}; restore {folder} from a backup, then {_by_hand(row, force=False)} promotes it"
+
+    async def _put_in_use_by_hand(
+        self, row: CheckpointRow, state: _State, *, reason: str
+    ) -> CheckpointPromoted:
+        try:
+            return await self._put_in_use(row, state, reason=f"by hand: {reason}", actor="control")
+        except ConcurrencyError as error:
+            raise ModelStateError(
+                f"{row.model}: changed while this was decided; look at `unsorry models` and ask again"
+            ) from error
+
+    async def _put_in_use(
+        self, row: CheckpointRow, state: _State, *, reason: str, actor: Actor
+    ) -> CheckpointPromoted:
+        body = CheckpointPromoted.model_validate(
+            {
+                "model": row.model,
+                "checkpoint": row.checkpoint,
+                "previous": None if state.in_use is None else state.in_use.checkpoint,
+                "reason": reason,
+                "simulated": row.simulated,
+            }
+        )
+        await self._record(body, state, actor=actor)
+        log.info("checkpoint_promoted", model=body.model, checkpoint=body.checkpoint, previous=body.previous)
+        return body
+
+    async def _record(
+        self, body: CheckpointPromoted | CheckpointRefused, state: _State, *, actor: Actor
+    ) -> None:
+        stream = _stream(body.model)
+        await self._ledger.append([NewEvent(stream, body, actor=actor)], expect={stream: state.version})
+
+
+def _off_the_chain(row: CheckpointRow, in_use: CheckpointRow | None) -> str:
+    """Say why a checkpoint does not follow the one in use; empty where it does.
+
+    Those of two sources never follow each other: what is to be done then the rule says.
+    """
+    if in_use is None or row.parent == in_use.checkpoint or row.simulated != in_use.simulated:
+        return ""
+    return (
+        f"it was trained from {row.parent or row.base}, and {in_use.checkpoint} is in use; "
+        f"{_by_hand(row, force=False)} puts it in use, if the rule lets it"
+    )
+
+
+def _by_hand(row: CheckpointRow, *, force: bool = True) -> str:
+    return f"`unsorry models promote {row.checkpoint}{_flag(row.model)}{' --force' if force else ''}`"
+
+
+def _flag(model: str) -> str:
+    return "" if model == "retriever" else f" --model {model}"
+
+
+def _stream(model: str) -> str:
+    return f"model:{model}"
+
+
+def _promotions(log_reader: LogReader, model: str) -> list[str]:
+    """The checkpoints of one model as they were put in use, oldest first."""
+    bodies = (event.body() for event in log_reader.read(types=(CheckpointPromoted.type,)))
+    return [
+        body.checkpoint for body in bodies if isinstance(body, CheckpointPromoted) and body.model == model
+    ]

@@ -1,0 +1,738 @@
+"""Tell people what happened: a proof was verified, a model promoted, a repository fails for long.
+
+What there is to tell is read from the log, behind the position that each channel's own events name, so a restart tells
+nothing twice (after a kill between a delivery and its record: once more, under the same ids), and a channel that was
+just switched on hears nothing of what was before. One message at a time and channel; what comes meanwhile is told
+together. One that is not taken is tried on, ever more seldom, and holds up nothing but its own channel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import hashlib
+import hmac
+import json
+import math
+import os
+import platform
+import random
+import signal
+import sqlite3
+import ssl
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args
+from urllib.parse import urlsplit
+
+import httpx2
+import structlog
+
+from daemon.clock import elapsed_s
+from daemon.redact import redact
+from daemon.settings import Settings
+from daemon.settings.schema import Command, Notify, Webhook, webhook_url
+from daemon.store_service import Ledger, StoreFailedError
+from pipeline.external.credentials import read_key
+from pipeline.external.errors import CredentialError
+from store.domain.identity import event_id
+from store.events.repositories import RepositoryFailing
+from store.events.service import (
+    NotificationFailed,
+    NotificationSent,
+    NotificationsSwitched,
+    NotifyChannel,
+    NotifyProblem,
+)
+from store.log.envelope import NewEvent, StoredEvent, utc_text
+from store.log.reader import LogReader
+from store.view.queries import basic as queries
+from store.view.queries import reports as report_queries
+from store.view.queries.reports import NotifierRow
+
+# ---- The two ways in which a message leaves the daemon
+# A webhook's POST, and a program's standard input.
+# A channel tries once and says how it went; when, what and how often is `daemon.results.notifications`'. The key that
+# signs, and a URL that is itself a secret, are read when they are used, and stand in no error.
+# A signed POST is as https://www.standardwebhooks.com has it: `webhook-id`, `webhook-timestamp`, and in `webhook-
+# signature` the HMAC-SHA256 of "id.timestamp.body".
+
+
+URL_CREDENTIAL, URL_VARIABLE = "unsorry-notify-url", "UNSORRY_NOTIFY_URL"
+KEY_CREDENTIAL, KEY_VARIABLE = "unsorry-notify-secret", "UNSORRY_NOTIFY_SECRET"  # names, no secrets
+
+LONGEST_RETRY_AFTER_S = 3600.0
+_WORDS_BYTES = 2000
+_LINGER_S = 1.0
+_PASSED_ON = (
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR",
+    # Without these two nothing appears on a desktop.
+    "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS",
+)  # fmt: skip
+
+
+class NotTakenError(Exception):
+    """A message was not taken. `retry_after_s` is how long the receiver asked to be left alone, 0 where it did not."""
+
+    def __init__(
+        self, problem: NotifyProblem, reason: str, *, remedy: str, retry_after_s: float = 0.0
+    ) -> None:
+        super().__init__(reason)
+        self.problem: NotifyProblem = problem
+        self.reason = reason
+        self.remedy = remedy
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What is sent: `id` stays the same whenever the same events are sent again; `body` is JSON in UTF-8."""
+
+    id: str
+    body: bytes
+
+
+class Channel(Protocol):
+    """One way to a receiver."""
+
+    async def send(self, message: Message) -> None:
+        """Try once.
+
+        Raises:
+            NotTakenError: with the reason and the remedy.
+        """
+        ...
+
+
+def channel(name: NotifyChannel, notify: Notify, *, folder: Path) -> Channel | None:
+    """Return the channel of this name as the settings have it now; None where they have none.
+
+    Raises:
+        NotTakenError: its URL or its key cannot be used.
+    """
+    if name == "command":
+        return CommandChannel(notify.command, folder=folder) if notify.command.run else None
+    try:
+        url = notify.webhook.url or read_key(credential=URL_CREDENTIAL, variable=URL_VARIABLE)
+        if not url:
+            return None
+        return WebhookChannel(
+            notify.webhook,
+            url=webhook_url(url),
+            key=read_key(credential=KEY_CREDENTIAL, variable=KEY_VARIABLE),
+        )
+    except CredentialError as error:
+        remedy = "mend the file or the variable; it is read again by itself"
+        raise NotTakenError("misconfigured", str(error), remedy=remedy) from None
+    except ValueError as error:
+        # The value itself may be the secret: `webhook_url` does not quote it.
+        reason, _, remedy = f"the URL in {URL_CREDENTIAL} or {URL_VARIABLE} {error}".partition("; ")
+        raise NotTakenError("misconfigured", reason, remedy=remedy) from None
+
+
+class WebhookChannel:
+    """A POST with the message as its body."""
+
+    def __init__(self, settings: Webhook, *, url: str, key: str | None) -> None:
+        self._timeout_s = settings.timeout_s
+        self._url = url
+        self._host = urlsplit(url).netloc.rpartition("@")[2]
+        self._key = None if key is None else _key_bytes(key)
+
+    async def send(self, message: Message) -> None:
+        """POST it; only a 2xx answer takes it."""
+        # Reading the machine's certificates takes a tenth of a second, in which the loop has others to serve.
+        secure = self._url.startswith("https:")
+        context: ssl.SSLContext | Literal[False] = (
+            await asyncio.to_thread(httpx2.create_ssl_context) if secure else False
+        )
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                status, retry_after = await self._post(message, context)
+        except TimeoutError:
+            raise NotTakenError(
+                "timeout",
+                f"{self._host} did not answer within {self._timeout_s:g} s",
+                remedy="look at the receiver; raise [notify.webhook] timeout if it needs longer",
+            ) from None
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+            # `from None`: a traceback of the library's own error may hold the URL.
+            raise NotTakenError(
+                "unreachable",
+                f"{self._host}: {self._without_url(error)}",
+                remedy="look whether it is up, and at the network",
+            ) from None
+        if not 200 <= status < 300:
+            raise NotTakenError(
+                "refused",
+                f"{self._host} answered {status}",
+                remedy=_remedy(status),
+                retry_after_s=_seconds(retry_after) if status in (429, 503) else 0.0,
+            )
+
+    def _without_url(self, error: Exception) -> str:
+        """What a library says, unless it quotes a part of the URL that may be a secret."""
+        parts, name, said = urlsplit(self._url), type(error).__name__, str(error)
+        told = any(part and part in said for part in (parts.path.strip("/"), parts.query, parts.password))
+        return name if told or not said else redact(f"{name}: {said}")
+
+    async def _post(self, message: Message, context: ssl.SSLContext | Literal[False]) -> tuple[int, str]:
+        moment = str(int(time.time()))
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": f"unsorry/{version('unsorry')}",
+            "webhook-id": message.id,
+            "webhook-timestamp": moment,
+        }
+        if self._key is not None:
+            headers["webhook-signature"] = signature(self._key, message, moment)
+        async with (
+            httpx2.AsyncClient(verify=context, timeout=self._timeout_s, follow_redirects=False) as client,
+            # The body of the answer is not read: it has nothing to say, and no end that anybody promised.
+            client.stream("POST", self._url, content=message.body, headers=headers) as answer,
+        ):
+            return answer.status_code, answer.headers.get("retry-after", "")
+
+
+def signature(key: bytes, message: Message, timestamp: str) -> str:
+    """Return the value of `webhook-signature`."""
+    signed = b".".join((message.id.encode(), timestamp.encode(), message.body))
+    return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode("ascii")
+
+
+class CommandChannel:
+    """A program that gets the message on standard input."""
+
+    def __init__(self, settings: Command, *, folder: Path) -> None:
+        self._run = settings.run
+        self._timeout_s = settings.timeout_s
+        self._folder = folder
+
+    async def send(self, message: Message) -> None:
+        """Run it once; exit status 0 takes the message."""
+        # Not asyncio's own pipe, whose end `wait` would wait for: what the program leaves running may hold it for ever.
+        reading, writing = os.pipe()
+        words = asyncio.create_task(_last_words(reading))
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._run,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=writing,
+                cwd=self._folder,
+                env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise NotTakenError(
+                "misconfigured",
+                f"{self._run[0]} cannot be run: {error.strerror or error}",
+                remedy="check [notify.command] run: the program's path, and that the daemon's user may run it",
+            ) from error
+        finally:
+            os.close(writing)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await _feed(process.stdin, message.body)
+                status = await process.wait()
+            await asyncio.wait({words}, timeout=_LINGER_S)
+        except TimeoutError:
+            raise NotTakenError(
+                "timeout",
+                f"{self._run[0]} did not end within {self._timeout_s:g} s and was killed",
+                remedy="run it by hand; raise [notify.command] timeout if it needs longer",
+            ) from None
+        finally:
+            # Also where the daemon ends meanwhile.
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+            words.cancel()
+        if status != 0:
+            said = words.result() if words.done() and not words.cancelled() else ""
+            how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+            raise NotTakenError(
+                "failed",
+                f"{self._run[0]} {how}{f': {said}' if said else ''}",
+                remedy="run it by hand with a message on its standard input",
+            )
+
+
+async def _feed(stdin: asyncio.StreamWriter | None, body: bytes) -> None:
+    if stdin is None:
+        return
+    # A program need not read what it does not care for; its exit status is what counts.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        stdin.write(body)
+        await stdin.drain()
+    stdin.close()
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        await stdin.wait_closed()
+
+
+async def _last_words(descriptor: int) -> str:
+    """The last line that a pipe brings, ours to close; all of it is read, so that nobody waits for a reader."""
+    stderr, kept = asyncio.StreamReader(), b""
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(stderr), os.fdopen(descriptor, "rb", buffering=0)
+    )
+    try:
+        while chunk := await stderr.read(65536):
+            kept = (kept + chunk)[-_WORDS_BYTES:]
+    finally:
+        transport.close()
+    lines = kept.decode(errors="replace").strip().splitlines()
+    return redact(lines[-1].strip()) if lines else ""
+
+
+def _key_bytes(key: str) -> bytes:
+    """`whsec_` marks base64, as Standard Webhooks writes its keys; any other text is the key itself."""
+    if key.startswith("whsec_"):
+        try:
+            return base64.b64decode(key.removeprefix("whsec_"), validate=True)
+        except binascii.Error:
+            raise CredentialError(
+                f"the key in {KEY_CREDENTIAL} or {KEY_VARIABLE} begins with whsec_, and what follows is no base64"
+            ) from None
+    return key.encode("ascii")
+
+
+def _remedy(status: int) -> str:
+    if 300 <= status < 400:
+        return "it points elsewhere: write the address that it points to in [notify.webhook] url"
+    if status in (401, 403):
+        return "check the URL, and whether both sides have the same key to sign with"
+    if status in (404, 405, 410):
+        return "check the URL of the webhook"
+    if status == 413:
+        return "the receiver takes no message of this size: raise its limit"
+    return "it is tried again by itself; look at the receiver"
+
+
+def _seconds(retry_after: str) -> float:
+    return min(float(retry_after), LONGEST_RETRY_AFTER_S) if retry_after.isdecimal() else 0.0
+
+
+# ---- What there is to tell
+# From events of the log to items that people can read, and to the message that holds them.
+# Pure but for the view that it asks. What the simulator did is told only where the settings want it, under a kind of
+# its own, and is marked wherever it appears; a proof that does not count as verified any more is not told as one.
+
+
+SCHEMA = 1
+SIMULATED = "simulated"
+"""Among the kinds that a channel tells of: also what the simulator is the source of."""
+
+_KIND_OF = {
+    "proof_verified": "proof_verified",
+    "proof_checked": "proof_verified",
+    "checkpoint_promoted": "model_promoted",
+    "repository_failing": "repository_failing",
+}
+TYPES = tuple(_KIND_OF)
+"""The types of the events that may be told."""
+
+MOST_TOGETHER = 100
+"""Items in a message; the others are in the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One event as it is told. `id` and `seq` are the event's, `text` is a line for people, `about` the details."""
+
+    id: str
+    seq: int
+    kind: str
+    recorded_at: str
+    simulated: bool
+    text: str
+    about: dict[str, Any]
+
+
+def wanted(event: StoredEvent, kinds: Mapping[str, int]) -> bool:
+    """Whether an event of `TYPES` is to be told to somebody who asked for these kinds, each behind its position."""
+    simulated = bool(event.data.get("simulated"))
+    if event.type == "proof_checked" and not simulated:
+        return False  # what Lean could judge only in part is no news yet
+    asked = (_KIND_OF[event.type], SIMULATED) if simulated else (_KIND_OF[event.type],)
+    return all(kind in kinds and event.seq > kinds[kind] for kind in asked)
+
+
+def described(database: sqlite3.Connection, events: Sequence[StoredEvent]) -> list[Item]:
+    """Return the items for these events, without those that are true no more."""
+    items = []
+    for event in events:
+        match event.type:
+            case "proof_verified" | "proof_checked":
+                item = _proof(database, event)
+            case "checkpoint_promoted":
+                item = _promotion(event)
+            case _:
+                item = _failing(event)
+        if item is not None:
+            items.append(item)
+    return items
+
+
+def message(items: Sequence[Item]) -> Message:
+    """Return the message that tells these items; the same items have the same id."""
+    ids = [item.id for item in items]
+    identity = ids[0] if len(ids) == 1 else event_id("notification", *ids)
+    kinds = Counter(item.kind for item in items)
+    body = {
+        "schema": SCHEMA,
+        "id": identity,
+        "host": platform.node(),
+        "text": items[0].text if len(items) == 1 else _summary(items, kinds),
+        "simulated": any(item.simulated for item in items),
+        "counts": dict(kinds),
+        "events": [asdict(item) for item in items],
+    }
+    return Message(id=identity, body=json.dumps(body, ensure_ascii=False).encode())
+
+
+_WORDS = {
+    "proof_verified": "proof verified",
+    "proof_checked": "proof accepted by the simulator (SIMULATED, no proof at all)",
+    "model_promoted": "model promoted",
+    "repository_failing": "repository failing",
+}
+
+
+def _summary(items: Sequence[Item], kinds: Counter[str]) -> str:
+    counted = ", ".join(f"{number} x {_WORDS[kind]}" for kind, number in kinds.items())
+    return f"{counted}. The first: {items[0].text}"
+
+
+def _proof(database: sqlite3.Connection, event: StoredEvent) -> Item | None:
+    data = event.data
+    proof = next(
+        (row for row in queries.proofs_by_prefix(database, data["proof"]) if row.proof == data["proof"]), None
+    )
+    if proof is None:
+        return None
+    verified = event.type == "proof_verified"
+    if verified and (proof.state != "verified" or proof.simulated):
+        return None
+    if not verified and not (proof.simulated and proof.state == "candidate"):
+        return None
+    where = f"{proof.declaration} in {proof.repository} ({proof.path})"
+    return _item(
+        event,
+        kind="proof_verified" if verified else "proof_checked",
+        simulated=not verified,
+        text=f"proof verified: {where}; unsorry proofs show {proof.proof}"
+        if verified
+        else f"SIMULATED, no proof at all: the simulator accepted {where}; unsorry proofs show {proof.proof}",
+        about={
+            name: getattr(proof, name)
+            for name in (
+                "proof", "sorry", "repository", "branch", "sha", "path", "declaration", "prover", "rung", "axioms",
+                "patch_sha256",
+            )
+        },
+    )  # fmt: skip
+
+
+def _promotion(event: StoredEvent) -> Item:
+    data = event.data
+    simulated = bool(data.get("simulated"))
+    mark = "SIMULATED: " if simulated else ""
+    return _item(
+        event,
+        kind="model_promoted",
+        simulated=simulated,
+        text=f"{mark}{data['model']} {data['checkpoint']} is in use: {data['reason']}",
+        about={name: data[name] for name in ("model", "checkpoint", "previous", "reason")},
+    )
+
+
+def _failing(event: StoredEvent) -> Item:
+    data = event.data
+    return _item(
+        event,
+        kind="repository_failing",
+        simulated=False,
+        text=f"{data['repository']} has failed since {data['since']}: {data['reason']} -> {data['remedy']}",
+        about={name: data[name] for name in ("repository", "since", "problem", "reason", "remedy")},
+    )
+
+
+def _item(event: StoredEvent, *, kind: str, simulated: bool, text: str, about: dict[str, Any]) -> Item:
+    return Item(
+        id=event.event_id,
+        seq=event.seq,
+        kind=kind,
+        recorded_at=event.recorded_at,
+        simulated=simulated,
+        text=_harmless(text),
+        about=about,
+    )
+
+
+_ORDERS = str.maketrans({"<": "\u2039", ">": "\u203a", "@": "\uff20"})
+
+
+def _harmless(text: str) -> str:
+    """One printable line, in which a chat program finds nobody to call and nothing to follow.
+
+    Names of declarations are whatever a watched repository likes; the exact ones are in `about`.
+    """
+    line = " ".join(text.split()).translate(_ORDERS)
+    return "".join(sign if sign.isprintable() else "\ufffd" for sign in line)
+
+
+CHANNELS: tuple[NotifyChannel, ...] = get_args(NotifyChannel)
+LOOK_S = 60.0
+"""How often a channel looks without being woken, and repositories are asked for how long they have failed."""
+_FIRST_RETRY_S, _LONGEST_RETRY_S = 5.0, 3600.0
+
+log = structlog.get_logger("daemon.results.notifications")
+
+
+@dataclass(slots=True)
+class _State:
+    """What a channel's task remembers; all of it can be lost."""
+
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    looked: int = 0
+    """Up to here the log has nothing to tell it."""
+    attempts: int = 0
+    sent: float = -math.inf
+    """When the last message was taken (`daemon.clock`); the rate limit counts from there."""
+    retry: float = -math.inf
+    """Before this moment nothing that failed is tried again."""
+
+
+class Notifications:
+    """The channels of one daemon. `start` it once the store is open; it ends with its tasks.
+
+    Args:
+        problems: what is wrong, by a name of its own: a defect met here is put there, and taken out again.
+        begin: runs a task in the background, by its name, until the daemon ends.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        settings: Callable[[], Settings],
+        problems: dict[str, str],
+        begin: Callable[[Coroutine[Any, Any, None], str], None],
+        dice: random.Random | None = None,
+    ) -> None:
+        self.failures: dict[str, int] = dict.fromkeys(CHANNELS, 0)
+        """Attempts that failed since the daemon started."""
+        self._ledger = ledger
+        self._settings = settings
+        self._problems = problems
+        self._begin = begin
+        self._dice = dice or random.Random()  # noqa: S311 - jitter, not cryptography
+        self._states: dict[NotifyChannel, _State] = {name: _State() for name in CHANNELS}
+
+    async def start(self) -> None:
+        """Begin to look for news, and for repositories that fail."""
+        self._ledger.subscribe(self._on_append)
+        for row in await self._ledger.ask(report_queries.notifiers):
+            # A restart is no reason to send two messages in one breath.
+            if row.sent_at is not None:
+                # Where the clock was set back meanwhile, as if it were now.
+                self._states[_name(row.channel)].sent = elapsed_s() - max(_age_s(row.sent_at), 0.0)
+        for name in CHANNELS:
+            self._begin(self._serve(name), f"notify:{name}")
+        self._begin(self._watch_repositories(), "notify:repositories")
+
+    def reload(self) -> None:
+        """Take new settings up: also a channel that was waiting to try again tries now."""
+        for state in self._states.values():
+            state.retry = -math.inf
+            state.wake.set()
+
+    def _on_append(self, events: Sequence[NewEvent]) -> None:
+        if any(event.body.type in TYPES for event in events):
+            for state in self._states.values():
+                state.wake.set()
+
+    async def _serve(self, name: NotifyChannel) -> None:
+        """One channel's life: look, tell, wait."""
+        state = self._states[name]
+        while True:
+            state.wake.clear()
+            try:
+                pause_s = await self._turn(name, state)
+                self._problems.pop(f"notify:{name}", None)
+            except StoreFailedError:
+                return  # the main loop ends the daemon with the reason
+            except Exception as error:
+                # The border of a channel: a defect met there must stop neither the other one nor the daemon.
+                self._problems[f"notify:{name}"] = f"notifications by {name}: {type(error).__name__}: {error}"
+                log.exception("notification_defect", channel=name)
+                pause_s = LOOK_S
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await state.wake.wait()
+
+    async def _turn(self, name: NotifyChannel, state: _State) -> float:
+        """Tell what there is to tell, if it may be told now; return how long there is nothing to do."""
+        rows = {row.channel: row for row in await self._ledger.ask(report_queries.notifiers)}
+        row = rows.get(name)
+        settings = self._settings()
+        try:
+            found = channel(name, settings.notify, folder=settings.paths.state)
+        except NotTakenError as error:
+            # There is one, and it cannot be used: what comes meanwhile is told when it can.
+            await self._switch(name, row, _kinds(settings, name))
+            await self._failed(name, state, error, before="" if row is None else row.problem)
+            return LOOK_S
+        if found is None:
+            await self._switch(name, row, ())
+            return LOOK_S
+        if await self._switch(name, row, _kinds(settings, name)) or row is None:
+            return 0.0
+        wait_s = max(state.retry, state.sent + settings.notify.every_s) - elapsed_s()
+        if wait_s > 0:
+            return min(wait_s, LOOK_S)
+        # Not what the view does not know yet (the disk was full): it is asked for the details.
+        known = await self._ledger.ask(queries.position)
+        events, reached = await self._ledger.look_up(
+            partial(_news, after=max(row.position, state.looked), upto=known, kinds=row.kinds)
+        )
+        items = await self._ledger.ask(partial(described, events=events))
+        if not items:
+            state.looked = reached
+            return 0.0 if events else LOOK_S
+        return await self._tell(name, found, state, items, last=events[-1].seq, before=row.problem)
+
+    async def _tell(
+        self,
+        name: NotifyChannel,
+        found: Channel,
+        state: _State,
+        items: Sequence[Item],
+        *,
+        last: int,
+        before: str,
+    ) -> float:
+        made = message(items)
+        state.attempts += 1
+        try:
+            await found.send(made)
+        except NotTakenError as error:
+            return await self._failed(name, state, error, before=before)
+        sent = NotificationSent(
+            channel=name,
+            message=made.id,
+            events=tuple(item.id for item in items),
+            position=last,
+            attempts=state.attempts,
+        )
+        await self._ledger.append([NewEvent(f"notify:{name}", sent)], wait=True)
+        state.looked = last  # where the disk was full, the view may not know it yet
+        log.info(
+            "notification_sent", channel=name, message=made.id, events=len(items), attempts=state.attempts
+        )
+        state.attempts = 0
+        state.sent = elapsed_s()
+        return 0.0
+
+    async def _failed(
+        self, name: NotifyChannel, state: _State, error: NotTakenError, *, before: str
+    ) -> float:
+        """Record what is new of a failure, and return how long to wait."""
+        self.failures[name] += 1
+        state.attempts = max(state.attempts, 1)
+        pause_s = min(_FIRST_RETRY_S * 2.0 ** min(state.attempts - 1, 20), _LONGEST_RETRY_S)
+        pause_s = max(pause_s * self._dice.uniform(0.8, 1.2), error.retry_after_s)
+        state.retry = elapsed_s() + pause_s
+        log.warning(
+            "notification_not_taken",
+            channel=name,
+            reason=error.reason,
+            attempts=state.attempts,
+            again_in_s=round(pause_s, 1),
+        )
+        if before != error.problem:
+            failed = NotificationFailed(
+                channel=name, problem=error.problem, reason=error.reason, remedy=error.remedy
+            )
+            await self._ledger.append([NewEvent(f"notify:{name}", failed)], wait=True)
+        return pause_s
+
+    async def _switch(self, name: NotifyChannel, row: NotifierRow | None, kinds: tuple[str, ...]) -> bool:
+        """Record what the channel tells of from now on, where that is not what it did; return whether it was not."""
+        if set(kinds) == (set() if row is None else set(row.kinds)):
+            return False
+        position = await self._ledger.look_up(LogReader.position)
+        switched = NotificationsSwitched(channel=name, kinds=kinds, position=position)
+        await self._ledger.append([NewEvent(f"notify:{name}", switched)], wait=True)
+        log.info("notifications_switched", channel=name, kinds=kinds, position=position)
+        return True
+
+    async def _watch_repositories(self) -> None:
+        """Record which repositories have failed for as long as [notify] failing_for."""
+        while True:
+            try:
+                await self._record_failing()
+                self._problems.pop("notify:repositories", None)
+            except StoreFailedError:
+                return
+            except Exception as error:
+                # As in `_serve`.
+                self._problems["notify:repositories"] = (
+                    f"which repositories fail for long: {type(error).__name__}: {error}"
+                )
+                log.exception("notification_defect", channel="repositories")
+            await asyncio.sleep(min(LOOK_S, self._settings().notify.failing_for_s))
+
+    async def _record_failing(self) -> None:
+        before = datetime.now(UTC) - timedelta(seconds=self._settings().notify.failing_for_s)
+        rows = await self._ledger.ask(partial(report_queries.failing_untold, before=utc_text(before)))
+        for row in rows:
+            failing = RepositoryFailing(
+                repository=row.repository,
+                since=datetime.fromisoformat(row.since),
+                problem=row.problem,
+                reason=row.reason,
+                remedy=row.remedy,
+            )
+            name = event_id("repository_failing", row.repository, row.since)
+            await self._ledger.append(
+                [NewEvent(f"repository:{row.repository}", failing, event_id=name)], wait=True
+            )
+            log.warning("repository_failing", repository=row.repository, since=row.since, reason=row.reason)
+
+
+def _kinds(settings: Settings, name: NotifyChannel) -> tuple[str, ...]:
+    """What a channel is to tell of, as its events name it."""
+    kinds = settings.notify.webhook.kinds if name == "webhook" else settings.notify.command.kinds
+    return (*kinds, SIMULATED) if settings.notify.simulated else kinds
+
+
+def _news(
+    reader: LogReader, *, after: int, upto: int, kinds: Mapping[str, int]
+) -> tuple[list[StoredEvent], int]:
+    """Return the first events between two positions that are to be told, and how far was looked."""
+    found = []
+    for event in reader.read(after=after, upto=upto, types=TYPES):
+        if wanted(event, kinds):
+            found.append(event)
+            if len(found) == MOST_TOGETHER:
+                return found, event.seq
+    return found, upto
+
+
+def _age_s(recorded_at: str) -> float:
+    return (datetime.now(UTC) - datetime.fromisoformat(recorded_at)).total_seconds()
+
+
+def _name(channel_name: str) -> NotifyChannel:
+    return next(name for name in CHANNELS if name == channel_name)

@@ -1,0 +1,640 @@
+"""Open one pull request through GitHub's REST API: one file, one commit, one branch, never a second time.
+
+Owns the order of the requests. `look` only reads: who we are, the default branch of this moment, the file there, and
+whether the pull request is there already. `open` writes: a fork where we may not push, then blob, tree, commit, branch
+and pull request. Killed or refused anywhere, it goes on when it is called again: blobs and trees are named by their
+content, the branch by the proof, and GitHub is asked for both before either is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import re
+import sqlite3
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+from daemon.paths import Paths, slug
+from daemon.planning.proving import exercises
+from daemon.polling.errors import GitError
+from daemon.polling.git import Git
+from daemon.polling.git_process import is_branch_name
+from daemon.polling.github import Calls, ProposalError
+from daemon.settings import Repo, Settings
+from daemon.store_service import Ledger
+from pipeline.gate.patch import RefusedPatchError, refuse_simulated
+from pipeline.lean.source.scanner import scan_source
+from pipeline.lean.source.splice import Replacement, splice
+from store.domain.identity import event_id, git_blob
+from store.domain.records import Declaration
+from store.events.proofs import PullRequestOpened
+from store.log.envelope import NewEvent
+from store.log.errors import IdempotencyError
+from store.view.queries import basic as queries
+from store.view.queries import models as model_queries
+from store.view.queries import proofs as proof_queries
+from store.view.rows import AttemptRow, ProofRow
+
+_FORK_WAIT_S = 120.0
+_FORK_EVERY_S = 2.0
+_FILES = frozenset({"100644", "100755"})
+_MARK = "Unsorry-Proof: "
+"""Begins the line of our commits that says whose branch it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be proposed. `name` is owner/name, `branch` ours, `path` the one file that changes."""
+
+    proof: str
+    name: str
+    path: str
+    branch: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A pull request that is there. `branch` is "owner:branch"; `found`: it was there before."""
+
+    number: int
+    url: str
+    branch: str
+    head: str
+    base: str
+    found: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What GitHub says now of the repository and the file.
+
+    `head` is the tip of the default branch `base`, `data` the file's content there and `blob` its id. `opened` is the
+    pull request where there is one; then nothing was asked of the file.
+    """
+
+    login: str
+    name: str
+    may_push: bool
+    base: str
+    head: str = ""
+    tree: str = ""
+    mode: str = ""
+    blob: str = ""
+    data: bytes = b""
+    opened: Opened | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What people read of it."""
+
+    title: str
+    message: str
+    body: str
+
+
+class PullRequests:
+    """One conversation with one API."""
+
+    def __init__(
+        self, calls: Calls, *, fork_wait_s: float = _FORK_WAIT_S, fork_every_s: float = _FORK_EVERY_S
+    ) -> None:
+        self._calls = calls
+        self._fork_wait_s = fork_wait_s
+        self._fork_every_s = fork_every_s
+
+    async def look(self, wanted: Wanted) -> Ground:
+        """Ask what is there now; writes nothing.
+
+        Raises:
+            ProposalError: it cannot be asked, is another owner's by now or archived, or the file is not there any more.
+        """
+        calls = self._calls
+        what = "who the token belongs to"
+        login = calls.text(await calls.ask("GET", "/user", what=what), "login", what=what)
+        what = wanted.name
+        about = await calls.ask("GET", _repo(wanted.name), what=what)
+        name, base = (calls.text(about, key, what=what) for key in ("full_name", "default_branch"))
+        if name.split("/")[0].casefold() != wanted.name.split("/")[0].casefold():
+            raise ProposalError(
+                f"{wanted.name}: belongs to others now, as {name}, and it is not known that they agree; ask them, then"
+                " watch it by its new address, with pull_requests = true"
+            )
+        if about.get("archived") is True:
+            raise ProposalError(f"{name}: is archived, and takes no pull requests; nothing can be done")
+        permissions = about.get("permissions")
+        may_push = isinstance(permissions, dict) and permissions.get("push") is True
+        ground = Ground(login, name, may_push, base)
+        opened = await self._existing(ground, wanted)
+        if opened is not None:
+            return Ground(login, name, may_push, base, opened=opened)
+        what = f"the branch {base} of {name}"
+        head = calls.sha(await self._ref(name, base, what), "object", "sha", what=what)
+        commit = await calls.ask("GET", f"{_repo(name)}/git/commits/{head}", what=what)
+        tree = calls.sha(commit, "tree", "sha", what=what)
+        mode, blob = await self._file(name, tree, wanted.path, base)
+        return Ground(login, name, may_push, base, head, tree, mode, blob, await self.blob(name, blob))
+
+    async def blob(self, name: str, sha: str) -> bytes:
+        """Return a version of a file.
+
+        Raises:
+            ProposalError: the repository does not have it, or not as it says.
+        """
+        what = f"the file version {sha[:12]} in {name}"
+        content = await self._calls.ask("GET", f"{_repo(name)}/git/blobs/{sha}", what=what)
+        try:
+            data = base64.b64decode(self._calls.field(content, "content", what=what))
+        except (binascii.Error, ValueError, TypeError) as error:
+            raise self._calls.strange(what) from error
+        if git_blob(data, like=sha) != sha:
+            raise self._calls.strange(what)
+        return data
+
+    async def open(self, wanted: Wanted, ground: Ground, *, after: bytes, text: Text) -> Opened:
+        """Make what is missing of the branch and the pull request, on the ground that `look` found.
+
+        Raises:
+            ProposalError: GitHub refused a step; the steps before it stay done.
+        """
+        home = ground.name if ground.may_push else await self._fork(ground)
+        head = await self._commit(wanted, ground, home, after=after, text=text)
+        owner = home.split("/")[0]
+        what = f"the pull request of {owner}:{wanted.branch} to {ground.name}"
+        body = {
+            "title": text.title,
+            "head": f"{owner}:{wanted.branch}",
+            "base": ground.base,
+            "body": text.body,
+            "maintainer_can_modify": True,
+        }
+        try:
+            made = await self._calls.ask("POST", f"{_repo(ground.name)}/pulls", what=what, body=body)
+        except ProposalError as error:
+            # Somebody who ran the same command may have been faster.
+            opened = await self._existing(ground, wanted) if error.status == 422 else None
+            if opened is None:
+                raise
+            return opened
+        return self._opened(made, f"{owner}:{wanted.branch}", head=head, base=ground.head, found=False)
+
+    # --- reading ------------------------------------------------------------------------------------------
+
+    async def _ref(self, name: str, branch: str, what: str) -> Any:
+        return await self._calls.ask("GET", f"{_repo(name)}/git/ref/heads/{quote(branch)}", what=what)
+
+    async def _existing(self, ground: Ground, wanted: Wanted) -> Opened | None:
+        """Look for the pull request among the open and the closed ones: one that was closed is an answer too."""
+        owner = ground.name.split("/")[0] if ground.may_push else ground.login
+        branch = f"{owner}:{wanted.branch}"
+        what = f"the pull requests of {ground.name}"
+        address = f"{_repo(ground.name)}/pulls?state=all&head={quote(branch, safe='')}"
+        found = self._calls.items(await self._calls.ask("GET", address, what=what), what)
+        if not found:
+            return None
+        first, what = found[0], f"a pull request of {ground.name}"
+        head = self._calls.sha(first, "head", "sha", what=what)
+        base = self._calls.sha(first, "base", "sha", what=what)
+        return self._opened(first, branch, head=head, base=base, found=True)
+
+    def _opened(self, content: Any, branch: str, *, head: str, base: str, found: bool) -> Opened:
+        what = "the pull request"
+        number = self._calls.field(content, "number", what=what)
+        url = self._calls.text(content, "html_url", what=what)
+        if type(number) is not int or not url.startswith(("https://", "http://")):
+            raise self._calls.strange(what)
+        return Opened(number, url, branch, head, base, found)
+
+    async def _file(self, name: str, tree: str, path: str, base: str) -> tuple[str, str]:
+        """Walk down to a file: its mode and its blob."""
+        what = f"{path} on {name}'s branch {base}"
+        *folders, last = path.split("/")
+        for folder in folders:
+            entry = await self._entry(name, tree, folder, what)
+            if entry.get("type") != "tree":
+                raise _not_there(what)
+            tree = self._calls.sha(entry, "sha", what=what)
+        entry = await self._entry(name, tree, last, what)
+        if entry.get("mode") not in _FILES:
+            raise _not_there(what)
+        return str(entry["mode"]), self._calls.sha(entry, "sha", what=what)
+
+    async def _entry(self, name: str, tree: str, part: str, what: str) -> dict[str, Any]:
+        content = await self._calls.ask("GET", f"{_repo(name)}/git/trees/{tree}", what=what)
+        items = self._calls.items(self._calls.field(content, "tree", what=what), what)
+        for item in items:
+            if item.get("path") == part:
+                return item
+        if content.get("truncated"):
+            raise ProposalError(
+                f"{what}: its folder is too large for the API; propose it by hand (`unsorry proofs patch`)"
+            )
+        raise _not_there(what)
+
+    # --- writing ------------------------------------------------------------------------------------------
+
+    async def _fork(self, ground: Ground) -> str:
+        """Return our fork, made if there is none, and wait until it has the commit that we build on."""
+        calls, what = self._calls, f"a fork of {ground.name}"
+        # GitHub answers the same for a fork that is there already.
+        made = await calls.ask(
+            "POST", f"{_repo(ground.name)}/forks", what=what, body={"default_branch_only": True}
+        )
+        fork = calls.text(made, "full_name", what=what)
+        ref = f"{_repo(fork)}/git/ref/heads/{quote(ground.base)}"
+        until = time.monotonic() + self._fork_wait_s
+        while (found := await calls.ask("GET", ref, what=fork, absent=(404, 409))) is None:
+            if time.monotonic() >= until:
+                raise ProposalError(
+                    f"{fork}: has no branch {ground.base} after {self._fork_wait_s:g} s; GitHub makes a fork in the"
+                    " background and may take minutes: run the same command again then. If it is an old one, without"
+                    " this branch, sync it on GitHub first"
+                )
+            await asyncio.sleep(self._fork_every_s)
+        if calls.sha(found, "object", "sha", what=fork) != ground.head:
+            await self._sync(ground, fork)
+        return fork
+
+    async def _sync(self, ground: Ground, fork: str) -> None:
+        """Bring an older fork forward: GitHub makes no branch on a commit that the fork does not have."""
+        owner = fork.split("/")[0]
+        between = f"{quote(ground.base)}...{owner}:{quote(ground.base)}"
+        what = f"how far {fork} is from {ground.name}"
+        compared = await self._calls.ask("GET", f"{_repo(ground.name)}/compare/{between}", what=what)
+        ahead = self._calls.field(compared, "ahead_by", what=what)
+        if ahead:
+            raise ProposalError(
+                f"{fork}: its branch {ground.base} has {ahead} commits that {ground.name} has not, so it is not brought"
+                " forward for you; sync it on GitHub, then run the same command again"
+            )
+        await self._calls.ask(
+            "POST", f"{_repo(fork)}/merge-upstream", what=f"syncing {fork}", body={"branch": ground.base}
+        )
+
+    async def _commit(self, wanted: Wanted, ground: Ground, home: str, *, after: bytes, text: Text) -> str:
+        """Bring the branch to a commit that changes the one file on the default branch's tip; return it."""
+        calls, at = self._calls, _repo(home)
+        what = f"the branch {wanted.branch} of {home}"
+        before = await calls.ask(
+            "GET", f"{at}/git/ref/heads/{quote(wanted.branch)}", what=what, absent=(404,)
+        )
+        standing = None if before is None else await self._ours(wanted, home, before, what)
+        blob = await self._made(f"{at}/git/blobs", "the new text", _blob(after))
+        if blob != git_blob(after, like=blob):
+            raise calls.strange("the new text")
+        entry = {"path": wanted.path, "mode": ground.mode, "type": "blob", "sha": blob}
+        tree = await self._made(
+            f"{at}/git/trees", "the new tree", {"base_tree": ground.tree, "tree": [entry]}
+        )
+        if standing is not None and (standing.tree, standing.parents) == (tree, (ground.head,)):
+            return standing.sha
+        message = f"{text.message}\n\n{_MARK}{wanted.proof}\n"
+        commit = await self._made(
+            f"{at}/git/commits", "the commit", {"message": message, "tree": tree, "parents": [ground.head]}
+        )
+        if standing is None:
+            ref = {"ref": f"refs/heads/{wanted.branch}", "sha": commit}
+            await calls.ask("POST", f"{at}/git/refs", what=what, body=ref)
+        else:
+            # It is ours and nobody was shown it: an earlier try, on an older tip.
+            address = f"{at}/git/refs/heads/{quote(wanted.branch)}"
+            await calls.ask("PATCH", address, what=what, body={"sha": commit, "force": True})
+        return commit
+
+    async def _made(self, address: str, what: str, body: dict[str, Any]) -> str:
+        return self._calls.sha(await self._calls.ask("POST", address, what=what, body=body), "sha", what=what)
+
+    async def _ours(self, wanted: Wanted, home: str, ref: Any, what: str) -> _Standing:
+        sha = self._calls.sha(ref, "object", "sha", what=what)
+        commit = await self._calls.ask("GET", f"{_repo(home)}/git/commits/{sha}", what=what)
+        message = self._calls.field(commit, "message", what=what)
+        if f"{_MARK}{wanted.proof}" not in str(message).splitlines():
+            raise ProposalError(
+                f"{what}: is there and does not hold this proof; rename or delete it, then run the same command again"
+            )
+        parents = self._calls.items(self._calls.field(commit, "parents", what=what), what)
+        return _Standing(
+            sha,
+            self._calls.sha(commit, "tree", "sha", what=what),
+            tuple(self._calls.sha(parent, "sha", what=what) for parent in parents),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """The commit that our branch stands at from an earlier try."""
+
+    sha: str
+    tree: str
+    parents: tuple[str, ...]
+
+
+def _repo(name: str) -> str:
+    return "/repos/" + quote(name)
+
+
+def _blob(data: bytes) -> dict[str, str]:
+    return {"content": base64.b64encode(data).decode(), "encoding": "base64"}
+
+
+def _not_there(what: str) -> ProposalError:
+    return ProposalError(f"{what}: is not there any more; the daemon looks again after its next poll")
+
+
+# ---- May this proof be proposed, where does it go, and what is said of it: all but the requests
+# A proof is proposed only where Lean verified it, the watchlist says that the repository's people agreed, nobody
+# whose lines it replaces opted out, and it is no exercise.
+
+
+_TOKENS = (b"sorry", b"admit")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+|\.(?=\.|$)")
+_LONGEST_SLUG = 80
+_LONGEST_EVIDENCE = 300
+_LONGEST_TITLE = 200
+
+_BY_A_PROGRAM = (
+    "The proof was found by a program, unsorry, and verified by Lean. No person wrote it, and perhaps none has read it"
+    " yet."
+)
+_NO_MORE = (
+    "If you want no more of these, close this and say so here. Whoever runs the program then sets `opt_out = true` for"
+    " this repository, or puts an author's name or e-mail address into `opt_out_authors`, and none is opened from then"
+    " on. A pull request that was closed is never opened again."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of a proof's making beside its row.
+
+    `weights` is the hash of its model's, "" where none is kept; `judge` the Lean that judged, as its patch says it.
+    """
+
+    attempt: AttemptRow | None
+    weights: str
+    judge: str
+
+
+def check_proof(row: ProofRow, patch: bytes | None) -> None:
+    """Refuse what Lean did not verify; `patch` is its patch file, None where it has none.
+
+    Raises:
+        ProposalError: it may be proposed to nobody.
+    """
+    if row.simulated:
+        raise ProposalError(
+            f"proof {row.proof}: is SIMULATED, Lean never saw it, and it is proposed to nobody; run the daemon with"
+            " Lean"
+        )
+    if row.state == "conditional":
+        raise ProposalError(
+            f"proof {row.proof}: rests on sorrys that are still open ({', '.join(row.conditional_on)}); it can be"
+            " proposed once they are proved and it was verified"
+        )
+    if row.state != "verified" or patch is None:
+        raise ProposalError(
+            f"proof {row.proof}: is {row.state}, and only what Lean verified is proposed;"
+            f" `unsorry proofs show {row.proof}` says what is missing"
+        )
+    try:
+        refuse_simulated(patch)
+    except RefusedPatchError as error:
+        raise ProposalError(f"proof {row.proof}: {error}") from error
+
+
+def check_consent(view: sqlite3.Connection, row: ProofRow, settings: Settings) -> Repo:
+    """Refuse where the configuration does not say that the repository's people agreed; return its entry.
+
+    Raises:
+        ProposalError: no entry, no consent, opted out, or an exercise.
+    """
+    repo = next((repo for repo in settings.repos if repo.key == row.repository), None)
+    if repo is None:
+        raise ProposalError(
+            f"{row.repository}: is not in the watchlist of {settings.path}; a pull request needs an entry there with"
+            " pull_requests = true"
+        )
+    if repo.opt_out:
+        raise ProposalError(f"{row.repository}: has opted out (opt_out = true in {settings.path})")
+    if not repo.pull_requests:
+        raise ProposalError(
+            f"{row.repository}: nobody there is known to want pull requests of a program; ask its maintainers, and when"
+            f" they agree write pull_requests = true below its url in {settings.path}"
+        )
+    if exercises(view, repo, row.branch)(row.path):
+        raise ProposalError(
+            f"{row.path} in {row.repository}: is an exercise, left for people to solve; `exercises` in {settings.path}"
+            " says which files are"
+        )
+    return repo
+
+
+async def check_authors(
+    git: Git, row: ProofRow, *, then: bytes, paths: Paths, opted_out: Collection[str]
+) -> None:
+    """Refuse where somebody who opted out wrote the lines that would be replaced, of the file as it was checked.
+
+    Raises:
+        ProposalError: one did, or who did cannot be told.
+    """
+    if not opted_out:
+        return
+    mirror = paths.mirrors / f"{slug(row.repository)}.git"
+    first, last = (then.count(b"\n", 0, at) + 1 for at in (row.byte_start, row.byte_end))
+    try:
+        authors = await git.last_authors(mirror, row.sha, row.path, first=first, last=last)
+    except GitError as error:
+        raise ProposalError(
+            f"{row.path} in {row.repository}: who wrote the lines is not known ({error}), and [prove] opt_out_authors"
+            " must hold; run `unsorry poll`, then the same command again"
+        ) from error
+    refused = {one.strip().casefold() for one in opted_out}
+    for name, mail in sorted(authors):
+        if not refused.isdisjoint((name.strip().casefold(), mail.strip().casefold())):
+            raise ProposalError(
+                f"{row.path} lines {first} to {last} in {row.repository}: last touched by {name}, who is in [prove]"
+                " opt_out_authors; the proof is not proposed"
+            )
+
+
+def evidence_of(view: sqlite3.Connection, row: ProofRow, patch: bytes) -> Evidence:
+    """Return what is recorded of the search that found a proof, and of its check."""
+    attempt = proof_queries.attempt_behind(view, row)
+    judge = re.search(rb"^Toolchain: (.+)$", patch.partition(b"\ndiff --git ")[0], flags=re.MULTILINE)
+    return Evidence(
+        attempt,
+        "" if attempt is None else model_queries.weights_of(view, attempt.model),
+        judge[1].decode(errors="replace") if judge else row.toolchain,
+    )
+
+
+async def file_then(requests: PullRequests, row: ProofRow, ground: Ground) -> bytes:
+    """Return the file as the proof was checked in it.
+
+    Raises:
+        ProposalError: the repository does not have it any more, or cannot be asked.
+    """
+    if ground.blob == row.blob:
+        return ground.data
+    try:
+        return await requests.blob(ground.name, row.blob)
+    except ProposalError as error:
+        if error.status != 404:
+            raise
+        raise _changed(row, ground, "the file changed") from error
+
+
+def patched(row: ProofRow, *, then: bytes, ground: Ground) -> bytes:
+    """Return the file with the proof as it would be on the default branch; `then` is the one it was checked in.
+
+    Raises:
+        ProposalError: the declaration is not the same any more.
+    """
+    place = row.byte_start if then == ground.data else _moved(row, then, ground)
+    end = place + row.byte_end - row.byte_start
+    if not ground.data[place:end].startswith(_TOKENS):
+        raise _changed(row, ground, f"there is no sorry at byte {place}")
+    return splice(ground.data, Replacement(place, end, row.replacement))
+
+
+def _moved(row: ProofRow, then: bytes, ground: Ground) -> int:
+    """Where the sorry stands now, in a file that changed around its declaration only."""
+    before = [one for one in _declarations(then) if one.byte_start <= row.byte_start < one.byte_end]
+    if not before:
+        raise _changed(row, ground, "the file changed")
+    # The innermost: a `mutual` block and the like have theirs inside.
+    old = max(before, key=lambda one: one.byte_start)
+    text = then[old.byte_start : old.byte_end]
+    same = [one for one in _declarations(ground.data) if one.name == old.name]
+    if not same:
+        raise _changed(row, ground, f"{old.name} is not there any more")
+    same = [one for one in same if one.text_hash == old.text_hash]
+    if not same:
+        raise _changed(row, ground, f"{old.name} was changed")
+    same = [one for one in same if ground.data[one.byte_start : one.byte_end] == text]
+    if len(same) != 1:
+        raise _changed(row, ground, f"{old.name} is laid out in another way, or there twice")
+    return same[0].byte_start + row.byte_start - old.byte_start
+
+
+def _declarations(data: bytes) -> tuple[Declaration, ...]:
+    return scan_source(data, path="").declarations
+
+
+def _changed(row: ProofRow, ground: Ground, what: str) -> ProposalError:
+    return ProposalError(
+        f"{row.path} on {ground.name}'s branch {ground.base} at {ground.head[:12]}: {what} since proof {row.proof} was"
+        f" checked at {row.sha[:12]}; the daemon looks again after its next poll (`unsorry poll`)"
+    )
+
+
+def branch_name(row: ProofRow) -> str:
+    """Return the branch that a proof has for itself: the same one at every try."""
+    name = _UNSAFE.sub("_", row.declaration).strip("._-")[:_LONGEST_SLUG].strip("._-") or "proof"
+    branch = f"unsorry/{name}-{_UNSAFE.sub('_', row.proof)}"
+    if not is_branch_name(branch):
+        raise ProposalError(f"proof {row.proof}: {branch!r} is no branch name; report this as a defect")
+    return branch
+
+
+def text_of(row: ProofRow, ground: Ground, evidence: Evidence) -> Text:
+    """Return what people read: plain words, and every value in a code span, where no name calls anybody."""
+    # Of "@name" and "fixes #1" a forge makes a call, and a Lean name may hold either.
+    name = "".join("_" if one in "@# " or not one.isprintable() else one for one in row.declaration)
+    title = f"Fill the sorry in {name}"[:_LONGEST_TITLE]
+    message = f"{title}\n\nFound by unsorry, a program, and verified by Lean."
+    found = evidence.attempt
+    model = found.model if found is not None else ""
+    whose = "weights of the retriever" if "+" in model else "weights"
+    weights = f" ({whose} {_code(f'sha256:{evidence.weights}')})" if evidence.weights else ""
+    again = (
+        "" if ground.head == row.sha else "; the declaration reads the same there, and was not verified again"
+    )
+    facts = [
+        ("Proof", _code(row.proof)),
+        ("Lean toolchain", _code(evidence.judge or "unknown")),
+        ("Verified at commit", _code(row.sha)),
+        ("Proposed on top of", f"{_code(ground.head)} ({_code(ground.base)}){again}"),
+        ("Prover", f"{_code(row.prover)}, rung {row.rung}"),
+        ("Model", f"{_code(model)}{weights}" if model else "none"),
+        ("Seed", "unknown" if found is None else str(found.seed)),
+        ("Axioms", ", ".join(map(_code, row.axioms)) or "none"),
+        ("Cost", _cost(found)),
+        ("Not checked", ", ".join(map(_code, row.not_checked)) or "nothing"),
+    ]
+    checks = [
+        f"- {_code(item['step'])}: {item['verdict']} (by {_code(item['by'])}): {_code(item['evidence'])}"
+        for item in row.checks
+    ]
+    lines = [
+        f"This fills the sorry in {_code(row.declaration)} ({_code(row.path)}). Nothing else is changed.",
+        "",
+        _BY_A_PROGRAM,
+        "",
+        *(f"- {name}: {value}" for name, value in facts),
+        "",
+        "What was checked:",
+        "",
+        *checks,
+        "",
+        _NO_MORE,
+    ]
+    return Text(title, message, "\n".join(lines) + "\n")
+
+
+def _cost(found: AttemptRow | None) -> str:
+    if found is None:
+        return "unknown"
+    tokens = found.prompt_tokens + found.completion_tokens
+    parts = [
+        f"{found.seconds:.1f} s of search",
+        f"{found.nodes} states",
+        f"{found.repl_calls} calls of Lean",
+        *([f"{tokens} tokens"] if tokens else []),
+        *([f"{found.usd:.4f} USD"] if found.usd is not None else []),
+    ]
+    return ", ".join(parts)
+
+
+def _code(text: str) -> str:
+    """Return a code span that no content can leave."""
+    told = " ".join(text.split())[:_LONGEST_EVIDENCE]
+    fence = "`" * (max((len(run) for run in re.findall("`+", told)), default=0) + 1)
+    pad = " " if told.startswith("`") or told.endswith("`") or not told else ""
+    return f"{fence}{pad}{told}{pad}{fence}"
+
+
+# ---- That a proof was proposed
+# The one writer of `pull_request_opened`, for the daemon and for commands without one.
+
+
+class PullRequestStateError(Exception):
+    """A pull request cannot be recorded; the message says why."""
+
+
+async def record(ledger: Ledger, opened: PullRequestOpened) -> None:
+    """Remember a pull request; the same one twice is one event.
+
+    Raises:
+        KeyError: no such proof.
+        PullRequestStateError: the proof is of another repository or not verified, or has another pull request already.
+    """
+    rows = await ledger.ask(partial(queries.proofs_by_prefix, prefix=opened.proof))
+    row = {row.proof: row for row in rows}[opened.proof]
+    if row.repository != opened.repository:
+        raise PullRequestStateError(f"proof {row.proof}: is of {row.repository}, not of {opened.repository}")
+    if row.simulated or (row.state != "verified" and row.pull_request_url is None):
+        raise PullRequestStateError(f"proof {row.proof}: is {row.state}, and only a verified one is proposed")
+    event = NewEvent(f"proof:{row.proof}", opened, event_id=event_id(opened.type, row.proof), actor="control")
+    try:
+        await ledger.append([event])
+    except IdempotencyError as error:
+        raise PullRequestStateError(
+            f"proof {row.proof}: another pull request is recorded, {row.pull_request_url}"
+        ) from error

@@ -1,0 +1,366 @@
+"""What is due is found out and begun: the plan of this moment, and what has to be looked up before it is made.
+
+What is due is `daemon.planning.plan`'s to say, how a job lives `daemon.jobs.runner`'; this brings the two together in
+each turn of the loop. Where a plan cannot be made, that is a problem that `status` shows until one was made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Collection, Coroutine
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import structlog
+
+from daemon.jobs import limits
+from daemon.jobs.due import DueJob
+from daemon.jobs.gpus import Gpus
+from daemon.jobs.runner import JobRunner, cancelled_event
+from daemon.maintenance import Upkeep
+from daemon.planning.admission import Admission, admit
+from daemon.planning.plan import Plan, make_plan
+from daemon.planning.schedule import Wait, in_vain, read_timetable, why_not, why_yield
+from daemon.planning.training import Counted
+from daemon.requirements import Need, lacking, why_no_models, why_not_trainable
+from daemon.settings import Settings
+from daemon.store_service import Ledger
+from pipeline.lean.backend import Leans, find_leans
+from pipeline.lean.build.build_cache import present
+from store.events.jobs import (
+    JobReleased,
+    PausedWork,
+    TriggeredWork,
+    TriggerEnded,
+    WorkPaused,
+    WorkResumed,
+    WorkTriggered,
+)
+from store.log.envelope import NewEvent
+from store.log.errors import LogError
+from store.view.queries import basic as queries
+from store.view.queries import jobs as job_queries
+from store.view.rows import JobRow
+
+PLAN_EVERY_S = 15.0
+"""A plan is made at least this often: a toolchain may have been installed, a build removed."""
+
+log = structlog.get_logger("daemon.scheduler")
+
+
+class Work:
+    """The plan and its beginning, for one daemon.
+
+    Args:
+        problems: what is wrong, by a name of its own: "plan" is put there while no plan can be made.
+        begin: starts something in the background, under a name.
+    """
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        runner: JobRunner,
+        upkeep: Upkeep,
+        gpus: Gpus,
+        settings: Callable[[], Settings],
+        leans: Leans,
+        problems: dict[str, str],
+        begin: Callable[[Coroutine[Any, Any, None], str], None],
+    ) -> None:
+        self.leans = leans
+        """What can run Lean here."""
+        self.plan = Plan((), None)
+        self.admission = Admission()
+        """What of it could begin when it was made, and what the rest waited for."""
+        self.gpus = gpus
+        self.lacking: tuple[Need, ...] = ()
+        self.in_vain: list[TriggerEnded] = []
+        """The ends of triggers for which nothing was left to do when the plan was made; they are to be recorded."""
+        self.untrainable = ""
+        """What training lacks here; "" where nothing is missing."""
+        self._no_models = ""
+        self._ledger = ledger
+        self._runner = runner
+        self._upkeep = upkeep
+        self._settings = settings
+        self._problems = problems
+        self._begin = begin
+        self._swept = False
+        self._counted: Counted = {}
+        self._look_for_models()
+
+    async def look_around(self) -> None:
+        """Find out anew what can run Lean, and what training needs: it may have been installed since."""
+        self.leans = await asyncio.to_thread(leans_of, self._settings())
+        self._look_for_models()
+
+    async def start_due(self) -> None:
+        """Make a plan and start of it what may start now."""
+        settings = self._settings()
+        try:
+            builds = await asyncio.to_thread(present, settings.paths.cache)
+            self.plan, self.lacking, self.in_vain = await self._ledger.ask(self._found(settings, builds))
+            gpus = await self.gpus.look(self._runner.lent)
+        except (LogError, sqlite3.Error, OSError) as error:
+            self._problems["plan"] = f"what is due cannot be found out: {error}"
+            log.exception("plan_failed")
+            return
+        self._problems.pop("plan", None)
+        if not self._swept or self._upkeep.cache_bytes > settings.cache.size_bytes:
+            # Not before the first plan: it says which builds are about to be used. With each plan while there is too
+            # much of them: what had to stay was a running job's, or what it began its own build from.
+            self._swept = True
+            self.sweep()
+        self.admission = admit(
+            self.plan,
+            running=self._runner.kinds,
+            max_running=settings.jobs.max_running,
+            most=settings.schedule.running,
+            gpus=gpus,
+        )
+        self._runner.grace_s = settings.schedule.grace_s
+        if self._ledger.room.problem:
+            # Since this turn began a job has found no room, told so and left: the plan has it as due again. From here
+            # on nothing is awaited, so that nobody else can.
+            return
+        for one in self.admission.start:
+            self._runner.start(one.due, one.gpu)
+        self._make_way()
+        if not self._runner.kinds:
+            limits.give_back()
+
+    def _found(
+        self, settings: Settings, builds: Collection[tuple[str, str]]
+    ) -> Callable[[sqlite3.Connection], tuple[Plan, tuple[Need, ...], list[TriggerEnded]]]:
+        """Return one question for all that a turn has to know of the view: each by itself costs a thread's turn."""
+        leans, runner = self.leans, self._runner
+        plan = partial(
+            make_plan,
+            settings=settings,
+            leans=leans,
+            builds=builds,
+            trainable=not self.untrainable,
+            no_models=self._no_models,
+            counted=self._counted,
+            reserved_s=runner.reserved_s,
+            now=datetime.now(UTC),
+            running=runner.lanes,
+            last_started=dict(runner.last_started),
+            waits_s=runner.retries.waits_s(),
+        )
+        return lambda view: (
+            plan(view),
+            lacking(view, leans),
+            in_vain(view, settings=settings, leans=leans),
+        )
+
+    async def polls_wait(self) -> Wait | None:
+        """Return what keeps the polls from beginning now, None where nothing does."""
+        schedule, now = self._settings().schedule, datetime.now(UTC)
+        table = self.plan.timetable
+        if table is None:
+            table = await self._ledger.ask(partial(read_timetable, schedule=schedule, now=now))
+        return replace(table, schedule=schedule, now=now).of_work("poll")
+
+    def _make_way(self) -> None:
+        """Have those end, for now, that should not run any longer."""
+        lost = {gpu.called: gpu for gpu in self.gpus.now if gpu.state == "lost"}
+        for job in self._runner.running():
+            if job.gpu in lost:
+                self._runner.make_way(job.job, f"{job.gpu} was lost: {lost[job.gpu].detail}")
+            elif self.plan.timetable is not None:
+                why = why_yield(
+                    self.plan.timetable,
+                    job.kind,
+                    runs_for_s=job.seconds,
+                    holds_gpu=bool(job.gpu),
+                    waiting_for_gpu=self.admission.for_gpu,
+                    asks_endpoint=job.job in self._runner.at_endpoints,
+                )
+                if why:
+                    self._runner.make_way(job.job, why)
+
+    def until_due_s(self) -> float:
+        """How long until something becomes due by the clock alone."""
+        if self.plan.next_retry_at is None:
+            return PLAN_EVERY_S
+        return max(0.0, (self.plan.next_retry_at - datetime.now(UTC)).total_seconds())
+
+    def sweep(self, just_built: Collection[tuple[str, str]] = ()) -> None:
+        """Begin to sweep the cache, but for what is or is about to be used."""
+        # What was just built is about to be used, though the plan was made before and does not say so yet.
+        planned = ((due.repository, due.sha) for due in self.plan.due)
+        keep = {*just_built, *planned, *self._runner.commits}
+        self._begin(self._upkeep.sweep_cache(keep), "sweep")
+
+    def _look_for_models(self) -> None:
+        settings = self._settings()
+        self.untrainable = why_not_trainable(settings.train)
+        self._no_models = why_no_models(settings.prove)
+
+
+def leans_of(settings: Settings) -> Leans:
+    """Return what can run Lean under these settings."""
+    lean = settings.lean
+    return find_leans(
+        backend=lean.backend, repl=lean.repl, sandbox=lean.sandbox, toolchains=settings.paths.toolchains
+    )
+
+
+# ---- What people ask of the work
+# Pause and resume it, have it done now, cancel a job, have one tried again.
+# Each is an event, and outlives us. What follows from it is the plan's: a pause keeps jobs from beginning
+# (`daemon.planning.schedule`), a trigger makes them due (`daemon.planning.plan`, `daemon.planning.training`); whether
+# it can is `daemon.planning.schedule`'. Asking for what is so already changes nothing, and says so.
+
+
+_STREAM = "work"
+
+
+class WorkStateError(Exception):
+    """What is asked does not fit how things stand; the message says why, and what would."""
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Takes what is asked for, for one daemon."""
+
+    ledger: Ledger
+    runner: JobRunner
+    work: Work
+    settings: Callable[[], Settings]
+
+    async def pause(self, work: PausedWork, *, by: str, reason: str) -> bool:
+        """Keep a sort of work from beginning; return False where it was paused before, and stays so."""
+        if await self._paused(work):
+            return False
+        await self._append(WorkPaused(work=work, by=by, reason=reason), by)
+        log.info("work_paused", work=work, by=by, reason=reason)
+        return True
+
+    async def resume(self, work: PausedWork, *, by: str) -> bool:
+        """Let it begin again; return False where it was not paused.
+
+        Raises:
+            WorkStateError: it is paused with everything.
+        """
+        if work == "all":
+            paused = bool(await self.ledger.ask(job_queries.pauses))
+        else:
+            paused = await self._paused(work)
+            if not paused and await self._paused("all"):
+                raise WorkStateError(f"{work}: everything is paused; `unsorry resume all`")
+        if paused:
+            await self._append(WorkResumed(work=work, by=by), by)
+            log.info("work_resumed", work=work, by=by)
+        return paused
+
+    async def trigger(self, work: TriggeredWork, repository: str, *, by: str) -> dict[str, Any]:
+        """Have work done once in a repository, though nothing there is new enough; return what came of it.
+
+        Returns:
+            `triggered`: False where it waits since an earlier trigger; `waits`: what keeps it from beginning, or None.
+
+        Raises:
+            KeyError: the repository is not watched.
+            WorkStateError: the work cannot be done there; the message says why.
+        """
+        repo = next((repo for repo in self.settings().repos if repo.key == repository), None)
+        if repo is None:
+            raise KeyError(repository)
+        why = await self.ledger.ask(
+            partial(
+                why_not,
+                work=work,
+                repo=repo,
+                settings=self.settings(),
+                leans=self.work.leans,
+                untrainable=self.work.untrainable,
+            )
+        )
+        if why:
+            raise WorkStateError(f"{repository}: {why}")
+        rows = await self.ledger.ask(job_queries.triggers)
+        waiting = any((row.work, row.repository) == (work, repository) and row.waits for row in rows)
+        if not waiting:
+            await self._append(WorkTriggered(work=work, repository=repository, by=by), by)
+            log.info("work_triggered", work=work, repository=repository, by=by)
+        wait = None if self.work.plan.timetable is None else self.work.plan.timetable.of_work(work)
+        return {"triggered": not waiting, "waits": None if wait is None else wait.text}
+
+    async def end_in_vain(self) -> None:
+        """End the triggers for which nothing is left to do: what they were for was done before a job of them began."""
+        ends, self.work.in_vain = self.work.in_vain, []
+        for body in ends:
+            await self.ledger.append([NewEvent(_STREAM, body, actor="daemon")])
+            log.info("trigger_ended", work=body.work, repository=body.repository, reason=body.reason)
+
+    async def retry(self, job: str) -> None:
+        """Make a job that failed, or waits for its next attempt, due again now.
+
+        Raises:
+            KeyError: no such job.
+            WorkStateError: it did not fail, and nobody cancelled it.
+        """
+        row = await self._row(job)
+        if row is None:
+            raise KeyError(job)
+        if row.state not in ("failed", "cancelled"):
+            raise WorkStateError(f"{job}: is {row.state}; only a failed or cancelled job can be tried again")
+        await self.ledger.append([NewEvent(f"job:{job}", JobReleased(job=job), actor="control")])
+        log.info("job_released", job=job)
+
+    async def cancel(self, job: str, *, by: str) -> str:
+        """End a job that runs, or take one that waits off the queue; return what it was: "running" or "waiting".
+
+        Raises:
+            KeyError: no such job.
+            WorkStateError: it has ended, or is cancelled already.
+        """
+        if self.runner.cancel(job, by=by):
+            log.info("job_cancelled", job=job, by=by, was="running")
+            return "running"
+        row = await self._row(job)
+        due = self._planned(job)
+        if row is None and due is None:
+            raise KeyError(job)
+        if row is not None and not _waits(row) and due is None:
+            raise WorkStateError(f"{job}: is {row.state}; only a job that runs or waits can be cancelled")
+        if self.runner.cancel(job, by=by):
+            return "running"  # it began while we looked
+        if row is not None:
+            seconds, peak = row.seconds, row.peak_rss_bytes
+            body = cancelled_event(row, attempt=row.attempt, by=by, seconds=seconds, peak_rss_bytes=peak)
+        else:
+            assert due is not None
+            body = cancelled_event(due, attempt=0, by=by, seconds=None, peak_rss_bytes=None)
+        await self.ledger.append([NewEvent(f"job:{job}", body, correlation_id=job, actor=f"user:{by}")])
+        if self.runner.cancel(job, by=by):
+            return "running"  # it began while that was recorded
+        log.info("job_cancelled", job=job, by=by, was="waiting")
+        return "waiting"
+
+    async def _row(self, job: str) -> JobRow | None:
+        rows = await self.ledger.ask(partial(queries.jobs_by_prefix, prefix=job))
+        return next((row for row in rows if row.job == job), None)
+
+    def _planned(self, job: str) -> DueJob | None:
+        plan = self.work.plan
+        return next((due for due in (*plan.due, *(held.due for held in plan.held)) if due.job == job), None)
+
+    async def _paused(self, work: str) -> bool:
+        return any(row.work == work for row in await self.ledger.ask(job_queries.pauses))
+
+    async def _append(self, body: WorkPaused | WorkResumed | WorkTriggered, by: str) -> None:
+        await self.ledger.append([NewEvent(_STREAM, body, actor=f"user:{by}")])
+
+
+def _waits(row: JobRow) -> bool:
+    """Whether an attempt may follow by itself."""
+    return row.state in ("interrupted", "released") or (
+        row.state == "failed" and row.retry_at is not None and not row.deterministic
+    )

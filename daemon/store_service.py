@@ -1,0 +1,504 @@
+"""The daemon's hands on the store: appends, the view's catching up, and questions, none of it on the event loop.
+
+Owns two threads: one writes (log, then view, so that whoever waited for an append finds it in the view), one
+reads. A caller's mistake (an id with other content, a missing payload) is the caller's. A full disk mends without us:
+whoever says so waits for room, others are refused, and everything goes on afterwards. Anything else that the store
+refuses (damaged file, failing disk, an event that cannot be projected) is the end of this daemon: `failure` is set,
+every later append is refused, and the service stops with the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+
+from daemon.disk import FULL_BYTES
+from daemon.paths import Paths
+from store.log.envelope import Appended, Expect, NewEvent
+from store.log.errors import (
+    BlobCorruptError,
+    BlobMissingError,
+    ConcurrencyError,
+    DatabaseCorruptError,
+    DatabaseFullError,
+    DatabaseIOError,
+    DatabaseMissingError,
+    IdempotencyError,
+    InvalidAppendError,
+    LogError,
+    ViewError,
+    translate_os,
+)
+from store.log.log import EventLog
+from store.log.reader import LogReader
+from store.view.queries import basic as queries
+from store.view.rebuild import rebuild
+from store.view.view import View
+
+# ---- Room on the disk, once there was none: what waits for it, and when it is looked for again
+# A full disk mends without us. Until then nothing is recorded and nothing is begun; what was under way waits with
+# what it has to say, and says it as soon as there is room. Owned by the ledger; see `daemon.store_service`.
+
+
+_FIRST_S = 1.0
+_LONGEST_S = 60.0
+_SOON_S = 120.0
+
+log = structlog.get_logger("daemon.store_service")
+
+
+def no_room(folder: Path) -> OSError | None:
+    """Return why the disk takes no other file of a good size; None where it does: free bytes say nothing of quotas."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent  # to make it was what found no room
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, FULL_BYTES)
+    except OSError as error:
+        return error
+    return None
+
+
+def takes_some(folder: Path) -> bool:
+    """Say whether the disk takes another file of a good size."""
+    return no_room(folder) is None
+
+
+class Room:
+    """The folders that found none. `lost`, `found` and `look` are for the ledger's writer, the rest for the loop."""
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        has_room: Callable[[Path], bool] = takes_some,
+    ) -> None:
+        self._clock = clock
+        self._has_room = has_room
+        self._full: dict[Path, str] = {}
+        self._waiting = 0
+        self._again = asyncio.Event()
+        self._pause_s = _FIRST_S
+        self._look_at = 0.0
+        self._found_at = float("-inf")
+
+    @property
+    def problem(self) -> str:
+        """What finds no room, for people; empty where there is some."""
+        reasons = "; ".join([*self._full.values()])
+        return f"nothing new is begun until there is room on the disk: {reasons}" if reasons else ""
+
+    def lost(self, reason: str, folder: Path) -> None:
+        """A write below `folder` found no room."""
+        now = self._clock()
+        if not self._full:
+            # Room that was gone at once was not enough for what waits; to try each second would fill the log with
+            # attempts.
+            gone_at_once = now - self._found_at < _SOON_S
+            self._pause_s = min(2 * self._pause_s, _LONGEST_S) if gone_at_once else _FIRST_S
+            log.error("disk_full", reason=reason, looked_for_again_after_s=self._pause_s)
+        self._full[folder] = reason
+        self._look_at = now + self._pause_s
+
+    def found(self, folder: Path) -> None:
+        """A write below `folder` succeeded, or is expected to."""
+        if self._full.pop(folder, None) is not None and not self._full:
+            self._found_at = self._clock()
+            log.info("disk_has_room_again")
+
+    def look(self) -> list[Path]:
+        """Return the folders for which there is room again: asks the disk, at most once a pause."""
+        now = self._clock()
+        if not self._full or now < self._look_at:
+            return []
+        self._look_at = now + self._pause_s
+        return [folder for folder in list(self._full) if self._has_room(folder)]
+
+    @property
+    def waited_for(self) -> bool:
+        """Whether something waits to be recorded."""
+        return self._waiting > 0
+
+    @property
+    def moment(self) -> asyncio.Event:
+        """What `regained` waits for; ask for it before the try that may fail, so that nothing is missed."""
+        return self._again
+
+    async def regained(self, moment: asyncio.Event) -> None:
+        """Wait for the first `try_again` after `moment` was asked for."""
+        self._waiting += 1
+        try:
+            await moment.wait()
+        finally:
+            self._waiting -= 1
+
+    def try_again(self) -> None:
+        """Have everything that waits try again."""
+        before, self._again = self._again, asyncio.Event()
+        before.set()
+
+
+Answer = TypeVar("Answer")
+
+CALLERS_MISTAKES = (
+    ConcurrencyError,
+    IdempotencyError,
+    BlobMissingError,
+    BlobCorruptError,
+    InvalidAppendError,
+)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino
+
+
+def _size(path: Path) -> int:
+    """A file's size in bytes; none where there is no file."""
+    return path.stat().st_size if path.exists() else 0
+
+
+def _name_now(identity: tuple[int, int]) -> Path | None:
+    """Return the name of a file that this process has open, wherever it was moved; None if it has none left."""
+    for descriptor in Path("/proc/self/fd").iterdir():
+        name = descriptor.readlink() if _identity(descriptor) == identity else None
+        if name is not None and _identity(name) == identity:
+            return name
+    return None
+
+
+class StoreFailedError(Exception):
+    """The store cannot be written any more; the daemon has to stop."""
+
+
+class NoRoomError(StoreFailedError):
+    """The disk is full: nothing was recorded, and nothing is until there is room; then the daemon goes on."""
+
+
+class Ledger:
+    """The open store of one daemon. Made with `open`, ended with `close`; use it from one event loop.
+
+    `room` says what finds no room on the disk at present. With `patient=False` a full disk is a failure as any other.
+    """
+
+    def __init__(self, paths: Paths, *, patient: bool = False) -> None:
+        self.room = Room()
+        self._patient = patient
+        self._behind = False
+        """Whether the log has events for which the view found no room."""
+        self._hurried = False
+        self._writer_thread = 0
+        self._paths = paths
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="ledger-write")
+        self._asker = ThreadPoolExecutor(1, thread_name_prefix="ledger-read")
+        self._log: EventLog | None = None
+        self._reader: LogReader | None = None
+        self._database: View | None = None
+        self._view: sqlite3.Connection | None = None
+        self._files: dict[Path, tuple[int, int]] = {}
+        self._listeners: list[Callable[[Sequence[NewEvent]], None]] = []
+        self.failure: Exception | None = None
+        self.failed = asyncio.Event()
+        self.rebuilt = ""
+        """Why the view was built anew at the start; empty where it was in order."""
+
+    @classmethod
+    async def open(cls, paths: Paths, *, patient: bool = False) -> Ledger:
+        """Open the log and bring the view up to date, building it anew where it cannot be used.
+
+        Args:
+            patient: outlast a full disk; somebody has to call `check` now and then.
+
+        Raises:
+            LogError: the log cannot be opened, or an event in it cannot be read.
+        """
+        ledger = cls(paths, patient=patient)
+        try:
+            await ledger._in(ledger._writer, ledger._open)
+            await ledger._in(ledger._asker, ledger._open_view)
+        except BaseException:
+            await ledger.close()
+            raise
+        return ledger
+
+    def subscribe(self, listener: Callable[[Sequence[NewEvent]], None]) -> None:
+        """Have `listener` called in the event loop after every append that recorded something."""
+        self._listeners.append(listener)
+
+    async def append(
+        self,
+        events: Sequence[NewEvent],
+        *,
+        expect: Mapping[str, int | Expect] | None = None,
+        blobs: Mapping[str, Path] | None = None,
+        wait: bool = False,
+    ) -> Appended:
+        """Record events, all or nothing; when this returns they are durable and in the view.
+
+        Streams that `expect` does not name may be at any version. Only where the disk is full may the view be behind,
+        and no plan is made of it then (`room`).
+
+        Args:
+            wait: where the disk is full, wait until there is room, however long that takes. Not for the main loop.
+
+        Raises:
+            ConcurrencyError, IdempotencyError, BlobMissingError, BlobCorruptError, InvalidAppendError: the batch
+                is at fault; nothing was written.
+            NoRoomError: the disk is full, and nobody was to wait; nothing was written.
+            StoreFailedError: the store is at fault; the daemon stops.
+        """
+        expectations: dict[str, int | Expect] = {event.stream: Expect.ANY for event in events}
+        expectations.update(expect or {})
+        work = (self._append, list(events), expectations, dict(blobs or {}))
+        while True:
+            moment = self.room.moment
+            try:
+                appended = await self._in(self._writer, *work)
+                break
+            except NoRoomError:
+                if self._hurried or not wait:
+                    raise
+                await self.room.regained(moment)
+        if self.room.waited_for:
+            self.room.try_again()
+        if not appended.repeated:
+            for listener in self._listeners:
+                listener(events)
+        return appended
+
+    async def ask(self, question: Callable[[sqlite3.Connection], Answer]) -> Answer:
+        """Ask the view something (one of `store.view.queries.basic`, usually)."""
+
+        def run() -> Answer:
+            if self._view is None:
+                raise StoreFailedError("the view is closed")
+            return question(self._view)
+
+        return await self._in(self._asker, run)
+
+    async def look_up(self, question: Callable[[LogReader], Answer]) -> Answer:
+        """Ask the log itself something."""
+
+        def run() -> Answer:
+            if self._reader is None:
+                raise StoreFailedError("the log is closed")
+            return question(self._reader)
+
+        return await self._in(self._asker, run)
+
+    async def set_poll_state(
+        self, repository: str, *, checked_at: str, next_due_at: str, outcome: str, etag: str | None
+    ) -> None:
+        """Remember when a repository was asked and is due again. No event: see `store.view.tables.PollState`."""
+
+        def run() -> None:
+            if self._database is None or self.failure is not None:
+                raise StoreFailedError("the store is closed or has failed")
+            self._check_files()
+            try:
+                self._database.set_poll_state(
+                    repository,
+                    checked_at=checked_at,
+                    next_due_at=next_due_at,
+                    outcome=outcome,
+                    etag=etag,
+                )
+            except (LogError, sqlite3.Error, OSError) as error:
+                raise self._refused(error) from error
+
+        await self._in(self._writer, run)
+
+    async def check(self) -> None:
+        """Find out whether the files are still those that were opened, and whether there is room again.
+
+        Nothing may be appended for hours, so this belongs into each turn of the loop. When it returns, what was
+        appended before stands in the view.
+
+        Raises:
+            StoreFailedError: they were taken away; the daemon stops.
+        """
+
+        def run() -> bool:
+            if self.failure is not None or self._log is None:
+                return False
+            self._check_files()
+            return self._use_room()
+
+        if await self._in(self._writer, run):
+            self.room.try_again()
+
+    def hurry(self) -> None:
+        """From now on nobody waits for room: the daemon ends, and the next start goes on from what was recorded."""
+        self._hurried = True
+        self.room.try_again()
+
+    def writer_cpu_s(self) -> float:
+        """How many seconds of CPU the writing thread has had: one that hangs gets none."""
+        return time.clock_gettime(time.pthread_getcpuclockid(self._writer_thread))
+
+    def refused(self, error: OSError, folder: Path) -> StoreFailedError:
+        """Take note of a disk that refuses what is written below `folder`, met elsewhere than in the log.
+
+        Where it is full, nothing is begun until there is room; where it fails, the daemon stops. Returns what tells.
+        """
+        return self._refused(translate_os(error, folder), folder)
+
+    async def close(self) -> None:
+        """Finish what is queued and close everything; `failure` has what went wrong. Safe to repeat."""
+        await asyncio.to_thread(self._asker.shutdown)
+        await asyncio.to_thread(self._writer.shutdown)
+        first: Exception | None = None
+        for thing in (self._view, self._reader, self._database, self._log):
+            try:
+                if thing is not None:
+                    await asyncio.to_thread(thing.close)
+            except (LogError, sqlite3.Error) as error:
+                # Closing checkpoints, which a full disk refuses; the -wal file has everything for the next start.
+                first = first or error
+        self._view = self._reader = self._database = self._log = None
+        if first is not None and self.failure is None and not isinstance(first, DatabaseFullError):
+            self.failure = first
+
+    def _open(self) -> None:
+        if self._paths.database_db.exists() and _size(self._paths.events_db) == 0:
+            # To go on would empty the view, the last that there is of a lost log.
+            raise DatabaseMissingError(
+                f"{self._paths.events_db}: missing or empty, while {self._paths.database_db.name} is there, which is"
+                " made of it; restore the last backup (`unsorry db backup`; first move what is left of events.db-*"
+                " aside), or move the database away to begin anew"
+            )
+        self._writer_thread = threading.get_ident()
+        self._log = EventLog.open(self._paths.events_db)
+        self._reader = self._log.reader()
+        try:
+            self._database = View.open(self._paths.database_db, self._reader)
+            self._database.catch_up()
+        except (ViewError, DatabaseCorruptError) as error:
+            # It is only a view: whatever is wrong with it, the log can make it again.
+            if self._database is not None:
+                self._database.close()
+                self._database = None
+            self.rebuilt = f"{type(error).__name__}: {error}"
+            rebuild(self._paths.events_db, self._paths.database_db)
+            self._database = View.open(self._paths.database_db, self._reader)
+            self._database.catch_up()
+
+    def _open_view(self) -> None:
+        self._files = {path: _identity(path) for path in (self._paths.events_db, self._paths.database_db)}
+        self._view = queries.connect(self._paths.database_db)
+
+    def _append(
+        self,
+        events: Sequence[NewEvent],
+        expect: Mapping[str, int | Expect],
+        blobs: Mapping[str, Path],
+    ) -> Appended:
+        if self.failure is not None:
+            raise StoreFailedError(f"nothing is recorded any more: {self.failure}")
+        if self._log is None or self._database is None:
+            raise StoreFailedError("the store is closed")
+        self._check_files()
+        try:
+            appended = self._log.append(events, expect=expect, blobs=blobs)
+        except CALLERS_MISTAKES:
+            raise
+        except (LogError, sqlite3.Error, OSError) as error:
+            raise self._refused(error) from error
+        # The events are durable from here on, whatever becomes of the view.
+        self._follow()
+        return appended
+
+    def _follow(self) -> None:
+        """Bring the view up to the log; where there is no room for that now, `check` does so later."""
+        if self._database is None:
+            return
+        try:
+            self._database.catch_up()
+        except DatabaseFullError as error:
+            self._behind = True
+            if not self._patient:
+                raise self._fail(error) from error
+            self._refused(error)
+        except Exception as error:
+            # A plan made from a view that does not follow would be wrong.
+            raise self._fail(error) from error
+        else:
+            self._behind = False
+            self.room.found(self._paths.state)
+
+    def _use_room(self) -> bool:
+        """Use the room that there is again; return whether what waits may try its luck."""
+        tried = False
+        for folder in self.room.look():
+            if folder != self._paths.state:
+                self.room.found(folder)
+            elif self.room.waited_for and not self._behind:
+                tried = True  # whether it is room enough, they will find out
+            else:
+                self._follow()
+                tried = not self._behind
+        return tried
+
+    def _check_files(self) -> None:
+        """Refuse to write into files that nobody else sees: SQLite goes on happily with one that was removed."""
+        gone = [path for path, identity in self._files.items() if _identity(path) != identity]
+        if not gone:
+            return
+        text = f"{' and '.join(map(str, gone))} removed or replaced while the daemon runs"
+        if self._paths.events_db in gone and self._log is not None:
+            text += f"; {self._saved(self._log, self._files[self._paths.events_db])}"
+        raise self._fail(DatabaseIOError(f"{text}; start the daemon again"))
+
+    def _saved(self, log: EventLog, identity: tuple[int, int]) -> str:
+        """Say where everything that was recorded is; write it to a new file if no name leads to it any more."""
+        moved = _name_now(identity)
+        if moved is not None:
+            return f"the log is now {moved}: put it back"
+        refused = ""
+        for folder in (
+            self._paths.state,
+            self._paths.cache,
+            self._paths.runtime,
+            Path(tempfile.gettempdir()),
+        ):
+            rescued = folder / f"events.db.rescued-{os.getpid()}"
+            try:
+                # Ours alone, and never a name that somebody laid out in a folder which all may write.
+                os.close(os.open(rescued, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+                log.copy_to(rescued)
+            except (LogError, OSError) as error:
+                refused = refused or str(error)
+            else:
+                return f"everything recorded is in {rescued}: put it in the place of events.db"
+        return f"the log could not be saved: {refused}"
+
+    def _refused(self, error: Exception, folder: Path | None = None) -> StoreFailedError:
+        if not (self._patient and isinstance(error, DatabaseFullError)):
+            return self._fail(error)
+        self.room.lost(str(error), folder or self._paths.state)
+        return NoRoomError(f"nothing was recorded: {error}")
+
+    def _fail(self, error: Exception) -> StoreFailedError:
+        self.failure = error
+        self._loop.call_soon_threadsafe(self.failed.set)
+        return StoreFailedError(f"the store cannot be written: {error}")
+
+    async def _in(self, pool: ThreadPoolExecutor, work: Callable[..., Answer], *arguments: object) -> Answer:
+        self._loop = asyncio.get_running_loop()
+        future: Awaitable[Answer] = self._loop.run_in_executor(pool, work, *arguments)
+        # A cancelled waiter must not leave a half-observed append: the thread finishes in any case.
+        return await asyncio.shield(future)

@@ -1,0 +1,3 @@
+"""What every job has: its protocol, its process, preemption."""
+
+from __future__ import annotations

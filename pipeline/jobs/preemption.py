@@ -1,0 +1,87 @@
+"""How a job that has much to lose makes way: asked by SIGTERM, it saves where it is and ends with a status of its own.
+
+Around the part that can save, and in it wherever everything is in a state that can be gone on from:
+
+    with yielding.region():
+        for step in steps:
+            ...
+            if yielding.wanted():
+                save()
+                raise yielding.Yielded(f"step {step} is saved")
+
+Outside a region SIGTERM ends a job at once, which harms nothing either: it goes on from what it saved last. So does a
+second SIGTERM inside one. Where SIGTERM is not a job's (`pipeline.jobs.protocol.run_job`), as in a program that only
+uses these modules, a region changes nothing.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+STATUS = 75
+"""EX_TEMPFAIL of sysexits.h: what it did is saved, and it shall be started again."""
+
+_asked = False
+_inside = False
+
+
+class Yielded(SystemExit):
+    """The job has saved where it is, which `saved` says, and ends. No error: nothing catches it on the way out."""
+
+    def __init__(self, saved: str) -> None:
+        super().__init__(STATUS)
+        self.saved = saved
+
+
+def arm() -> None:
+    """Have SIGTERM end this process at once, as jobs do outside a region."""
+    global _asked, _inside  # noqa: PLW0603 - a signal is the whole process's
+    _asked = _inside = False
+    signal.signal(signal.SIGTERM, _end)
+
+
+@contextmanager
+def region() -> Iterator[None]:
+    """Have SIGTERM ask, and `wanted` tell, until the end of the block. On the main thread.
+
+    Raises:
+        Yielded: somebody asked, and the block came to its end.
+    """
+    global _inside  # noqa: PLW0603
+    if signal.getsignal(signal.SIGTERM) is not _end:
+        yield
+        return
+    _inside = True
+    listen()
+    try:
+        yield
+    finally:
+        _inside = False
+        signal.signal(signal.SIGTERM, _end)
+    if wanted():
+        raise Yielded("this part is done")
+
+
+def listen() -> None:
+    """Take SIGTERM back inside a region, where a library has put a handler of its own in front of ours."""
+    if _inside:
+        signal.signal(signal.SIGTERM, _ask)
+
+
+def wanted() -> bool:
+    """Whether somebody has asked this job to make way."""
+    return _asked
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _ask(number: int, frame: FrameType | None) -> None:
+    global _asked  # noqa: PLW0603
+    if _asked:
+        _end(number, frame)
+    _asked = True

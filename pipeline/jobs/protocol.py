@@ -1,0 +1,281 @@
+"""How a job and the daemon talk: a spec file in, JSON lines on standard output out.
+
+A job is `python -m pipeline.<kind> --spec spec.json`. It owns no database: it asks for events to be appended,
+and the daemon alone writes them. Lines that a job prints, each one JSON object with the key `line`:
+
+    progress  {"done": 3, "total": 10, "note": "Basic.lean"}       shown by `unsorry jobs`, not recorded
+    events    {"events": [{stream, event_id, type, schema_version, data, occurred_at?}]}
+                                                                   one batch: appended all or nothing
+    result    {"summary": {...}, "peak_rss_bytes"}                 the last line of a job that succeeded
+    failure   {"reason", "message", "remedy", "deterministic", "peak_rss_bytes"}
+                                                                   the last line of one that did not
+
+Payloads named by a `BlobRef` are first written to the staging folder under their SHA-256 (`stage`), complete
+and fsynced, then cited. This module imports no pydantic at its top for the daemon's sake; `run_job` is what
+every job's `main` calls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import gc
+import hashlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from pipeline.jobs import preemption
+
+if TYPE_CHECKING:
+    from store.events.base import BlobRef, EventBody
+
+SPEC_SCHEMA = 1
+
+
+class JobError(Exception):
+    """A job cannot go on. `reason` is a stable snake_case word; the message names thing, reason and remedy."""
+
+    def __init__(self, reason: str, message: str, *, remedy: str = "", deterministic: bool = False) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.remedy = remedy
+        self.deterministic = deterministic
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """Everything that an attempt needs; written by the daemon, read by the job.
+
+    `directory` is the attempt's own folder (spec, log, lock, staging); `parameters` is the kind's own business
+    and documented in the job's module. `gpu_lock` is the lock file of the GPU that it is lent (`pipeline.jobs.launch`).
+    """
+
+    job: str
+    kind: str
+    attempt: int
+    directory: Path
+    parameters: dict[str, Any] = field(default_factory=dict)
+    gpu_lock: Path | None = None
+
+    @property
+    def staging(self) -> Path:
+        return self.directory / "staging"
+
+    @property
+    def lock(self) -> Path:
+        """Held (flock) by the job while it lives; contains its process id."""
+        return self.directory / "lock"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "schema": SPEC_SCHEMA,
+            "job": self.job,
+            "kind": self.kind,
+            "attempt": self.attempt,
+            "directory": str(self.directory),
+            "parameters": self.parameters,
+            "gpu_lock": None if self.gpu_lock is None else str(self.gpu_lock),
+        }
+
+    @classmethod
+    def read(cls, path: Path) -> JobSpec:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data.get("schema") != SPEC_SCHEMA:
+            raise JobError(
+                "spec_schema",
+                f"{path}: spec schema {data.get('schema')!r}, this version reads {SPEC_SCHEMA}",
+                remedy="start the daemon again so that it writes the spec anew",
+                deterministic=True,
+            )
+        return cls(
+            job=data["job"],
+            kind=data["kind"],
+            attempt=data["attempt"],
+            directory=Path(data["directory"]),
+            parameters=data["parameters"],
+            gpu_lock=Path(data["gpu_lock"]) if data.get("gpu_lock") else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An event that a job asks for. `natural_key` makes its id, so asking twice records once."""
+
+    stream: str
+    body: EventBody
+    natural_key: Sequence[str]
+    occurred_at: datetime | None = None
+
+
+class Reporter:
+    """The job's side of the pipe. One thread only."""
+
+    def __init__(self, spec: JobSpec, out: IO[str]) -> None:
+        self.spec = spec
+        self._out = out
+
+    def _line(self, kind: str, content: dict[str, Any]) -> None:
+        self._out.write(json.dumps({"line": kind, **content}, ensure_ascii=False) + "\n")
+        self._out.flush()
+
+    def progress(self, done: int, total: int, note: str = "") -> None:
+        self._line("progress", {"done": done, "total": total, "note": note})
+
+    def events(self, batch: Iterable[Recorded]) -> None:
+        from store.domain.identity import event_id
+
+        lines = [
+            {
+                "stream": item.stream,
+                "event_id": event_id(item.body.type, *item.natural_key),
+                "type": item.body.type,
+                "schema_version": item.body.schema_version,
+                "data": item.body.model_dump(mode="json"),
+                "occurred_at": item.occurred_at.isoformat() if item.occurred_at else None,
+            }
+            for item in batch
+        ]
+        if lines:
+            self._line("events", {"events": lines})
+
+    def stage(self, payload: bytes) -> BlobRef:
+        """Put a payload where the daemon will fetch it; returns the reference to cite. Safe to repeat."""
+        from store.events.base import BlobRef
+
+        digest = hashlib.sha256(payload).hexdigest()
+        target = self.spec.staging / digest
+        if not target.exists():
+            self.spec.staging.mkdir(parents=True, exist_ok=True)
+            temporary = target.with_suffix(f".{os.getpid()}.tmp")
+            with temporary.open("wb") as file:
+                file.write(payload)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(target)
+        return BlobRef(sha256=digest, size_bytes=len(payload))
+
+    def result(self, summary: dict[str, Any]) -> None:
+        self._line("result", {"summary": summary, "peak_rss_bytes": peak_rss_bytes()})
+
+    def failure(self, error: JobError) -> None:
+        self._line(
+            "failure",
+            {
+                "reason": error.reason,
+                "message": str(error),
+                "remedy": error.remedy,
+                "deterministic": error.deterministic,
+                "peak_rss_bytes": peak_rss_bytes(),
+            },
+        )
+
+
+def peak_rss_bytes() -> int | None:
+    """Return the most memory that this process or one of its ended children held; None where /proc does not say.
+
+    The job says so itself because `wait4` cannot: on Linux the figure that it gives begins at what the parent held
+    when it forked, so that every small job would seem as large as the daemon.
+    """
+    import resource
+
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except FileNotFoundError:
+        return None
+    own = next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")), None)
+    return None if own is None else 1024 * max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+
+
+def hold_lock(spec: JobSpec) -> IO[str]:
+    """Take the attempt's lock for as long as this process lives, so that a restarted daemon can find it."""
+    file = spec.lock.open("a+", encoding="ascii")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise JobError(
+            "already_running", f"{spec.lock} is held: attempt {spec.attempt} of {spec.job} already runs"
+        ) from error
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
+    return file
+
+
+def run_job(work: Callable[[JobSpec, Reporter], dict[str, Any]]) -> int:
+    """Read `--spec`, hold the lock, do the work, print its outcome; return the exit status.
+
+    It is 0, 1 on failure, and `pipeline.jobs.preemption.STATUS` where the job was asked to make way and has saved
+    where it is. Anything but a JobError is a defect of ours: it is reported as `crashed`, with its traceback on
+    standard error, and can be retried.
+    """
+    if (
+        not gc.isenabled()
+    ):  # `pipeline.jobs.launch`: what is loaded by now stays until the end, and is looked at no more
+        gc.freeze()
+        gc.enable()
+    parser = argparse.ArgumentParser(description=work.__doc__)
+    parser.add_argument("--spec", type=Path, required=True)
+    arguments = parser.parse_args()
+    # Standard output belongs to the protocol; a stray print of a library must not corrupt it.
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    preemption.arm()
+    end_with_the_daemon()
+    spec = JobSpec.read(arguments.spec)
+    reporter = Reporter(spec, out)
+    try:
+        with hold_lock(spec):
+            reporter.result(work(spec, reporter))
+            return 0
+    except preemption.Yielded as end:
+        print(f"made way: {end.saved}", file=sys.stderr)  # noqa: T201 - the job's log
+        return preemption.STATUS
+    except JobError as error:
+        reporter.failure(error)
+    except (Exception, BaseExceptionGroup) as error:
+        # A task group wraps what ended it; a job has one reason.
+        wanted = error.split(JobError)[0] if isinstance(error, BaseExceptionGroup) else None
+        if wanted is not None:
+            first = _first(wanted)
+            assert isinstance(first, JobError)
+            reporter.failure(first)
+            return 1
+        if not isinstance(error, Exception):
+            raise
+        import traceback
+
+        traceback.print_exc(file=sys.stderr)
+        first = _first(error)
+        reason = "out_of_memory" if isinstance(first, MemoryError) else "crashed"
+        reporter.failure(JobError(reason, f"{type(first).__name__}: {first}"))
+    return 1
+
+
+def _first(error: BaseException) -> BaseException:
+    """A task group's own text says only how many errors there were."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def end_with_the_daemon() -> None:
+    """Ask the kernel for a SIGTERM when the daemon dies, so that no process of its works on for nobody.
+
+    By the process itself: between fork and exec in the daemon, beside its other threads, would be the wrong place.
+    """
+    daemon = os.environ.get("UNSORRY_DAEMON_PID", "")
+    if not daemon.isdecimal() or not sys.platform.startswith("linux"):
+        return
+    import ctypes
+
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, int(signal.SIGTERM), 0, 0, 0)
+    if os.getppid() != int(daemon):  # it died before we asked
+        raise SystemExit(128 + signal.SIGTERM)
