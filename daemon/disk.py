@@ -1,6 +1,6 @@
 """Whether the disks of the daemon's folders take what is written to them: asked without writing.
 
-Standard library only, for `unsorry status`. What the daemon itself meets is in `store.log.errors`; this says why, also
+Standard library only, for `unsorry status`. What the daemon itself meets is in `store.errors`; this says why, also
 when no daemon runs.
 """
 

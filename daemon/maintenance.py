@@ -17,7 +17,7 @@ from daemon.results.patches import write_missing
 from daemon.settings import Settings
 from daemon.store_service import Ledger
 from pipeline.lean.build.build_cache import sweep
-from store.log.errors import LogError
+from store.errors import LogError
 
 log = structlog.get_logger("daemon.maintenance")
 

@@ -25,7 +25,7 @@ from daemon.logs import configure
 from daemon.service import Service
 from daemon.settings import load
 from daemon.store_service import StoreFailedError
-from store.log.errors import LogError
+from store.errors import LogError
 
 # ---- Keep this process's memory, which holds tokens and keys, out of core dumps
 

@@ -30,6 +30,7 @@ from daemon.settings import Settings
 from daemon.store_service import Ledger
 from pipeline.lean.backend import Leans, find_leans
 from pipeline.lean.build.build_cache import present
+from store.errors import LogError
 from store.events.jobs import (
     JobReleased,
     PausedWork,
@@ -40,7 +41,6 @@ from store.events.jobs import (
     WorkTriggered,
 )
 from store.log.envelope import NewEvent
-from store.log.errors import LogError
 from store.view.queries import basic as queries
 from store.view.queries import jobs as job_queries
 from store.view.rows import JobRow

@@ -50,10 +50,10 @@ from daemon.store_service import Ledger, NoRoomError, StoreFailedError, no_room
 from daemon.systemd import Notifier
 from pipeline.external.credentials import FOLDER
 from pipeline.lean.backend import LeanBackend
+from store.errors import DatabaseFullError, LogError
 from store.events.jobs import ProjectBuilt
 from store.events.service import ConfigLoaded, ConfigRejected, DaemonStarted, DaemonStopped
 from store.log.envelope import NewEvent
-from store.log.errors import DatabaseFullError, LogError
 from store.view.queries import basic as queries
 
 # ---- What the daemon records of itself

@@ -24,8 +24,7 @@ import structlog
 
 from daemon.disk import FULL_BYTES
 from daemon.paths import Paths
-from store.log.envelope import Appended, Expect, NewEvent
-from store.log.errors import (
+from store.errors import (
     BlobCorruptError,
     BlobMissingError,
     ConcurrencyError,
@@ -39,6 +38,7 @@ from store.log.errors import (
     ViewError,
     translate_os,
 )
+from store.log.envelope import Appended, Expect, NewEvent
 from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.view.queries import basic as queries

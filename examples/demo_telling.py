@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from daemon.paths import Paths
+from store.errors import DatabaseMissingError
 from store.log.envelope import StoredEvent
-from store.log.errors import DatabaseMissingError
 from store.log.reader import LogReader
 
 

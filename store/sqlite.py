@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
-from store.log.errors import (
+from store.errors import (
     DatabaseIOError,
     DatabaseLockedError,
     DatabaseMissingError,

@@ -36,7 +36,7 @@ from daemon.settings import Settings
 from daemon.store_service import Ledger, StoreFailedError
 from pipeline.lean.backend import Leans, find_leans
 from pipeline.lean.build.build_cache import present
-from store.log.errors import LogError
+from store.errors import LogError
 from store.view.queries import basic as queries
 from store.view.queries import models as model_queries
 from store.view.rows import JobRow

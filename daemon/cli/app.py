@@ -133,6 +133,6 @@ def _is_ours(error: Exception) -> bool:
     """Whether the error's message is made for people; any other one is a bug and keeps its traceback."""
     from daemon.http.control_client import ControlError
     from daemon.lock import FolderError
-    from store.log.errors import LogError
+    from store.errors import LogError
 
     return isinstance(error, LogError | ControlError | FolderError)

@@ -64,7 +64,7 @@ def repositories(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _ask(ctx: typer.Context, statement: str, *parameters: str) -> list[str]:
-    from store.log.errors import LogError
+    from store.errors import LogError
     from store.sqlite import connect_readonly
 
     above = ctx.parent.params.get("config") if ctx.parent else None

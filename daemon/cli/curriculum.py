@@ -12,7 +12,7 @@ from daemon.cli.context import AsOf, CliError, Config, Json, Repo, locate, view
 from daemon.cli.render import emit_json, row_json, say, table
 
 if TYPE_CHECKING:
-    from store.domain.curriculum import Curriculum, CurriculumRepository
+    from store.curriculum import Curriculum, CurriculumRepository
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +33,7 @@ def curriculum(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from store.domain import curriculum as store_curriculum
+    from store import curriculum as store_curriculum
 
     place = locate(config, as_of)
     with view(place) as database:
@@ -78,7 +78,7 @@ def _only(found: Curriculum, name: str | None) -> list[CurriculumRepository]:
 
 
 def _limits_json(found: Curriculum) -> dict[str, Any] | None:
-    from store.domain.curriculum import rating
+    from store.curriculum import rating
 
     if found.thresholds is None:
         return None
@@ -148,7 +148,7 @@ def _files(row: CurriculumRepository) -> str:
 
 
 def _steps(steps: float) -> str:
-    from store.domain.curriculum import rating
+    from store.curriculum import rating
 
     value = rating(steps)
     known = "" if value is None else f" = {value:.4g}"

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from store.domain.promotion import Decision, Rule, TaskChange
     from store.events.models import ModelKind
+    from store.promotion import Decision, Rule, TaskChange
     from store.view.rows import CheckpointRow, EvaluationRow
 
 MODELS = ("retriever", "tactics", "progress")
@@ -176,7 +176,7 @@ def compare(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from store.domain import promotion
+    from store import promotion
 
     place = locate(config, as_of)
     (old, old_measured), (new, new_measured) = find_checkpoints(place, before, after)
@@ -345,7 +345,7 @@ def find_checkpoints(place: Place, *prefixes: str) -> list[tuple[CheckpointRow, 
 
 def checkpoint_json(row: CheckpointRow, measured: Sequence[EvaluationRow]) -> dict[str, Any]:
     """The document of a checkpoint."""
-    from store.domain.promotion import RULES, kind_of, measured_tasks
+    from store.promotion import RULES, kind_of, measured_tasks
 
     metric = RULES[kind_of(row.model)].metric
     tasks = [
@@ -368,7 +368,7 @@ def marked(text: str, simulated: bool) -> str:
 
 def figures(model: str, measured: Sequence[EvaluationRow]) -> str:
     """What the model's rule looks at, on each task: the lowest and the highest of several."""
-    from store.domain.promotion import RULES, kind_of, measured_tasks
+    from store.promotion import RULES, kind_of, measured_tasks
 
     metric = RULES[kind_of(model)].metric
     found = sorted(item.metrics[metric] for item in measured_tasks(measured) if metric in item.metrics)
@@ -381,7 +381,7 @@ def figures(model: str, measured: Sequence[EvaluationRow]) -> str:
 
 def task_of(row: EvaluationRow) -> str:
     """What was measured on, for people."""
-    from store.domain.promotion import task_name
+    from store.promotion import task_name
 
     return task_name(row.repository, row.split)
 

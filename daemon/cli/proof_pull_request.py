@@ -129,8 +129,8 @@ async def _record(place: Place, row: ProofRow, opened: Opened) -> None:
     from daemon.http import control_client
     from daemon.results.pull_requests import PullRequestStateError, record
     from daemon.store_service import Ledger, StoreFailedError
+    from store.errors import LogError
     from store.events.proofs import PullRequestOpened
-    from store.log.errors import LogError
 
     body = PullRequestOpened(
         proof=row.proof,

@@ -19,7 +19,7 @@ from daemon.cli.render import ago, clean, counted, parse_time, row_json, size, s
 from daemon.cli.repos import HEALTHY_STATES, because
 from daemon.cli.repos import described as described_repositories
 from daemon.disk import refusals
-from store.log.errors import LogError, translated
+from store.errors import LogError, translated
 from store.log.reader import LogReader
 from store.view.queries import basic as queries
 from store.view.queries import jobs as job_queries

@@ -24,7 +24,7 @@ from daemon.cli.render import clean, cut_line, emit_json_line, headline, say
 from daemon.cli.status_report import collect
 from daemon.http.control_client import ControlError
 from daemon.lock import FolderError
-from store.log.errors import LogError
+from store.errors import LogError
 
 _TRANSIENT = (CliError, LogError, ControlError, FolderError)
 """What one turn may meet and the next one not: a file that an editor just replaces, a view that is being rebuilt."""

@@ -30,7 +30,7 @@ from daemon.settings import Settings
 from daemon.settings.schema import address_of
 from daemon.store_service import Ledger, StoreFailedError
 from pipeline.here import names_this_machine
-from store.log.errors import LogError
+from store.errors import LogError
 from store.log.reader import LogReader
 from store.view.projections.tallies import JOB_BOUNDS_S, UNTIMED
 from store.view.queries import reports as report_queries

@@ -1,6 +1,6 @@
 """Which trained checkpoint is in use: what the rule makes of new ones, promoting by hand, going back to the one before.
 
-The rule is `store.domain.promotion`'s. Between reading and writing the model's stream is watched, so that of two that
+The rule is `store.promotion`'s. Between reading and writing the model's stream is watched, so that of two that
 ask at once the second one decides on what the first one left. Nothing is put in use whose weights are not there.
 """
 
@@ -17,12 +17,13 @@ import structlog
 
 from daemon.store_service import Ledger
 from pipeline.learning.weights import weights_of
-from store.domain import promotion
+from store import promotion
+from store.errors import ConcurrencyError
 from store.events.base import EventBody
 from store.events.models import CheckpointPromoted, CheckpointRefused, ModelKind
 from store.log.envelope import NewEvent
-from store.log.errors import ConcurrencyError
 from store.log.reader import LogReader
+from store.log.upcast import read_body
 from store.view.queries import models as model_queries
 from store.view.rows import CheckpointRow
 
@@ -262,7 +263,7 @@ def _stream(model: str) -> str:
 
 def _promotions(log_reader: LogReader, model: str) -> list[str]:
     """The checkpoints of one model as they were put in use, oldest first."""
-    bodies = (event.body() for event in log_reader.read(types=(CheckpointPromoted.type,)))
+    bodies = (read_body(event) for event in log_reader.read(types=(CheckpointPromoted.type,)))
     return [
         body.checkpoint for body in bodies if isinstance(body, CheckpointPromoted) and body.model == model
     ]

@@ -33,9 +33,9 @@ from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.splice import Replacement, splice
 from store.domain.identity import event_id, git_blob
 from store.domain.records import Declaration
+from store.errors import IdempotencyError
 from store.events.proofs import PullRequestOpened
 from store.log.envelope import NewEvent
-from store.log.errors import IdempotencyError
 from store.view.queries import basic as queries
 from store.view.queries import models as model_queries
 from store.view.queries import proofs as proof_queries

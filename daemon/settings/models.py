@@ -37,8 +37,8 @@ from pipeline.retrieval.config import for_a_job as retriever_config
 from pipeline.serve.order import PROMOTABLE
 from pipeline.serve.order import ModelKind as ServedKind
 from pipeline.tactics.config import for_a_job as tactics_config
-from store.domain.promotion import RULES
 from store.events.models import ModelKind
+from store.promotion import RULES
 
 RUNGS = ("tactics", "retrieval", "generator", "whole", "external")
 """The provers, by rung."""
@@ -331,7 +331,7 @@ class Train(Section):
         )
 
     def tolerance(self, model: ModelKind) -> float:
-        """Return how far a model may fall on a task, in the unit of its rule (`store.domain.promotion`)."""
+        """Return how far a model may fall on a task, in the unit of its rule (`store.promotion`)."""
         if model == "retriever":
             return self.tolerance_points
         return float(getattr(self, model).get("tolerance", RULES[model].tolerance))

@@ -22,8 +22,8 @@ from pipeline.jobs.protocol import JobError, Recorded, Reporter
 from pipeline.learning.datasets import TaskData
 from pipeline.learning.errors import LearningError
 from store.domain.identity import short_hash
+from store.errors import LogError
 from store.events.models import EvaluationFinished, ModelKind
-from store.log.errors import LogError
 
 _EVALUATIONS = ".evaluations"
 _TELL_EVERY_S = 1.0

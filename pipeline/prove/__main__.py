@@ -58,9 +58,9 @@ from pipeline.prove.rungs import Engine, engine
 from pipeline.prove.tree import Tree
 from pipeline.worktree import read_inside
 from store.domain.identity import proof_id
+from store.errors import LogError
 from store.events.base import BlobRef
 from store.events.proofs import AttemptFinished, ProofFound
-from store.log.errors import LogError
 
 IMPORT_FAILED = "uncaught exception"  # how Lean's REPL ends when a module cannot be imported
 

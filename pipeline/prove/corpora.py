@@ -17,9 +17,9 @@ from pathlib import Path
 from pipeline.retrieval.corpus import Corpus
 from pipeline.retrieval.errors import CorpusError, DatasetError
 from store.domain.identity import short_hash
+from store.errors import LogError
 from store.leandojo.choosing import Chosen, ImportCycleError, NothingToExportError, choose
 from store.leandojo.exporting import Mode, export_chosen, one_moment
-from store.log.errors import LogError
 from store.log.reader import LogReader
 from store.view.queries import basic as queries
 

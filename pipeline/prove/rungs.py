@@ -29,7 +29,7 @@ from pipeline.prove.scoring import ModelScoring, Scoring
 from pipeline.prove.tactics import Ladder
 from pipeline.prove.whole import Author
 from pipeline.prove.wholly import Wholly
-from store.log.errors import LogError
+from store.errors import LogError
 
 if TYPE_CHECKING:
     from pipeline.external.client import ChatClient

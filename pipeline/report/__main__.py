@@ -15,7 +15,7 @@ from pathlib import Path
 from pipeline.jobs.protocol import end_with_the_daemon
 from pipeline.report.gathering import gather_at
 from pipeline.report.page import render
-from store.log.errors import LogError
+from store.errors import LogError
 from store.view.queries import basic as queries
 
 

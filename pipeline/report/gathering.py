@@ -22,7 +22,7 @@ from pipeline.report.data import (
 from pipeline.report.history import followed
 from pipeline.report.matrix import matrices
 from pipeline.report.periods import over_time
-from store.log.errors import DatabaseMissingError, LogError
+from store.errors import DatabaseMissingError, LogError
 from store.log.reader import LogReader
 from store.view.queries import basic as queries
 from store.view.queries import models as model_queries

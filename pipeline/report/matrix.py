@@ -1,7 +1,7 @@
 """A matrix for each of our models: how every task's test set was answered after every training run of its chain.
 
 What counts of a model, and which way is better, is what the rule that decides on its checkpoints looks at
-(`store.domain.promotion.RULES`): recall@10 of a retriever, tactic@8 of a tactic model, the mean error of a progress
+(`store.promotion.RULES`): recall@10 of a retriever, tactic@8 of a tactic model, the mean error of a progress
 model.
 """
 
@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pipeline.retrieval.metrics import LifelongMetrics, lifelong_metrics
-from store.domain.promotion import RULES, Rule
+from store.promotion import RULES, Rule
 from store.view.rows import CheckpointRow, EvaluationRow
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pipeline.report.data import ReportData
 from pipeline.report.heat import Scale, change_scale, error_scale, heat_map, rising_scale
 from pipeline.report.html import SIMULATED, UNDEFINED, Section, Value, measure, paragraph, table
 from pipeline.report.matrix import Cell, Forgetting, Matrix, Task
-from store.domain.promotion import Rule
+from store.promotion import Rule
 
 if TYPE_CHECKING:
     from store.events.models import ModelKind

@@ -13,8 +13,8 @@ from pipeline.retrieval.corpus import Corpus
 from pipeline.retrieval.errors import DatasetError, EmptySplitError
 from pipeline.retrieval.text import query_text
 from store.domain.records import Position, TracedTheorem
+from store.errors import LogError
 from store.leandojo.records import Flaw, ImportFormatError, items, theorem
-from store.log.errors import LogError
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ from pipeline.serve.schemas import WHOLE, Problem
 from pipeline.worktree import MOST_SOURCE_BYTES, read_inside, safe_path
 from store.domain.identity import git_blob, sorry_id
 from store.domain.records import ScannedFile, Sorry
-from store.log.errors import LogError
+from store.errors import LogError
 from store.view.queries import basic as queries
 from store.view.rows import BranchRow, SorryRow
 

@@ -57,9 +57,9 @@ from pipeline.serve.order import PROMOTED, RungOrder, ServeOrder
 from pipeline.serve.rooms import Rooms
 from pipeline.serve.rooms_jobs import Failed, job
 from pipeline.serve.schemas import WHOLE, Problem, ProblemBody
+from store.errors import LogError
 from store.events.proofs import AttemptFinished, ProofFound
 from store.events.registry import EVENT_TYPES
-from store.log.errors import LogError
 from store.view.queries import basic as queries
 from store.view.queries.models import checkpoint_in_use
 from store.view.rows import CheckpointRow, SorryRow

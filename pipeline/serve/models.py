@@ -33,7 +33,7 @@ from pipeline.serve.limits import full, share
 from pipeline.serve.measures import Measures
 from pipeline.serve.order import ENCODING, GENERATING, PROMOTED, Device, ModelOrder, ProgressOrder, ServeOrder
 from pipeline.serve.schemas import ModelInfo, ModelsResponse, Problem, ReadyResponse, State
-from store.log.errors import LogError
+from store.errors import LogError
 from store.view.queries import basic as queries
 from store.view.queries import models as model_queries
 from store.view.rows import CheckpointRow

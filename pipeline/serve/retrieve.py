@@ -28,8 +28,8 @@ from pipeline.retrieval.text import query_text
 from pipeline.serve.checkouts import no_view
 from pipeline.serve.order import ServeOrder
 from pipeline.serve.schemas import WHOLE, Problem
+from store.errors import LogError
 from store.leandojo.choosing import NothingToExportError, choose
-from store.log.errors import LogError
 from store.view.queries import basic as queries
 from store.view.rows import TraceRow
 

@@ -21,8 +21,8 @@ from pipeline.tactics.errors import NothingToLearnError, RowsError
 from pipeline.tactics.prompt import without_marks
 from store.domain.records import Position, TracedTactic, holds_sorry
 from store.domain.splits import Side, Split
+from store.errors import LogError
 from store.leandojo.records import Flaw, ImportFormatError, items, theorem
-from store.log.errors import LogError
 from store.view.queries.traces import training_proofs
 
 SORRY = "sorry"

@@ -12,8 +12,8 @@ from pipeline.globs import path_filter
 from pipeline.jobs.protocol import JobError
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.pool.pooled import CALLS, MEMORY_BYTES, PoolLimits
-from store.domain.recording import TraceHead
 from store.domain.records import Seen, TraceGap
+from store.recording import TraceHead
 
 TRACER_VERSION = "2"
 """Raise it when a trace would say something else of the same file: all is then traced again."""

@@ -24,9 +24,9 @@ from pipeline.lean.pool.pool import ReplPool
 from pipeline.trace.file import FileTrace, FileTracer, ImportsFailed
 from pipeline.trace.order import TRACER_VERSION, KnownFile, OpenSorry, Order
 from pipeline.trace.tree import LeanFile, Tree
-from store.domain.recording import file_event
 from store.domain.records import Seen
 from store.events.traces import CommitTraced, FileTraced, SorryStated, TracedFileRemoved, TraceMeasured
+from store.recording import file_event
 
 _PER_BATCH = 64
 _Item = TypeVar("_Item")

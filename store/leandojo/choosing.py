@@ -20,8 +20,8 @@ from pydantic_core import from_json
 
 from store.domain.records import Manifest
 from store.domain.splits import SPLITS, exported_side
+from store.errors import LogError
 from store.leandojo.reading import DATASET_TRACER, THEOREM_LISTS, TRACER
-from store.log.errors import LogError
 from store.log.reader import LogReader
 from store.view.queries.traces import imports_of, traces
 from store.view.rows import TraceRow

@@ -29,15 +29,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
-from store.domain.curriculum import compat_difficulty, curriculum, difficulty, rating
+from store.curriculum import compat_difficulty, curriculum, difficulty, rating
 from store.domain.records import holds_sorry
+from store.errors import LogError, translated
 from store.leandojo.choosing import Chosen, choose, in_order
 from store.leandojo.exporting import Mode, export_chosen, one_moment, write_database
 from store.leandojo.folder import written_whole
 from store.leandojo.models import Repository, Theorem
 from store.leandojo.reading import import_leandojo
 from store.leandojo.records import ImportFormatError, load
-from store.log.errors import LogError, translated
 from store.log.reader import LogReader
 from store.view.queries import basic as queries
 
@@ -172,7 +172,7 @@ class DynamicDatabase:
         the newest of them does.
 
         Raises:
-            store.domain.curriculum.CompatError: `compat`, and LeanDojo-v2 fails on these theorems.
+            store.curriculum.CompatError: `compat`, and LeanDojo-v2 fails on these theorems.
         """
         for repo in self.repositories:
             for theorem in repo.get_all_theorems:

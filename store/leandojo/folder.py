@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from store.log.errors import DatabaseLockedError, LogError, translated
+from store.errors import DatabaseLockedError, LogError, translated
 
 MARKER = ".unsorry-export.json"
 

@@ -26,7 +26,7 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from store.domain.curriculum import CompatError
+from store.curriculum import CompatError
 from store.domain.records import Position
 from store.domain.splits import SIDES, SPLITS
 from store.leandojo.choosing import Chosen, TheoremFacts

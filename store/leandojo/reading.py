@@ -34,8 +34,8 @@ from pathlib import Path
 from typing import Any
 
 from store.domain.identity import repository_key
-from store.domain.recording import RecordedTrace, TraceHead, record_trace
 from store.domain.records import Manifest, TracedFile, TracedTheorem
+from store.errors import translated
 from store.leandojo.records import (
     Flaw,
     Form,
@@ -50,8 +50,8 @@ from store.leandojo.records import (
     theorem,
     traced_path,
 )
-from store.log.errors import translated
 from store.log.log import EventLog
+from store.recording import RecordedTrace, TraceHead, record_trace
 from store.view.queries import basic as queries
 from store.view.view import View
 

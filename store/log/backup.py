@@ -14,9 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from store.log import blobs
-from store.log.envelope import COLUMNS
-from store.log.errors import (
+from store.errors import (
     BlobCorruptError,
     DatabaseCorruptError,
     LogError,
@@ -24,7 +22,10 @@ from store.log.errors import (
     UnknownEventError,
     translated,
 )
+from store.log import blobs
+from store.log.envelope import COLUMNS
 from store.log.reader import LogReader, check_identity, stored
+from store.log.upcast import read_body
 from store.sqlite import connect_readonly, copy_into, in_memory, script
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
@@ -193,7 +194,7 @@ def _check_events(connection: sqlite3.Connection) -> Iterator[str]:
                 event = stored([value.decode() if isinstance(value, bytes) else value for value in row])
                 if not _TIME.fullmatch(event.recorded_at):
                     yield f"event {event.seq}: its text is damaged (recorded_at is {event.recorded_at!r})"
-                event.body()
+                read_body(event)
                 yield from (
                     f"event {event.seq} ({event.type}): its blob {digest} is not in the log"
                     for digest in sorted(blobs.cited(event.data_json) - held)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from store.log.errors import BlobCorruptError, BlobMissingError, InvalidAppendError
+from store.errors import BlobCorruptError, BlobMissingError, InvalidAppendError
 
 # Level 6 halves a scan's JSON again over level 1 and costs the daemon a few milliseconds a file.
 _LEVEL = 6

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from store.log.errors import InvalidAppendError
+from store.errors import InvalidAppendError
 
 if TYPE_CHECKING:
     from store.events.base import EventBody
@@ -60,7 +60,7 @@ class NewEvent:
 
 
 class StoredEvent(NamedTuple):
-    """An event as the log holds it; `data` is as it was written, `body()` as this version understands it.
+    """An event as the log holds it. `data` is as it was written; `read_body` upcasts it to the current version.
 
     A tuple of text and numbers, in the order of the log's columns: a rebuild makes millions of them, and reads
     `data_json` once, straight into the body.
@@ -84,17 +84,6 @@ class StoredEvent(NamedTuple):
         """Return what the event says as it was written: each time a new object, which the caller may change."""
         data: dict[str, Any] = json.loads(self.data_json)
         return data
-
-    def body(self) -> EventBody:
-        """Upcast and validate.
-
-        Raises:
-            UnknownEventError: the type or its version is not known here.
-            MalformedEventError: the data do not have the shape of their type.
-        """
-        from store.events.upcast import read_body
-
-        return read_body(self)
 
     def as_json(self) -> dict[str, Any]:
         """Return the log's columns by name, ready for `json.dumps`."""

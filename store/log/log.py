@@ -17,6 +17,15 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from store.errors import (
+    ConcurrencyError,
+    IdempotencyError,
+    InvalidAppendError,
+    LogClosedError,
+    LogError,
+    NotALogError,
+    translated,
+)
 from store.log import blobs as blob_table
 from store.log.envelope import (
     Appended,
@@ -27,15 +36,6 @@ from store.log.envelope import (
     meets,
     now_text,
     prepare,
-)
-from store.log.errors import (
-    ConcurrencyError,
-    IdempotencyError,
-    InvalidAppendError,
-    LogClosedError,
-    LogError,
-    NotALogError,
-    translated,
 )
 from store.log.reader import APPLICATION_ID, LOG_VERSION, LogReader, check_identity
 from store.sqlite import WriterLock, connect_writable, copy_into, script

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from store.errors import DatabaseCorruptError, DatabaseMissingError, LogError, NotALogError, translated
 from store.log.envelope import StoredEvent, utc_text
-from store.log.errors import DatabaseCorruptError, DatabaseMissingError, LogError, NotALogError, translated
 from store.log.reader import LogReader
 from store.sqlite import UNFINISHED, connect_readonly, connect_writable
 
@@ -222,7 +222,7 @@ def _built(target: Path, log: LogReader, *, upto: int) -> None:
 
 def _extended(target: Path, earlier: _Copy, log: LogReader, *, upto: int) -> bool:
     """Bring a copy of an earlier copy up; False where that one was swept in between, or is no sound view."""
-    from store.log.errors import ViewError
+    from store.errors import ViewError
     from store.view.view import catch_up, check_log
 
     try:

@@ -19,7 +19,7 @@ from typing import Any
 
 from sqlalchemy import Table
 
-from store.log.errors import LogError, ViewError, translated
+from store.errors import LogError, ViewError, translated
 from store.log.reader import LogReader
 from store.sqlite import REPLACED, UNFINISHED, WriterLock, connect_readonly, connect_writable
 from store.view import schema

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from daemon.cli.app import build
 from daemon.cli.context import CliError
-from store.log.errors import LogError
+from store.errors import LogError
 from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.view.asof import KEPT, Copies, find

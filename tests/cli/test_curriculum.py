@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from store.domain.recording import record_trace
 from store.log.log import EventLog
+from store.recording import record_trace
 from tests.support.traced_repository import head, make_traced_repository, record_made_up
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "cli.md"

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from store.domain.recording import record_trace
 from store.log.log import EventLog
+from store.recording import record_trace
 from store.view.queries import basic as queries
 from store.view.view import View
 from tests.support.leandojo import database

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from store.domain.recording import record_trace
 from store.domain.records import TracedFile
 from store.log.log import EventLog
+from store.recording import record_trace
 from store.view.queries import basic as queries
 from store.view.queries.traces import training_proofs
 from store.view.view import View

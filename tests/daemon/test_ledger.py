@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from daemon.store_service import Ledger, NoRoomError, StoreFailedError
+from store.errors import DatabaseFullError
 from store.events.service import DaemonStopped
 from store.log.envelope import NewEvent
-from store.log.errors import DatabaseFullError
 from store.log.log import EventLog
 from store.view.rebuild import verify
 from store.view.view import View

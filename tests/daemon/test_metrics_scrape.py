@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from daemon.http import metrics
 from daemon.http.metrics import CONTENT_TYPE, PROBLEM, LiveNumbers, MetricsListener, exposition
 from daemon.settings import Settings, parse
-from store.log.errors import DatabaseIOError
+from store.errors import DatabaseIOError
 from store.sqlite import connect_readonly
 from store.view import schema
 from store.view.queries import reports as report_queries

@@ -30,11 +30,11 @@ from pipeline.retrieval.tiny import make_tiny_retriever
 from pipeline.tactics.decoding import Completion
 from pipeline.tactics.requests import Decoding
 from pipeline.tactics.tiny import make_tiny_seq2seq
-from store.domain.recording import record_trace
 from store.leandojo.choosing import choose
 from store.leandojo.models import Pos, Theorem
 from store.leandojo.reading import import_leandojo
 from store.log.log import EventLog
+from store.recording import record_trace
 from store.view.queries import basic as queries
 from store.view.view import View
 from tests.support.traced_repository import REPOSITORY, grown, head, make_traced_repository

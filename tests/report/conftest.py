@@ -30,13 +30,13 @@ from pipeline.report.gathering import gather
 from pipeline.report.page import render
 from pipeline.report.writing import write
 from store.domain.identity import short_hash
-from store.domain.promotion import RULES
 from store.events.base import EventBody
 from store.events.jobs import JobFailed, JobSucceeded
 from store.events.models import ModelKind
 from store.events.repositories import RepositoryFailed
 from store.events.scans import SorryFilled, SorryOpened, SorryRemoved
 from store.log.envelope import Expect, NewEvent
+from store.promotion import RULES
 from store.view.queries import basic as queries
 from store.view.view import View
 from tests.support.events import (

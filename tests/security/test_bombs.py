@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from store.errors import BlobCorruptError, InvalidAppendError
 from store.log import blobs
-from store.log.errors import BlobCorruptError, InvalidAppendError
 
 
 def test_a_payload_beyond_any_trace_is_refused_before_it_is_held(

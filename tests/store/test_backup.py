@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from store.errors import DatabaseCorruptError, DatabaseMissingError, LogError, NotALogError
 from store.events.service import DaemonStopped
 from store.log.backup import backup, check
 from store.log.envelope import Expect, NewEvent
-from store.log.errors import DatabaseCorruptError, DatabaseMissingError, LogError, NotALogError
 from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.view.rebuild import rebuild, verify

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from store.errors import LogError
 from store.events.service import DaemonStopped
 from store.log.backup import backup, check
 from store.log.envelope import Appended, Expect, NewEvent
-from store.log.errors import LogError
 from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.view.rebuild import rebuild, verify

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.domain.curriculum import (
+from store.curriculum import (
     CompatError,
     CurriculumRepository,
     Thresholds,
@@ -22,8 +22,8 @@ from store.domain.curriculum import (
     rating,
     thresholds,
 )
-from store.domain.recording import TraceHead, record_trace
 from store.domain.records import TracedFile, TracedTactic, TracedTheorem
+from store.recording import TraceHead, record_trace
 from store.view import schema
 from store.view.view import catch_up
 from tests.support.memory_log import MemoryLog

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from store.errors import DatabaseFullError
 from store.events.service import DaemonStopped
 from store.log.backup import backup, check
 from store.log.envelope import NewEvent
-from store.log.errors import DatabaseFullError
 from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.view.rebuild import rebuild, verify
@@ -116,7 +116,7 @@ def test_a_rebuild_that_finds_no_room_leaves_the_old_view(tmp_path: Path, disk: 
 LIMITED = """
 import json, resource, sys
 from pathlib import Path
-from store.log.errors import LogError
+from store.errors import LogError
 from store.events.service import DaemonStopped
 from store.log.log import EventLog
 from store.log.reader import LogReader

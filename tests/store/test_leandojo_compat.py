@@ -28,7 +28,7 @@ from typing import Any
 
 import pytest
 
-from store.domain.curriculum import (
+from store.curriculum import (
     CompatBuckets,
     CompatError,
     compat_buckets,

@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.domain.recording import TraceHead, record_trace
 from store.domain.records import Premise, PremiseUse, TracedFile, TracedTactic, TracedTheorem
 from store.domain.splits import SIDES, SPLITS
 from store.leandojo import folder as folders
@@ -29,6 +28,7 @@ from store.leandojo.reading import import_leandojo
 from store.leandojo.records import read_position, write_position
 from store.log.log import EventLog
 from store.log.reader import LogReader
+from store.recording import TraceHead, record_trace
 from store.view.queries import basic as queries
 from store.view.view import View
 from tests.support.leandojo import database, write_dataset

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from store.errors import LogError
 from store.leandojo import (
     AnnotatedTactic,
     Annotation,
@@ -33,7 +34,6 @@ from store.leandojo import (
 from store.leandojo.database import TracerMissingError
 from store.leandojo.folder import NotReplaceableError
 from store.leandojo.records import ImportFormatError
-from store.log.errors import LogError
 from store.log.log import EventLog
 from store.view.view import View
 from tests.support.leandojo import database as made_up

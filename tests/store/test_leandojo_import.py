@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from store.domain.records import Manifest, TracedFile
+from store.errors import LogError
 from store.leandojo.reading import ImportReport, import_leandojo
 from store.leandojo.records import ImportFormatError
-from store.log.errors import LogError
 from store.log.reader import LogReader
 from tests.support.leandojo import COMMIT, database, write_dataset, write_large
 

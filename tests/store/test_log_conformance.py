@@ -21,12 +21,7 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import ConfigDict
 
-from store.events.base import BlobRef, EventBody
-from store.events.proofs import ProofChecked
-from store.events.scans import CommitScanned
-from store.events.service import ConfigLoaded, DaemonStopped
-from store.log.envelope import Appended, Expect, NewEvent, StoredEvent, meets, utc_text
-from store.log.errors import (
+from store.errors import (
     BlobCorruptError,
     BlobMissingError,
     ConcurrencyError,
@@ -37,7 +32,13 @@ from store.log.errors import (
     LogError,
     UnknownEventError,
 )
+from store.events.base import BlobRef, EventBody
+from store.events.proofs import ProofChecked
+from store.events.scans import CommitScanned
+from store.events.service import ConfigLoaded, DaemonStopped
+from store.log.envelope import Appended, Expect, NewEvent, StoredEvent, meets, utc_text
 from store.log.log import EventLog
+from store.log.upcast import read_body
 from tests.support.events import CHECKS, digest, sample_payloads, samples, stage
 
 Log = EventLog
@@ -490,7 +491,7 @@ class LogConformance(ABC):
             expect={"daemon": 0},
         )
         stored = next(log.reader().read())
-        assert stored.body() == stopped(3)
+        assert read_body(stored) == stopped(3)
         assert stored.as_json() == {
             "seq": 1,
             "event_id": "k",
@@ -513,7 +514,7 @@ class LogConformance(ABC):
         for payload in sample_payloads():
             blobs |= stage(tmp_path / "staging", payload)[1]
         log.append([NewEvent("s", body)], expect={"s": 0}, blobs=blobs)
-        assert next(log.reader().read()).body() == body
+        assert read_body(next(log.reader().read())) == body
 
     # s06: immutability (of the file against other programs: test_append_only.py)
 
@@ -541,7 +542,7 @@ class LogConformance(ABC):
         log.append([NewEvent("s", OldCommitScanned.model_validate(old))], expect={"s": 0})
         (found,) = log.reader().read(types=["commit_scanned"])
         assert (found.schema_version, found.data) == (1, old)
-        body = found.body()
+        body = read_body(found)
         assert isinstance(body, CommitScanned)
         assert (body.schema_version, body.include, body.exclude) == (3, ("**/*.lean",), ())
         assert [e.data for e in log.reader().read()] == [old]
@@ -554,7 +555,7 @@ class LogConformance(ABC):
         found = list(log.reader().read())
         assert found[1].data == {}
         with pytest.raises(UnknownEventError, match=f"event 2: {body.type} version {body.schema_version}"):
-            found[1].body()
+            read_body(found[1])
 
     # s15, s19: as of a moment
 

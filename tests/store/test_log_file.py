@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from store.events.service import DaemonStopped
-from store.log.envelope import Expect, NewEvent
-from store.log.errors import (
+from store.errors import (
     DatabaseFullError,
     DatabaseIOError,
     DatabaseLockedError,
@@ -21,6 +19,8 @@ from store.log.errors import (
     LogVersionError,
     NotALogError,
 )
+from store.events.service import DaemonStopped
+from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
 from store.log.reader import LogReader
 
@@ -146,7 +146,7 @@ def test_s18_a_second_writer_is_refused_and_told_who_the_first_one_is(tmp_path: 
         with pytest.raises(DatabaseLockedError, match=f"process {os.getpid()} writes it"):
             EventLog.open(path)
         code = (
-            "import sys\nfrom pathlib import Path\nfrom store.log.errors import LogError\n"
+            "import sys\nfrom pathlib import Path\nfrom store.errors import LogError\n"
             "from store.log.log import EventLog\n"
             "try:\n    EventLog.open(Path(sys.argv[1]))\nexcept LogError as error:\n    print(error)\n"
         )
@@ -177,7 +177,7 @@ from pathlib import Path
 from store.events.service import DaemonStopped
 from store.log.log import EventLog
 from store.log.envelope import Expect, NewEvent
-from store.log.errors import LogError
+from store.errors import LogError
 log = EventLog.open(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 done = 0

@@ -21,12 +21,12 @@ from typing import Any, TypeVar
 import pytest
 
 from pipeline.jobs.protocol import JobSpec, Reporter
+from store.errors import BlobCorruptError
 from store.events.jobs import JobSucceeded
 from store.events.repositories import RepositoryUnwatched
 from store.events.service import ConfigLoaded
 from store.log.backup import backup
 from store.log.envelope import Expect, NewEvent
-from store.log.errors import BlobCorruptError
 from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.view.asof import Copies, find

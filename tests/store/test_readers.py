@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from store.errors import DatabaseIOError, DatabaseReadOnlyError
 from store.events.service import DaemonStopped
 from store.log.backup import backup
 from store.log.envelope import Expect, NewEvent
-from store.log.errors import DatabaseIOError, DatabaseReadOnlyError
 from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.view.queries import basic as queries

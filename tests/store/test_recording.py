@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from store.domain import recording
-from store.domain.recording import RecordedTrace, TraceHead, import_line, record_trace
+from store import recording
 from store.domain.records import Manifest, TracedFile
+from store.errors import InvalidAppendError
 from store.events.traces import TraceWithdrawn
 from store.log.envelope import Expect, NewEvent
-from store.log.errors import InvalidAppendError
 from store.log.log import EventLog
+from store.recording import RecordedTrace, TraceHead, import_line, record_trace
 from store.view.queries import basic as queries
 from store.view.queries import traces as q
 from store.view.rebuild import verify
@@ -259,7 +259,7 @@ def test_half_a_new_trace_leaves_the_closed_one_as_it_was(store: Store, files: l
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from store.domain import recording
+from store import recording
 from store.log.log import EventLog
 from tests.support.traced_repository import head, make_traced_repository
 

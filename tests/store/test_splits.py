@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from store.domain import splits
 from store.domain.identity import split_key
-from store.domain.recording import record_trace
 from store.domain.records import PremiseUse, TracedFile, TracedTactic, TracedTheorem
 from store.domain.splits import SIDES, SPLITS, Side, Split
 from store.events.traces import TraceWithdrawn
 from store.log.envelope import Expect, NewEvent
+from store.recording import record_trace
 from store.view import schema
 from store.view.view import catch_up
 from tests.support.memory_log import MemoryLog

@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from store.errors import ConcurrencyError, IdempotencyError, ViewError
 from store.events.service import DaemonStopped
 from store.log.backup import backup, check
 from store.log.envelope import Expect, NewEvent, prepare
-from store.log.errors import ConcurrencyError, IdempotencyError, ViewError
 from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.view.rebuild import rebuild, verify

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from store.domain import splits
-from store.domain.recording import TraceHead, file_event, record_trace
 from store.domain.records import Position, Premise, PremiseUse, TracedFile, TracedTactic, TracedTheorem
+from store.errors import MalformedEventError
 from store.events.base import EventBody
 from store.log.envelope import Expect, NewEvent
-from store.log.errors import MalformedEventError
 from store.log.log import EventLog
+from store.recording import TraceHead, file_event, record_trace
 from store.view.queries import basic as queries
 from store.view.queries import models as model_queries
 from store.view.queries import traces as q

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from store.domain.identity import split_key
-from store.domain.recording import TraceHead, file_event, record_trace
 from store.domain.records import PremiseUse, TracedFile, TracedTactic, TracedTheorem
 from store.events.base import EventBody
 from store.events.jobs import JobStarted, JobSucceeded
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
+from store.recording import TraceHead, file_event, record_trace
 from store.view.queries import basic as queries
 from store.view.queries import traces as trace_queries
 from store.view.queries.models import Learned, ancestry, learned, new_theorems, undecided

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from store.events.service import DaemonStopped
-from store.log.envelope import Expect, NewEvent
-from store.log.errors import (
+from store.errors import (
     DatabaseLockedError,
     DatabaseMissingError,
     LogClosedError,
@@ -20,6 +18,8 @@ from store.log.errors import (
     UnknownEventError,
     ViewError,
 )
+from store.events.service import DaemonStopped
+from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.view.queries import basic as queries

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from store.errors import BlobMissingError, LogClosedError
 from store.log.blobs import PackedBlob, cited, pack_file, unpack
 from store.log.envelope import Appended, Expect, NewEvent, Prepared, StoredEvent, now_text, prepare
-from store.log.errors import BlobMissingError, LogClosedError
 from store.log.log import Recorded, check_batch, check_expectations, recorded_before
 from store.log.reader import LogReader
 

@@ -37,7 +37,6 @@ from pipeline.serve.order import LeanOrder, ModelOrder, RepositoryOrder, ServeOr
 from pipeline.tactics.models import load_tokenizer
 from pipeline.tactics.tiny import make_tiny_causal
 from store.domain.identity import git_blob, sorry_id
-from store.domain.recording import record_trace
 from store.domain.records import Premise, TracedFile
 from store.events.base import EventBody
 from store.events.models import ModelKind
@@ -46,6 +45,7 @@ from store.events.scans import SorryOpened
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
 from store.log.reader import LogReader
+from store.recording import record_trace
 from store.view.queries import basic as queries
 from store.view.view import View
 from tests.support.events import BRANCH, REPOSITORY, commit_scanned, observed, place, watched

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from store.domain.recording import Log, RecordedTrace, TraceHead, file_event, record_trace
 from store.domain.records import Premise, PremiseUse, TracedFile, TracedTactic, TracedTheorem
 from store.events.base import BlobRef, EventBody
 from store.events.traces import CommitTraced, SorryStated, TracedFileRemoved, TraceMeasured, TraceWithdrawn
+from store.recording import Log, RecordedTrace, TraceHead, file_event, record_trace
 from store.view.queries.traces import branch_line
 from tests.support.models import (
     checkpoint_promoted,

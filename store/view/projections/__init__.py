@@ -13,6 +13,7 @@ from typing import Any
 
 from store.domain.life import TheoremStep
 from store.domain.records import ScannedFile
+from store.errors import MalformedEventError
 from store.events.base import EventBody
 from store.events.jobs import (
     JobCancelled,
@@ -79,7 +80,6 @@ from store.events.traces import (
     TraceWithdrawn,
 )
 from store.log.envelope import StoredEvent
-from store.log.errors import MalformedEventError
 from store.log.reader import LogReader
 from store.view.projections import (
     builds,

@@ -22,8 +22,8 @@ from daemon.polling.github import GitHub
 from daemon.polling.poller import Poller
 from daemon.settings import Repo, Settings, load
 from daemon.store_service import Ledger
+from store.errors import LogError
 from store.log.envelope import StoredEvent
-from store.log.errors import LogError
 from store.log.reader import LogReader
 from store.view.queries import basic as queries
 from tests.support.daemon import warm

@@ -16,8 +16,8 @@ import psutil
 
 from daemon.paths import Paths
 from pipeline.jobs.child import MARK
+from store.errors import LogError
 from store.log.envelope import StoredEvent
-from store.log.errors import LogError
 from store.log.reader import LogReader
 from store.view.rebuild import verify
 

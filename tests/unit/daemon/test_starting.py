@@ -19,7 +19,7 @@ from daemon.paths import Paths
 from daemon.service import RoomToStart, Service
 from daemon.store_service import StoreFailedError
 from daemon.systemd import Notifier
-from store.log.errors import DatabaseFullError, DatabaseIOError
+from store.errors import DatabaseFullError, DatabaseIOError
 from tests.support.daemon.house import House
 
 FULL = OSError(errno.ENOSPC, "No space left on device")

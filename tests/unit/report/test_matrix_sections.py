@@ -10,8 +10,8 @@ import pytest
 from pipeline.report.html import Section
 from pipeline.report.matrix import Cell, Matrix, Task
 from pipeline.report.matrix_sections import matrix_section
-from store.domain.promotion import RULES
 from store.events.models import ModelKind
+from store.promotion import RULES
 
 SVG = "{http://www.w3.org/2000/svg}"
 

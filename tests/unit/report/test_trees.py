@@ -20,9 +20,9 @@ from pipeline.report.gathering import Blob, gather, gather_at
 from pipeline.report.page import render
 from pipeline.report.search_tree import drawing
 from pipeline.report.tree_sections import tree_section
+from store.errors import DatabaseCorruptError
 from store.events.base import EventBody
 from store.log.envelope import Expect, NewEvent
-from store.log.errors import DatabaseCorruptError
 from store.view.queries import basic as queries
 from store.view.view import View
 from tests.support.events import (

@@ -12,8 +12,8 @@ import pytest
 from daemon.settings import ConfigError, Settings, load, parse
 from daemon.settings.models import Prove
 from daemon.settings.schema import ConfigFile, RepoEntry
-from store.domain.promotion import RULES
 from store.events.models import ModelKind
+from store.promotion import RULES
 
 ROOT = Path(__file__).resolve().parents[3]
 SHIPPED = ROOT / "config.toml"

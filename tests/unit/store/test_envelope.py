@@ -13,10 +13,10 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from pydantic import ValidationError
 
+from store.errors import BlobCorruptError, InvalidAppendError
 from store.events.proofs import AttemptFinished
 from store.log.blobs import cited, pack, unpack
 from store.log.envelope import utc_text, uuid7
-from store.log.errors import BlobCorruptError, InvalidAppendError
 from tests.support.events import samples
 
 

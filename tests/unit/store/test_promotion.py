@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from store.domain.promotion import RULES, Decision, Measured, before_last, compare, decide, measured_tasks
 from store.events.models import ModelKind
+from store.promotion import RULES, Decision, Measured, before_last, compare, decide, measured_tasks
 from store.view.rows import EvaluationRow
 
 OLD, NEW = "0ld", "new"

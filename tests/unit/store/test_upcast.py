@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from store.errors import MalformedEventError, UnknownEventError
 from store.events.registry import EVENT_TYPES
-from store.events.upcast import upcast
 from store.log.envelope import StoredEvent
-from store.log.errors import MalformedEventError, UnknownEventError
+from store.log.upcast import read_body, upcast
 
 GOLDEN = Path(__file__).parents[2] / "store" / "golden"
 
@@ -24,7 +24,7 @@ def stored(event_type: str, version: int, data: dict[str, Any]) -> StoredEvent:
 def test_every_event_ever_written_can_still_be_read(path: Path) -> None:
     event_type, version = path.name.removesuffix(".json").split(".v")
     data = json.loads(path.read_text(encoding="utf-8"))
-    body = stored(event_type, int(version), data).body()
+    body = read_body(stored(event_type, int(version), data))
     assert type(body) is EVENT_TYPES[event_type]
     if int(version) == body.schema_version:
         assert json.loads(body.model_dump_json()) == data
@@ -40,7 +40,7 @@ def test_every_type_and_version_has_its_golden_file() -> None:
 @pytest.mark.parametrize("event_type", ["checkpoint_saved", "checkpoint_promoted", "evaluation_finished"])
 def test_what_was_recorded_of_models_before_there_was_a_mark_is_of_lean(event_type: str) -> None:
     data = json.loads((GOLDEN / f"{event_type}.v1.json").read_text(encoding="utf-8"))
-    body = stored(event_type, 1, data).body()
+    body = read_body(stored(event_type, 1, data))
     assert (body.schema_version, body.model_dump()["simulated"]) == (2, False)
 
 
@@ -70,6 +70,6 @@ def test_what_cannot_be_read_is_an_error_that_names_the_event(
 
 def test_a_stored_event_of_another_shape_is_named_with_its_field() -> None:
     with pytest.raises(MalformedEventError, match=r"event 7: daemon_stopped version 1 .*pid"):
-        stored("daemon_stopped", 1, {"reason": "r", "pid": "seven"}).body()
+        read_body(stored("daemon_stopped", 1, {"reason": "r", "pid": "seven"}))
     with pytest.raises(MalformedEventError, match="Extra inputs"):
-        stored("daemon_stopped", 1, {"reason": "r", "pid": 7, "mood": "good"}).body()
+        read_body(stored("daemon_stopped", 1, {"reason": "r", "pid": 7, "mood": "good"}))

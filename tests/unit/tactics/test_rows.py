@@ -12,9 +12,9 @@ import pytest
 
 from pipeline.tactics.errors import RowsError
 from pipeline.tactics.rows import EMPTY, SORRY, UNREADABLE, read_rows, rows_of_view
-from store.domain.recording import record_trace
 from store.domain.records import TracedTactic
 from store.log.log import EventLog
+from store.recording import record_trace
 from store.view.queries import basic as queries
 from store.view.queries.traces import training_proofs
 from store.view.view import View

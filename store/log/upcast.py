@@ -13,7 +13,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from store.log.errors import MalformedEventError, UnknownEventError
+from store.errors import MalformedEventError, UnknownEventError
 
 if TYPE_CHECKING:
     from store.events.base import EventBody

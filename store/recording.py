@@ -23,11 +23,12 @@ from pydantic_core import from_json
 
 from store.domain.identity import event_id, trace_id
 from store.domain.records import Manifest, TracedFile
+from store.errors import InvalidAppendError, translated
 from store.events.base import BlobRef
 from store.events.traces import CommitTraced, FileTraced, TracedFileRemoved
 from store.log.envelope import Appended, Expect, NewEvent
-from store.log.errors import InvalidAppendError, translated
 from store.log.reader import LogReader
+from store.log.upcast import read_body
 from store.view.queries import basic as queries
 
 MAX_EVENTS = 256
@@ -262,7 +263,7 @@ class _Line:
         """Say whether the last event on the line says what `body` says (it may have taken another time)."""
         if self.withdrawn or self.closed_seq == 0 or self.last_seq() > self.closed_seq:
             return False
-        before = next(reader.read(after=self.closed_seq - 1, limit=1)).body()
+        before = read_body(next(reader.read(after=self.closed_seq - 1, limit=1)))
         return before.model_copy(update={"seconds": body.seconds}) == body
 
     def _take_view(self, view: sqlite3.Connection, where: tuple[str, str]) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from store.domain.splits import files_of
-from store.log.errors import LogError
+from store.errors import LogError
 from store.view.queries import traces as trace_queries
 from store.view.rows import TraceRow
 
