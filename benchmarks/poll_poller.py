@@ -11,18 +11,17 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
 
 import psutil
 
+from daemon.context import Context
 from daemon.logs import configure
 from daemon.polling.branch_diff import watchlist_events
 from daemon.polling.git import Git
 from daemon.polling.github import Forge
 from daemon.polling.poller import Poller
-from daemon.polling.schedule import Polls
+from daemon.polling.schedule import PollScheduler
 from daemon.settings import load
 from daemon.store_service import Ledger
 from store.view.queries import basic as queries
@@ -38,19 +37,12 @@ async def serve(config: Path) -> None:
     forge.connect(settings)
     git = Git(timeout_s=settings.poll.timeout_s, token=forge.token_for)
     poller = Poller(ledger=ledger, git=git, github=forge.github, paths=settings.paths)
-    problems: dict[str, str] = {}
-    begun: list[asyncio.Task[None]] = []
-
-    def begin(_name: str, work: Coroutine[Any, Any, None]) -> None:
-        begun.append(asyncio.create_task(work))
+    context = Context(settings)
 
     elapsed_s = 0.0
-    polls = Polls(
+    polls = PollScheduler(
         poller,
-        settings=lambda: settings,
-        problems=problems,
-        begin=begin,
-        ending=lambda: False,
+        context,
         elapsed=lambda: elapsed_s,
     )
     await ledger.append(watchlist_events(settings.repos, await ledger.ask(queries.repositories)))
@@ -63,13 +55,12 @@ async def serve(config: Path) -> None:
         )
         # The time when all are due again, and that for which they wait for one another.
         elapsed_s += settings.poll.slowest_s * 2
-        while not begun:
+        while not (begun := context.tasks("poll:")):
             await polls.tick()
             elapsed_s += 60.0
         await asyncio.gather(*begun)
-        begun.clear()
         seconds = time.perf_counter() - began
-        if problems:
+        if problems := context.problems.texts():
             raise SystemExit(f"polls failed: {problems}")
         now, gits_now = process.cpu_times(), resource.getrusage(resource.RUSAGE_CHILDREN)
         outcomes = [row.poll_outcome for row in await ledger.ask(queries.repositories)]

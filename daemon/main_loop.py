@@ -9,15 +9,17 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import structlog
 
 from daemon.clock import Jumps
-from daemon.http.status import Living
-from daemon.maintenance import Upkeep
-from daemon.scheduler import Desk, Work
+from daemon.context import Context
+from daemon.http.control import ControlServer
+from daemon.http.status import RuntimeStatus
+from daemon.maintenance import Maintenance
+from daemon.scheduler import Operator, Scheduler
 from daemon.store_service import Ledger, StoreFailedError
 from daemon.systemd import Notifier
 
@@ -36,16 +38,12 @@ log = structlog.get_logger("daemon.main_loop")
 
 
 class Heartbeat:
-    """Pings for the main loop.
+    """Pings for the main loop."""
 
-    Args:
-        serves: whether the control socket is served.
-    """
-
-    def __init__(self, notifier: Notifier, ledger: Ledger, *, serves: Callable[[], bool]) -> None:
+    def __init__(self, notifier: Notifier, ledger: Ledger, control: ControlServer) -> None:
         self._notifier = notifier
         self._ledger = ledger
-        self._serves = serves
+        self._control = control
         self._said = ""
 
     async def beat(self) -> None:
@@ -55,7 +53,7 @@ class Heartbeat:
             StoreFailedError: the store has failed; the daemon stops.
         """
         await self.during(self._ledger.check())
-        if not self._serves():
+        if not self._control.serves:
             self._not_well("the control socket is not served any more")
             return
         self._said = ""
@@ -102,78 +100,61 @@ _LOOP_S = 5.0
 _SHORTEST_S = 0.1
 
 
-@dataclass(slots=True)
-class Wanted:
-    """What the next turn is to do."""
-
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
-    reload: bool = False
-    plan: bool = True
-    patches: set[str] = field(default_factory=set)
-    """The proofs whose patches are to be written."""
-
-    def reload_soon(self) -> None:
-        """Read config.toml again."""
-        self.reload = True
-        self.wake.set()
-
-    def plan_soon(self) -> None:
-        """Make a plan, and begin what is due."""
-        self.plan = True
-        self.wake.set()
-
-
 @dataclass(frozen=True, slots=True)
-class Turns:
-    """The loop and what it turns. `ending` says whether it is to end, `reload` takes up the configuration."""
+class MainLoop:
+    """The loop and the parts that it runs. `reload` takes up the configuration."""
 
-    wanted: Wanted
+    context: Context
     notifier: Notifier
     heart: Heartbeat
     ledger: Ledger
     jumps: Jumps
-    work: Work
-    desk: Desk
-    upkeep: Upkeep
-    living: Living
+    work: Scheduler
+    desk: Operator
+    upkeep: Maintenance
+    living: RuntimeStatus
     reload: Callable[[], Awaitable[None]]
-    ending: Callable[[], bool]
 
     async def run(self) -> None:
         """Turn until the end is wanted."""
-        while not self.ending():
+        while not self._ending():
             pause = min(self.notifier.watchdog_interval_s or _LOOP_S, _LOOP_S, self.work.until_due_s())
             with contextlib.suppress(TimeoutError):
                 # What is due and cannot be begun, for want of room, stays due: no reason to turn without a pause.
                 async with asyncio.timeout(max(pause, _SHORTEST_S)):
-                    await self.wanted.wake.wait()
-            self.wanted.wake.clear()
-            if self.ending():
+                    await self.context.requests.wake.wait()
+            self.context.requests.wake.clear()
+            if self._ending():
                 return
             try:
                 await self.heart.beat()
                 await self.heart.during(self._turn())
             except StoreFailedError:
                 # The turn that follows says so and ends; where only room is missing, it says so and waits.
-                self.wanted.plan = True
+                self.context.requests.plan = True
+
+    def _ending(self) -> bool:
+        if self.ledger.failure is not None:
+            self.context.stop_reason = f"the store failed: {self.ledger.failure}"
+        return bool(self.context.stop_reason)
 
     async def _turn(self) -> None:
-        wanted, jump = self.wanted, self.jumps.look()
+        requests, jump = self.context.requests, self.jumps.look()
         if jump is not None:
             log.warning("clock_jumped", set_s=round(jump.set_s), slept_s=round(jump.slept_s))
-            wanted.plan = True
+            requests.plan = True
         if self.ledger.room.problem:
-            wanted.plan = True
+            requests.plan = True
             self.notifier.status(self.living.sentence())
             return
-        if wanted.reload:
-            wanted.reload = False
+        if requests.reload:
+            requests.reload = False
             await self.reload()
-        if wanted.patches:
-            proofs, wanted.patches = frozenset(wanted.patches), set()
+        if requests.patches:
+            proofs, requests.patches = frozenset(requests.patches), set()
             await self.upkeep.write_patches(proofs)
-        if wanted.plan or self.work.until_due_s() <= 0:
-            wanted.plan = False
+        if requests.plan or self.work.until_due_s() <= 0:
+            requests.plan = False
             # First, as what is to be learned next starts from the checkpoint in use.
             await self.upkeep.settle_models()
             await self.work.start_due()

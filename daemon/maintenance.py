@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 import structlog
 
+from daemon.context import Context
 from daemon.results.models import Models
 from daemon.results.patches import write_missing
-from daemon.settings import Settings
 from daemon.store_service import Ledger
 from pipeline.lean.build.build_cache import sweep
 from store.errors import LogError
@@ -22,53 +22,56 @@ from store.errors import LogError
 log = structlog.get_logger("daemon.maintenance")
 
 
-class Upkeep:
-    """`problems` maps what is not up to date to a sentence for people."""
+class Maintenance:
+    """Keeps them up to date, for one daemon."""
 
-    def __init__(self, ledger: Ledger, *, settings: Callable[[], Settings]) -> None:
-        self.problems: dict[str, str] = {}
+    def __init__(self, ledger: Ledger, context: Context) -> None:
         self.cache_bytes = 0
         """What the builds and their packages took on disk after the last sweep."""
         self._ledger = ledger
-        self._settings = settings
+        self._context = context
 
     @property
     def models(self) -> Models:
         """What may be done with the trained models."""
-        settings = self._settings()
+        settings = self._context.settings
         return Models(self._ledger, chain_root=settings.paths.models, tolerance=settings.train.tolerance)
 
     async def write_patches(self, proofs: frozenset[str] | None) -> None:
         """Write the patches of these proofs, or of all, that are not there."""
         try:
-            for path in await write_missing(self._ledger, self._settings().paths.patches, proofs=proofs):
+            for path in await write_missing(
+                self._ledger, self._context.settings.paths.patches, proofs=proofs
+            ):
                 log.info("patch_written", path=str(path))
-            self.problems.pop("patches", None)
+            self._context.problems.clear("patches")
         except (OSError, LogError) as error:
             # The patch is safe in the log; the next start writes the file again.
-            self.problems["patches"] = f"a patch file could not be written: {error}"
+            self._context.problems.set("patches", f"a patch file could not be written: {error}")
             log.exception("patch_not_written")
 
     async def settle_models(self) -> None:
         """Decide which of the new checkpoints is used."""
         try:
             await self.models.settle()
-            self.problems.pop("models", None)
+            self._context.problems.clear("models")
         except (OSError, LogError, sqlite3.Error) as error:
-            self.problems["models"] = f"what becomes of a new checkpoint could not be decided: {error}"
+            self._context.problems.set(
+                "models", f"what becomes of a new checkpoint could not be decided: {error}"
+            )
             log.exception("models_not_settled")
 
     async def sweep_cache(self, about_to_be_used: Collection[tuple[str, str]]) -> None:
         """Keep the builds and dependencies within their bound, but for those of these repositories and commits."""
-        settings = self._settings()
+        settings = self._context.settings
         limit = settings.cache.size_bytes
         try:
             swept = await asyncio.to_thread(sweep, settings.paths.cache, limit, about_to_be_used)
         except OSError as error:
-            self.problems["cache"] = f"the cache of builds cannot be swept: {error}"
+            self._context.problems.set("cache", f"the cache of builds cannot be swept: {error}")
             log.exception("sweep_failed")
             return
-        self.problems.pop("cache", None)
+        self._context.problems.clear("cache")
         before, self.cache_bytes = self.cache_bytes, swept.left_bytes
         if swept.removed_builds or swept.removed_dependencies:
             log.info("cache_swept", builds=len(swept.removed_builds), freed_bytes=swept.freed_bytes)

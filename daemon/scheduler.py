@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -16,11 +16,12 @@ from typing import Any
 
 import structlog
 
+from daemon.context import Context
 from daemon.jobs import limits
 from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpus
 from daemon.jobs.runner import JobRunner, cancelled_event
-from daemon.maintenance import Upkeep
+from daemon.maintenance import Maintenance
 from daemon.planning.admission import Admission, admit
 from daemon.planning.plan import Plan, make_plan
 from daemon.planning.schedule import Wait, in_vain, read_timetable, why_not, why_yield
@@ -51,25 +52,18 @@ PLAN_EVERY_S = 15.0
 log = structlog.get_logger("daemon.scheduler")
 
 
-class Work:
-    """The plan and its beginning, for one daemon.
-
-    Args:
-        problems: what is wrong, by a name of its own: "plan" is put there while no plan can be made.
-        begin: starts something in the background, under a name.
-    """
+class Scheduler:
+    """The plan and its beginning, for one daemon."""
 
     def __init__(
         self,
         *,
         ledger: Ledger,
         runner: JobRunner,
-        upkeep: Upkeep,
+        upkeep: Maintenance,
         gpus: Gpus,
-        settings: Callable[[], Settings],
+        context: Context,
         leans: Leans,
-        problems: dict[str, str],
-        begin: Callable[[Coroutine[Any, Any, None], str], None],
     ) -> None:
         self.leans = leans
         """What can run Lean here."""
@@ -86,30 +80,28 @@ class Work:
         self._ledger = ledger
         self._runner = runner
         self._upkeep = upkeep
-        self._settings = settings
-        self._problems = problems
-        self._begin = begin
+        self._context = context
         self._swept = False
         self._counted: Counted = {}
         self._look_for_models()
 
     async def look_around(self) -> None:
         """Find out anew what can run Lean, and what training needs: it may have been installed since."""
-        self.leans = await asyncio.to_thread(leans_of, self._settings())
+        self.leans = await asyncio.to_thread(leans_of, self._context.settings)
         self._look_for_models()
 
     async def start_due(self) -> None:
         """Make a plan and start of it what may start now."""
-        settings = self._settings()
+        settings = self._context.settings
         try:
             builds = await asyncio.to_thread(present, settings.paths.cache)
             self.plan, self.lacking, self.in_vain = await self._ledger.ask(self._found(settings, builds))
             gpus = await self.gpus.look(self._runner.lent)
         except (LogError, sqlite3.Error, OSError) as error:
-            self._problems["plan"] = f"what is due cannot be found out: {error}"
+            self._context.problems.set("plan", f"what is due cannot be found out: {error}")
             log.exception("plan_failed")
             return
-        self._problems.pop("plan", None)
+        self._context.problems.clear("plan")
         if not self._swept or self._upkeep.cache_bytes > settings.cache.size_bytes:
             # Not before the first plan: it says which builds are about to be used. With each plan while there is too
             # much of them: what had to stay was a running job's, or what it began its own build from.
@@ -160,7 +152,7 @@ class Work:
 
     async def polls_wait(self) -> Wait | None:
         """Return what keeps the polls from beginning now, None where nothing does."""
-        schedule, now = self._settings().schedule, datetime.now(UTC)
+        schedule, now = self._context.settings.schedule, datetime.now(UTC)
         table = self.plan.timetable
         if table is None:
             table = await self._ledger.ask(partial(read_timetable, schedule=schedule, now=now))
@@ -195,10 +187,10 @@ class Work:
         # What was just built is about to be used, though the plan was made before and does not say so yet.
         planned = ((due.repository, due.sha) for due in self.plan.due)
         keep = {*just_built, *planned, *self._runner.commits}
-        self._begin(self._upkeep.sweep_cache(keep), "sweep")
+        self._context.spawn(self._upkeep.sweep_cache(keep), name="sweep")
 
     def _look_for_models(self) -> None:
-        settings = self._settings()
+        settings = self._context.settings
         self.untrainable = why_not_trainable(settings.train)
         self._no_models = why_no_models(settings.prove)
 
@@ -226,13 +218,13 @@ class WorkStateError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class Operator:
     """Takes what is asked for, for one daemon."""
 
     ledger: Ledger
     runner: JobRunner
-    work: Work
-    settings: Callable[[], Settings]
+    work: Scheduler
+    context: Context
 
     async def pause(self, work: PausedWork, *, by: str, reason: str) -> bool:
         """Keep a sort of work from beginning; return False where it was paused before, and stays so."""
@@ -269,7 +261,7 @@ class Desk:
             KeyError: the repository is not watched.
             WorkStateError: the work cannot be done there; the message says why.
         """
-        repo = next((repo for repo in self.settings().repos if repo.key == repository), None)
+        repo = next((repo for repo in self.context.settings.repos if repo.key == repository), None)
         if repo is None:
             raise KeyError(repository)
         why = await self.ledger.ask(
@@ -277,7 +269,7 @@ class Desk:
                 why_not,
                 work=work,
                 repo=repo,
-                settings=self.settings(),
+                settings=self.context.settings,
                 leans=self.work.leans,
                 untrainable=self.work.untrainable,
             )

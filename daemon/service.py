@@ -16,34 +16,34 @@ import platform
 import re
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 
 from daemon.clock import Jumps
-from daemon.http.control import Controlled, ControlServer, Face, SocketInUseError
+from daemon.context import Context
+from daemon.http.control import ControlServer, Parts, SocketInUseError
 from daemon.http.metrics import Metrics, MetricsListener
 from daemon.http.report_page import ReportPage
-from daemon.http.status import Living
+from daemon.http.status import RuntimeStatus
 from daemon.jobs.gpus import Gpus
 from daemon.jobs.limits import cgroups_here
 from daemon.jobs.recovery import recover
 from daemon.jobs.runner import JobRunner
 from daemon.logs import configure
-from daemon.main_loop import Heartbeat, Turns, Wanted
-from daemon.maintenance import Upkeep
+from daemon.main_loop import Heartbeat, MainLoop
+from daemon.maintenance import Maintenance
 from daemon.polling.branch_diff import watchlist_events
 from daemon.polling.git import Git
 from daemon.polling.github import Forge, GitHub
 from daemon.polling.poller import Poller
-from daemon.polling.schedule import Polls, Ticker
+from daemon.polling.schedule import PollScheduler, Ticker
 from daemon.polling.webhooks import Webhooks
 from daemon.results.notifications import Notifications
-from daemon.scheduler import PLAN_EVERY_S, Desk, Work, leans_of
+from daemon.scheduler import PLAN_EVERY_S, Operator, Scheduler, leans_of
 from daemon.settings import ConfigError, Settings
 from daemon.settings.reload import ConfigWatcher, reload
 from daemon.store_service import Ledger, NoRoomError, StoreFailedError, no_room
@@ -61,12 +61,12 @@ from store.view.queries import basic as queries
 
 
 class OwnRecord:
-    """`errors` are those of the configuration that was refused last; empty where the last one was taken."""
+    """Records them, and keeps `config_errors` of the context."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self.errors: tuple[str, ...] = ()
+    def __init__(self, ledger: Ledger, context: Context) -> None:
         self._rejected_digest = ""
         self._ledger = ledger
+        self._context = context
 
     async def started(self, settings: Settings, lean: LeanBackend) -> None:
         """Record the start, and the configuration with its watchlist, in one."""
@@ -87,19 +87,19 @@ class OwnRecord:
     async def took(self, new: Settings, *, before: Settings) -> bool:
         """Record a configuration that takes effect; return whether it is another than the one before."""
         # A token file may have new content under an unchanged configuration.
-        changed = new.digest != before.digest or bool(self.errors)
+        changed = new.digest != before.digest or bool(self._context.config_errors)
         if changed:
             await self._ledger.append(await self._loaded(new))
-        self.errors, self._rejected_digest = (), ""
+        self._context.config_errors, self._rejected_digest = (), ""
         return changed
 
     async def refused(self, error: ConfigError) -> bool:
         """Record a configuration that does not; return whether it is another than the one that was refused last."""
-        if error.digest == self._rejected_digest and error.errors == self.errors:
+        if error.digest == self._rejected_digest and error.errors == self._context.config_errors:
             return False
         body = ConfigRejected(path=str(error.path), digest=error.digest, errors=error.errors)
         await self._ledger.append([NewEvent("config", body)])
-        self.errors, self._rejected_digest = error.errors, error.digest
+        self._context.config_errors, self._rejected_digest = error.errors, error.digest
         return True
 
     async def _loaded(self, settings: Settings) -> list[NewEvent]:
@@ -131,19 +131,19 @@ class RoomToStart:
     """What one start waits for.
 
     Args:
-        ending: whether somebody wants the end meanwhile.
+        context: its `stop_reason` ends the wait.
         look: why a disk takes nothing (`daemon.store_service.no_room`).
     """
 
     def __init__(
         self,
         notifier: Notifier,
+        context: Context,
         *,
-        ending: Callable[[], bool],
         look: Callable[[Path], OSError | None] = no_room,
     ) -> None:
         self._notifier = notifier
-        self._ending = ending
+        self._context = context
         self._look = look
         self._pause_s = _FIRST_S
         self._said_at = float("-inf")
@@ -173,7 +173,7 @@ class RoomToStart:
             return False
         log.error("disk_full", reason=str(error), looked_for_again_after_s=self._pause_s)
         look_at = time.monotonic() + self._pause_s
-        while not self._ending():
+        while not self._context.stop_reason:
             self._say(str(error))
             await asyncio.sleep(_TURN_S)
             if time.monotonic() < look_at:
@@ -197,7 +197,7 @@ class RoomToStart:
                 return
             if ledger.room.problem:
                 self._say(ledger.room.problem)
-                if self._ending():
+                if self._context.stop_reason:
                     ledger.hurry()
 
     def _say(self, reason: str) -> None:
@@ -268,18 +268,22 @@ class Service:
     """A running daemon. `start` it, wait for `main_loop`, `stop` it; all on one event loop."""
 
     def __init__(self, settings: Settings, *, notifier: Notifier | None = None) -> None:
-        self.settings = settings
+        self.context = Context(settings)
         self.notifier = notifier or Notifier()
-        self.stop_reason = ""
-        self._wanted = Wanted()
-        self._problems: dict[str, str] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._ended = False
-        self._started_at = datetime.now(UTC)
         self._jumps = Jumps()
         self._forge = Forge(renewed=self._let_in_again)
-        self.room_to_start = RoomToStart(self.notifier, ending=lambda: bool(self.stop_reason))
+        self.room_to_start = RoomToStart(self.notifier, self.context)
         """What the start waits for where the disk is full."""
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self.context.settings
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the daemon stops; "" while it does not."""
+        return self.context.stop_reason
 
     # --- start --------------------------------------------------------------------------------------------
 
@@ -294,8 +298,8 @@ class Service:
         self._ledger = await self.room_to_start.outlasted(
             lambda: Ledger.open(paths, patient=True), paths.state, LogError
         )
-        self._own = OwnRecord(self._ledger)
-        self._upkeep = Upkeep(self._ledger, settings=lambda: self.settings)
+        self._own = OwnRecord(self._ledger, self.context)
+        self._upkeep = Maintenance(self._ledger, self.context)
         # Until the main loop turns, somebody else has to look for the room that a first event may wait for.
         watching = asyncio.create_task(self.room_to_start.watch(self._ledger), name="room-to-start")
         try:
@@ -311,10 +315,10 @@ class Service:
             await self._ledger.close()
             raise
 
-    async def _listening(self, settings: Settings, face: Controlled) -> ControlServer:
+    async def _listening(self, settings: Settings, parts: Parts) -> ControlServer:
         paths, group = settings.paths, settings.daemon.control_group
         return await self.room_to_start.outlasted(
-            lambda: ControlServer.start(paths.socket, face, control_group=group),
+            lambda: ControlServer.start(paths.socket, parts, control_group=group),
             paths.runtime,
             SocketInUseError,
             OSError,
@@ -326,13 +330,7 @@ class Service:
             log.warning("view_rebuilt", reason=self._ledger.rebuilt)
         self._git = Git(timeout_s=settings.poll.timeout_s, token=self._forge.token_for)
         self._poller = Poller(ledger=self._ledger, git=self._git, github=None, paths=paths)
-        self._polls = Polls(
-            self._poller,
-            settings=lambda: self.settings,
-            problems=self._problems,
-            begin=lambda key, work: self._spawn(work, name=f"poll:{key}"),
-            ending=lambda: bool(self.stop_reason or self._ledger.room.problem),
-        )
+        self._polls = PollScheduler(self._poller, self.context)
         self._connect(settings)
         gpus = Gpus(paths.runtime / "gpus")
         cgroups = await asyncio.to_thread(cgroups_here)
@@ -341,25 +339,21 @@ class Service:
             git=self._git,
             paths=paths,
             limits=settings.jobs,
-            finished=self._plan_soon,
+            finished=self.context.requests.plan_soon,
             gpus=gpus,
             cgroups=cgroups,
         )
-        self._work = Work(
+        self._work = Scheduler(
             ledger=self._ledger,
             runner=self._runner,
             upkeep=self._upkeep,
             gpus=gpus,
-            settings=lambda: self.settings,
+            context=self.context,
             leans=await asyncio.to_thread(leans_of, settings),
-            problems=self._problems,
-            begin=lambda work, name: self._spawn(work, name=name),
         )
-        desk = Desk(self._ledger, self._runner, self._work, lambda: self.settings)
-        self._living = Living(
-            settings=lambda: self.settings,
-            config_errors=lambda: self._own.errors,
-            problems=self._problems,
+        desk = Operator(self._ledger, self._runner, self._work, self.context)
+        self._living = RuntimeStatus(
+            context=self.context,
             ledger=self._ledger,
             runner=self._runner,
             polls=self._polls,
@@ -367,45 +361,39 @@ class Service:
             upkeep=self._upkeep,
             forge=self._forge,
             jumps=self._jumps,
-            started_at=self._started_at,
         )
-        self._notifications = Notifications(
-            self._ledger,
-            settings=lambda: self.settings,
-            problems=self._problems,
-            begin=lambda work, name: self._spawn(work, name=name),
-        )
-        face = Face(
+        self._notifications = Notifications(self._ledger, self.context)
+        metrics = Metrics(self._ledger, self._living, self._notifications)
+        page = ReportPage(self.context)
+        parts = Parts(
             desk=desk,
             ledger=self._ledger,
             living=self._living,
-            metrics=Metrics(self._ledger, self._living, failures=lambda: self._notifications.failures),
-            page=ReportPage(paths, every_s=lambda: self.settings.report.every_s),
+            metrics=metrics,
+            page=page,
             polls=self._polls,
             upkeep=self._upkeep,
-            wanted=self._wanted,
+            context=self.context,
         )
-        self._metrics_listener = MetricsListener(
-            face.numbers, settings=lambda: self.settings, problems=self._problems, report=face.report
-        )
+        self._metrics_listener = MetricsListener(metrics.text, self.context, report=page.now)
         interrupted = await recover(ledger=self._ledger, git=self._git, paths=paths, keep=settings.jobs.keep)
         await self._own.started(settings, self._work.leans.summary)
         self._ledger.subscribe(self._on_append)
         await self._upkeep.write_patches(None)
         self._polls.remember(await self._ledger.ask(queries.repositories))
-        self._control = await self._listening(settings, face)
+        self._control = await self._listening(settings, parts)
         self._watcher = ConfigWatcher(settings.path, changed=self.reload_soon)
         self._watcher.start()
         self._ticker = Ticker(poll=self._poll_tick, plan=self._plan_tick, plan_every_s=PLAN_EVERY_S)
         self._ticker.start(settings)
-        self._webhooks = Webhooks(hint=self._polls.hint_named, problems=self._problems)
+        self._webhooks = Webhooks(hint=self._polls.hint_named, problems=self.context.problems)
         await self._webhooks.take_up(settings)
         await self._notifications.start()
-        self._spawn(self._metrics_listener.run(), name="metrics")
-        self._turns = Turns(
-            wanted=self._wanted,
+        self.context.spawn(self._metrics_listener.run(), name="metrics")
+        self._loop = MainLoop(
+            context=self.context,
             notifier=self.notifier,
-            heart=Heartbeat(self.notifier, self._ledger, serves=lambda: self._control.serves),
+            heart=Heartbeat(self.notifier, self._ledger, self._control),
             ledger=self._ledger,
             jumps=self._jumps,
             work=self._work,
@@ -413,10 +401,9 @@ class Service:
             upkeep=self._upkeep,
             living=self._living,
             reload=self._reload,
-            ending=self._ending,
         )
-        self._spawn(self._await_failure(), name="store-watch")
-        self._wanted.wake.set()  # work that was due while nobody ran begins in the first turn
+        self.context.spawn(self._await_failure(), name="store-watch")
+        self.context.requests.wake.set()  # work that was due while nobody ran begins in the first turn
         self.notifier.ready(self._living.sentence())
         lean = self._work.leans.summary
         log.info(
@@ -433,18 +420,13 @@ class Service:
 
     async def main_loop(self) -> None:
         """Turn until somebody asks for the end or the store fails."""
-        await self._turns.run()
-
-    def _ending(self) -> bool:
-        if self.failed:
-            self.stop_reason = f"the store failed: {self._ledger.failure}"
-        return bool(self.stop_reason)
+        await self._loop.run()
 
     # --- reload -------------------------------------------------------------------------------------------
 
     def reload_soon(self) -> None:
         """Read config.toml again in the next turn of the loop."""
-        self._wanted.reload_soon()
+        self.context.requests.reload_soon()
 
     async def _reload(self) -> None:
         self.notifier.reloading()
@@ -456,13 +438,13 @@ class Service:
             else:
                 await self._apply(outcome)
         except NoRoomError:
-            self._wanted.reload = True
+            self.context.requests.reload = True
         finally:
             self.notifier.ready(self._living.sentence())
 
     async def _apply(self, new: Settings) -> None:
         changed = await self._own.took(new, before=self.settings)
-        self.settings = new
+        self.context.settings = new
         self.configure_logs()
         await self._work.look_around()
         self._git.timeout_s = new.poll.timeout_s
@@ -474,7 +456,7 @@ class Service:
         await self._webhooks.take_up(new)
         self._notifications.reload()
         self._metrics_listener.reload()
-        self._plan_soon()
+        self.context.requests.plan_soon()
         log.info("config_reloaded", path=str(new.path), changed=changed, repositories=len(new.repos))
 
     def _connect(self, settings: Settings) -> bool:
@@ -482,23 +464,22 @@ class Service:
         held, unused = self._forge.github, self._forge.connect(settings)
         self._poller.github = self._forge.github
         if unused is not None:
-            self._spawn(self._close_later(unused), name="close-github")
+            self.context.spawn(self._close_later(unused), name="close-github")
         return self._forge.github is not held
 
     def _let_in_again(self) -> None:
         self._polls.let_in_again()
 
     async def _close_later(self, client: GitHub) -> None:
-        polls = [task for task in self._tasks if task.get_name().startswith("poll:")]
-        await asyncio.gather(*polls, return_exceptions=True)
+        await asyncio.gather(*self.context.tasks("poll:"), return_exceptions=True)
         await client.close()
 
     async def _admit(self, control_group: str) -> None:
-        self._problems.pop("control", None)
+        self.context.problems.clear("control")
         try:
             await self._control.admit(control_group)
         except SocketInUseError as error:
-            self._problems["control"] = str(error)
+            self.context.problems.set("control", str(error))
             log.warning("control_group_unusable", reason=str(error))
 
     def configure_logs(self) -> None:
@@ -521,8 +502,8 @@ class Service:
 
     def stop_soon(self, reason: str) -> None:
         """End in the next turn of the loop."""
-        self.stop_reason = self.stop_reason or reason
-        self._wanted.wake.set()
+        self.context.stop_reason = self.context.stop_reason or reason
+        self.context.requests.wake.set()
 
     async def stop(self) -> None:
         """Stop the parts in the order in which nothing new can begin."""
@@ -531,10 +512,7 @@ class Service:
         self._ticker.stop()
         self._watcher.stop()
         self._ledger.hurry()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._ended = True
+        await self.context.end_tasks()
         await self._runner.stop(deadline_s=max(0.5, deadline - time.monotonic()))
         if self._ledger.failure is None:
             with contextlib.suppress(StoreFailedError):
@@ -555,13 +533,10 @@ class Service:
         # A build that failed may have fetched packages, and one that was killed leaves its beginnings.
         if bodies or any(event.body.type == "job_failed" for event in events):
             self._work.sweep({(body.repository, body.sha) for body in bodies})
-        self._wanted.patches.update(
+        self.context.requests.patches.update(
             str(getattr(event.body, "proof", "")) for event in events if event.body.type in _WITH_PATCH
         )
-        self._plan_soon()
-
-    def _plan_soon(self) -> None:
-        self._wanted.plan_soon()
+        self.context.requests.plan_soon()
 
     async def _poll_tick(self) -> None:
         if await self._work.polls_wait() is None:
@@ -572,16 +547,8 @@ class Service:
         await self._work.look_around()
         if self._forge.problem and self._connect(self.settings):
             self._let_in_again()
-        self._plan_soon()
+        self.context.requests.plan_soon()
 
     async def _await_failure(self) -> None:
         await self._ledger.failed.wait()
-        self._wanted.wake.set()
-
-    def _spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
-        if self._ended:
-            work.close()  # nobody would wait for it
-            return
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.context.requests.wake.set()

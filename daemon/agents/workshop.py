@@ -20,11 +20,12 @@ from typing import Any, TypeVar
 import structlog
 
 from daemon.agents.errors import AgentError
+from daemon.context import Context
 from daemon.jobs.due import Kind
 from daemon.jobs.gpus import Gpus
 from daemon.jobs.recovery import recover
 from daemon.jobs.runner import JobRunner
-from daemon.maintenance import Upkeep
+from daemon.maintenance import Maintenance
 from daemon.planning.admission import admit
 from daemon.planning.plan import Plan, make_plan
 from daemon.planning.proving import Ladder
@@ -74,7 +75,8 @@ class Workshop:
         self._forge = Forge()
         self._forge.connect(settings)
         self.git = Git(timeout_s=settings.poll.timeout_s, token=self._forge.token_for)
-        self._upkeep = Upkeep(ledger, settings=lambda: settings)
+        self._context = Context(settings)
+        self._upkeep = Maintenance(ledger, self._context)
         self._woken = asyncio.Event()
         self._gpus = Gpus(settings.paths.runtime / "gpus")
         self._runner = JobRunner(
@@ -175,7 +177,7 @@ class Workshop:
         """Write the patches of proofs, and keep the cache within its bound, but for these repositories and commits."""
         await self._upkeep.write_patches(None)
         await self._upkeep.sweep_cache(in_use)
-        for problem in self._upkeep.problems.values():
+        for problem in self._context.problems.texts():
             self._say(problem)
 
     async def ladder(self) -> Ladder:

@@ -28,10 +28,10 @@ import os
 import pwd
 import socket
 import stat
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 import structlog
 import uvicorn
@@ -42,17 +42,17 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from daemon.context import Context
 from daemon.http.control_client import short_address
 from daemon.http.metrics import Metrics, metrics_route
-from daemon.http.report_page import Made, ReportPage, report_route
-from daemon.http.status import Living
-from daemon.main_loop import Wanted
-from daemon.maintenance import Upkeep
+from daemon.http.report_page import ReportPage, report_route
+from daemon.http.status import RuntimeStatus
+from daemon.maintenance import Maintenance
 from daemon.peers import Doorkeeper, Peer, group_id, peer_of
-from daemon.polling.schedule import Polls
-from daemon.results.models import Models, ModelStateError
+from daemon.polling.schedule import PollScheduler
+from daemon.results.models import ModelStateError
 from daemon.results.pull_requests import PullRequestStateError, record
-from daemon.scheduler import Desk, WorkStateError
+from daemon.scheduler import Operator, WorkStateError
 from daemon.store_service import Ledger, NoRoomError, StoreFailedError
 from store.events.jobs import PausedWork, TriggeredWork
 from store.events.models import CheckpointPromoted
@@ -164,14 +164,7 @@ Read = Callable[..., Awaitable[dict[str, Any]]]
 """Reads a request's body: (request, remedy=…) to its JSON object, ValueError where it is none."""
 
 
-class Steered(Protocol):
-    """What these routes need of the service."""
-
-    @property
-    def desk(self) -> Desk: ...
-
-
-def work_routes(service: Steered, read: Read) -> list[Route]:
+def work_routes(desk: Operator, read: Read) -> list[Route]:
     """Return the routes."""
 
     async def pause(request: Request) -> JSONResponse:
@@ -181,13 +174,13 @@ def work_routes(service: Steered, read: Read) -> list[Route]:
         reason = body.get("reason", "")
         if not isinstance(reason, str) or len(reason) > _LONGEST_REASON:
             raise ValueError(f"the reason is no text of at most {_LONGEST_REASON} characters; {remedy}")
-        paused = await service.desk.pause(work, by=_who(request), reason=reason)
+        paused = await desk.pause(work, by=_who(request), reason=reason)
         return JSONResponse({"work": work, "paused": paused})
 
     async def resume(request: Request) -> JSONResponse:
         remedy = f'send {{"work": one of {", ".join(get_args(PausedWork))}}}'
         work = _one_of(await read(request, remedy=remedy), "work", get_args(PausedWork), remedy)
-        return JSONResponse({"work": work, "resumed": await service.desk.resume(work, by=_who(request))})
+        return JSONResponse({"work": work, "resumed": await desk.resume(work, by=_who(request))})
 
     async def trigger(request: Request) -> JSONResponse:
         remedy = f'send {{"work": one of {", ".join(get_args(TriggeredWork))}, "repository": its key}}'
@@ -195,7 +188,7 @@ def work_routes(service: Steered, read: Read) -> list[Route]:
         work = _one_of(body, "work", get_args(TriggeredWork), remedy)
         repository = _control_work_text(body, "repository", remedy)
         try:
-            came = await service.desk.trigger(work, repository, by=_who(request))
+            came = await desk.trigger(work, repository, by=_who(request))
         except KeyError:
             message = f"{repository}: not watched; `unsorry repos` lists what is"
             return JSONResponse({"error": message}, status_code=404)
@@ -205,7 +198,7 @@ def work_routes(service: Steered, read: Read) -> list[Route]:
         remedy = 'send {"job": id}'
         job = _control_work_text(await read(request, remedy=remedy), "job", remedy)
         try:
-            was = await service.desk.cancel(job, by=_who(request))
+            was = await desk.cancel(job, by=_who(request))
         except KeyError:
             message = f"{job}: no such job; `unsorry jobs` lists them"
             return JSONResponse({"error": message}, status_code=404)
@@ -215,7 +208,7 @@ def work_routes(service: Steered, read: Read) -> list[Route]:
         remedy = 'send {"job": id}'
         job = _control_work_text(await read(request, remedy=remedy), "job", remedy)
         try:
-            await service.desk.retry(job)
+            await desk.retry(job)
         except KeyError:
             message = f"{job}: no such job; `unsorry jobs` lists them"
             return JSONResponse({"error": message}, status_code=404)
@@ -272,38 +265,18 @@ _NAME_A_REPOSITORY = 'send {"repository": "host/owner/name"}, or null for all'
 log = structlog.get_logger("daemon.http.control")
 
 
-class Controlled(Protocol):
-    """What the socket's users can ask of the service."""
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of the daemon that the routes call."""
 
-    def health(self) -> dict[str, Any]: ...
-
-    def status(self) -> dict[str, Any]: ...
-
-    def poll_now(self, repository: str | None) -> Sequence[str]:
-        """Begin polls; KeyError for a repository that is not watched, NoRoomError while the disk is full."""
-        ...
-
-    @property
-    def models(self) -> Models: ...
-
-    async def pull_request_opened(self, opened: PullRequestOpened) -> None:
-        """Record one; KeyError for a proof that is not known, PullRequestStateError for one that can have none."""
-        ...
-
-    @property
-    def desk(self) -> Desk:
-        """Who takes pauses, triggers and cancellations."""
-        ...
-
-    async def numbers(self) -> bytes:
-        """Return the numbers for Prometheus."""
-        ...
-
-    async def report(self) -> Made:
-        """Return the page of the report; ReportError where it cannot be made."""
-        ...
-
-    def reload_soon(self) -> None: ...
+    desk: Operator
+    ledger: Ledger
+    living: RuntimeStatus
+    metrics: Metrics
+    page: ReportPage
+    polls: PollScheduler
+    upkeep: Maintenance
+    context: Context
 
 
 class _Server(uvicorn.Server):
@@ -364,7 +337,7 @@ class ControlServer:
         self._task = task
 
     @classmethod
-    async def start(cls, path: Path, service: Controlled, *, control_group: str = "") -> ControlServer:
+    async def start(cls, path: Path, parts: Parts, *, control_group: str = "") -> ControlServer:
         """Listen.
 
         Args:
@@ -375,7 +348,7 @@ class ControlServer:
         """
         listener = await asyncio.to_thread(listen, path)
         try:
-            guarded = _Guarded(_application(service), await asyncio.to_thread(admitted, path, control_group))
+            guarded = _Guarded(_application(parts), await asyncio.to_thread(admitted, path, control_group))
         except BaseException:
             listener.close()
             path.unlink()  # noqa: ASYNC240 - also where we are cancelled
@@ -424,13 +397,13 @@ class ControlServer:
         await asyncio.to_thread(self.path.unlink, missing_ok=True)
 
 
-def _application(service: Controlled) -> Starlette:
+def _application(parts: Parts) -> Starlette:
     async def health(_request: Request) -> JSONResponse:
-        content = service.health()
+        content = parts.living.health()
         return JSONResponse(content, status_code=200 if content["healthy"] else 503)
 
     async def status(_request: Request) -> JSONResponse:
-        return JSONResponse(service.status())
+        return JSONResponse(parts.living.status())
 
     async def poll(request: Request) -> JSONResponse:
         try:
@@ -438,14 +411,16 @@ def _application(service: Controlled) -> Starlette:
         except ValueError as error:
             return JSONResponse({"error": str(error)}, status_code=400)
         try:
-            polling = service.poll_now(repository)
+            if problem := parts.ledger.room.problem:
+                raise NoRoomError(problem)
+            polling = parts.polls.poll_now(repository)
         except KeyError:
             message = f"{repository}: not watched, or not enabled; `unsorry repos` lists what is"
             return JSONResponse({"error": message}, status_code=404)
         return JSONResponse({"polling": list(polling)}, status_code=202)
 
     async def reload(_request: Request) -> JSONResponse:
-        service.reload_soon()
+        parts.context.requests.reload_soon()
         return JSONResponse({"reloading": True}, status_code=202)
 
     async def not_recorded(_request: Request, error: Exception) -> JSONResponse:
@@ -457,18 +432,18 @@ def _application(service: Controlled) -> Starlette:
         routes=[
             Route("/health", health, methods=["GET"]),
             Route("/status", status, methods=["GET"]),
-            metrics_route(service.numbers),
-            report_route(service.report),
+            metrics_route(parts.metrics.text),
+            report_route(parts.page.now),
             Route("/poll", poll, methods=["POST"]),
-            *_model_routes(service),
-            _pull_request_route(service),
-            *work_routes(service, _object),
+            *_model_routes(parts),
+            _pull_request_route(parts),
+            *work_routes(parts.desk, _object),
             Route("/reload", reload, methods=["POST"]),
         ],
     )
 
 
-def _model_routes(service: Controlled) -> list[Route]:
+def _model_routes(parts: Parts) -> list[Route]:
     async def promote(request: Request) -> JSONResponse:
         remedy = 'send {"checkpoint": id}, and "force": true against the rule'
         try:
@@ -479,7 +454,7 @@ def _model_routes(service: Controlled) -> list[Route]:
         except ValueError as error:
             return JSONResponse({"error": str(error)}, status_code=400)
         missing = f"{checkpoint}: no such checkpoint; `unsorry models` lists them"
-        return await _promotion(service.models.promote(checkpoint, force=force), missing=missing)
+        return await _promotion(parts.upkeep.models.promote(checkpoint, force=force), missing=missing)
 
     async def rollback(request: Request) -> JSONResponse:
         remedy = 'send {"model": name}'
@@ -490,7 +465,7 @@ def _model_routes(service: Controlled) -> list[Route]:
         except ValueError as error:
             return JSONResponse({"error": str(error)}, status_code=400)
         missing = f"{model}: no such model; `unsorry models` lists the checkpoints of each"
-        return await _promotion(service.models.roll_back(model), missing=missing)
+        return await _promotion(parts.upkeep.models.roll_back(model), missing=missing)
 
     return [
         Route("/promote", promote, methods=["POST"]),
@@ -498,7 +473,7 @@ def _model_routes(service: Controlled) -> list[Route]:
     ]
 
 
-def _pull_request_route(service: Controlled) -> Route:
+def _pull_request_route(parts: Parts) -> Route:
     async def pull_request(request: Request) -> JSONResponse:
         try:
             opened = PullRequestOpened.model_validate(
@@ -507,7 +482,8 @@ def _pull_request_route(service: Controlled) -> Route:
         except ValueError as error:
             return JSONResponse({"error": str(error)}, status_code=400)
         try:
-            await service.pull_request_opened(opened)
+            await record(parts.ledger, opened)
+            log.info("pull_request_opened", proof=opened.proof, url=opened.url)
         except KeyError:
             message = f"{opened.proof}: no such proof; `unsorry proofs` lists them"
             return JSONResponse({"error": message}, status_code=404)
@@ -550,70 +526,3 @@ async def _object(request: Request, *, remedy: str, name: str = "object") -> dic
     if not isinstance(content, dict):
         raise ValueError(f"no {name} in the body; {remedy}")
     return content
-
-
-# ---- What the users of the control socket can ask of the living daemon
-# Each question is passed on to who answers it.
-
-
-@dataclass(frozen=True, slots=True)
-class Face:
-    """The parts that are asked: see `daemon.http.control.Controlled`."""
-
-    desk: Desk
-    ledger: Ledger
-    living: Living
-    metrics: Metrics
-    page: ReportPage
-    polls: Polls
-    upkeep: Upkeep
-    wanted: Wanted
-
-    def health(self) -> dict[str, Any]:
-        """Whether everything is as it should be, and what is not."""
-        return self.living.health()
-
-    def status(self) -> dict[str, Any]:
-        """What only the living daemon knows."""
-        return self.living.status()
-
-    async def numbers(self) -> bytes:
-        """Return the numbers for Prometheus."""
-        return await self.metrics.text()
-
-    async def report(self) -> Made:
-        """Return the page of the report.
-
-        Raises:
-            ReportError: it cannot be made.
-        """
-        return await self.page.now()
-
-    @property
-    def models(self) -> Models:
-        """What may be done with the trained models."""
-        return self.upkeep.models
-
-    def poll_now(self, repository: str | None) -> Sequence[str]:
-        """Begin polls, whatever the back-off says; KeyError for a repository that is not watched.
-
-        Raises:
-            NoRoomError: the disk is full, so that none is begun.
-        """
-        if problem := self.ledger.room.problem:
-            raise NoRoomError(problem)
-        return self.polls.poll_now(repository)
-
-    async def pull_request_opened(self, opened: PullRequestOpened) -> None:
-        """Record a pull request that a command opened.
-
-        Raises:
-            KeyError: no such proof.
-            PullRequestStateError: it is not verified, or has another pull request already.
-        """
-        await record(self.ledger, opened)
-        log.info("pull_request_opened", proof=opened.proof, url=opened.url)
-
-    def reload_soon(self) -> None:
-        """Read config.toml again in the next turn of the loop."""
-        self.wanted.reload_soon()

@@ -22,11 +22,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from daemon.context import Context
 from daemon.http.report_page import Page, report_route
-from daemon.http.status import Living
+from daemon.http.status import RuntimeStatus
 from daemon.jobs.due import Kind
 from daemon.peers import LoopbackServer, PortError
-from daemon.settings import Settings
+from daemon.results.notifications import Notifications
 from daemon.settings.schema import address_of
 from daemon.store_service import Ledger, StoreFailedError
 from pipeline.here import names_this_machine
@@ -390,10 +391,10 @@ def _age_s(moment: str, now: datetime) -> float:
 class Metrics:
     """Answers the question for numbers."""
 
-    def __init__(self, ledger: Ledger, living: Living, failures: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(self, ledger: Ledger, living: RuntimeStatus, notifications: Notifications) -> None:
         self._ledger = ledger
         self._living = living
-        self._failures = failures
+        self._notifications = notifications
 
     async def text(self) -> bytes:
         """Return the exposition; the view is asked and the text made on other threads than the loop's.
@@ -414,7 +415,7 @@ class Metrics:
         return LiveNumbers(
             now=datetime.now(UTC),
             version=version("unsorry"),
-            started_at=parts.started_at,
+            started_at=parts.context.started_at,
             lean=parts.work.leans.summary.kind,
             problems=len(parts.health()["problems"]),
             log_position=log_position,
@@ -429,8 +430,8 @@ class Metrics:
             },
             requests=dict(github.requests) if github is not None else {},
             cache_bytes=parts.upkeep.cache_bytes,
-            cache_limit_bytes=parts.settings().cache.size_bytes,
-            notification_failures=dict(self._failures()),
+            cache_limit_bytes=parts.context.settings.cache.size_bytes,
+            notification_failures=dict(self._notifications.failures),
         )
 
 
@@ -471,20 +472,17 @@ class MetricsListener:
     """The TCP listener, as the settings in force want it. `run` it in the background; `reload` has it look again.
 
     Args:
-        problems: what is wrong, by a name of its own, for `status`.
         report: returns the page that is served where [report] says so; None: there is none.
     """
 
     def __init__(
         self,
         numbers: Numbers,
+        context: Context,
         *,
-        settings: Callable[[], Settings],
-        problems: dict[str, str],
         report: Page | None = None,
     ) -> None:
-        self._settings = settings
-        self._problems = problems
+        self._context = context
         routes = [metrics_route(numbers, public=self._public)]
         if report is not None:
             routes.append(report_route(report, served=self._serves_report, public=self._public))
@@ -494,10 +492,10 @@ class MetricsListener:
         self._wake = asyncio.Event()
 
     def _public(self) -> bool:
-        return self._settings().metrics.public
+        return self._context.settings.metrics.public
 
     def _serves_report(self) -> bool:
-        return self._settings().report.serve
+        return self._context.settings.report.serve
 
     @property
     def address(self) -> str:
@@ -513,7 +511,7 @@ class MetricsListener:
         try:
             while True:
                 self._wake.clear()
-                await self._take_up(self._settings().metrics.listen)
+                await self._take_up(self._context.settings.metrics.listen)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(AGAIN_S):
                         await self._wake.wait()
@@ -524,7 +522,7 @@ class MetricsListener:
         if listen != self._listens:
             await self._stop()
         if not listen or self._server is not None:
-            self._problems.pop(PROBLEM, None)
+            self._context.problems.clear(PROBLEM)
             return
         host, port = address_of(listen)
         try:
@@ -532,12 +530,11 @@ class MetricsListener:
                 self._application, host=host, port=port, setting=_SETTING
             )
         except PortError as error:
-            if self._problems.get(PROBLEM) != str(error):
+            if self._context.problems.set(PROBLEM, str(error)):
                 log.warning("metrics_not_listening", reason=str(error))
-            self._problems[PROBLEM] = str(error)
             return
         self._listens = listen
-        self._problems.pop(PROBLEM, None)
+        self._context.problems.clear(PROBLEM)
         log.info("metrics_listen", address=listen)
 
     async def _stop(self) -> None:

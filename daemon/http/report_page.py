@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from daemon.paths import Paths
+from daemon.context import Context
 from pipeline.here import names_this_machine
 from pipeline.jobs.child import hold_to, job_environment
 from pipeline.report.policy import POLICY
@@ -71,13 +71,12 @@ class ReportPage:
     """Makes the page, one at a time. `now` is to be called on the event loop.
 
     Args:
-        paths: where the view and the log are.
-        every_s: how old a page may become before it is made anew, in seconds.
+        context: [report] every of its settings says how old a page may become before it is made anew.
     """
 
-    def __init__(self, paths: Paths, *, every_s: Callable[[], float]) -> None:
-        self._paths = paths
-        self._every_s = every_s
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._paths = context.settings.paths
         self._made: Made | None = None
         self._failed: _Failed | None = None
         self._making: asyncio.Task[Made] | None = None
@@ -90,7 +89,7 @@ class ReportPage:
             ReportError: it cannot be made, could not a moment ago, or too many wait for it.
         """
         if self._making is None:
-            every_s, now = self._every_s(), time.monotonic()
+            every_s, now = self._context.settings.report.every_s, time.monotonic()
             if (made := self._made) is not None and now - made.at < every_s:
                 return made
             if (failed := self._failed) is not None and now - failed.at < min(every_s, FAILED_S):

@@ -6,43 +6,39 @@ Reads the parts and changes none. What the log knows as well is the command line
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from importlib.metadata import version
 from typing import Any
 
 from daemon.clock import Jumps
+from daemon.context import Context
 from daemon.jobs.due import DueJob
 from daemon.jobs.runner import JobRunner
-from daemon.maintenance import Upkeep
+from daemon.maintenance import Maintenance
 from daemon.polling.github import Forge
-from daemon.polling.schedule import Polls
-from daemon.scheduler import Work
-from daemon.settings import Settings
+from daemon.polling.schedule import PollScheduler
+from daemon.scheduler import Scheduler
 from daemon.store_service import Ledger
 
 
 @dataclass(frozen=True, slots=True)
-class Living:
-    """The parts that are asked. `problems` and `config_errors` are read anew each time."""
+class RuntimeStatus:
+    """The parts that are asked."""
 
-    settings: Callable[[], Settings]
-    config_errors: Callable[[], tuple[str, ...]]
-    problems: dict[str, str]
+    context: Context
     ledger: Ledger
     runner: JobRunner
-    polls: Polls
-    work: Work
-    upkeep: Upkeep
+    polls: PollScheduler
+    work: Scheduler
+    upkeep: Maintenance
     forge: Forge
     jumps: Jumps
-    started_at: datetime
 
     def health(self) -> dict[str, Any]:
         """Whether everything is as it should be, and what is not."""
-        problems = [f"config: {error}" for error in self.config_errors()]
-        problems += [*self.problems.values(), *self.upkeep.problems.values()]
+        problems = [f"config: {error}" for error in self.context.config_errors]
+        problems += self.context.problems.texts()
         if self.forge.problem:
             problems.append(self.forge.problem)
         if self.ledger.room.problem:
@@ -58,7 +54,7 @@ class Living:
 
     def status(self) -> dict[str, Any]:
         """Everything, for the control socket."""
-        settings = self.settings()
+        settings = self.context.settings
         running = []
         for job in self.runner.running():
             fields = asdict(job)
@@ -72,13 +68,13 @@ class Living:
             **self.health(),
             "pid": os.getpid(),
             "version": version("unsorry"),
-            "started_at": self.started_at.astimezone(UTC).isoformat(),
+            "started_at": self.context.started_at.astimezone(UTC).isoformat(),
             "lean": lean.kind,
             "lean_detail": lean.detail,
             "config": {
                 "path": str(settings.path),
                 "digest": settings.digest,
-                "errors": list(self.config_errors()),
+                "errors": list(self.context.config_errors),
             },
             "jobs": running,
             "queued": [
@@ -108,4 +104,4 @@ class Living:
         jobs = f"{len(running)} jobs running" if len(running) != 1 else f"running: {running[0].describes}"
         problem = f"; PROBLEM: {problems[0]}" if (problems := self.health()["problems"]) else ""
         lean = self.work.leans.summary.kind
-        return f"{len(self.settings().repos)} repositories, {jobs}, Lean: {lean}{problem}"
+        return f"{len(self.context.settings.repos)} repositories, {jobs}, Lean: {lean}{problem}"

@@ -97,6 +97,11 @@ class Poller:
         """Where the repository's bare mirror lies."""
         return self._paths.mirrors / f"{slug(repository)}.git"
 
+    @property
+    def disk_problem(self) -> str:
+        """Why nothing can be recorded now; "" while it can."""
+        return self._ledger.room.problem
+
     def forget(self, repository: str) -> None:
         """Ask the next poll for everything, the default branch's name too, which is not asked for every time."""
         self._ask_all.add(repository)

@@ -7,15 +7,15 @@ no one sets. APScheduler ticks and does nothing more: it says when to look, and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import structlog
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
 from daemon.clock import elapsed_s
+from daemon.context import Context
 from daemon.polling.poller import Poller
 from daemon.polling.remote_state import entry_of, load_memo
 from daemon.settings import Repo, Settings
@@ -27,33 +27,25 @@ _BETWEEN_HINTS_S = 10.0
 log = structlog.get_logger("daemon.polls")
 
 
-class Polls:
+class PollScheduler:
     """The polls of one daemon.
 
     Args:
-        problems: what is wrong, by a name of its own: a poll that ends in a defect is put there, and taken out.
-        begin: starts polls in the background, by a name.
-        ending: whether the daemon is about to end, so that none is begun.
+        context: a poll that ends in a defect is a problem `poll:<key>` there until one ends well.
     """
 
     def __init__(
         self,
         poller: Poller,
+        context: Context,
         *,
-        settings: Callable[[], Settings],
-        problems: dict[str, str],
-        begin: Callable[[str, Coroutine[Any, Any, None]], None],
-        ending: Callable[[], bool],
         elapsed: Callable[[], float] = elapsed_s,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.running: set[str] = set()
         """The keys of the repositories that are being asked."""
         self._poller = poller
-        self._settings = settings
-        self._problems = problems
-        self._begin_in_background = begin
-        self._ending = ending
+        self._context = context
         self._elapsed = elapsed
         self._now = now
         self._due: dict[str, float] = {}
@@ -83,7 +75,7 @@ class Polls:
 
     async def tick(self) -> None:
         """Ask the repositories whose time has come, and at once those whose entry is new or another than before."""
-        settings, now = self._settings(), self._elapsed()
+        settings, now = self._context.settings, self._elapsed()
         self._poller.rhythm = settings.poll
         for repo in settings.repos:
             entry = entry_of(repo)
@@ -95,7 +87,9 @@ class Polls:
 
     def poll_now(self, repository: str | None) -> Sequence[str]:
         """Begin polls, whatever the back-off says; KeyError for a repository that is not watched."""
-        repos = [repo for repo in self._settings().repos if repo.enabled and repository in (None, repo.key)]
+        repos = [
+            repo for repo in self._context.settings.repos if repo.enabled and repository in (None, repo.key)
+        ]
         if repository is not None and not repos:
             raise KeyError(repository)
         for repo in repos:
@@ -114,7 +108,7 @@ class Polls:
         It is no more than a hint: none is asked twice in ten seconds for it, nor one whose forge asked for patience.
         """
         now, hinted = self._elapsed(), []
-        for repo in self._settings().repos:
+        for repo in self._context.settings.repos:
             if repo.key in keys and repo.enabled and repo.key not in self._patient:
                 soonest = max(now, self._begun.get(repo.key, 0.0) + _BETWEEN_HINTS_S)
                 self._due[repo.key] = min(self._due_s(repo.key), soonest)
@@ -127,7 +121,7 @@ class Polls:
         if github is None:
             return []
         rows = await self._poller.numbered(number)
-        found = {repo.key for repo in self._settings().repos if _is(name, github.name_of(repo.key))}
+        found = {repo.key for repo in self._context.settings.repos if _is(name, github.name_of(repo.key))}
         return self.hint(found | set(rows))
 
     def let_in_again(self) -> None:
@@ -146,9 +140,10 @@ class Polls:
         return self._due.get(key, 0.0)
 
     def _begin(self, repo: Repo) -> None:
-        if repo.key not in self.running and not self._ending():
+        held = self._context.stop_reason or self._poller.disk_problem
+        if repo.key not in self.running and not held:
             self.running.add(repo.key)
-            self._begin_in_background(repo.key, self._poll(repo))
+            self._context.spawn(self._poll(repo), name=f"poll:{repo.key}")
 
     async def _poll(self, repo: Repo) -> None:
         begun = self._begun[repo.key] = self._elapsed()
@@ -171,12 +166,12 @@ class Polls:
                 self._patient.add(repo.key)
             elif polled.outcome == "auth_failed":
                 self._refused.add(repo.key)
-            self._problems.pop(f"poll:{repo.key}", None)
+            self._context.problems.clear(f"poll:{repo.key}")
         except StoreFailedError:
             return  # the main loop ends the daemon with the reason
         except Exception as error:
             # The border of one repository's poll: a defect met there must not stop the others.
-            self._problems[f"poll:{repo.key}"] = f"{repo.key}: {type(error).__name__}: {error}"
+            self._context.problems.set(f"poll:{repo.key}", f"{repo.key}: {type(error).__name__}: {error}")
             log.exception("poll_defect", repository=repo.key)
         finally:
             self.running.discard(repo.key)

@@ -25,6 +25,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from daemon.clock import elapsed_s
+from daemon.context import Problems
 from daemon.peers import ADDRESS, LoopbackServer, PortError
 from daemon.settings import Settings
 
@@ -65,13 +66,9 @@ class Allowance:
 
 
 class Webhooks:
-    """The listener, as the settings in force want it.
+    """The listener, as the settings in force want it."""
 
-    Args:
-        problems: what is wrong, by a name of its own, for `status`.
-    """
-
-    def __init__(self, *, hint: Hint, problems: dict[str, str]) -> None:
+    def __init__(self, *, hint: Hint, problems: Problems) -> None:
         self._hint = hint
         self._problems = problems
         self._server: LoopbackServer | None = None
@@ -102,9 +99,8 @@ class Webhooks:
         except PortError as error:
             problem = str(error)
         if not problem:
-            self._problems.pop(PROBLEM, None)
-        elif self._problems.get(PROBLEM) != problem:
-            self._problems[PROBLEM] = problem
+            self._problems.clear(PROBLEM)
+        elif self._problems.set(PROBLEM, problem):
             log.warning("webhooks_off", reason=problem)
 
     async def stop(self) -> None:

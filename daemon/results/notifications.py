@@ -24,7 +24,7 @@ import sqlite3
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -37,6 +37,7 @@ import httpx2
 import structlog
 
 from daemon.clock import elapsed_s
+from daemon.context import Context
 from daemon.redact import redact
 from daemon.settings import Settings
 from daemon.settings.schema import Command, Notify, Webhook, webhook_url
@@ -517,25 +518,20 @@ class Notifications:
     """The channels of one daemon. `start` it once the store is open; it ends with its tasks.
 
     Args:
-        problems: what is wrong, by a name of its own: a defect met here is put there, and taken out again.
-        begin: runs a task in the background, by its name, until the daemon ends.
+        context: a defect of a channel is a problem `notify:<name>` there until the channel works again.
     """
 
     def __init__(
         self,
         ledger: Ledger,
+        context: Context,
         *,
-        settings: Callable[[], Settings],
-        problems: dict[str, str],
-        begin: Callable[[Coroutine[Any, Any, None], str], None],
         dice: random.Random | None = None,
     ) -> None:
         self.failures: dict[str, int] = dict.fromkeys(CHANNELS, 0)
         """Attempts that failed since the daemon started."""
         self._ledger = ledger
-        self._settings = settings
-        self._problems = problems
-        self._begin = begin
+        self._context = context
         self._dice = dice or random.Random()  # noqa: S311 - jitter, not cryptography
         self._states: dict[NotifyChannel, _State] = {name: _State() for name in CHANNELS}
 
@@ -548,8 +544,8 @@ class Notifications:
                 # Where the clock was set back meanwhile, as if it were now.
                 self._states[_name(row.channel)].sent = elapsed_s() - max(_age_s(row.sent_at), 0.0)
         for name in CHANNELS:
-            self._begin(self._serve(name), f"notify:{name}")
-        self._begin(self._watch_repositories(), "notify:repositories")
+            self._context.spawn(self._serve(name), name=f"notify:{name}")
+        self._context.spawn(self._watch_repositories(), name="notify:repositories")
 
     def reload(self) -> None:
         """Take new settings up: also a channel that was waiting to try again tries now."""
@@ -569,12 +565,14 @@ class Notifications:
             state.wake.clear()
             try:
                 pause_s = await self._turn(name, state)
-                self._problems.pop(f"notify:{name}", None)
+                self._context.problems.clear(f"notify:{name}")
             except StoreFailedError:
                 return  # the main loop ends the daemon with the reason
             except Exception as error:
                 # The border of a channel: a defect met there must stop neither the other one nor the daemon.
-                self._problems[f"notify:{name}"] = f"notifications by {name}: {type(error).__name__}: {error}"
+                self._context.problems.set(
+                    f"notify:{name}", f"notifications by {name}: {type(error).__name__}: {error}"
+                )
                 log.exception("notification_defect", channel=name)
                 pause_s = LOOK_S
             with contextlib.suppress(TimeoutError):
@@ -585,7 +583,7 @@ class Notifications:
         """Tell what there is to tell, if it may be told now; return how long there is nothing to do."""
         rows = {row.channel: row for row in await self._ledger.ask(report_queries.notifiers)}
         row = rows.get(name)
-        settings = self._settings()
+        settings = self._context.settings
         try:
             found = channel(name, settings.notify, folder=settings.paths.state)
         except NotTakenError as error:
@@ -682,19 +680,20 @@ class Notifications:
         while True:
             try:
                 await self._record_failing()
-                self._problems.pop("notify:repositories", None)
+                self._context.problems.clear("notify:repositories")
             except StoreFailedError:
                 return
             except Exception as error:
                 # As in `_serve`.
-                self._problems["notify:repositories"] = (
-                    f"which repositories fail for long: {type(error).__name__}: {error}"
+                self._context.problems.set(
+                    "notify:repositories",
+                    f"which repositories fail for long: {type(error).__name__}: {error}",
                 )
                 log.exception("notification_defect", channel="repositories")
-            await asyncio.sleep(min(LOOK_S, self._settings().notify.failing_for_s))
+            await asyncio.sleep(min(LOOK_S, self._context.settings.notify.failing_for_s))
 
     async def _record_failing(self) -> None:
-        before = datetime.now(UTC) - timedelta(seconds=self._settings().notify.failing_for_s)
+        before = datetime.now(UTC) - timedelta(seconds=self._context.settings.notify.failing_for_s)
         rows = await self._ledger.ask(partial(report_queries.failing_untold, before=utc_text(before)))
         for row in rows:
             failing = RepositoryFailing(

@@ -20,7 +20,7 @@ from daemon.cli.status_report import work_of
 from daemon.http.control_client import request
 from daemon.planning.plan import Held, Plan
 from daemon.planning.schedule import Timetable
-from daemon.scheduler import Desk, WorkStateError
+from daemon.scheduler import Operator, WorkStateError
 from daemon.settings.schema import Schedule
 from pipeline.lean.backend import find_leans
 from store.events.jobs import WorkPaused
@@ -47,12 +47,14 @@ def house(tmp_path: Path) -> House:
 
 
 @asynccontextmanager
-async def desk(house: House, *, plan: Plan | None = None, **about: Any) -> AsyncIterator[tuple[Desk, Bench]]:
+async def desk(
+    house: House, *, plan: Plan | None = None, **about: Any
+) -> AsyncIterator[tuple[Operator, Bench]]:
     async with bench(house) as b:
         work = SimpleNamespace(
             **{"plan": plan or Plan((), None), "untrainable": "", "leans": SIMULATOR, **about}
         )
-        yield Desk(b.parts.ledger, b.runner, work, lambda: b.parts.settings), b  # type: ignore[arg-type] # what it needs of it
+        yield Operator(b.parts.ledger, b.runner, work, b.parts.context), b  # type: ignore[arg-type] # what it needs of it
 
 
 def test_a_pause_is_recorded_once_with_who_and_why_and_ended_by_resume(house: House) -> None:
@@ -117,7 +119,7 @@ def test_what_cannot_be_done_in_a_repository_is_refused_with_the_reason(
         async with house.opened() as parts:
             stub: Any = SimpleNamespace(plan=Plan((), None), leans=SIMULATOR, **{"untrainable": "", **about})
             runner: Any = None
-            it = Desk(parts.ledger, runner, stub, lambda: parts.settings)
+            it = Operator(parts.ledger, runner, stub, parts.context)
             with pytest.raises(WorkStateError, match=why):
                 await it.trigger(work, KEY, by="ada")
             with pytest.raises(KeyError):
@@ -237,7 +239,7 @@ def test_a_job_can_be_cancelled_while_it_runs_while_it_waits_and_before_it_ever_
             never = b.due("succeed")
             plan = Plan((), None, held=(Held(never, "quiet hours until 06:00"),))
             stub: Any = SimpleNamespace(plan=plan, leans=SIMULATOR, untrainable="")
-            it = Desk(b.parts.ledger, b.runner, stub, lambda: b.parts.settings)
+            it = Operator(b.parts.ledger, b.runner, stub, b.parts.context)
             b.runner.start(b.due("hang"))
             await until(lambda: b.runner.running()[0].pid)
             said = [await it.cancel("scan-hang", by="ada")]
@@ -260,7 +262,7 @@ def test_a_job_that_was_cancelled_since_the_plan_was_made_does_not_begin(house: 
         async with bench(house) as b:
             due = b.due("succeed")
             stub: Any = SimpleNamespace(plan=Plan((due,), None), leans=SIMULATOR, untrainable="")
-            it = Desk(b.parts.ledger, b.runner, stub, lambda: b.parts.settings)
+            it = Operator(b.parts.ledger, b.runner, stub, b.parts.context)
             assert await it.cancel(due.job, by="ada") == "waiting"
             await b.run(due)
 

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from daemon.jobs.gpus import Gpus
-from daemon.scheduler import Desk, Work
+from daemon.scheduler import Operator, Scheduler
 from pipeline.lean.backend import find_leans
 from store.view.rows import JobRow
 from tests.support.daemon.bench import bench, until
-from tests.support.daemon.house import House
+from tests.support.daemon.house import House, NoTasks
 from tests.support.daemon.nvml import FakeGpu, FakeNvml
 
 NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
@@ -32,17 +32,15 @@ def test_what_runs_for_hours_makes_way_for_a_pause_and_a_training_when_its_gpu_f
     async def go() -> tuple[JobRow, str, JobRow, list[str]]:
         async with bench(house, gpus=gpus) as b:
             upkeep: Any = SimpleNamespace(cache_bytes=0, sweep_cache=lambda _: asyncio.sleep(0))
-            work = Work(
+            work = Scheduler(
                 ledger=b.parts.ledger,
                 runner=b.runner,
                 upkeep=upkeep,
                 gpus=gpus,
-                settings=lambda: b.parts.settings,
+                context=NoTasks(b.parts.settings),
                 leans=NO_LEAN,
-                problems={},
-                begin=lambda coroutine, _: coroutine.close(),
             )
-            desk = Desk(b.parts.ledger, b.runner, work, lambda: b.parts.settings)
+            desk = Operator(b.parts.ledger, b.runner, work, b.parts.context)
             await b.run(b.due("succeed"))
 
             async def trains(attempt: int) -> None:

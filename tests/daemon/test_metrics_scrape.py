@@ -15,6 +15,7 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from daemon.context import Context
 from daemon.http import metrics
 from daemon.http.metrics import CONTENT_TYPE, PROBLEM, LiveNumbers, MetricsListener, exposition
 from daemon.settings import Settings, parse
@@ -161,7 +162,8 @@ def test_the_listener_has_the_numbers_and_nothing_else_and_only_for_this_machine
     async def run() -> None:
         port = free_port()
         settings = of(tmp_path, f"127.0.0.1:{port}")
-        listener = MetricsListener(numbers, settings=lambda: settings, problems={})
+        context = Context(settings)
+        listener = MetricsListener(numbers, context)
         task = asyncio.create_task(listener.run())
         try:
             await until_listening(listener, f"127.0.0.1:{port}")
@@ -176,7 +178,7 @@ def test_the_listener_has_the_numbers_and_nothing_else_and_only_for_this_machine
                 for route in ("/", "/status", "/health", "/retry"):
                     assert (await client.get(route)).status_code == 404
                 assert (await client.post("/metrics")).status_code == 405
-                settings = of(tmp_path, f"127.0.0.1:{port}", public=True)
+                context.settings = of(tmp_path, f"127.0.0.1:{port}", public=True)
                 listener.reload()
                 assert (await client.get("/metrics", headers={"host": "box.example"})).status_code == 200
         finally:
@@ -195,7 +197,7 @@ def test_a_view_that_cannot_be_read_is_a_503_with_the_reason(tmp_path: Path) -> 
     async def run() -> None:
         port = free_port()
         settings = of(tmp_path, f"127.0.0.1:{port}")
-        listener = MetricsListener(broken, settings=lambda: settings, problems={})
+        listener = MetricsListener(broken, Context(settings))
         task = asyncio.create_task(listener.run())
         try:
             await until_listening(listener, f"127.0.0.1:{port}")
@@ -216,27 +218,28 @@ def test_a_taken_port_is_a_problem_until_it_is_free_and_a_reload_moves_the_liste
     monkeypatch.setattr(metrics, "AGAIN_S", 0.05)
 
     async def run() -> None:
-        problems: dict[str, str] = {}
         with socket.socket() as squatter:
             squatter.bind(("127.0.0.1", 0))
             squatter.listen()
             port = int(squatter.getsockname()[1])
-            settings = of(tmp_path, f"127.0.0.1:{port}")
-            listener = MetricsListener(numbers, settings=lambda: settings, problems=problems)
+            context = Context(of(tmp_path, f"127.0.0.1:{port}"))
+            listener = MetricsListener(numbers, context)
             task = asyncio.create_task(listener.run())
             for _ in range(500):
-                if problems:
+                if context.problems.texts():
                     break
                 await asyncio.sleep(0.01)
-            assert f"[metrics] listen: 127.0.0.1:{port} cannot be listened on" in problems[PROBLEM]
+            assert f"[metrics] listen: 127.0.0.1:{port} cannot be listened on" in context.problems.get(
+                PROBLEM
+            )
         try:
             await until_listening(listener, f"127.0.0.1:{port}")
-            assert problems == {}
+            assert context.problems.texts() == []
             other = free_port()
-            settings = of(tmp_path, f"127.0.0.1:{other}")
+            context.settings = of(tmp_path, f"127.0.0.1:{other}")
             listener.reload()
             await until_listening(listener, f"127.0.0.1:{other}")
-            settings = of(tmp_path, "")
+            context.settings = of(tmp_path, "")
             listener.reload()
             await until_listening(listener, "")
         finally:

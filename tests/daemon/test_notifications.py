@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from daemon.context import Context
 from daemon.lock import make_folder
 from daemon.results import notifications
 from daemon.results.notifications import KEY_VARIABLE, URL_VARIABLE, Notifications
@@ -120,11 +121,9 @@ class House:
     """A store and its notifications, without the rest of a daemon."""
 
     root: Path
-    settings: Settings
+    context: Context
     ledger: Ledger
     notifications: Notifications
-    problems: dict[str, str]
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)
     proofs: int = 0
 
     async def prove(self, *, simulated: bool = False, verdict: bool = True) -> str:
@@ -149,13 +148,13 @@ class House:
         """Wait until something is so; a turn that was begun is over then."""
         deadline = time.monotonic() + PATIENCE_S
         while not what():
-            assert time.monotonic() < deadline, (self.problems, await self.row())
+            assert time.monotonic() < deadline, (self.context.problems.texts(), await self.row())
             await asyncio.sleep(0.01)
 
     async def until_row(self, what: Callable[[NotifierRow], object], channel: str = "webhook") -> NotifierRow:
         deadline = time.monotonic() + PATIENCE_S
         while (row := await self.row(channel)) is None or not what(row):
-            assert time.monotonic() < deadline, (self.problems, row)
+            assert time.monotonic() < deadline, (self.context.problems.texts(), row)
             await asyncio.sleep(0.01)
         return row
 
@@ -166,24 +165,16 @@ async def house(root: Path, text: str, *, waits: bool = True) -> AsyncIterator[H
     of = settings(root, text)
     make_folder(of.paths.state)
     ledger = await Ledger.open(of.paths)
-    problems: dict[str, str] = {}
-    tasks: list[asyncio.Task[None]] = []
-    made = House(root, of, ledger, None, problems, tasks)  # type: ignore[arg-type] # set two lines below
-
-    def begin(work: Coroutine[Any, Any, None], name: str) -> None:
-        tasks.append(asyncio.create_task(work, name=name))
-
-    made.notifications = Notifications(ledger, settings=lambda: made.settings, problems=problems, begin=begin)
+    context = Context(of)
+    made = House(root, context, ledger, Notifications(ledger, context))
     await made.notifications.start()
     try:
         if waits:
-            channel = "webhook" if made.settings.notify.webhook.url else "command"
+            channel = "webhook" if made.context.settings.notify.webhook.url else "command"
             await made.until_row(lambda row: row.kinds, channel)
         yield made
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await context.end_tasks()
         await ledger.close()
 
 
@@ -263,13 +254,13 @@ def test_a_channel_that_is_switched_on_hears_nothing_of_the_past_and_neither_doe
             await here.prove()
             assert await here.row() is None
             for _ in range(2):
-                here.settings = settings(tmp_path, webhook(at.url))
+                here.context.settings = settings(tmp_path, webhook(at.url))
                 here.notifications.reload()
                 before = len(at.messages)
                 await here.until_row(lambda row: row.kinds)
                 await here.prove()
                 await here.until(partial(at.has, before + 1))
-                here.settings = settings(tmp_path, "")
+                here.context.settings = settings(tmp_path, "")
                 here.notifications.reload()
                 await here.until_row(lambda row: not row.kinds)
                 await here.prove()
@@ -337,7 +328,7 @@ def test_a_simulated_proof_is_not_told_unless_it_is_wanted_and_never_as_a_verifi
             await here.prove()
             await here.until_row(lambda row: row.messages == 1)
             assert at.told() == ["proof_verified"]
-            here.settings = settings(tmp_path, webhook(at.url, more="simulated = true"))
+            here.context.settings = settings(tmp_path, webhook(at.url, more="simulated = true"))
             here.notifications.reload()
             await here.until_row(lambda row: "simulated" in row.kinds)
             await here.prove(simulated=True)

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from daemon.context import Context
 from daemon.polling.github import GitHub
-from daemon.polling.schedule import Polls, Ticker
+from daemon.polling.schedule import PollScheduler, Ticker
 from store.view.queries import basic as queries
 from tests.support.daemon.github import Failure, GitHubServer
 from tests.support.daemon.house import House, Parts
@@ -33,26 +34,22 @@ class Clocks:
         self.elapsed += seconds
 
 
-class Turns:
+class Turns(Context):
     """The polls of a daemon that was just started, as far as whose turn it is."""
 
     def __init__(self, parts: Parts, clocks: Clocks) -> None:
-        self.problems: dict[str, str] = {}
-        self._parts = parts
+        super().__init__(parts.settings)
         self._begun: list[asyncio.Task[None]] = []
         self._asked: list[str] = []
         parts.poller._now = lambda: clocks.wall
-        self.polls = Polls(
+        self.polls = PollScheduler(
             parts.poller,
-            settings=lambda: parts.settings,
-            problems=self.problems,
-            begin=self._begin,
-            ending=lambda: False,
+            self,
             elapsed=lambda: clocks.elapsed,
             now=lambda: clocks.wall,
         )
 
-    def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
         self._asked.append(name.rpartition("/")[2])
         self._begun.append(asyncio.create_task(work))
 
@@ -61,7 +58,7 @@ class Turns:
         self._asked.clear()
         await self.polls.tick()
         await asyncio.gather(*self._begun)
-        assert self.problems == {}
+        assert self.problems.texts() == []
         return sorted(self._asked)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from daemon.context import Problems
 from daemon.polling.webhooks import (
     MOST_BODY_BYTES,
     PROBLEM,
@@ -214,7 +215,7 @@ def write(house: House, *, port: int, secret: bool = True, more: str = "") -> Se
 
 
 @asynccontextmanager
-async def listening(settings: Settings, problems: dict[str, str], heard: Heard) -> AsyncIterator[Webhooks]:
+async def listening(settings: Settings, problems: Problems, heard: Heard) -> AsyncIterator[Webhooks]:
     webhooks = Webhooks(hint=heard.hint, problems=problems)
     await webhooks.take_up(settings)
     try:
@@ -225,29 +226,29 @@ async def listening(settings: Settings, problems: dict[str, str], heard: Heard) 
 
 def test_nothing_listens_unless_the_configuration_says_so(house: House) -> None:
     async def go() -> int | None:
-        async with listening(house.write(repos=[]), {}, Heard()) as webhooks:
+        async with listening(house.write(repos=[]), Problems(), Heard()) as webhooks:
             return webhooks.port
 
     assert asyncio.run(go()) is None
 
 
 def test_without_a_secret_nothing_listens_and_status_says_what_to_do(house: House) -> None:
-    problems: dict[str, str] = {}
+    problems = Problems()
     port = free_port()
 
     async def go() -> tuple[int | None, int | None]:
         async with listening(write(house, port=port, secret=False), problems, Heard()) as webhooks:
             before = webhooks.port
-            assert "webhook_secret_file" in problems[PROBLEM]
+            assert "webhook_secret_file" in problems.get(PROBLEM)
             await webhooks.take_up(write(house, port=port))
             return before, webhooks.port
 
     assert asyncio.run(go()) == (None, port)
-    assert problems == {}
+    assert problems.texts() == []
 
 
 def test_a_port_that_is_taken_is_a_problem_that_stops_nothing(house: House) -> None:
-    problems: dict[str, str] = {}
+    problems = Problems()
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -258,7 +259,7 @@ def test_a_port_that_is_taken_is_a_problem_that_stops_nothing(house: House) -> N
                 return webhooks.port
 
         assert asyncio.run(go()) is None
-    assert "choose another port" in problems[PROBLEM]
+    assert "choose another port" in problems.get(PROBLEM)
 
 
 def test_a_delivery_over_a_socket_and_a_reload_that_closes_the_port(house: House) -> None:
@@ -268,7 +269,7 @@ def test_a_delivery_over_a_socket_and_a_reload_that_closes_the_port(house: House
 
     async def go() -> int:
         async with (
-            listening(write(house, port=port), {}, heard) as webhooks,
+            listening(write(house, port=port), Problems(), heard) as webhooks,
             httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
         ):
             status = (await client.post("/", content=body, headers=headers)).status_code

@@ -14,10 +14,10 @@ import pytest
 
 from daemon.jobs.gpus import Gpu, Gpus
 from daemon.jobs.history import Retries
-from daemon.scheduler import Work
+from daemon.scheduler import Scheduler
 from pipeline.lean.backend import find_leans
 from tests.support.daemon.bench import Bench, bench, until
-from tests.support.daemon.house import House
+from tests.support.daemon.house import House, NoTasks
 
 NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
 
@@ -44,21 +44,19 @@ class Looks(Gpus):
 
 
 @asynccontextmanager
-async def working(house: House) -> AsyncIterator[tuple[Work, Bench, Looks]]:
+async def working(house: House) -> AsyncIterator[tuple[Scheduler, Bench, Looks]]:
     """The plan and its beginning, on a bench whose one commit is due to be scanned."""
     async with bench(house, retry_base_s=60.0) as b:
         gpus = Looks(house.folder / "gpus")
         upkeep: Any = SimpleNamespace(cache_bytes=0, sweep_cache=lambda _: asyncio.sleep(0))
         yield (
-            Work(
+            Scheduler(
                 ledger=b.parts.ledger,
                 runner=b.runner,
                 upkeep=upkeep,
                 gpus=gpus,
-                settings=lambda: b.parts.settings,
+                context=NoTasks(b.parts.settings),
                 leans=NO_LEAN,
-                problems={},
-                begin=lambda coroutine, _: coroutine.close(),
             ),
             b,
             gpus,

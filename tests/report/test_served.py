@@ -11,11 +11,13 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
 import pytest
 
+from daemon.context import Context
 from daemon.http import report_page
 from daemon.http.metrics import MetricsListener
 from daemon.http.report_page import MEMORY_BYTES, MOST_WAITING, ReportError, ReportPage
@@ -25,6 +27,17 @@ from pipeline.report import __main__ as printing
 from store.view import schema
 
 Started = list[Any]
+
+
+def context_of(paths: Paths, every_s: Callable[[], float]) -> Any:
+    """Return a context with these settings of the report alone; `every_s` is asked each time."""
+
+    class Report:
+        @property
+        def every_s(self) -> float:
+            return every_s()
+
+    return SimpleNamespace(settings=SimpleNamespace(paths=paths, report=Report()))
 
 
 @pytest.fixture
@@ -68,7 +81,7 @@ def test_the_page_is_made_once_for_all_who_ask_and_kept_until_it_is_too_old(
 
     async def run() -> None:
         nonlocal every_s
-        page = ReportPage(paths, every_s=lambda: every_s)
+        page = ReportPage(context_of(paths, lambda: every_s))
         together = await asyncio.gather(*(page.now() for _ in range(5)))
         assert b"Nothing is recorded yet" in together[0].html
         assert {id(one) for one in together} == {id(await page.now())}
@@ -86,7 +99,7 @@ def test_who_gives_up_waiting_does_not_take_the_page_from_the_others(
     instead(tmp_path, monkeypatch, "sleep 0.3; echo made")
 
     async def run() -> None:
-        page = ReportPage(paths, every_s=lambda: 3600.0)
+        page = ReportPage(context_of(paths, lambda: 3600.0))
         left, stays = asyncio.create_task(page.now()), asyncio.create_task(page.now())
         await asyncio.sleep(0.05)
         left.cancel()
@@ -114,7 +127,7 @@ def test_a_page_that_cannot_be_made_is_an_error_with_its_reason_and_leaves_no_pr
     monkeypatch.setattr(report_page, "PATIENCE_S", 0.2 if "sleep" in script else 60.0)
 
     async def run() -> None:
-        page = ReportPage(paths, every_s=lambda: 3600.0)
+        page = ReportPage(context_of(paths, lambda: 3600.0))
         with pytest.raises(ReportError, match=said):
             await page.now()
         assert started[0].returncode is not None
@@ -136,7 +149,7 @@ def test_only_so_many_wait_and_the_next_is_told_so_at_once(
     instead(tmp_path, monkeypatch, f"while [ ! -e {held} ]; do sleep 0.05; done; echo made")
 
     async def run() -> None:
-        page = ReportPage(paths, every_s=lambda: 3600.0)
+        page = ReportPage(context_of(paths, lambda: 3600.0))
         waiting = [asyncio.create_task(page.now()) for _ in range(MOST_WAITING)]
         await asyncio.sleep(0)
         with pytest.raises(ReportError, match=f"^{MOST_WAITING} wait for it already"):
@@ -158,7 +171,7 @@ def test_its_process_may_take_so_much_memory_and_no_more(
     kib = MEMORY_BYTES >> 10
     instead(tmp_path, monkeypatch, f'until [ "$(ulimit -d)" = {kib} ]; do sleep 0.01; done; echo held')
     monkeypatch.setattr(report_page, "PATIENCE_S", 10.0)
-    assert asyncio.run(ReportPage(paths, every_s=lambda: 1.0).now()).html == b"held\n"
+    assert asyncio.run(ReportPage(context_of(paths, lambda: 1.0)).now()).html == b"held\n"
 
 
 def test_a_page_that_takes_more_than_that_is_an_error_in_words(
@@ -185,7 +198,7 @@ def test_without_a_view_the_reason_says_what_to_do(paths: Paths) -> None:
 
     async def run() -> None:
         with pytest.raises(ReportError, match=r"no such database; start the daemon"):
-            await ReportPage(paths, every_s=lambda: 1.0).now()
+            await ReportPage(context_of(paths, lambda: 1.0)).now()
 
     asyncio.run(run())
 
@@ -213,14 +226,13 @@ def listening(
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = int(probe.getsockname()[1])
-        settings = of(tmp_path, port)
+        context = Context(of(tmp_path, port))
 
         def change(**changes: bool) -> None:
-            nonlocal settings
-            settings = of(tmp_path, port, **changes)
+            context.settings = of(tmp_path, port, **changes)
 
-        page = ReportPage(paths, every_s=lambda: settings.report.every_s)
-        listener = MetricsListener(numbers, settings=lambda: settings, problems={}, report=page.now)
+        page = ReportPage(context_of(paths, lambda: context.settings.report.every_s))
+        listener = MetricsListener(numbers, context, report=page.now)
         task = asyncio.create_task(listener.run())
         try:
             for _ in range(1000):

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -49,14 +50,18 @@ class Daemon:
     def __init__(self) -> None:
         self.polled = 0
 
-    def health(self) -> dict[str, Any]:
-        return {"healthy": True, "problems": []}
-
-    def __getattr__(self, name: str) -> Any:
-        """What else the routes take hold of when they are made; nobody asks for it here."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return None
+    @property
+    def parts(self) -> Any:
+        """The parts that the asked routes call; the others are taken hold of and not called."""
+        nothing = SimpleNamespace(text=None, now=None)
+        return SimpleNamespace(
+            living=SimpleNamespace(health=lambda: {"healthy": True, "problems": []}),
+            polls=self,
+            ledger=SimpleNamespace(room=SimpleNamespace(problem="")),
+            metrics=nothing,
+            page=nothing,
+            desk=None,
+        )
 
     def poll_now(self, repository: str | None) -> list[str]:
         self.polled += 1
@@ -79,7 +84,7 @@ def served(
 
     async def serve() -> str:
         daemon = Daemon()
-        server = await ControlServer.start(paths.socket, daemon, control_group=control_group)
+        server = await ControlServer.start(paths.socket, daemon.parts, control_group=control_group)
         try:
             if mode is not None:
                 paths.socket.chmod(mode)
@@ -156,7 +161,7 @@ def test_a_reload_changes_who_may_act_and_a_group_that_cannot_be_had_changes_not
 
     async def serve() -> list[str]:
         daemon = Daemon()
-        server = await ControlServer.start(paths.socket, daemon)
+        server = await ControlServer.start(paths.socket, daemon.parts)
         said = []
         ask = as_user(paths, STRANGER, THEIR_GROUP, other.gr_gid)
         try:
@@ -181,7 +186,7 @@ def test_what_another_daemon_refuses_is_told_with_the_remedy(paths: Paths) -> No
     """Without a second user: the doorkeeper takes this process for one."""
 
     async def serve() -> None:
-        server = await ControlServer.start(paths.socket, Daemon())
+        server = await ControlServer.start(paths.socket, Daemon().parts)
         server._guarded.keeper = Doorkeeper(owner=STRANGER, group=THEIR_GROUP)
         try:
             with pytest.raises(NotPermittedError, match="may not act through this socket") as caught:

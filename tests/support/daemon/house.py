@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from daemon.context import Context
 from daemon.paths import paths_from_config
 from daemon.polling.branch_diff import watchlist_events
 from daemon.polling.git import Git
@@ -34,14 +36,25 @@ from tests.support.daemon.remote import Remote
 class Parts:
     """What a test of one part needs of the others."""
 
-    settings: Settings
+    context: Context
     ledger: Ledger
     git: Git
     poller: Poller
 
     @property
+    def settings(self) -> Settings:
+        return self.context.settings
+
+    @property
     def repo(self) -> Repo:
         return self.settings.repos[0]
+
+
+class NoTasks(Context):
+    """A context that begins no tasks."""
+
+    def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        work.close()
 
 
 class House:
@@ -95,7 +108,10 @@ class House:
                 await ledger.append(events)
             git = Git(timeout_s=20.0)
             yield Parts(
-                settings, ledger, git, Poller(ledger=ledger, git=git, github=github, paths=settings.paths)
+                Context(settings),
+                ledger,
+                git,
+                Poller(ledger=ledger, git=git, github=github, paths=settings.paths),
             )
         finally:
             if github is not None:

@@ -43,10 +43,21 @@ class Store:
         return self.cpu_s()
 
 
+class Served:
+    """The control server, as far as it serves."""
+
+    def __init__(self, serves: list[bool]) -> None:
+        self._serves = serves
+
+    @property
+    def serves(self) -> bool:
+        return self._serves[0]
+
+
 def run(scenario: Callable[[Heartbeat, Watched, Store, list[bool]], Any]) -> None:
     async def go() -> None:
         notifier, store, serves = Watched(), Store(), [True]
-        heart = Heartbeat(notifier, cast(Ledger, store), serves=lambda: serves[0])
+        heart = Heartbeat(notifier, cast(Ledger, store), cast(Any, Served(serves)))
         await scenario(heart, notifier, store, serves)
 
     asyncio.run(go())

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
+from daemon.context import Context
 from daemon.jobs.due import DueJob, Kind
 from daemon.jobs.gpus import Gpu
 from daemon.planning.admission import admit
 from daemon.planning.plan import Plan, make_plan
 from daemon.planning.training import trained_by
 from daemon.requirements import why_not_trainable
-from daemon.scheduler import Desk, WorkStateError
+from daemon.scheduler import Operator, WorkStateError
 from daemon.settings import Settings
 from pipeline.lean.backend import Leans, find_leans
 from pipeline.learning.training import Order
@@ -523,7 +524,9 @@ def test_a_trigger_is_refused_where_the_newest_trace_is_not_by_the_lean_that_wor
 
     async def go() -> None:
         async with world.house.opened() as parts:
-            await Desk(parts.ledger, runner, stub, lambda: world.settings).trigger("train", ONE, by="ada")
+            await Operator(parts.ledger, runner, stub, Context(world.settings)).trigger(
+                "train", ONE, by="ada"
+            )
 
     if refused:
         with pytest.raises(WorkStateError, match="is not by the Lean that works there now"):

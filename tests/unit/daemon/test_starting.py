@@ -39,6 +39,11 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
         yield listener
 
 
+def stopping(reason: str) -> Any:
+    """Return what is asked of the context: why the daemon stops."""
+    return SimpleNamespace(stop_reason=reason)
+
+
 def waits(tmp_path: Path, error: Exception, *found: OSError | None, ends: bool = False) -> tuple[bool, int]:
     """Whether it is worth another try, and how often the disk was looked at; `found` at the looks, in their order."""
     answers = [*found]
@@ -47,7 +52,7 @@ def waits(tmp_path: Path, error: Exception, *found: OSError | None, ends: bool =
         return answers.pop(0)
 
     notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "notify")})
-    room = RoomToStart(notifier, ending=lambda: ends, look=look)
+    room = RoomToStart(notifier, stopping("asked" if ends else ""), look=look)
     again = asyncio.run(room.regained(tmp_path, error))
     return again, len(found) - len(answers)
 
@@ -90,7 +95,7 @@ def looks(*found: OSError | None) -> tuple[RoomToStart, list[Path]]:
         looked.append(folder)
         return answers.pop(0)
 
-    return RoomToStart(Notifier({}), ending=lambda: False, look=look), looked
+    return RoomToStart(Notifier({}), stopping(""), look=look), looked
 
 
 def test_room_is_looked_for_in_the_folder_that_has_none(
@@ -156,7 +161,7 @@ def test_what_waits_in_the_ledger_is_let_go_where_the_start_is_to_end_or_the_sto
     )
 
     async def go() -> None:
-        room = RoomToStart(Notifier({}), ending=lambda: True)
+        room = RoomToStart(Notifier({}), stopping("asked"))
         watching = asyncio.ensure_future(room.watch(ledger))
         for _ in range(200):
             await asyncio.sleep(0.01)

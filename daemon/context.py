@@ -1,0 +1,93 @@
+"""What the parts of the running daemon share: settings in force, known problems, requests to the main loop, tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from daemon.settings import Settings
+
+
+class Problems:
+    """The problems that the daemon knows of now, by code; `status`, `/health` and the metrics show them."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def set(self, code: str, text: str) -> bool:
+        """Set the problem of this code; return whether that is news."""
+        news = self._texts.get(code) != text
+        self._texts[code] = text
+        return news
+
+    def clear(self, code: str) -> None:
+        """Clear the problem of this code, if there is one."""
+        self._texts.pop(code, None)
+
+    def get(self, code: str) -> str:
+        """Return the problem's text; "" if there is none of this code."""
+        return self._texts.get(code, "")
+
+    def texts(self) -> list[str]:
+        """Return all texts, the oldest code first."""
+        return list(self._texts.values())
+
+
+@dataclass(slots=True)
+class LoopRequests:
+    """What the next turn of the main loop is to do. Signal handlers, watchers and listeners of events set it."""
+
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    reload: bool = False
+    plan: bool = True
+    patches: set[str] = field(default_factory=set)
+    """The proofs whose patches are to be written."""
+
+    def reload_soon(self) -> None:
+        """Request that config.toml is read again."""
+        self.reload = True
+        self.wake.set()
+
+    def plan_soon(self) -> None:
+        """Request a plan, and the start of what is due."""
+        self.plan = True
+        self.wake.set()
+
+
+class Context:
+    """One daemon's shared state. The service alone replaces `settings` and sets `config_errors` and `stop_reason`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.config_errors: tuple[str, ...] = ()
+        """The errors of the configuration that was refused last; empty once one was taken."""
+        self.problems = Problems()
+        self.requests = LoopRequests()
+        self.started_at = datetime.now(UTC)
+        self.stop_reason = ""
+        """Why the daemon stops; "" while it does not."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ended = False
+
+    def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        """Run a task in the background until it ends or the daemon does."""
+        if self._ended:
+            work.close()  # no loop would run it
+            return
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def tasks(self, prefix: str) -> list[asyncio.Task[None]]:
+        """Return the running tasks whose names begin so."""
+        return [task for task in self._tasks if task.get_name().startswith(prefix)]
+
+    async def end_tasks(self) -> None:
+        """Cancel all tasks and wait for them; later ones are not begun."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._ended = True
