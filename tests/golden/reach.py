@@ -1,0 +1,154 @@
+"""All ways from the golden tests into the product: after a move of modules, only this file has to be mended."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import io
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from daemon.http.metrics import LiveNumbers, exposition
+from daemon.serve_order import order_of
+from daemon.settings import load
+from pipeline.report.gathering import gather_at
+from pipeline.serve.app import make_app
+from store.log.log import EventLog
+from store.log.reader import LogReader
+from store.log.upcast import read_body
+from store.view.queries import basic as queries
+from store.view.queries import reports as report_queries
+
+ROOT = Path(__file__).resolve().parents[2]
+MADE_AT = "2026-12-01T12:00:00+00:00"
+"""The moment at which pages and numbers are asked for."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Exit code and output of a verb."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event of the log, with its body as this version reads it."""
+
+    seq: int
+    stream: str
+    type: str
+    correlation_id: str | None
+    body: Mapping[str, Any]
+
+
+def run_verb(*arguments: str, home: Path) -> Answer:
+    """Run a verb in this process, by the entry point that pyproject.toml names.
+
+    Args:
+        home: the working directory, and the home of the user who asks.
+    """
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
+    module, function = scripts["unsorry"].split(":")
+    main = getattr(importlib.import_module(module), function)
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "COLUMNS": "200", "NO_COLOR": "1"}
+    code = 0
+    with (
+        mock.patch.dict(os.environ, environment, clear=True),
+        mock.patch.object(sys, "argv", ["unsorry", *arguments]),
+        contextlib.chdir(home),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        finally:
+            gc.unfreeze()  # a verb freezes what it loaded, for it expects to be all that its process does
+            out.flush()
+            err.flush()
+    texts = (stream.buffer.getvalue().decode("utf-8") for stream in (out, err))
+    return Answer(code, *texts)
+
+
+def read_log(path: Path) -> list[Event]:
+    """Return every event of a log."""
+    with LogReader.open(path) as log:
+        return [
+            Event(
+                event.seq,
+                event.stream,
+                event.type,
+                event.correlation_id,
+                read_body(event).model_dump(mode="json"),
+            )
+            for event in log.read()
+        ]
+
+
+def open_for_writing(path: Path) -> None:
+    """Open a log as the daemon does, and close it."""
+    EventLog.open(path).close()
+
+
+def metrics_text(state: Path) -> str:
+    """Return what `/metrics` answers: the numbers of this state's view, and fixed ones for a living daemon."""
+    with closing(queries.connect(state / "database.db")) as view:
+        return exposition(report_queries.numbers(view), _LIVE).decode("utf-8")
+
+
+def openapi(config: Path) -> dict[str, Any]:
+    """Return the schema of the server that this configuration asks for."""
+    application = make_app(order_of(load(config), scratch="golden", environment={}))
+    return dict(application.openapi())
+
+
+def report_data(state: Path) -> dict[str, Any]:
+    """Return the data of the report, as JSON has it."""
+    with closing(queries.connect(state / "database.db")) as view:
+        data = gather_at(view, state / "events.db", made_at=MADE_AT)
+    document = json.loads(json.dumps(_plain(data), default=str))
+    assert isinstance(document, dict)
+    return document
+
+
+def _plain(value: Any) -> Any:
+    """Return dataclasses as dicts, and every key of a dict as text: JSON has no tuples as keys."""
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    return value
+
+
+_LIVE = LiveNumbers(
+    now=datetime.fromisoformat(MADE_AT),
+    version="0.0.0",
+    started_at=datetime(2026, 12, 1, tzinfo=UTC),
+    lean="simulator",
+    problems=2,
+    log_position=1000,
+    waiting={("prove", "queued"): 2, ("train", "held"): 1},
+    gpus=(),
+    quotas={},
+    requests={"demo/one": 7},
+    cache_bytes=1024,
+    cache_limit_bytes=4096,
+    notification_failures={"webhook": 3},
+)

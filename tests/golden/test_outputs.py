@@ -1,0 +1,143 @@
+"""What is answered about the stored state: by reading verbs, as numbers, as a schema, as a report."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tests.golden import reach
+from tests.golden.conftest import Golden, lines_of, normalised
+
+VERBS: dict[str, tuple[str, ...]] = {
+    "config-check": ("config", "check"),
+    "config-show": ("config", "show"),
+    "curriculum": ("curriculum", "--simulated"),
+    "curriculum-compat": ("curriculum", "--simulated", "--compat"),
+    "db-as-of": ("db", "as-of", "300"),
+    "db-check": ("db", "check"),
+    "db-verify": ("db", "verify"),
+    "events": ("events", "--since", "560"),
+    "events-chosen": ("events", "--repo", "project", "--type", "sorry_moved", "--type", "proof_rejected"),
+    "jobs": ("jobs", "--limit", "40"),
+    "jobs-failed": ("jobs", "list", "--state", "failed"),
+    "jobs-show": ("jobs", "show", "build-0000000000000002"),
+    "models": ("models",),
+    "models-compare": ("models", "compare", "e520ab9568611a2d", "5b72837a1cbb6edd"),
+    "models-show": ("models", "show", "5b72837a1cbb6edd"),
+    "proofs": ("proofs", "--repo", "project"),
+    "proofs-as-of": ("proofs", "--as-of", "190"),
+    "proofs-patch": ("proofs", "patch", "83fb8b51454b80cd"),
+    "proofs-show-rejected": ("proofs", "show", "f1d0b0285831011e"),
+    "proofs-show-verified": ("proofs", "show", "83fb8b51454b80cd"),
+    "proofs-tree": ("proofs", "tree", "9adede98fafb4eed"),
+    "repos": ("repos", "--all", "--gaps"),
+    "scan": ("scan", str(reach.ROOT / "examples" / "demo-project" / "Demo" / "Open.lean")),
+    "sorries": ("sorries", "--repo", "project", "--all"),
+    "sorries-show": ("sorries", "show", "0bb889780854b76f"),
+    "status": ("status",),
+    "status-as-of": ("status", "--as-of", "300"),
+    "theorems": ("theorems", "--repo", "project", "--all-kinds"),
+    "theorems-lives": ("theorems", "lives", "--repo", "project"),
+    "theorems-show": ("theorems", "show", "Demo.or_regroup_right"),
+    "toolchain": ("toolchain", "list"),
+}
+EXPORTS = {"export-leandojo": ("leandojo", "--simulated"), "export-progress": ("progress", "--simulated")}
+WITHOUT_CONFIG = {"scan"}
+WITHOUT_JSON = {"proofs-patch"}
+FILES = {
+    *(f"verbs/{name}.{'txt' if name in WITHOUT_JSON else 'json'}" for name in VERBS),
+    *(f"verbs/{name}.txt" for name in EXPORTS),
+    *("metrics.txt", "openapi.json", "report.json", "report-page.txt"),
+}
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_reading_verb(name: str, rebuilt: Path, golden: Golden) -> None:
+    config = () if name in WITHOUT_CONFIG else ("--config", str(rebuilt / "config.toml"))
+    as_json = () if name in WITHOUT_JSON else ("--json",)
+    answer = reach.run_verb(*VERBS[name], *as_json, *config, home=rebuilt)
+    assert answer.code == 0, answer.err
+    said = answer.out
+    if name not in WITHOUT_JSON:
+        said = "".join(f"{lines_of(json.loads(line))}\n" for line in said.splitlines())
+    golden(f"verbs/{name}.json" if as_json else f"verbs/{name}.txt", normalised(said, rebuilt))
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_export(name: str, rebuilt: Path, tmp_path: Path, golden: Golden) -> None:
+    """What an export writes, by each file's hash: the files themselves are large."""
+    format_, *options = EXPORTS[name]
+    out = tmp_path / "out"
+    config = ("--config", str(rebuilt / "config.toml"))
+    answer = reach.run_verb("export", format_, str(out), *options, "--json", *config, home=rebuilt)
+    assert answer.code == 0, answer.err
+    report = {key: value for key, value in json.loads(answer.out).items() if key != "seconds"}
+    lines = [normalised(lines_of(report), rebuilt).replace(str(tmp_path), "<tmp>")]
+    for path in sorted(path for path in (out, *out.rglob("*")) if path.is_file()):
+        text = normalised(path.read_text(encoding="utf-8"), rebuilt)
+        lines.append(f"{path.relative_to(tmp_path)} {hashlib.sha256(text.encode()).hexdigest()}")
+    golden(f"verbs/{name}.txt", "\n".join(lines) + "\n")
+
+
+def test_metrics(rebuilt: Path, golden: Golden) -> None:
+    lines = reach.metrics_text(rebuilt / "state").splitlines()
+    # The one line about the machine's Python and SQLite.
+    kept = [line for line in lines if not line.startswith("unsorry_build_info{")]
+    assert len(kept) == len(lines) - 1
+    golden("metrics.txt", "\n".join(kept) + "\n")
+
+
+def test_openapi(rebuilt: Path, golden: Golden) -> None:
+    schema = reach.openapi(rebuilt / "config.toml")
+    schema["info"]["version"] = "<version>"
+    golden("openapi.json", json.dumps(schema, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def test_report_data(rebuilt: Path, golden: Golden) -> None:
+    golden("report.json", lines_of(reach.report_data(rebuilt / "state")) + "\n")
+
+
+def test_report_page(rebuilt: Path, tmp_path: Path, golden: Golden) -> None:
+    """Headings and tables of the page, without its look; and which pictures lie beside it."""
+    config = ("--config", str(rebuilt / "config.toml"))
+    answer = reach.run_verb("report", "--out", str(tmp_path), "--json", *config, home=rebuilt)
+    assert answer.code == 0, answer.err
+    page = Headings()
+    page.feed((tmp_path / "index.html").read_text(encoding="utf-8"))
+    assert page.lines
+    pictures = sorted(path.name for path in tmp_path.glob("*.svg"))
+    golden("report-page.txt", normalised("\n".join([*page.lines, *pictures]), rebuilt) + "\n")
+
+
+class Headings(HTMLParser):
+    """Collects the text of headings and of table cells, a line for each heading and row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self._cells: list[str] = []
+        self._open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in {"h1", "h2", "h3", "h4", "tr", "caption"}:
+            self._cells = []
+            self._open.append(tag)
+        if tag in {"td", "th"}:
+            self._cells.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._open and tag == self._open[-1]:
+            self._open.pop()
+            text = " | ".join(" ".join(cell.split()) for cell in self._cells)
+            self.lines.append(f"{tag}: {text}")
+            self._cells = []
+
+    def handle_data(self, data: str) -> None:
+        if self._open:
+            if not self._cells:
+                self._cells.append("")
+            self._cells[-1] += data
