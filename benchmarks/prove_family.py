@@ -20,8 +20,9 @@ from pipeline.lean.backend import simulator
 from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.pool.pooled import PoolLimits, ReplKey
 from pipeline.lean.pool.session import Session, Stepped
-from pipeline.tactics.prompt import SYSTEM, state_of
-from pipeline.tactics.rows import Row, Rows
+from pipeline.models.tactics.prompt import SYSTEM
+from pipeline.models.tactics.rows import Row, Rows
+from pipeline.models.text import state_of
 
 
 @dataclass(frozen=True, slots=True)

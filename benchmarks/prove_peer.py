@@ -25,8 +25,8 @@ from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.pool.pooled import PoolLimits
 from pipeline.lean.pool.session import Session, Stepped
 from pipeline.lean.pool.states import State
-from pipeline.tactics.models import TacticModel
-from pipeline.tactics.prompt import state_of
+from pipeline.models.tactics.models import TacticModel
+from pipeline.models.text import state_of
 
 MAX_STEPS = 100
 MAX_TRIALS = 5

@@ -12,12 +12,12 @@ from benchmarks.prove_family import Theorem, lean
 from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.pool.pooled import PoolLimits
 from pipeline.lean.pool.session import Session
+from pipeline.models.tactics.generate import Counts, Generator
+from pipeline.models.tactics.requests import Decoding
+from pipeline.models.tactics.service import GenerationService
 from pipeline.prove.generating import GeneratorProposer
 from pipeline.prove.scoring import ModelScoring
 from pipeline.prove.search import Budget, Search
-from pipeline.tactics.generate import Counts, Generator
-from pipeline.tactics.requests import Decoding
-from pipeline.tactics.service import GenerationService
 
 
 @dataclass(frozen=True, slots=True)

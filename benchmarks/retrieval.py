@@ -43,12 +43,11 @@ if __name__ == "__main__":
 from benchmarks.retrieval_forgetting import LOSSES, ForgettingSizes, measure_forgetting
 from benchmarks.retrieval_gpu import GpuSizes, measure_gpu, texts_of_many_lengths
 from benchmarks.store_bench import BenchmarkError, Row, fetch_peer, machine, run, say, table
-from pipeline.retrieval.datamodule import RetrievalDataModule
-from pipeline.retrieval.encoder import load_encoder, load_tokens
-from pipeline.retrieval.index import embed_texts
-from pipeline.retrieval.search import top_k
-from pipeline.retrieval.testing import write_dataset
-from pipeline.retrieval.tiny import make_tiny_retriever
+from pipeline.models.retriever.batches import RetrievalDataModule
+from pipeline.models.retriever.encoder import load_encoder, load_tokens
+from pipeline.models.retriever.index import embed_texts, top_k
+from tests.support.retrieval import write_dataset
+from tests.support.tiny_models import make_tiny_retriever
 
 NEGATIVES, IN_FILE, MAX_SEQ_LEN = 3, 1, 1024
 """LeanDojo-v2's settings for training batches."""

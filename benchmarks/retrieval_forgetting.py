@@ -2,7 +2,7 @@
 
 The repositories are the simulator's (benchmarks/retrieval_repositories.py): generated, traced, exported. Each has
 premises of its own and a library that all five share, and names of its own for what both speak of, so what one teaches
-does not help with the next. The chain of tasks is the daemon's: `pipeline.retrieval.lifelong.learn_all`, with a tiny
+does not help with the next. The chain of tasks is the daemon's: `pipeline.models.retriever.job.learn_all`, with a tiny
 encoder that knows nothing beforehand.
 """
 
@@ -22,12 +22,11 @@ import torch
 
 from benchmarks.retrieval_repositories import write_tasks
 from benchmarks.store_bench import Row, say
-from pipeline.retrieval.chain import Chain
-from pipeline.retrieval.config import Loss, TrainingConfig
-from pipeline.retrieval.lifelong import learn_all
-from pipeline.retrieval.metrics import lifelong_metrics
-from pipeline.retrieval.testing import small_config
-from pipeline.retrieval.tiny import make_tiny_retriever
+from pipeline.models.measures import lifelong_metrics
+from pipeline.models.retriever.config import Loss, TrainingConfig
+from pipeline.models.retriever.job import Chain, learn_all
+from tests.support.retrieval import small_config
+from tests.support.tiny_models import make_tiny_retriever
 
 SHOWN = {
     "final_average": "final average R@10",

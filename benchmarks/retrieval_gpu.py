@@ -20,14 +20,12 @@ from torch.utils.data import DataLoader
 from transformers import ByT5Tokenizer, T5Config, T5EncoderModel
 
 from benchmarks.store_bench import Row
-from pipeline.retrieval.batches import Batch
-from pipeline.retrieval.encoder import load_encoder, tensors_of, weights_digest
-from pipeline.retrieval.fisher import Fisher, FisherTask, parameters_of
-from pipeline.retrieval.index import embed_texts
-from pipeline.retrieval.losses import row_losses
-from pipeline.retrieval.quiet import quiet_libraries
-from pipeline.retrieval.retriever import PremiseRetriever
-from pipeline.retrieval.text import byte_ids
+from pipeline.models.libraries import quiet_libraries, tensors_digest
+from pipeline.models.retriever.batches import Batch
+from pipeline.models.retriever.encoder import byte_ids, load_encoder, row_losses, tensors_of
+from pipeline.models.retriever.fisher import Fisher, FisherTask, parameters_of
+from pipeline.models.retriever.index import embed_texts
+from pipeline.models.retriever.retriever import PremiseRetriever
 
 BYT5_SMALL: dict[str, Any] = {"d_model": 1472, "d_kv": 64, "d_ff": 3584, "num_layers": 12, "num_heads": 6}
 """The encoder's shape of google/byt5-small, as its config.json has it."""
@@ -136,7 +134,7 @@ def _random_fisher(retriever: PremiseRetriever) -> Fisher:
     weights = parameters_of(retriever.encoder)
     return Fisher(
         values={name: torch.rand_like(value, dtype=torch.float32) for name, value in weights.items()},
-        weights=weights_digest(weights),
+        weights=tensors_digest(weights),
         base=retriever.model_name,
         scale="normalised",
         tasks=(FisherTask("random", "", 1, "empirical", 1.0),),

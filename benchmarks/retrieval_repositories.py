@@ -19,7 +19,7 @@ from typing import Any
 
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.lean import backend
-from pipeline.retrieval.lifelong import TaskData
+from pipeline.models.datasets import TaskData
 from pipeline.trace.__main__ import work
 from store.events.registry import EVENT_TYPES
 from store.events.repositories import RepositoryWatched

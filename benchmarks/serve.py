@@ -40,11 +40,10 @@ if __name__ == "__main__":
 
 from benchmarks.store_bench import BenchmarkError, Row, machine, say, table
 from pipeline.prove.search import Budget
-from pipeline.retrieval.tiny import make_tiny_retriever
 from pipeline.serve.order import LeanOrder, Limits, ModelOrder, ServeOrder
-from pipeline.tactics.tiny import make_tiny_causal
 from store.log.log import EventLog
 from store.view.view import View
+from tests.support.tiny_models import make_tiny_causal, make_tiny_retriever
 
 ROOT = Path(__file__).resolve().parents[1]
 BATCHED, ALONE = "batched", "one at a time"

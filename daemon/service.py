@@ -48,8 +48,8 @@ from daemon.settings import ConfigError, Settings
 from daemon.settings.reload import ConfigWatcher, reload
 from daemon.store_service import Ledger, NoRoomError, StoreFailedError, no_room
 from daemon.systemd import Notifier
-from pipeline.external.credentials import FOLDER
 from pipeline.lean.backend import LeanBackend
+from pipeline.models.endpoint.credentials import FOLDER
 from store.errors import DatabaseFullError, LogError
 from store.events.jobs import ProjectBuilt
 from store.events.service import ConfigLoaded, ConfigRejected, DaemonStarted, DaemonStopped

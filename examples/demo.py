@@ -284,9 +284,8 @@ class Untrained:
 
 def make_untrained(directory: Path) -> Untrained:
     """Make both. That loads torch, which takes longer than the making: so it is done beside the first commits."""
-    from pipeline.retrieval.tiny import make_tiny_retriever
-    from pipeline.tactics.prompt import SYSTEM
-    from pipeline.tactics.tiny import make_tiny_causal
+    from pipeline.models.tactics.prompt import SYSTEM
+    from tests.support.tiny_models import make_tiny_causal, make_tiny_retriever
 
     texts = [SYSTEM, *demo_library.files(2).values()]
     return Untrained(

@@ -16,7 +16,7 @@ from daemon.paths import slug
 from daemon.polling.errors import GitError
 from daemon.settings import Settings
 from pipeline.lean.build.build_cache import Attached, BuildMissingError, attach, empty_lake
-from pipeline.tactics.goals import Place, SourcePlaces
+from pipeline.models.tactics.goals import Place, SourcePlaces
 
 
 class _Places:

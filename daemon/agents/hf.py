@@ -14,11 +14,11 @@ from daemon.agents.results import TACTICS, Measured, recorded
 from daemon.agents.training import Training
 from daemon.agents.workshop import Workshop, in_a_loop
 from daemon.settings import Settings
-from pipeline.tactics.saving import begun
+from pipeline.models.chain import begun
 from store.view.rows import CheckpointRow
 
 if TYPE_CHECKING:
-    from pipeline.tactics.training import RepositoryTrainer
+    from pipeline.models.tactics.training import RepositoryTrainer
 
 
 class HFAgent(BaseAgent):

@@ -14,7 +14,7 @@ from daemon.agents.results import Measured, became
 from daemon.agents.workshop import Workshop, in_a_loop
 from daemon.requirements import cuda_is_there, why_not_trainable
 from daemon.settings import Settings
-from pipeline.retrieval.config import TrainingConfig
+from pipeline.models.retriever.config import TrainingConfig
 from store import curriculum
 from store.view.queries import models as model_queries
 from store.view.queries import traces as trace_queries

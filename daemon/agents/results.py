@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from daemon.planning.proving import Rung
-from pipeline.tactics.saving import begun
+from pipeline.models.chain import begun
 from store.view.queries import basic as queries
 from store.view.queries import models as model_queries
 from store.view.rows import AttemptRow, CheckpointRow, ProofRow, SorryRow

@@ -1,6 +1,6 @@
 """A trainer of the caller's, run in this process as what the daemon runs in another: the job `train_tactics`.
 
-What the job says (`pipeline.tactics.trainer_job`) is held against what such a job may say before it is appended, and
+What the job says (`pipeline.models.tactics.job`) is held against what such a job may say before it is appended, and
 its beginning and end are recorded as those of any other.
 """
 
@@ -30,10 +30,10 @@ from daemon.planning.training import newest_of_each
 from daemon.redact import redact
 from daemon.settings import Settings
 from pipeline.jobs.protocol import JobError, JobSpec, Reporter, peak_rss_bytes
-from pipeline.learning.datasets import dataset_of
-from pipeline.learning.training import Order
-from pipeline.tactics.errors import NothingToLearnError
-from pipeline.tactics.saving import read_about
+from pipeline.models.chain import read_about
+from pipeline.models.datasets import dataset_of
+from pipeline.models.errors import NothingToLearnError
+from pipeline.models.training_job import Order
 from store.domain.identity import job_id
 from store.events.base import EventBody
 from store.events.jobs import JobFailed, JobInterrupted, JobSucceeded
@@ -42,8 +42,8 @@ from store.view.queries import models as model_queries
 from store.view.rows import CheckpointRow
 
 if TYPE_CHECKING:
-    from pipeline.tactics.trainer_job import Work
-    from pipeline.tactics.training import RepositoryTrainer
+    from pipeline.models.tactics.job import Work
+    from pipeline.models.tactics.training import RepositoryTrainer
 
 KIND: Kind = "train_tactics"
 
@@ -76,7 +76,7 @@ class Training:
         Raises:
             AgentError: one could not be learned; those before stay.
         """
-        from pipeline.tactics.trainer_job import Work  # loads torch, as the trainer has
+        from pipeline.models.tactics.job import Work
 
         database = DynamicDatabase(self._settings.paths.state, also=in_a_loop(self._traces))
         ordered = [
@@ -97,7 +97,7 @@ class Training:
         return made
 
     def _learn(self, work: Work, say: Say) -> CheckpointRow | None:
-        from pipeline.tactics.trainer_job import TrainerJob
+        from pipeline.models.tactics.job import TrainerJob
 
         last = work.repos[-1]
         pinned = self._pinned[last.url, last.commit]

@@ -41,7 +41,7 @@ def serve(
     place = locate(config)
     from daemon.serve_order import order_of, why_not_servable
     from daemon.settings import ConfigError, load
-    from pipeline.external.errors import CredentialError
+    from pipeline.models.endpoint.errors import CredentialError
     from pipeline.serve.auth import read_token
     from pipeline.serve.checkouts import BY_HAND
 

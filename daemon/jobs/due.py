@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pipeline.external.credentials import KeyPlace
+from pipeline.models.endpoint.credentials import KeyPlace
 
 Kind = Literal[
     "scan", "check", "build", "trace", "prove", "evaluate", "train", "train_tactics", "train_progress"
@@ -80,10 +80,10 @@ MODULES: Mapping[Kind, str] = {
     "trace": "pipeline.trace",
     "prove": "pipeline.prove",
     "check": "pipeline.check",
-    "train": "pipeline.train",
-    "train_tactics": "pipeline.train_tactics",
-    "train_progress": "pipeline.train_progress",
-    "evaluate": "pipeline.evaluate",
+    "train": "pipeline.models",
+    "train_tactics": "pipeline.models",
+    "train_progress": "pipeline.models",
+    "evaluate": "pipeline.models",
 }
 _TRAIN_LONGER = (
     "raise [train] timeout; the steps that were saved stay, and the next attempt goes on from there"

@@ -24,14 +24,14 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline.external.credentials import KEY_PIPE, KEY_PROBLEM, KeyPlace, read_key
-from pipeline.external.errors import CredentialError
 from pipeline.jobs.child import hold_to, job_environment, kill_marked
+from pipeline.models.endpoint.credentials import KEY_PIPE, KEY_PROBLEM, KeyPlace, read_key
+from pipeline.models.endpoint.errors import CredentialError
 
 # ---- Give a child the keys that it needs, and no other: by a pipe that is empty once it is read
 # Not by a variable, which every process of this user finds in /proc/PID/environ for as long as the job runs; not by a
 # file, which would outlive it; and not by systemd's folder of credentials, in which the GitHub token lies too. The
-# other end is `pipeline.external.credentials`.
+# other end is `pipeline.models.endpoint.credentials`.
 
 
 @dataclass(frozen=True, slots=True)

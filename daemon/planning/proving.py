@@ -21,9 +21,9 @@ from daemon.jobs.due import DueJob
 from daemon.jobs.history import Standing, Standings
 from daemon.settings import Repo, Settings
 from daemon.settings.models import RUNGS, Prove
-from pipeline.external.credentials import KeyPlace
 from pipeline.globs import path_filter
 from pipeline.lean.backend import LeanBackend
+from pipeline.models.endpoint.credentials import KeyPlace
 from pipeline.prove.order import OF_THE_JOB, OF_THE_MACHINE
 from store.domain.identity import job_id
 from store.view.queries import basic as queries

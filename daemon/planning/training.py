@@ -19,7 +19,7 @@ from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo, Settings
 from daemon.settings.models import Learning
 from pipeline.lean.backend import Leans
-from pipeline.learning.datasets import dataset_of
+from pipeline.models.datasets import dataset_of
 from store.domain.identity import job_id
 from store.events.models import ModelKind
 from store.view.queries import basic as queries

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 import structlog
 
 from daemon.store_service import Ledger
-from pipeline.learning.weights import weights_of
+from pipeline.models.chain import weights_of
 from store import promotion
 from store.errors import ConcurrencyError
 from store.events.base import EventBody

@@ -42,8 +42,8 @@ from daemon.redact import redact
 from daemon.settings import Settings
 from daemon.settings.schema import Command, Notify, Webhook, webhook_url
 from daemon.store_service import Ledger, StoreFailedError
-from pipeline.external.credentials import read_key
-from pipeline.external.errors import CredentialError
+from pipeline.models.endpoint.credentials import read_key
+from pipeline.models.endpoint.errors import CredentialError
 from store.domain.identity import event_id
 from store.events.repositories import RepositoryFailing
 from store.events.service import (

@@ -29,14 +29,14 @@ from daemon.settings.types import (
     size,
     table_list,
 )
-from pipeline.external.credentials import KeyPlace, read_key
-from pipeline.external.errors import CredentialError
-from pipeline.learning.errors import ConfigError
-from pipeline.progress.config import for_a_job as progress_config
-from pipeline.retrieval.config import for_a_job as retriever_config
+from pipeline.models.endpoint.credentials import KeyPlace, read_key
+from pipeline.models.endpoint.errors import CredentialError
+from pipeline.models.errors import ConfigError
+from pipeline.models.progress.config import for_a_job as progress_config
+from pipeline.models.retriever.config import for_a_job as retriever_config
+from pipeline.models.tactics.config import for_a_job as tactics_config
 from pipeline.serve.order import PROMOTABLE
 from pipeline.serve.order import ModelKind as ServedKind
-from pipeline.tactics.config import for_a_job as tactics_config
 from store.events.models import ModelKind
 from store.promotion import RULES
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from daemon.agents import HFAgent
-from pipeline.tactics import GRPOTrainer
+from pipeline.models.tactics import GRPOTrainer
 
 url = "https://github.com/durant42040/lean4-example"
 commit = "3e23ab0bfdcfdbd5b11ab53c2cd8b5d16492e9c2"

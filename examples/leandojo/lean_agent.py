@@ -7,7 +7,7 @@ checkpoint that lost too much is refused (`unsorry models`).
 from __future__ import annotations
 
 from daemon.agents import LeanAgent
-from pipeline.retrieval import TrainingConfig
+from pipeline.models.retriever import TrainingConfig
 
 url = "https://github.com/durant42040/lean4-example"
 commit = "3e23ab0bfdcfdbd5b11ab53c2cd8b5d16492e9c2"

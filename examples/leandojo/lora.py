@@ -5,7 +5,7 @@ from __future__ import annotations
 from peft import LoraConfig
 
 from daemon.agents import HFAgent
-from pipeline.tactics import SFTTrainer
+from pipeline.models.tactics import SFTTrainer
 
 url = "https://github.com/durant42040/lean4-example"
 commit = "3e23ab0bfdcfdbd5b11ab53c2cd8b5d16492e9c2"

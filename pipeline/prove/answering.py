@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from pipeline.jobs.protocol import JobError
+from pipeline.models.tactics.service import GenerationStoppedError
 from pipeline.prove.order import OF_AN_ENDPOINT, UNANSWERED
 from pipeline.prove.whole import Author, AuthorError, Relay, WholeAsk, Written
-from pipeline.tactics.service import GenerationStoppedError
 
 if TYPE_CHECKING:
-    from pipeline.tactics.requests import Request, Suggestions
+    from pipeline.models.tactics.requests import Request, Suggestions
 
 ENDPOINT_REMEDY = "see [prove.external] in the configuration; the job is tried again"
 _CAP_REMEDY = "raise usd_per_day under [prove.external]; else its sorrys are asked again tomorrow (UTC)"

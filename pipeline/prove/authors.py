@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pipeline.external.client import Chat, ChatClient
-from pipeline.external.endpoint import Ask
-from pipeline.external.errors import ExternalError, Usage
-from pipeline.learning.errors import LearningError
+from pipeline.models.endpoint.client import Chat, ChatClient
+from pipeline.models.endpoint.dialect import Ask
+from pipeline.models.endpoint.errors import ExternalError, Usage
+from pipeline.models.errors import LearningError
+from pipeline.models.tactics.prompt import whole_proof_messages
+from pipeline.models.text import CUT
 from pipeline.prove.whole import AuthorError, Cost, WholeAsk, Written
-from pipeline.tactics.prompt import CUT, whole_proof_messages
 
 if TYPE_CHECKING:
-    from pipeline.tactics.decoding import Completion
-    from pipeline.tactics.generate import Generator
-    from pipeline.tactics.service import Batching
+    from pipeline.models.tactics.generate import Completion, Generator
+    from pipeline.models.tactics.service import Batching
 
 _CONTEXT_CHARACTERS = 24_000
 """Of the file before the declaration, as much as an endpoint is shown: it is paid for each time."""
@@ -84,7 +84,7 @@ class HFAuthor:
         max_tokens: of one answer; half of what the model has positions for, at most.
         temperature: of sampling; where one answer is asked for, it is the likeliest.
         """
-        from pipeline.tactics.service import Batching
+        from pipeline.models.tactics.service import Batching
 
         self.model = model
         self._generator = generator
@@ -137,7 +137,7 @@ class HFAuthor:
 
     def _complete(self, wanted: Sequence[_Wanted]) -> list[list[Completion] | str]:
         """Answer a batch: those that want as many answers go to the model together. In the service's thread."""
-        from pipeline.tactics.requests import Decoding
+        from pipeline.models.tactics.requests import Decoding
 
         found: dict[int, list[Completion] | str] = {}
         for count in sorted({one.count for one in wanted}):

@@ -30,13 +30,13 @@ from pipeline.lean.pool.states import State
 from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.lexer import tokens_of_text, words
 from pipeline.lean.source.splice import Script
+from pipeline.models.tactics.goals import NAME, statement
+from pipeline.models.tactics.requests import LONGEST
 from pipeline.prove.lemmas import MOST_LEMMAS, Lemma
 from pipeline.prove.proposing import Asked, Candidate, Proposer, Remaining
 from pipeline.prove.scoring import Scoring
 from pipeline.prove.search import Budget, Search, SearchResult
 from pipeline.prove.trying import Failures
-from pipeline.tactics.answer import LONGEST
-from pipeline.tactics.goals import NAME, statement
 
 MOST = 3
 """Lemmas that are brought in for a goal, the nearest first."""

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
-from pipeline.retrieval.corpus import Corpus
-from pipeline.retrieval.errors import CorpusError, DatasetError
+from pipeline.models.errors import CorpusError, DatasetError
+from pipeline.models.retriever.corpus import Corpus
 from store.domain.identity import short_hash
 from store.errors import LogError
 from store.leandojo.choosing import Chosen, ImportCycleError, NothingToExportError, choose

@@ -10,12 +10,11 @@ import math
 from collections import Counter
 from collections.abc import Callable
 
-from pipeline.external.client import ChatClient
-from pipeline.external.endpoint import Ask
-from pipeline.external.errors import ExternalError, Usage
-from pipeline.tactics.answer import read_tactic
-from pipeline.tactics.prompt import messages
-from pipeline.tactics.requests import Request, Suggestion, Suggestions
+from pipeline.models.endpoint.client import ChatClient
+from pipeline.models.endpoint.dialect import Ask
+from pipeline.models.endpoint.errors import ExternalError, Usage
+from pipeline.models.tactics.prompt import messages
+from pipeline.models.tactics.requests import Request, Suggestion, Suggestions, read_tactic
 
 TACTIC_TOKENS = 1024
 """Of an answer at most, where nobody says otherwise: a tactic, and what the model thinks before it."""

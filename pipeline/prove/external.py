@@ -16,9 +16,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.external.errors import Usage
-from pipeline.external.opening import open_client
 from pipeline.lean.pool.session import Session
+from pipeline.models.endpoint.client import open_client
+from pipeline.models.endpoint.errors import Usage
+from pipeline.models.tactics.requests import Decoding, Request, Suggestions
 from pipeline.prove.authors import ExternalAuthor
 from pipeline.prove.endpoint_tactics import TACTIC_TOKENS, EndpointSuggests
 from pipeline.prove.filling import Filling
@@ -29,7 +30,6 @@ from pipeline.prove.search import Budget
 from pipeline.prove.server import LoopThread, Server, checked
 from pipeline.prove.tactic_prover import BUDGET, Prover, first_proof
 from pipeline.prove.whole import AuthorError, Cost, WholeAsk, WholeBudget, WholeResult, Written, prove_whole
-from pipeline.tactics.requests import Decoding, Request, Suggestions
 
 ROUTER = "https://router.huggingface.co/v1"
 """Hugging Face's, which LeanDojo-v2 asks; its key is in HF_TOKEN."""
@@ -77,7 +77,7 @@ class ExternalProver(Prover["_Endpoint"]):
                 ledger.
             usd_per_million_prompt, usd_per_million_completion: the prices.
             ledger: a file that several processes may share.
-            timeout_s, retries: see `pipeline.external.endpoint.Endpoint`.
+            timeout_s, retries: see `pipeline.models.endpoint.dialect.Endpoint`.
             candidates, temperature, max_tokens: answers for a state, how they are drawn, and their tokens at most.
             whole_tokens: of a whole proof, at most.
             proofs, repairs: whole proofs a turn, and turns after the first.

@@ -1,9 +1,9 @@
 """Tactics from a trained model, for the searches of a job: the generator's answers as candidates, and the progress
 model's estimates.
 
-Both ask their model through one service, which batches what all open searches ask (`pipeline.tactics.service`). Nothing
-that a model does ends a search, and no search another: a model that says nothing of use, or fails, proposes nothing,
-and `reason` says so for the attempt's record.
+Both ask their model through one service, which batches the requests of all open searches
+(`pipeline.models.tactics.service`). No failure of a model ends a search: a model without a usable answer proposes
+nothing, and `reason` names the failure in the attempt's record.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from types import TracebackType
 from typing import Protocol
 
 from pipeline.jobs.protocol import JobError
-from pipeline.progress.text import Step
+from pipeline.models.progress.steps import Step
+from pipeline.models.tactics.requests import Decoding, Request, Suggestions
+from pipeline.models.tactics.service import Batching, GenerationStoppedError
+from pipeline.models.text import state_of
 from pipeline.prove.proposing import Asked, Candidate
 from pipeline.prove.whole import Cost
-from pipeline.tactics.prompt import state_of
-from pipeline.tactics.requests import Decoding, Request, Suggestions
-from pipeline.tactics.service import Batching, GenerationStoppedError
 
 Retrieve = Callable[[Asked], Awaitable[tuple[str, ...]]]
 """Returns premises for a goal as marked code, the nearest first."""

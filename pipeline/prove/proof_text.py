@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pipeline.lean.source.lexer import Token, lex, tokens_of_text
 from pipeline.lean.source.scanner import Located, locate, scan_source
-from pipeline.tactics.answer import fences
+from pipeline.models.tactics.requests import fences
 
 LONGEST = 20_000
 """Characters of the longest answer that is read; what is longer is a model that does not stop."""

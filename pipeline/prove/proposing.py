@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pipeline.lean.client.messages import Goal
-from pipeline.progress.text import Step
+from pipeline.models.progress.steps import Step
 
 
 @dataclass(frozen=True, slots=True)

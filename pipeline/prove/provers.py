@@ -16,6 +16,12 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from pipeline.models.config import Device
+from pipeline.models.errors import ModelError
+from pipeline.models.libraries import device_of
+from pipeline.models.tactics.generate import Generator
+from pipeline.models.tactics.models import ADAPTER
+from pipeline.models.tactics.requests import Decoding
 from pipeline.prove.authors import HFAuthor
 from pipeline.prove.corpora import read_corpus
 from pipeline.prove.restated import of_theorem
@@ -24,12 +30,6 @@ from pipeline.prove.search import Budget
 from pipeline.prove.server import Server, checked
 from pipeline.prove.tactic_prover import BUDGET, TacticProver, first_proof
 from pipeline.prove.whole import WholeAsk
-from pipeline.tactics.bases import ADAPTER
-from pipeline.tactics.errors import ModelError
-from pipeline.tactics.generate import Generator
-from pipeline.tactics.models import Device
-from pipeline.tactics.requests import Decoding
-from pipeline.tactics.settings import device_of
 
 _log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from pipeline.lean.pool.pooled import Setup
 from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.scanner import Located, SourceFile, locate, parse
 from pipeline.lean.source.splice import Declaration, Replacement, splice
+from pipeline.models.tactics.goals import NAME, SourcePlaces, statement
 from pipeline.prove.retrieving import Place
 from pipeline.prove.server import Server
-from pipeline.tactics.goals import NAME, SourcePlaces, statement
 
 PROVABLE = frozenset({"theorem", "lemma", "example"})
 _SORRY = "by\n{indent}sorry"

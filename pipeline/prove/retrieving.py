@@ -2,7 +2,7 @@
 that the goal's theorem may use.
 
 What is accessible is what it was in training: the premises of all files that the theorem's file imports, and those
-above it in its own. They come as marked code (`pipeline.retrieval.text.document_text`), the nearest first. Queries of
+above it in its own. They come as marked code (`pipeline.models.text.document_text`), the nearest first. Queries of
 all open searches are embedded together, in a thread of their own.
 """
 
@@ -21,18 +21,17 @@ import torch
 from torch import Tensor
 from transformers import T5EncoderModel
 
-from pipeline.learning.checkpoints import DESCRIPTION
+from pipeline.models.chain import DESCRIPTION
+from pipeline.models.libraries import tensors_digest
+from pipeline.models.retriever.config import TrainingConfig
+from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.retriever.encoder import Tokens, load_encoder, load_tokens
+from pipeline.models.retriever.index import EmbeddingIndex, embed_texts, top_k
+from pipeline.models.retriever.job import Chain
+from pipeline.models.retriever.retriever import PremiseRetriever
+from pipeline.models.tactics.service import Batching
+from pipeline.models.text import query_text, state_of
 from pipeline.prove.proposing import Asked
-from pipeline.retrieval.chain import Chain
-from pipeline.retrieval.config import TrainingConfig
-from pipeline.retrieval.corpus import Corpus
-from pipeline.retrieval.encoder import Tokens, load_encoder, load_tokens, weights_digest
-from pipeline.retrieval.index import EmbeddingIndex, embed_texts
-from pipeline.retrieval.retriever import PremiseRetriever
-from pipeline.retrieval.search import top_k
-from pipeline.retrieval.text import query_text
-from pipeline.tactics.prompt import state_of
-from pipeline.tactics.service import Batching
 from store.domain.records import Position
 
 _MASKS = 64
@@ -97,7 +96,7 @@ class PremiseFinder:
         else:
             index = EmbeddingIndex(
                 indices,
-                weights=weights_digest(encoder.state_dict()),
+                weights=tensors_digest(encoder.state_dict()),
                 max_seq_len=document_length,
                 d_model=encoder.config.d_model,
             )

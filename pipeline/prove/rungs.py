@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.jobs.protocol import JobError
-from pipeline.learning.errors import LearningError
+from pipeline.models.errors import LearningError
 from pipeline.prove.answering import (
     ENDPOINT_REMEDY,
     Answering,
@@ -32,10 +32,10 @@ from pipeline.prove.wholly import Wholly
 from store.errors import LogError
 
 if TYPE_CHECKING:
-    from pipeline.external.client import ChatClient
+    from pipeline.models.endpoint.client import ChatClient
+    from pipeline.models.tactics.generate import Generator
+    from pipeline.models.tactics.requests import Decoding
     from pipeline.prove.retrieving import Retrieval
-    from pipeline.tactics.generate import Generator
-    from pipeline.tactics.requests import Decoding
 
 _PROGRESS_WEIGHT = 0.5
 _TEMPERATURE = 0.7
@@ -110,8 +110,8 @@ async def engine(order: Order) -> AsyncIterator[Engine]:
 
 
 async def _by_generator(order: Order, open_: AsyncExitStack) -> Engine:
+    from pipeline.models.tactics.service import GenerationService
     from pipeline.prove.generating import GeneratorProposer, ProgressRemaining
-    from pipeline.tactics.service import GenerationService
 
     part = order.part("generator")
     with _read("generator"):
@@ -155,9 +155,9 @@ async def _retrieval(order: Order, open_: AsyncExitStack) -> Retrieval:
     device = str(order.part("generator").get("device", "auto"))
 
     def load() -> Retrieval:
+        from pipeline.models.libraries import device_of
         from pipeline.prove.corpora import corpus_of_log
         from pipeline.prove.retrieving import PremiseFinder, Retrieval
-        from pipeline.tactics.settings import device_of
 
         with _loads("retriever", chain / checkpoint):
             corpus = corpus_of_log(
@@ -194,8 +194,8 @@ async def _by_author(order: Order, open_: AsyncExitStack) -> Engine:
 
 
 async def _by_endpoint(order: Order, open_: AsyncExitStack) -> Engine:
-    from pipeline.external.errors import ExternalError
-    from pipeline.external.opening import open_client
+    from pipeline.models.endpoint.client import open_client
+    from pipeline.models.endpoint.errors import ExternalError
     from pipeline.prove.authors import ExternalAuthor
 
     part = order.part("external")
@@ -219,9 +219,9 @@ async def _by_endpoint(order: Order, open_: AsyncExitStack) -> Engine:
 
 def _endpoint_searches(client: ChatClient, part: dict[str, Any], answering: Answering) -> Engine:
     """Return the engine of searches whose tactics an endpoint suggests."""
+    from pipeline.models.tactics.requests import Decoding
     from pipeline.prove.endpoint_tactics import TACTIC_TOKENS, EndpointSuggests
     from pipeline.prove.generating import GeneratorProposer
-    from pipeline.tactics.requests import Decoding
 
     with _read("external"):
         decoding = Decoding(
@@ -250,8 +250,8 @@ def _generator(part: dict[str, Any]) -> Generator:
     with _loads("generator", path):
         import torch
 
-        from pipeline.tactics.generate import Generator
-        from pipeline.tactics.settings import computes_in_bfloat16, device_of
+        from pipeline.models.libraries import computes_in_bfloat16, device_of
+        from pipeline.models.tactics.generate import Generator
 
         where = device_of(cast(Any, device))
         dtype = torch.bfloat16 if computes_in_bfloat16(where) else torch.float32
@@ -262,13 +262,13 @@ def _progress(part: dict[str, Any], *, device: str) -> Any:
     with _read("progress"):
         path = str(part["path"])
     with _loads("progress model", path):
-        from pipeline.progress.model import ProgressModel
+        from pipeline.models.progress.model import ProgressModel
 
         return ProgressModel(path, device=device)
 
 
 def _decoding(part: dict[str, Any]) -> Decoding:
-    from pipeline.tactics.requests import Decoding
+    from pipeline.models.tactics.requests import Decoding
 
     modes = {"beam": "beams", "sample": "sampling"}
     said = str(part.get("decoding", "beam"))

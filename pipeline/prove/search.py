@@ -22,7 +22,8 @@ from typing import Any, Literal, TypeVar
 from pipeline.lean.pool.session import Session, Stepped
 from pipeline.lean.pool.states import State, StateLost, canonical
 from pipeline.lean.source.splice import Script
-from pipeline.progress.text import Step as ProgressStep
+from pipeline.models.progress.steps import Step as ProgressStep
+from pipeline.models.text import state_of
 from pipeline.prove.graph import Graph, Node
 from pipeline.prove.journal import Identity, Journal, Spent, replay
 from pipeline.prove.outline import outline
@@ -30,7 +31,6 @@ from pipeline.prove.proposing import Candidate, Proposer, Remaining
 from pipeline.prove.scoring import Scoring, StepScoring
 from pipeline.prove.tree import Tree
 from pipeline.prove.trying import Failures, Trying, normalised
-from pipeline.tactics.prompt import state_of
 
 Outcome = Literal["found", "exhausted", "budget"]
 Limit = Literal["", "nodes", "seconds", "calls"]

@@ -18,6 +18,10 @@ from pipeline.lean.client.errors import ReplError
 from pipeline.lean.client.messages import Goal
 from pipeline.lean.goal_text import as_lean_prints, split_goals
 from pipeline.lean.pool.session import Session
+from pipeline.models.tactics.generate import Generator
+from pipeline.models.tactics.requests import Decoding, Request, Suggestions
+from pipeline.models.tactics.service import GenerationService
+from pipeline.models.text import state_of
 from pipeline.prove.declaration import CannotAttempt, Way, prove_declaration
 from pipeline.prove.effort import Outcome, Worked
 from pipeline.prove.generating import GeneratorProposer, Retrieve
@@ -30,10 +34,6 @@ from pipeline.prove.search import Budget
 from pipeline.prove.server import LoopThread, Server, checked
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole import Author, AuthorError, WholeAsk
-from pipeline.tactics.generate import Generator
-from pipeline.tactics.prompt import state_of
-from pipeline.tactics.requests import Decoding, Request, Suggestions
-from pipeline.tactics.service import GenerationService
 
 BUDGET = Budget(nodes=256, seconds=600.0, tactic_timeout_s=30.0)
 """Of one search, where none is named."""

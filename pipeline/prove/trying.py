@@ -18,9 +18,9 @@ from pipeline.lean.goal_text import ambiguous
 from pipeline.lean.pool.session import Answer, Session, Stepped, TacticKilled
 from pipeline.lean.pool.states import State, canonical
 from pipeline.lean.source.forbidden import complaints
+from pipeline.models.tactics.requests import LONGEST
 from pipeline.prove.proposing import Candidate
 from pipeline.prove.tree import TriedOutcome
-from pipeline.tactics.answer import LONGEST
 
 _SUGGESTION = re.compile(r"Try this:\s*(?:\[apply\]\s*)?(.+)", re.DOTALL)
 _REASON = 200

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pipeline.retrieval.metrics import LifelongMetrics, lifelong_metrics
+from pipeline.models.measures import LifelongMetrics, lifelong_metrics
 from store.promotion import RULES, Rule
 from store.view.rows import CheckpointRow, EvaluationRow
 

@@ -30,32 +30,28 @@ from transformers import (
     T5EncoderModel,
 )
 
-from pipeline.external.client import ChatClient
-from pipeline.learning.checkpoints import DESCRIPTION
-from pipeline.progress.model import LONGEST as LONGEST_RATED
-from pipeline.progress.model import ProgressModel, batch_of, resolved, text_length
-from pipeline.progress.model import load_model as load_rating_model
-from pipeline.progress.text import Step
+from pipeline.models.chain import DESCRIPTION, read_about, settle
+from pipeline.models.endpoint.client import ChatClient
+from pipeline.models.errors import DivergedError, ModelError
+from pipeline.models.libraries import computes_in_bfloat16, device_of, load_tokenizer, quiet_libraries
+from pipeline.models.progress.model import LONGEST as LONGEST_RATED
+from pipeline.models.progress.model import ProgressModel, batch_of, resolved, text_length
+from pipeline.models.progress.model import load_model as load_rating_model
+from pipeline.models.progress.steps import Step
+from pipeline.models.retriever.config import TrainingConfig
+from pipeline.models.retriever.encoder import Tokens, load_encoder, load_tokens
+from pipeline.models.retriever.index import embed_texts
+from pipeline.models.retriever.job import Chain
+from pipeline.models.tactics.generate import Completion, Generator, Rows
+from pipeline.models.tactics.models import load_model
+from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions, read_tactic
+from pipeline.models.tactics.service import Batching, GenerationStoppedError
 from pipeline.prove.endpoint_tactics import TACTIC_TOKENS, EndpointSuggests
 from pipeline.prove.generating import Predicting
-from pipeline.retrieval.chain import Chain
-from pipeline.retrieval.config import TrainingConfig
-from pipeline.retrieval.encoder import Tokens, load_encoder, load_tokens
-from pipeline.retrieval.index import embed_texts
-from pipeline.retrieval.quiet import quiet_libraries
 from pipeline.serve.measures import Measures
 from pipeline.serve.models import About
 from pipeline.serve.order import Device, Limits, ModelKind, ModelOrder, ProgressOrder
 from pipeline.serve.schemas import Problem
-from pipeline.tactics.answer import read_tactic
-from pipeline.tactics.decoding import Completion, Rows
-from pipeline.tactics.errors import DivergedError, ModelError
-from pipeline.tactics.generate import Generator
-from pipeline.tactics.models import load_model, load_tokenizer
-from pipeline.tactics.requests import Decoding, Request, Suggestion, Suggestions
-from pipeline.tactics.saving import read_about, settle
-from pipeline.tactics.service import Batching, GenerationStoppedError
-from pipeline.tactics.settings import computes_in_bfloat16, device_of
 
 _log = logging.getLogger(__name__)
 

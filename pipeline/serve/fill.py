@@ -46,9 +46,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from pipeline.external.credentials import KeyPlace, read_key
-from pipeline.external.errors import CredentialError
 from pipeline.lean.backend import LeanBackend
+from pipeline.models.endpoint.credentials import KeyPlace, read_key
+from pipeline.models.endpoint.errors import CredentialError
 from pipeline.prove.attempt import Wanted
 from pipeline.prove.order import PROVERS
 from pipeline.serve.check import ADVICE, Asked, Judgement, Judging, judge, judging, place_of

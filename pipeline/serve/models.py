@@ -27,8 +27,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 from weakref import WeakValueDictionary
 
-from pipeline.external.errors import ExternalError
-from pipeline.learning.errors import LearningError
+from pipeline.models.endpoint.errors import ExternalError
+from pipeline.models.errors import LearningError
 from pipeline.serve.limits import full, share
 from pipeline.serve.measures import Measures
 from pipeline.serve.order import ENCODING, GENERATING, PROMOTED, Device, ModelOrder, ProgressOrder, ServeOrder
@@ -373,8 +373,8 @@ class Loader:
         )
 
     def _retriever(self, name: str, source: str, about: About, device: Device) -> LoadedRetriever:
+        from pipeline.models.libraries import device_of
         from pipeline.serve.engines import LoadedRetriever, Retriever
-        from pipeline.tactics.settings import device_of
 
         where = device_of(device)
         found = self._retrievers.get((source, where.type))
@@ -383,8 +383,8 @@ class Loader:
         return LoadedRetriever(name, found, about=about, limits=self._order.limits, measures=self._measures)
 
     def _encoder(self, order: ModelOrder, source: str, about: About, device: Device) -> Model:
+        from pipeline.models.libraries import device_of
         from pipeline.serve.engines import EncodingModel, HubEncoder
-        from pipeline.tactics.settings import device_of
 
         return EncodingModel(
             order.name,
@@ -395,7 +395,7 @@ class Loader:
         )
 
     def _endpoint(self, order: ModelOrder) -> Model:
-        from pipeline.external.opening import open_client
+        from pipeline.models.endpoint.client import open_client
         from pipeline.serve.engines import EndpointGenerator, decoding_of
 
         assert order.endpoint is not None

@@ -2,7 +2,7 @@
 
 Written by `unsorry serve` and by the daemon (`daemon.serve_order`), read by `python -m pipeline.serve ORDER.json`.
 There is no secret in it: where the token and the keys are is named, and they are read by whoever needs them
-(`pipeline.external.credentials`). Nothing here imports torch.
+(`pipeline.models.endpoint.credentials`). Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from pipeline.external.credentials import KeyPlace
 from pipeline.here import is_loopback
 from pipeline.lean.pool.pooled import PoolLimits
+from pipeline.models.endpoint.credentials import KeyPlace
 from pipeline.prove.search import Budget
 
 ModelKind = Literal["tactics", "retrieval", "causal", "seq2seq", "encoder", "retriever", "endpoint"]
@@ -44,7 +44,7 @@ class OrderError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EndpointOrder:
-    """An endpoint that speaks OpenAI's protocol, as `pipeline.external.opening.open_client` takes it (`part`).
+    """An endpoint that speaks OpenAI's protocol, as `pipeline.models.endpoint.client.open_client` takes it (`part`).
 
     Attributes:
         base_url: such as "https://api.anthropic.com/v1".
@@ -79,8 +79,8 @@ class ModelOrder:
         device: "": the order's.
         generator: for "retrieval": the folder or hub name of what is shown the premises.
         premises: for "retrieval": how many it is shown.
-        candidates, decoding, temperature, max_tokens: see `pipeline.tactics.requests.Decoding`; max_tokens None: the
-            model's own.
+        candidates, decoding, temperature, max_tokens: see `pipeline.models.tactics.requests.Decoding`; max_tokens None:
+            the model's own.
         endpoint: for "endpoint", and for nothing else.
     """
 

@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from pipeline.learning.errors import LearningError
+from pipeline.models.errors import LearningError
+from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.text import query_text
 from pipeline.prove.corpora import corpus_of_log
-from pipeline.retrieval.corpus import Corpus
-from pipeline.retrieval.text import query_text
 from pipeline.serve.checkouts import no_view
 from pipeline.serve.order import ServeOrder
 from pipeline.serve.schemas import WHOLE, Problem
@@ -303,7 +303,7 @@ class Premises:
         def best() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
             import torch
 
-            from pipeline.retrieval.search import top_k
+            from pipeline.models.retriever.index import top_k
 
             where = indexed.vectors.device
             mask = torch.from_numpy(allowed).to(where).unsqueeze(0)
@@ -398,8 +398,8 @@ class Premises:
     def _made(self, retriever: Encodes, repository: str) -> _Indexed:
         import torch
 
-        from pipeline.retrieval.encoder import weights_digest
-        from pipeline.retrieval.index import EmbeddingIndex
+        from pipeline.models.libraries import tensors_digest
+        from pipeline.models.retriever.index import EmbeddingIndex
 
         order = self._order
         for _ in range(_TRIES):
@@ -419,7 +419,7 @@ class Premises:
         encoder = retriever.encoder
         weights = self._digests.get(encoder)
         if weights is None:
-            weights = self._digests[encoder] = weights_digest(encoder.state_dict())
+            weights = self._digests[encoder] = tensors_digest(encoder.state_dict())
         index = EmbeddingIndex(
             order.indices,
             weights=weights,

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.external.credentials import KEY_PIPE
 from pipeline.jobs.child import hold_to, job_environment, kill_marked
 from pipeline.jobs.protocol import JobSpec
+from pipeline.models.endpoint.credentials import KEY_PIPE
 from pipeline.serve.checkouts import to_its_end
 
 _LONGEST_LINE_BYTES = 64 * 2**20

@@ -46,7 +46,7 @@ def says_rfl(tmp_path_factory: pytest.TempPathFactory) -> str:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from pipeline.tactics.tiny import make_tiny_causal
+    from tests.support.tiny_models import make_tiny_causal
 
     folder = make_tiny_causal(tmp_path_factory.mktemp("causal"), hidden=32, layers=1)
     model: Any = AutoModelForCausalLM.from_pretrained(folder)

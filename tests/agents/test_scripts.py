@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.external.testing import ChatServer, Says
-from pipeline.retrieval import TrainingConfig
-from pipeline.retrieval.tiny import make_tiny_retriever
-from pipeline.tactics.models import Lengths
-from pipeline.tactics.tiny import make_tiny_seq2seq
+from pipeline.models.retriever import TrainingConfig
+from pipeline.models.tactics.models import Lengths
+from tests.support.chat_server import ChatServer, Says
 from tests.support.daemon.study import KEY, Study
+from tests.support.tiny_models import make_tiny_retriever, make_tiny_seq2seq
 
 pytestmark = pytest.mark.timeout(300)
 SCRIPTS = Path(__file__).parents[2] / "examples" / "leandojo"

@@ -11,8 +11,8 @@ import pytest
 
 from daemon.agents import AgentError, HFAgent, LeanAgent
 from daemon.lock import holder
-from pipeline.tactics import SFTTrainer
-from pipeline.tactics.errors import DivergedError, NothingToLearnError
+from pipeline.models.errors import DivergedError, NothingToLearnError
+from pipeline.models.tactics import SFTTrainer
 from tests.support.daemon.remote import Remote
 from tests.support.daemon.study import Study
 

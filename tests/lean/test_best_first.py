@@ -17,7 +17,7 @@ from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.pool.pooled import PoolLimits, ReplKey, Setup
 from pipeline.lean.pool.session import Session
 from pipeline.lean.pool.states import StateLost
-from pipeline.progress.text import Step as ProgressStep
+from pipeline.models.progress.steps import Step as ProgressStep
 from pipeline.prove.journal import Journal
 from pipeline.prove.proposing import Asked, Candidate, Proposer
 from pipeline.prove.scoring import ModelScoring

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.external.testing import ChatServer, Fails, Reply, Says, Sends, Silence
 from pipeline.jobs.protocol import JobError
+from tests.support.chat_server import ChatServer, Fails, Reply, Says, Sends, Silence
 from tests.support.prove import LINES, attempts, parameters, recorded, run
 
 # To load what a search asks with takes long on a busy machine.

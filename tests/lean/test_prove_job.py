@@ -14,11 +14,11 @@ import pytest
 from pipeline.gate.patch import RefusedPatchError, is_simulated_patch, refuse_simulated
 from pipeline.lean.backend import LeanBackend, find_leans, simulator
 from pipeline.lean.source.scanner import scan_source
-from pipeline.learning.testing import JobProcesses
 from store.domain.identity import short_hash
 from store.events.base import EventBody
 from store.events.proofs import AttemptFinished, ProofChecked, ProofFound, ProofRejected
 from store.events.registry import EVENT_TYPES
+from tests.support.job_processes import JobProcesses
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo-project"
 CLASSICAL = {"Demo.Open.drop_double", "Demo.Open.peirce"}

@@ -19,6 +19,7 @@ from pipeline.jobs.protocol import JobError, JobSpec
 from pipeline.lean.backend import LeanBackend, simulator
 from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.pool.pooled import PoolLimits
+from pipeline.models.tactics.requests import Request, Suggestion, Suggestions
 from pipeline.prove.attempt import Attempt
 from pipeline.prove.file import FileProver
 from pipeline.prove.generating import GeneratorProposer
@@ -29,10 +30,9 @@ from pipeline.prove.search import Budget
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole import AuthorError, WholeAsk, Written
 from pipeline.prove.wholly import Wholly, tactics_of
-from pipeline.tactics.requests import Request, Suggestion, Suggestions
-from pipeline.tactics.tiny import make_tiny_causal
 from store.events.proofs import AttemptFinished, ProofFound
 from tests.support.prove import BUDGET, attempts, parameters, recorded, run, wanted
+from tests.support.tiny_models import make_tiny_causal
 
 SOURCE = """theorem first (p : Prop) : p → p := sorry
 theorem second (p q : Prop) (h : p ∧ q) : q ∧ p := by

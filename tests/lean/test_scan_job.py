@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.learning.testing import JobProcesses
 from store.domain.identity import event_id
 from store.domain.records import ScannedFile
 from store.events.base import EventBody
 from store.events.registry import EVENT_TYPES
+from tests.support.job_processes import JobProcesses
 
 KEY = "local/tests/repo"
 PROVED = "theorem a : True := by\n  trivial\n"

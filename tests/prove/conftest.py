@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from pipeline.models.tactics.models import load_model
 from pipeline.prove.server import Server
-from pipeline.tactics.models import load_model
-from pipeline.tactics.tiny import make_tiny_causal
+from tests.support.tiny_models import make_tiny_causal
 
 STEPS = [
     ("⊢ ∀ (p : Prop), p → p", "intro p h"),

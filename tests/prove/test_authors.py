@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.external.client import ChatClient
-from pipeline.external.endpoint import Endpoint
-from pipeline.external.errors import ExternalError, SpendingError
-from pipeline.external.opening import open_client
-from pipeline.external.testing import ChatServer, Fails, PassingTime, Reply, Says
+from pipeline.models.endpoint.client import ChatClient, open_client
+from pipeline.models.endpoint.dialect import Endpoint
+from pipeline.models.endpoint.errors import ExternalError, SpendingError
+from pipeline.models.tactics.generate import Generator
 from pipeline.prove.authors import ExternalAuthor, HFAuthor
 from pipeline.prove.whole import Author, AuthorError, Failed, WholeAsk, Written
-from pipeline.tactics.generate import Generator
+from tests.support.chat_server import ChatServer, Fails, PassingTime, Reply, Says
 
 ASK = WholeAsk(
     "import Mathlib\n\nlemma helper : True := trivial\n",

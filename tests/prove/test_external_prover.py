@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from pipeline.external.client import ChatClient
-from pipeline.external.endpoint import Endpoint
-from pipeline.external.errors import ExternalError, SpendingError
-from pipeline.external.testing import ChatServer, Fails, Reply, Says, Sends
 from pipeline.lean.client.messages import Goal
+from pipeline.models.endpoint.client import ChatClient
+from pipeline.models.endpoint.dialect import Endpoint
+from pipeline.models.endpoint.errors import ExternalError, SpendingError
+from pipeline.models.tactics.requests import Decoding
 from pipeline.prove.endpoint_tactics import EndpointSuggests
 from pipeline.prove.external import ExternalProver
 from pipeline.prove.generating import GeneratorProposer
 from pipeline.prove.proposing import Asked, Proposer
 from pipeline.prove.search import Budget
 from pipeline.prove.server import Server
-from pipeline.tactics.requests import Decoding
+from tests.support.chat_server import ChatServer, Fails, Reply, Says, Sends
 
 SMALL = Budget(nodes=6, seconds=20.0, tactic_timeout_s=5.0)
 PROVABLE = "∀ (p : Prop), p → p"

@@ -13,17 +13,16 @@ from pipeline.lean.client.messages import Expression, Goal, Variable
 from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.pool.pooled import ReplKey
 from pipeline.lean.pool.session import Session
-from pipeline.progress.text import Step
+from pipeline.models.progress.steps import Step
+from pipeline.models.tactics.generate import Completion, Generator
+from pipeline.models.tactics.models import TacticModel, load_model
+from pipeline.models.tactics.requests import Decoding, Request, Suggestions
+from pipeline.models.tactics.service import GenerationService, GenerationStoppedError
 from pipeline.prove.generating import GeneratorProposer, ProgressRemaining
 from pipeline.prove.proposing import Asked
 from pipeline.prove.scoring import ModelScoring
 from pipeline.prove.search import Budget, Search, SearchResult
-from pipeline.tactics.decoding import Completion
-from pipeline.tactics.generate import Generator
-from pipeline.tactics.models import TacticModel, load_model
-from pipeline.tactics.requests import Decoding, Request, Suggestions
-from pipeline.tactics.service import GenerationService, GenerationStoppedError
-from pipeline.tactics.tiny import make_tiny_causal
+from tests.support.tiny_models import make_tiny_causal
 
 T = TypeVar("T")
 GOAL = Goal("g", target=Expression("p"), vars=(Variable("_h", "h", False, Expression("p")),))

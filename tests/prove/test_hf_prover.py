@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from pipeline.lean.backend import simulator
+from pipeline.models.errors import ModelError
+from pipeline.models.tactics.requests import Decoding
 from pipeline.prove.provers import HFProver
 from pipeline.prove.search import Budget
 from pipeline.prove.server import Server, ServerError
-from pipeline.tactics.errors import ModelError
-from pipeline.tactics.requests import Decoding
-from pipeline.tactics.tiny import make_tiny_causal, make_tiny_seq2seq
 from store.leandojo.models import Pos, Theorem
+from tests.support.tiny_models import make_tiny_causal, make_tiny_seq2seq
 
 PROVABLE = "∀ (p : Prop), p → p"
 FEW = Decoding(candidates=3, max_tokens=24)
@@ -184,7 +184,7 @@ def test_a_whole_proof_is_read_from_the_answer_and_an_answer_without_one_says_wh
     answers = ["```lean4\ntheorem both : p ∧ q := by\n  exact ⟨hp, hq⟩\n```", "-- I cannot"]
 
     def complete(prompts: Any, decoding: Decoding, *, seeds: Any) -> Any:
-        from pipeline.tactics.decoding import Completion
+        from pipeline.models.tactics.generate import Completion
 
         asked.append(str(generator._tokenizer.decode(prompts[0])))
         ids = generator._tokenizer(answers[len(asked) - 1], add_special_tokens=False)["input_ids"]

@@ -11,17 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.tactics.generate import Completion, Generator
+from pipeline.models.tactics.requests import Decoding, Request, Suggestions
 from pipeline.prove import corpora, retrieving
 from pipeline.prove.retrieving import PremiseFinder
-from pipeline.retrieval.corpus import Corpus
-from pipeline.retrieval.testing import write_dataset
-from pipeline.retrieval.tiny import make_tiny_retriever
-from pipeline.tactics.decoding import Completion
-from pipeline.tactics.generate import Generator
-from pipeline.tactics.requests import Decoding, Request, Suggestions
-from pipeline.tactics.tiny import make_tiny_classifier
 from tests.support.prove import attempts, parameters
 from tests.support.prove import run as run_job
+from tests.support.retrieval import write_dataset
+from tests.support.tiny_models import make_tiny_classifier, make_tiny_retriever
 
 SOURCE = "theorem known : ∀ (p : Prop), p → p := sorry\ntheorem again : ∀ (p : Prop), p → p := by\n  sorry\n"
 

@@ -10,6 +10,12 @@ from typing import Any
 
 import pytest
 
+from pipeline.models.errors import CheckpointError, CorpusError, DatasetError
+from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.retriever.index import embed_texts
+from pipeline.models.retriever.retriever import PremiseRetriever
+from pipeline.models.tactics.generate import Completion
+from pipeline.models.tactics.requests import Decoding
 from pipeline.prove import corpora, retrieving
 from pipeline.prove.corpora import corpus_of_log, read_corpus
 from pipeline.prove.provers import RetrievalProver
@@ -21,15 +27,6 @@ from pipeline.prove.retrieving import (
 )
 from pipeline.prove.search import Budget
 from pipeline.prove.server import Server
-from pipeline.retrieval.corpus import Corpus
-from pipeline.retrieval.errors import CheckpointError, CorpusError, DatasetError
-from pipeline.retrieval.index import embed_texts
-from pipeline.retrieval.retriever import PremiseRetriever
-from pipeline.retrieval.testing import write_dataset
-from pipeline.retrieval.tiny import make_tiny_retriever
-from pipeline.tactics.decoding import Completion
-from pipeline.tactics.requests import Decoding
-from pipeline.tactics.tiny import make_tiny_seq2seq
 from store.leandojo.choosing import choose
 from store.leandojo.models import Pos, Theorem
 from store.leandojo.reading import import_leandojo
@@ -37,6 +34,8 @@ from store.log.log import EventLog
 from store.recording import record_trace
 from store.view.queries import basic as queries
 from store.view.view import View
+from tests.support.retrieval import write_dataset
+from tests.support.tiny_models import make_tiny_retriever, make_tiny_seq2seq
 from tests.support.traced_repository import REPOSITORY, grown, head, make_traced_repository
 
 STATES = ["h : p\n⊢ q r", "⊢ abcd", "2 goals\ncase inl\nn : ℕ\n⊢ n = n\n\n⊢ <a>q</a>"]

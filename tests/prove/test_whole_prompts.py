@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.tactics.errors import ModelError
-from pipeline.tactics.models import load_tokenizer
-from pipeline.tactics.prompt import Prompts, whole_proof_messages
-from pipeline.tactics.tiny import make_tiny_causal
+from pipeline.models.errors import ModelError
+from pipeline.models.libraries import load_tokenizer
+from pipeline.models.tactics.prompt import Prompts, whole_proof_messages
+from tests.support.tiny_models import make_tiny_causal
 
 CONTEXT = "import Mathlib\n" + "".join(f"theorem t{n} : {n} = {n} := rfl\n" for n in range(40))
 DECLARATION = "theorem wanted : p := by\n  sorry"

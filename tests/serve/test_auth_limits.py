@@ -18,8 +18,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from daemon.peers import LoopbackServer
-from pipeline.external.credentials import FOLDER, KeyPlace
-from pipeline.external.errors import CredentialError
+from pipeline.models.endpoint.credentials import FOLDER, KeyPlace
+from pipeline.models.endpoint.errors import CredentialError
 from pipeline.prove.search import Budget
 from pipeline.serve.app import guards
 from pipeline.serve.auth import read_token

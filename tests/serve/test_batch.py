@@ -14,11 +14,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from pipeline.external.testing import ChatServer, Says, Silence
-from pipeline.retrieval.tiny import make_tiny_retriever
+from pipeline.models.tactics.generate import Generator
 from pipeline.serve.order import EndpointOrder, Limits, ModelOrder
-from pipeline.tactics.generate import Generator
+from tests.support.chat_server import ChatServer, Says, Silence
 from tests.support.serve import Served, make_saying, order_of
+from tests.support.tiny_models import make_tiny_retriever
 
 CLIENTS = 12
 

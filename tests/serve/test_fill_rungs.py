@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.external.testing import ChatServer, Says
-from pipeline.retrieval.chain import Chain, Checkpoint
-from pipeline.retrieval.tiny import make_tiny_retriever
+from pipeline.models.retriever.job import Chain, Checkpoint
 from pipeline.serve.order import PROMOTED, Limits, ModelOrder, RungOrder
+from tests.support.chat_server import ChatServer, Says
 from tests.support.events import REPOSITORY
 from tests.support.serve import Promotions, Served, World, make_saying, premises, streamed
+from tests.support.tiny_models import make_tiny_retriever
 
 # The search is a process of its own, and loads torch.
 pytestmark = pytest.mark.timeout(180)

@@ -22,8 +22,9 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from pipeline.external.testing import ChatServer, Fails, Says
-from pipeline.retrieval.tiny import make_tiny_retriever
+from pipeline.models.tactics.generate import Completion
+from pipeline.models.tactics.models import load_model
+from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.serve.engines import (
     OTHER_BEGINNING,
     BegunRequest,
@@ -36,11 +37,9 @@ from pipeline.serve.engines import (
 from pipeline.serve.measures import Measures
 from pipeline.serve.models import About
 from pipeline.serve.order import PROMOTED, EndpointOrder, Limits, ModelOrder
-from pipeline.tactics.decoding import Completion
-from pipeline.tactics.models import load_model
-from pipeline.tactics.requests import Decoding, Request, Suggestion, Suggestions
-from pipeline.tactics.tiny import make_tiny_classifier, make_tiny_seq2seq
+from tests.support.chat_server import ChatServer, Fails, Says
 from tests.support.serve import Served, make_saying, order_of
+from tests.support.tiny_models import make_tiny_classifier, make_tiny_retriever, make_tiny_seq2seq
 
 STATE = "n : ℕ\n⊢ gcd n n = n"
 REFUSALS = {"poor": Fails(402, "no credit"), "odd": Fails(400, "nothing of the kind")}

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.progress.model import ProgressModel
-from pipeline.progress.text import Step
+from pipeline.models.errors import ModelError
+from pipeline.models.progress.model import ProgressModel
+from pipeline.models.progress.steps import Step
 from pipeline.serve.engines import RatingModel, TemplatedProgress, load_progress
 from pipeline.serve.measures import Measures
 from pipeline.serve.models import About
 from pipeline.serve.order import Limits, ModelOrder, ProgressOrder
 from pipeline.serve.schemas import Problem
-from pipeline.tactics.errors import ModelError
-from pipeline.tactics.tiny import make_tiny_classifier
 from tests.support.serve import Served, make_saying, order_of
+from tests.support.tiny_models import make_tiny_classifier
 
 LEANDOJO = "Goal:\n{goal}\n\nPrefix:\n{prefix}\n\nCandidate tactic:\n{tactic}\n"
 STEPS = [Step("⊢ p → p", "intro h"), Step("h : p\n⊢ p", "exact h", "intro h")]

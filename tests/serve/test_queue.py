@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.external.testing import ChatServer, Says, Silence
 from pipeline.lean.backend import Leans, simulator
-from pipeline.retrieval.tiny import make_tiny_retriever
 from pipeline.serve.limits import RETRY_AFTER_S
 from pipeline.serve.order import EndpointOrder, Limits, ModelOrder
+from tests.support.chat_server import ChatServer, Says, Silence
 from tests.support.events import REPOSITORY
 from tests.support.serve import Served, World, post, premises, streamed
+from tests.support.tiny_models import make_tiny_retriever
 
 SOURCE = "theorem same (p : Prop) (h : p) : p := by\n  sorry\n"
 HALF = 2

@@ -14,17 +14,17 @@ from typing import Any, cast
 import pytest
 import torch
 
-from pipeline.retrieval.encoder import load_encoder, load_tokens
-from pipeline.retrieval.index import embed_texts
-from pipeline.retrieval.text import query_text
-from pipeline.retrieval.tiny import make_tiny_retriever
+from pipeline.models.retriever.encoder import load_encoder, load_tokens
+from pipeline.models.retriever.index import embed_texts
+from pipeline.models.tactics.requests import Request, Suggestions
+from pipeline.models.text import query_text
 from pipeline.serve.engines import PrefixedGenerator
 from pipeline.serve.order import ModelOrder, RepositoryOrder, ServeOrder
 from pipeline.serve.retrieve import Premises, _Indexed
 from pipeline.serve.schemas import Problem
-from pipeline.tactics.requests import Request, Suggestions
 from tests.support.events import REPOSITORY
 from tests.support.serve import Served, World, make_saying, order_of, post, premises
+from tests.support.tiny_models import make_tiny_retriever
 
 GOAL = "2 goals\np : Prop\n⊢ p"
 OLD = "1" * 40

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.retrieval.tiny import make_tiny_retriever
 from pipeline.serve.order import ModelOrder, ProgressOrder
-from pipeline.tactics.tiny import make_tiny_classifier
 from tests.support.serve import Promotions, Served, make_saying, order_of
+from tests.support.tiny_models import make_tiny_classifier, make_tiny_retriever
 
 
 @pytest.fixture(scope="module")

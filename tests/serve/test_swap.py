@@ -13,15 +13,14 @@ from typing import Any
 import httpx2
 import pytest
 
-from pipeline.retrieval.tiny import make_tiny_retriever
 from pipeline.serve.app import CHECKPOINT, SIMULATED
 from pipeline.serve.models import About, Place
 from pipeline.serve.order import PROMOTED, ModelOrder, ProgressOrder, ServeOrder
 from pipeline.serve.retrieve import Premises
 from pipeline.serve.schemas import Problem
-from pipeline.tactics.tiny import make_tiny_classifier
 from tests.support.events import REPOSITORY
 from tests.support.serve import Promotions, Served, World, make_saying, order_of, premises
+from tests.support.tiny_models import make_tiny_classifier, make_tiny_retriever
 
 FIRST, SECOND, BROKEN = "a" * 16, "b" * 16, "c" * 16
 SAYS = {FIRST: "simp", SECOND: "rfl"}

@@ -17,8 +17,8 @@ from daemon.serve_order import order_of as order_of_settings
 from daemon.settings import parse
 from pipeline.serve.measures import Measures
 from pipeline.serve.order import ModelOrder, ProgressOrder
-from pipeline.tactics.tiny import make_tiny
 from tests.support.serve import Served, make_saying, order_of
+from tests.support.tiny_models import make_tiny
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "editors.md").read_text(encoding="utf-8")
 ADDRESS = "http://127.0.0.1:23337"

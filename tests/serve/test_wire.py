@@ -14,12 +14,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from pipeline.progress.model import ProgressModel
-from pipeline.progress.text import Step
-from pipeline.retrieval.tiny import make_tiny_retriever
+from pipeline.models.progress.model import ProgressModel
+from pipeline.models.progress.steps import Step
 from pipeline.serve.order import ModelOrder, ProgressOrder
-from pipeline.tactics.tiny import make_tiny_classifier
 from tests.support.serve import Served, make_saying, order_of
+from tests.support.tiny_models import make_tiny_classifier, make_tiny_retriever
 
 STATE = "n : ℕ\n⊢ gcd n n = n"
 # What Lean's `(toJson req).pretty` makes of `GeneratorRequest` and of `EnencoderRequest`: names from the last to the

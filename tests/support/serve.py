@@ -30,12 +30,10 @@ import uvicorn
 from transformers import LlamaForCausalLM
 
 from pipeline.lean.source.scanner import scan_source
+from pipeline.models.libraries import load_tokenizer, quiet_libraries
 from pipeline.prove.search import Budget
-from pipeline.retrieval.quiet import quiet_libraries
 from pipeline.serve.app import make_app
 from pipeline.serve.order import LeanOrder, ModelOrder, RepositoryOrder, ServeOrder
-from pipeline.tactics.models import load_tokenizer
-from pipeline.tactics.tiny import make_tiny_causal
 from store.domain.identity import git_blob, sorry_id
 from store.domain.records import Premise, TracedFile
 from store.events.base import EventBody
@@ -51,6 +49,7 @@ from store.view.view import View
 from tests.support.events import BRANCH, REPOSITORY, commit_scanned, observed, place, watched
 from tests.support.lean.credulous import TOOLCHAIN, Credulous, make_credulous
 from tests.support.models import checkpoint_promoted, checkpoint_saved
+from tests.support.tiny_models import make_tiny_causal
 from tests.support.traced_repository import head
 
 _NEVER = -40.0

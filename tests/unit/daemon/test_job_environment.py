@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from daemon.jobs.process import handed_over
-from pipeline.external import credentials
-from pipeline.external.credentials import KEY_PIPE, KeyPlace, read_key
-from pipeline.external.errors import CredentialError
 from pipeline.jobs.child import job_environment
+from pipeline.models.endpoint import credentials
+from pipeline.models.endpoint.credentials import KEY_PIPE, KeyPlace, read_key
+from pipeline.models.endpoint.errors import CredentialError
 
 KEY = "s3cret"
 PLACE = KeyPlace("unsorry-model-key", "UNSORRY_MODEL_KEY")

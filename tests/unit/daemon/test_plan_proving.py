@@ -17,8 +17,8 @@ from daemon.planning.proving import Ladder, Rung, budget_key
 from daemon.requirements import why_no_models
 from daemon.settings import Settings
 from daemon.settings.models import Prove
-from pipeline.external.credentials import KeyPlace
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
+from pipeline.models.endpoint.credentials import KeyPlace
 from pipeline.prove.order import PROVERS, Order
 from store.domain.records import ScannedFile, Sorry
 from store.events.base import EventBody

@@ -22,9 +22,9 @@ from daemon.requirements import why_not_trainable
 from daemon.scheduler import Operator, WorkStateError
 from daemon.settings import Settings
 from pipeline.lean.backend import Leans, find_leans
-from pipeline.learning.training import Order
-from pipeline.progress.config import for_a_job as progress_config
-from pipeline.tactics.config import for_a_job as tactics_config
+from pipeline.models.progress.config import for_a_job as progress_config
+from pipeline.models.tactics.config import for_a_job as tactics_config
+from pipeline.models.training_job import Order
 from store.events.base import EventBody
 from store.events.jobs import JobFailed, JobInterrupted, JobReleased, JobStarted, JobSucceeded, WorkTriggered
 from store.events.repositories import BranchCreated, CommitObserved

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from pipeline.models.measures import lifelong_metrics
 from pipeline.report.matrix import Cell, chain, matrices
-from pipeline.retrieval.metrics import lifelong_metrics
 from store.view.rows import CheckpointRow, EvaluationRow
 
 TEST = [[0.5, 0.6, 0.4], [0.7, 0.75], [0.8]]

@@ -1,0 +1,106 @@
+"""Configurations of training: frozen dataclasses whose fields are checked when they are made, and read by their names.
+
+An unknown field is an error that names it, and the nearest one. Standard library only: the daemon checks
+its settings against these.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pipeline.models.errors import ConfigError
+
+if TYPE_CHECKING:
+    from typing import Self
+
+Device = Literal["auto", "cpu", "cuda"]
+_ARTICLE = {"bool": "a", "int": "an", "float": "a", "str": "a"}
+
+
+@dataclass(frozen=True, slots=True)
+class Takes:
+    """What fields take beside what their type says, by their names. Other numbers are from 0.
+
+    Attributes:
+        positive: numbers above 0.
+        up_to_one: numbers from 0 to 1.
+        from_minus_one: numbers from -1.
+        choices: texts, one of these.
+    """
+
+    positive: frozenset[str] = frozenset()
+    up_to_one: frozenset[str] = frozenset()
+    from_minus_one: frozenset[str] = frozenset()
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class Config:
+    """The base of a configuration: a frozen dataclass that calls `checked` in its `__post_init__`.
+
+    Its fields are annotated bool, int, float or str, or are among `takes.choices`; a field "seed" is below 2**32.
+    """
+
+    __slots__ = ()
+
+    takes: ClassVar[Takes]
+    error: ClassVar[type[ConfigError]] = ConfigError
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return a configuration of some fields; the others have their defaults.
+
+        Raises:
+            ConfigError: a key is no field, or a value is not taken.
+        """
+        names = [item.name for item in fields(cls)]  # type: ignore[arg-type]  # subclasses are dataclasses
+        for key in values:
+            if key not in names:
+                near = difflib.get_close_matches(str(key), names, n=1)
+                meant = f"; is {near[0]} meant?" if near else f". The fields are {', '.join(names)}"
+                raise cls.error(f"{key} is no field of a training configuration{meant}")
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)  # type: ignore[call-overload, no-any-return]  # as above
+
+    def checked(self) -> None:
+        """Look at every field.
+
+        Raises:
+            ConfigError: one has a value that it does not take.
+        """
+        for item in fields(self):  # type: ignore[arg-type]  # as above
+            value = getattr(self, item.name)
+            if (wrong := _wrong(item.name, value, item.type, self.takes)) is not None:
+                raise self.error(f"{item.name} is {wrong}")
+            if item.type == "float":
+                # 1 and 1.0 are one setting, and have to make one checkpoint's id.
+                object.__setattr__(self, item.name, float(value))
+
+
+def _wrong(name: str, value: Any, kind: Any, takes: Takes) -> str | None:
+    """Return what a field is and what it takes instead; None where that is all right."""
+    if name in takes.choices:
+        choices = takes.choices[name]
+        return None if value in choices else f"{value!r}: it takes one of {', '.join(choices)}"
+    # `type`, not `isinstance`: true is an int to Python. PyYAML reads "1e-3" as a text.
+    allowed = {"bool": (bool,), "int": (int,), "float": (int, float), "str": (str,)}[kind]
+    if type(value) not in allowed:
+        hint = " (write 1.0e-3, not 1e-3: YAML takes the latter for a text)" if kind == "float" else ""
+        return f"{value!r}, of type {type(value).__name__}: it takes {_ARTICLE[kind]} {kind}{hint}"
+    if kind not in ("int", "float"):
+        return None
+    if not math.isfinite(value):
+        return f"{value}: it takes a finite number"
+    if name in takes.positive and value <= 0:
+        return f"{value}: it takes a number above 0"
+    if name == "seed" and value >= 2**32:
+        return f"{value}: it takes a number below 2**32"
+    if name in takes.up_to_one and not 0 <= value <= 1:
+        return f"{value}: it takes a number from 0 to 1"
+    least = -1 if name in takes.from_minus_one else 0
+    return f"{value}: it takes no number below {least}" if value < least else None

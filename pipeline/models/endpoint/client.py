@@ -1,0 +1,460 @@
+"""Ask a model behind an OpenAI-compatible chat endpoint: time limits, retries, a spending cap, and no secret told.
+
+    async with ChatClient(Endpoint("http://127.0.0.1:8000/v1", "org/model")) as client:
+        chat = await client.complete(Ask(messages, max_tokens=512), count=4)
+
+Transient failures are retried after a wait that doubles (429, 500, 502, 503, 504, 529, lost connections,
+time limits), or after what the endpoint asks for; other failures are reported at once. A redirect is not followed: it
+would carry the key to another host. What may have been paid for counts as paid for (see `spending`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, TypeVar
+from urllib.parse import urlsplit
+
+import httpx2
+
+from pipeline.models.endpoint.credentials import read_key
+from pipeline.models.endpoint.dialect import (
+    Answer,
+    Ask,
+    Choice,
+    Dialect,
+    Endpoint,
+    NotUnderstoodError,
+    complaint,
+    read_answer,
+)
+from pipeline.models.endpoint.errors import EndpointError, ExternalError, Usage
+from pipeline.models.endpoint.spending import Prices, Reservation, Spending
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+_OVERLOADED = frozenset({429, 500, 502, 503, 504, 529})
+_FIRST_WAIT_S = 1.0
+_LONGEST_BACK_OFF_S = 60.0
+_GATEWAY_TIMEOUT = 504
+_REMEDIES = {
+    "auth_failed": "check the key (systemd's credential, or the environment variable) and what it may be used for",
+    "no_such_model": "check base_url and model",
+    "no_credit": "the account has nothing left to spend; see its billing page",
+    "bad_request": "check model and max_tokens",
+    "overloaded": "try again later",
+    "timeout": "set a longer timeout, or fewer max_tokens",
+    "unreachable": "check base_url and the network",
+    "hung_up": "try again later; if it stays so, the endpoint's own log says why",
+    "forbidden": "check what the key may be used for; what stands before the endpoint may refuse this text",
+    "redirected": "set base_url to where it leads, if you trust that place with the key",
+    "not_understood": "check base_url; a proxy or a login page may stand in between",
+}
+_REASONS = {401: "auth_failed", 402: "no_credit", 403: "forbidden", 404: "no_such_model"}
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """Answers in order, and what they took. `missing` says why there are fewer than were asked for; else ""."""
+
+    choices: tuple[Choice, ...]
+    usage: Usage
+    missing: str = ""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts that are whole."""
+        return tuple(choice.text for choice in self.choices if not choice.flaw)
+
+    @property
+    def left_out(self) -> Mapping[str, int]:
+        """How many answers are of no use, by why."""
+        return Counter(choice.flaw for choice in self.choices if choice.flaw)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    status: int
+    headers: httpx2.Headers
+    data: bytes
+
+    @property
+    def paid(self) -> bool:
+        """Whether what is behind a gateway that gave up waiting may have answered all the same."""
+        return self.status == _GATEWAY_TIMEOUT
+
+
+@dataclass(frozen=True, slots=True)
+class _NoReply:
+    """No answer; `paid`: the endpoint may have made one that was lost on the way. `final`: another try is no use."""
+
+    reason: str
+    said: str
+    paid: bool
+    final: bool = False
+
+
+@dataclass(slots=True)
+class _Call:
+    """A request with its retries: when it has to be over, what it took so far."""
+
+    ask: Ask
+    deadline: float | None
+    usage: Usage = field(default_factory=Usage)
+    sent: int = 0
+
+
+class ChatClient:
+    """Asks one endpoint. Used on one event loop; a context manager that closes its connections."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        key: str | None = None,
+        spending: Spending | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """Args:
+        endpoint: whom to ask.
+        key: sent as a bearer token; None: no key.
+        spending: what may be spent; None: nobody counts money.
+        sleep, clock, now, jitter: how time passes, for tests; jitter is from 0 to 1.
+
+        Raises:
+            EndpointError: the key would go over the net unencrypted.
+        """
+        endpoint.check_key(key)
+        self.endpoint = endpoint
+        self.counts: Counter[str] = Counter()
+        """Requests sent, those sent again, and those that failed for good: "requests", "retries", "failed"."""
+        self._key = key
+        self._spending = spending or Spending()
+        self._sleep, self._clock, self._now, self._jitter = sleep, clock, now, jitter
+        self._dialect = Dialect()
+        self._turn = asyncio.Semaphore(endpoint.concurrency)
+        self._resume_at = 0.0
+        self._writing: set[asyncio.Task[Any]] = set()
+        headers = {
+            "Accept": "application/json",
+            # What unpacks to gigabytes is not to be had.
+            "Accept-Encoding": "identity",
+            "User-Agent": f"unsorry/{version('unsorry')}",
+        }
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        self._client = httpx2.AsyncClient(
+            headers=headers,
+            timeout=httpx2.Timeout(endpoint.timeout_s, connect=endpoint.connect_timeout_s),
+            follow_redirects=False,
+            # Where nothing is encrypted there is no certificate to check, and reading those of this machine takes time.
+            verify=endpoint.is_encrypted,
+            trust_env=not endpoint.is_local,
+            limits=httpx2.Limits(max_connections=endpoint.concurrency),
+        )
+
+    def __repr__(self) -> str:
+        return f"ChatClient({self.endpoint!r})"
+
+    async def __aenter__(self) -> ChatClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections, when what is to be written of their cost is written."""
+        while self._writing:
+            await asyncio.wait(self._writing)
+        await self._client.aclose()
+
+    async def complete(
+        self,
+        ask: Ask,
+        *,
+        count: int = 1,
+        seconds: float | None = None,
+        heard: Callable[[Chat], None] | None = None,
+    ) -> Chat:
+        """Return answers: as many as asked for where the endpoint gives them, asked for one by one where it must be.
+
+        Args:
+            ask: what.
+            count: how many answers.
+            seconds: for all of it, retries included; None: no limit beside the endpoint's own.
+            heard: told of each request's answers as soon as they are there: they are paid for.
+
+        Raises:
+            ExternalError: there is no answer at all; its `usage` is what was spent.
+        """
+        deadline = None if seconds is None else self._clock() + seconds
+        answers: list[Answer] = []
+        usage = Usage()
+        failures: list[ExternalError] = []
+        first = count if self._dialect.several else 1
+        got = 0
+        if first > 1:
+            call = _Call(ask, deadline)
+            try:
+                answers.append(await self._heard(call, first, heard))
+                got = len(answers[0].choices)
+                self._dialect.several = self._dialect.several and got >= first
+            except ExternalError as error:
+                failures.append(error)
+            usage += call.usage
+        if not failures and got < count:
+            calls = [_Call(_with_seed(ask, number), deadline) for number in range(got, count)]
+            asked = (self._heard(call, 1, heard) for call in calls)
+            ended = await asyncio.gather(*asked, return_exceptions=True)
+            for call, one in zip(calls, ended, strict=True):
+                usage += call.usage
+                if isinstance(one, Answer):
+                    answers.append(one)
+                elif isinstance(one, ExternalError):
+                    failures.append(one)
+                else:
+                    raise one
+        choices = tuple(choice for answer in answers for choice in answer.choices)[:count]
+        if failures and not choices:
+            failures[0].usage = usage
+            raise failures[0]
+        return Chat(choices, usage, str(failures[0]) if failures else "")
+
+    # ---- one request
+
+    async def _heard(self, call: _Call, count: int, heard: Callable[[Chat], None] | None) -> Answer:
+        answer = await self._answered(call, count)
+        if heard is not None:
+            heard(Chat(answer.choices[:count], call.usage))
+        return answer
+
+    async def _answered(self, call: _Call, count: int) -> Answer:
+        """Send a request until it is answered, or cannot be."""
+        failed = 0
+        while True:
+            async with self._turn:
+                if (rest := self._resume_at - self._clock()) > 0:
+                    await self._sleep(rest)
+                wanted = count if self._dialect.several else 1
+                body = self._dialect.body(self.endpoint.model, call.ask, wanted)
+                reserved = await self._reserved(call.ask, wanted)
+                # Whoever is cancelled leaves this as it is: the endpoint may be writing already.
+                reply = await self._sent(body, call)
+            if isinstance(reply, _Reply) and reply.status == 200:
+                try:
+                    answer = read_answer(reply.data)
+                except NotUnderstoodError as error:
+                    said = str(error)
+                else:
+                    call.usage += await self._kept(partial(self._spending.book, reserved, answer.tokens))
+                    return answer
+                reply = _NoReply("not_understood", said, paid=True, final=True)
+            if reply.paid:
+                call.usage += await self._kept(partial(self._spending.book, reserved, None))
+            else:
+                await self._kept(partial(self._spending.release, reserved))
+            if isinstance(reply, _Reply) and reply.status in (400, 422):
+                learned = self._dialect.learn(body, complaint(reply.data))
+                if learned:
+                    continue
+            failed += 1
+            await self._wait(reply, failed, call)
+
+    async def _reserved(self, ask: Ask, wanted: int) -> Reservation:
+        """Reserve what a request may cost; whoever is cancelled meanwhile has it given back, for nothing was sent."""
+        reserve = partial(
+            self._spending.reserve, ask.most_prompt_tokens, ask.max_tokens * wanted, model=self.endpoint.model
+        )
+        if not self._spending.is_kept:
+            return reserve()
+        reserving = self._beside(reserve)
+        try:
+            return await asyncio.shield(reserving)
+        except asyncio.CancelledError:
+            reserving.add_done_callback(self._give_back)
+            raise
+
+    def _give_back(self, reserving: asyncio.Task[Reservation]) -> None:
+        # What could not be reserved has nothing to be given back.
+        if not reserving.cancelled() and reserving.exception() is None:
+            releasing = self._beside(partial(self._spending.release, reserving.result()))
+            releasing.add_done_callback(self._tell)
+
+    async def _kept(self, settle: Callable[[], T]) -> T:
+        """Settle a reservation, whoever is cancelled meanwhile: it was paid for."""
+        if not self._spending.is_kept:
+            return settle()
+        settling = self._beside(settle)
+        try:
+            return await asyncio.shield(settling)
+        except asyncio.CancelledError:
+            settling.add_done_callback(self._tell)
+            raise
+
+    def _beside(self, work: Callable[[], T]) -> asyncio.Task[T]:
+        """Have the ledger written beside the loop: others may hold its lock, and the disk takes its time."""
+        writing = asyncio.create_task(asyncio.to_thread(work))
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+        return writing
+
+    def _tell(self, writing: asyncio.Task[Any]) -> None:
+        # Nobody waits for it any more; the reservation counts as it is.
+        if not writing.cancelled() and (error := writing.exception()) is not None:
+            _log.warning("%s: the ledger was not written: %s", self.endpoint.base_url, error)
+
+    async def _sent(self, body: dict[str, object], call: _Call) -> _Reply | _NoReply:
+        """Send a request once. What fails is returned, and not raised: an exception would hold the request's key."""
+        left = self.endpoint.timeout_s
+        if call.deadline is not None:
+            left = min(left, call.deadline - self._clock())
+        if left <= 0:
+            return _NoReply("timeout", "no time was left to ask it", paid=False, final=True)
+        self.counts["requests"] += 1
+        call.sent += 1
+        try:
+            async with (
+                asyncio.timeout(left),
+                self._client.stream("POST", self.endpoint.url, json=body) as response,
+            ):
+                data = bytearray()
+                async for piece in response.aiter_bytes():
+                    data += piece
+                    if len(data) > self.endpoint.longest_answer_bytes:
+                        said = f"its answer has more than {self.endpoint.longest_answer_bytes} bytes"
+                        return _NoReply("not_understood", said, paid=True, final=True)
+                return _Reply(response.status_code, response.headers, bytes(data))
+        except (TimeoutError, httpx2.TimeoutException) as error:
+            if isinstance(error, httpx2.ConnectTimeout | httpx2.PoolTimeout):
+                return _NoReply("unreachable", "it takes no connection in time", paid=False)
+            return _NoReply("timeout", f"it did not answer within {left:g} s", paid=True)
+        except httpx2.ConnectError as error:
+            return _NoReply("unreachable", f"it cannot be reached ({error})", paid=False)
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            return _NoReply("hung_up", f"the connection broke ({type(error).__name__}: {error})", paid=True)
+
+    async def _wait(self, reply: _Reply | _NoReply, failed: int, call: _Call) -> None:
+        """Wait before another try.
+
+        Raises:
+            EndpointError: another try is no use, or was one too many.
+        """
+        if isinstance(reply, _Reply) and reply.status not in _OVERLOADED:
+            self._refuse(reply)
+        told: float | None = None
+        status = reply.status if isinstance(reply, _Reply) else None
+        if isinstance(reply, _Reply):
+            about = complaint(reply.data)
+            if about.spent:
+                self._fail("no_credit", f"it answered {reply.status}: {about.text}", status)
+            reason, said = "overloaded", f"it answered {reply.status}: {about.text}"
+            told = self._told(reply.headers)
+        else:
+            reason, said = reply.reason, reply.said
+            if reply.final:
+                self._fail(reason, said, None)
+        if told is not None and told > self.endpoint.longest_wait_s:
+            self._fail(reason, f"{said}; it wants to be left alone for {told:.0f} s", status)
+        back_off = min(_LONGEST_BACK_OFF_S, _FIRST_WAIT_S * 2 ** (failed - 1)) * (0.5 + self._jitter() / 2)
+        wait = back_off if told is None else told
+        if told is not None:
+            # It speaks to all of us.
+            self._resume_at = max(self._resume_at, self._clock() + told)
+        if failed > self.endpoint.retries:
+            self._fail(reason, f"{said}; asked {call.sent} times", status)
+        if call.deadline is not None and self._clock() + wait >= call.deadline:
+            self._fail(reason, f"{said}; no time is left for another try", status)
+        _log.info("%s: %s; asked again in %.1f s", self.endpoint.base_url, self._clean(said), wait)
+        self.counts["retries"] += 1
+        await self._sleep(wait)
+
+    def _told(self, headers: httpx2.Headers) -> float | None:
+        """Return the seconds of Retry-After, which may be a number or a date; None where it says nothing."""
+        value = headers.get("retry-after", "").strip()
+        try:
+            if value.replace(".", "", 1).isdecimal():
+                return float(value)
+            when = parsedate_to_datetime(value)
+        except (ValueError, TypeError, OverflowError):
+            return None
+        return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - self._now()).total_seconds())
+
+    def _refuse(self, reply: _Reply) -> NoReturn:
+        if 300 <= reply.status < 400:
+            try:
+                place = urlsplit(reply.headers.get("location", "")).netloc[:100]
+            except ValueError:
+                place = ""
+            place = place or "another address"
+            self._fail("redirected", f"it answered {reply.status}: it redirects to {place}", reply.status)
+        about = complaint(reply.data)
+        reason = "no_credit" if about.spent else _REASONS.get(reply.status, "bad_request")
+        without = " (no key was sent)" if reply.status in (401, 403) and not self._key else ""
+        self._fail(reason, f"it answered {reply.status}{without}: {about.text}", reply.status)
+
+    def _fail(self, reason: str, said: str, status: int | None) -> NoReturn:
+        self.counts["failed"] += 1
+        raise EndpointError(
+            reason,
+            f"{self.endpoint.base_url} ({self.endpoint.model}): {self._clean(said)}. Remedy: {_REMEDIES[reason]}",
+            status=status,
+        )
+
+    def _clean(self, text: str) -> str:
+        """Return what the endpoint or the HTTP library said, without the key."""
+        return text.replace(self._key, "***") if self._key else text
+
+
+def _with_seed(ask: Ask, number: int) -> Ask:
+    """Return the request for an answer of its own: the same seed would draw the same answer again."""
+    if ask.seed is None or number == 0:
+        return ask
+    return Ask(ask.messages, ask.max_tokens, ask.temperature, ask.seed + number)
+
+
+def open_client(part: Mapping[str, Any], *, concurrency: int = 4) -> ChatClient:
+    """Return the client; whoever has it closes it.
+
+    Args:
+        part: base_url and model; optional: credential and key_variable (names, and never the key), timeout_s, retries,
+            ledger, cap_usd, usd_per_million_prompt, usd_per_million_completion.
+        concurrency: requests that are under way at once.
+
+    Raises:
+        ExternalError: the address cannot be meant, the key cannot be used, or the cap could not be held.
+        KeyError, TypeError, ValueError: a parameter is missing or malformed.
+    """
+    limits: dict[str, Any] = {"concurrency": concurrency}
+    for name, kind in (("timeout_s", float), ("retries", int)):
+        if part.get(name) is not None:
+            limits[name] = kind(part[name])
+    endpoint = Endpoint(str(part["base_url"]), str(part["model"]), **limits)
+    prompt, completion = (_dollars(part, f"usd_per_million_{what}") for what in ("prompt", "completion"))
+    prices = None if prompt is None or completion is None else Prices(prompt, completion)
+    ledger = part.get("ledger")
+    spending = Spending(
+        ledger=None if ledger is None else Path(str(ledger)), prices=prices, cap_usd=_dollars(part, "cap_usd")
+    )
+    key = read_key(credential=str(part.get("credential") or ""), variable=str(part.get("key_variable") or ""))
+    return ChatClient(endpoint, key=key, spending=spending)
+
+
+def _dollars(part: Mapping[str, Any], name: str) -> float | None:
+    value = part.get(name)
+    return None if value is None else float(value)

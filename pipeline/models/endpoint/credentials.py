@@ -1,0 +1,100 @@
+"""The key of an endpoint: read where the service manager or the environment has it, never from a configuration file.
+
+A job of the daemon has neither: it is handed the key by a pipe (`daemon.jobs.process`), and reads it once.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.models.endpoint.errors import CredentialError
+
+FOLDER = "CREDENTIALS_DIRECTORY"
+"""The environment variable in which systemd says where a unit's credentials are (LoadCredential=)."""
+KEY_PIPE = "UNSORRY_KEY_PIPE"
+"""The environment variable in which the daemon tells a job which of its descriptors its key is in."""
+KEY_PROBLEM = "UNSORRY_KEY_PROBLEM"
+"""The one in which it tells a job why its key cannot be used."""
+_MOST_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPlace:
+    """Where a key is, by name: systemd's credential, else a file, else an environment variable; "" for none."""
+
+    credential: str = ""
+    variable: str = ""
+    file: str = ""
+
+
+def read_key(
+    *, credential: str = "", variable: str = "", file: str = "", environment: Mapping[str, str] | None = None
+) -> str | None:
+    """Return the key, read now: the one that the daemon has handed over, else systemd's credential, else the file's,
+    else the environment variable; None where there is none of them.
+
+    A local server may need none, so that there being none is no error here.
+
+    Args:
+        credential: the credential's name, as in `LoadCredential=NAME:/etc/unsorry/NAME`; "" for none.
+        variable: the name of an environment variable; "" for none.
+        file: the path of a file with the key as its only line; "" for none.
+        environment: instead of the process's.
+
+    Raises:
+        CredentialError: the file is open to everybody or cannot be read, or what is found is no key.
+    """
+    known = os.environ if environment is None else environment
+    if KEY_PROBLEM in known:
+        raise CredentialError(known[KEY_PROBLEM])
+    if KEY_PIPE in known:
+        return _handed_over(int(known[KEY_PIPE]))
+    folder = known.get(FOLDER, "")
+    if credential and folder:
+        if credential in (".", "..") or "/" in credential:
+            raise CredentialError(
+                f'"{credential}" is no name of a credential: write the part before ":" in LoadCredential='
+            )
+        path = Path(folder) / credential
+        if path.exists():
+            return _read_file(path)
+    if file:
+        return _read_file(Path(file))
+    value = known.get(variable, "").strip() if variable else ""
+    return _checked(value, f"the environment variable {variable}") if value else None
+
+
+@functools.cache
+def _handed_over(descriptor: int) -> str:
+    """Empty the pipe, for good: what this process starts cannot find the key there any more."""
+    with os.fdopen(descriptor, "rb") as pipe:
+        return _checked(pipe.read(_MOST_BYTES).decode("ascii", errors="replace"), "the daemon's pipe")
+
+
+def _read_file(path: Path) -> str:
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISREG(mode) and mode & stat.S_IROTH:
+            raise CredentialError(
+                f'"{path}" can be read by every user of this machine; run: chmod 600 {path}'
+            )
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise CredentialError(
+            f'"{path}" cannot be read ({error.strerror}); write the key into it as its only line, mode 600, owned by '
+            "the daemon's user"
+        ) from None
+    return _checked(data.decode("ascii", errors="replace").strip(), f'"{path}"')
+
+
+def _checked(key: str, where: str) -> str:
+    # It becomes a header: a line end in it would begin another one.
+    if not key or len(key) >= _MOST_BYTES or not key.isascii() or not key.isprintable() or " " in key:
+        raise CredentialError(f"{where} holds no key; write the key into it as its only line")
+    return key

@@ -1,0 +1,311 @@
+"""An endpoint: its address, the requests that it takes, and its answers, read strictly and without trust.
+
+Endpoints that call themselves compatible with OpenAI's differ in what they take. They are asked in the plainest way,
+and a parameter that one complains of is left out from then on (`Dialect`):
+
+    Anthropic   `n` must be exactly 1, `seed` is ignored, a temperature above 1 is 1; newer models take `temperature` or
+                `top_p`, not both, so the second is never sent (https://docs.anthropic.com/en/api/openai-sdk,
+                https://github.com/cloud-apim/otoroshi-llm-extension/issues/140)
+    Google      takes `n`; an error comes in a list (https://ai.google.dev/api/compatibility)
+    OpenAI      newer models take `max_completion_tokens` alone, and no temperature
+                (https://github.com/ThinkInAIXYZ/deepchat/issues/336)
+    Hugging Face's router (https://router.huggingface.co/v1) passes on to providers, which differ; 402 where the
+                account has no credit (https://huggingface.co/docs/inference-providers/pricing)
+    vLLM        takes all of it, and needs no key unless started with --api-key
+                (https://docs.vllm.ai/en/v0.8.1/serving/openai_compatible_server.html)
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from pipeline.models.endpoint.errors import EndpointError
+
+if TYPE_CHECKING:
+    from pipeline.models.text import ChatMessage
+
+Flaw = Literal["", "empty", "cut_off", "refused"]
+_MOST_TOKENS = 10**9
+"""What one answer may have taken. No model reads or writes as much; what has more digits yet fits into no number."""
+_LONGEST_SAID = 300
+_TAGS = re.compile(r"(?s)<(script|style)\b.*?</\1>|<[^>]*>")
+_REFUSALS = frozenset({"content_filter", "refusal", "safety"})
+_SPENT = re.compile(r"insufficient_quota|enforced_spend_limit_reached")
+
+
+class NotUnderstoodError(Exception):
+    """An answer is not what a chat completion looks like; the message says what it is instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One completion. `flaw` says why its text is of no use: it is empty, was cut off at the limit of tokens, or the
+    model refused; "" where it is whole."""
+
+    text: str
+    flaw: Flaw = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An endpoint's answer; `tokens` are those of the prompt and of all completions, None where it does not say."""
+
+    choices: tuple[Choice, ...]
+    tokens: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """An error as an endpoint words it: the text, the parameter that it names ("" for none), and whether it says that
+    an account has nothing left to spend, which no waiting mends."""
+
+    text: str
+    parameter: str = ""
+    spent: bool = False
+
+
+def read_answer(data: bytes) -> Answer:
+    """Read the body of a 200.
+
+    Content may be a string, a list of parts, or null. Tokens that a model thought with are counted as completion: some
+    endpoints leave them out of `completion_tokens`, and have them in `total_tokens` (Gemini's counts do:
+    https://github.com/mozilla-ai/any-llm/issues/1290).
+
+    Raises:
+        NotUnderstoodError: it is no chat completion.
+    """
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        raise NotUnderstoodError(f"it answered 200 with what is no JSON: {said(data)}") from None
+    if isinstance(found, list) and len(found) == 1:
+        found = found[0]
+    if not isinstance(found, dict):
+        raise NotUnderstoodError(f"it answered 200 with what is no object: {said(data)}")
+    choices = found.get("choices")
+    if not isinstance(choices, list) or not choices:
+        # Some routers report the failure of what is behind them with 200.
+        raise NotUnderstoodError(f"it answered 200 without choices: {complaint(data).text}")
+    return Answer(tuple(_choice(one) for one in choices), _tokens(found.get("usage")))
+
+
+def complaint(data: bytes) -> Complaint:
+    """Read the body of an error. OpenAI's has an object, Google's the same in a list, vLLM's may have it at the top
+    (https://github.com/n4ze3m/page-assist/issues/406); a proxy's is a page."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return Complaint(said(data))
+    if isinstance(found, list) and found:
+        found = found[0]
+    if not isinstance(found, dict):
+        return Complaint(said(data))
+    error = found.get("error", found)
+    if isinstance(error, str):
+        return Complaint(_cut(error))
+    if not isinstance(error, dict):
+        return Complaint(said(data))
+    message = error.get("message") or error.get("detail") or ""
+    text = _cut(message if isinstance(message, str) else json.dumps(message))
+    parameter = error.get("param")
+    spent = bool(_SPENT.search(json.dumps(error)[:10_000]))
+    return Complaint(text or said(data), parameter if isinstance(parameter, str) else "", spent)
+
+
+def said(data: bytes) -> str:
+    """Return the beginning of a body on one line; of a page, its text."""
+    text = data[:4_000].decode("utf-8", "replace")
+    if text.lstrip()[:1] == "<":
+        return f"a page ({_cut(_TAGS.sub(' ', text)) or 'empty'})"
+    return _cut(text) or "nothing"
+
+
+def _choice(found: Any) -> Choice:
+    message = found.get("message") if isinstance(found, dict) else None
+    if not isinstance(message, dict):
+        return Choice("", "empty")
+    text = _content(message.get("content"))
+    finish = found.get("finish_reason")
+    if message.get("refusal") or (isinstance(finish, str) and finish.lower() in _REFUSALS):
+        return Choice(text, "refused")
+    if finish == "length":
+        return Choice(text, "cut_off")
+    return Choice(text) if text.strip() else Choice("", "empty")
+
+
+def _content(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    parts = [part.get("text") if isinstance(part, dict) else part for part in content]
+    return "".join(part for part in parts if isinstance(part, str))
+
+
+def _tokens(usage: Any) -> tuple[int, int] | None:
+    """Return what an endpoint counted; None where it did not, or where it cannot be meant."""
+    if not isinstance(usage, dict):
+        return None
+    prompt, completion, total = (
+        value
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS
+        else None
+        for value in (usage.get(key) for key in ("prompt_tokens", "completion_tokens", "total_tokens"))
+    )
+    if prompt is None or (completion is None and total is None):
+        return None
+    return prompt, max(completion or 0, (total or 0) - prompt)
+
+
+def _cut(text: str) -> str:
+    text = "".join(character if character.isprintable() else " " for character in " ".join(text.split()))
+    return text if len(text) <= _LONGEST_SAID else f"{text[:_LONGEST_SAID]} …"
+
+
+_PATH = "/chat/completions"
+_SEVERAL_REFUSED = re.compile(
+    r"(?i)['\"`]n['\"`]|\bn\b[:,]? (must|should|has to)|(multiple|only one) candidate"
+)
+_UNSUPPORTED = re.compile(r"(?i)not supported|unsupported|not support|unknown|unrecognized|cannot find field")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An endpoint and a model there. Checked when made.
+
+    Attributes:
+        base_url: what "/chat/completions" is put behind, as "https://api.anthropic.com/v1".
+        model: its name there.
+        timeout_s: of one request, from its start to its answer's last byte.
+        connect_timeout_s: for the connection alone.
+        retries: how often a request is sent again that met an overloaded or unreachable endpoint.
+        concurrency: requests that are under way at once.
+        longest_answer_bytes: what is longer is not read.
+        longest_wait_s: an endpoint that wants to be left alone for longer (Retry-After) is given up instead.
+
+    Raises:
+        EndpointError: the address is none that may be asked.
+    """
+
+    base_url: str
+    model: str
+    timeout_s: float = 300.0
+    connect_timeout_s: float = 10.0
+    retries: int = 4
+    concurrency: int = 4
+    longest_answer_bytes: int = 8 << 20
+    longest_wait_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        remedy = 'write it as "https://api.anthropic.com/v1" or "http://127.0.0.1:8000/v1"'
+        try:
+            parts = urlsplit(self.base_url)
+            host, _ = parts.hostname, parts.port
+        except ValueError:
+            raise EndpointError("bad_request", f"base_url is no valid URL; {remedy}") from None
+        if parts.scheme not in ("http", "https") or not host:
+            raise EndpointError("bad_request", f'base_url "{self.base_url}" is no http(s) address; {remedy}')
+        if "@" in parts.netloc:
+            raise EndpointError(
+                "bad_request",
+                f"base_url carries credentials (not shown); name the key's source instead, and {remedy}",
+            )
+        if parts.query or parts.fragment:
+            raise EndpointError("bad_request", f'base_url has a part after "?" or "#"; {remedy}')
+        if not self.model:
+            raise EndpointError("bad_request", f"no model is named for {self.base_url}; set model")
+
+    @property
+    def url(self) -> str:
+        """Where requests go."""
+        return self.base_url.rstrip("/").removesuffix(_PATH) + _PATH
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.base_url).hostname or ""
+
+    @property
+    def is_encrypted(self) -> bool:
+        return urlsplit(self.base_url).scheme == "https"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on this machine's loopback address."""
+        try:
+            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def check_key(self, key: str | None) -> None:
+        """Refuse to send a key where everybody on the way can read it.
+
+        Raises:
+            EndpointError: it would go over the net unencrypted.
+        """
+        if key and not self.is_encrypted and not self.is_local:
+            raise EndpointError(
+                "bad_request",
+                f"{self.base_url} would get the key unencrypted; use its https address, or no key",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is asked: the messages, and how the answers are drawn. `temperature` and `seed`: None for the endpoint's."""
+
+    messages: Sequence[ChatMessage]
+    max_tokens: int
+    temperature: float | None = None
+    seed: int | None = None
+
+    @property
+    def most_prompt_tokens(self) -> int:
+        """How many tokens the messages are at most: none is less than a byte, and each message has some marks."""
+        return sum(len(one["content"].encode("utf-8", "replace")) + 16 for one in self.messages) + 16
+
+
+@dataclass(slots=True)
+class Dialect:
+    """What an endpoint takes, as far as is known. `several`: more than one answer to a request."""
+
+    several: bool = True
+    limit: str = "max_tokens"
+    left_out: set[str] = field(default_factory=set)
+
+    def body(self, model: str, ask: Ask, count: int) -> dict[str, Any]:
+        """Return a request for so many answers."""
+        made: dict[str, Any] = {"model": model, "messages": [dict(one) for one in ask.messages]}
+        made[self.limit] = ask.max_tokens
+        if count > 1:
+            made["n"] = count
+        # Google's takes 32 bits.
+        seed = None if ask.seed is None else ask.seed % 2**31
+        optional = {"temperature": ask.temperature, "seed": seed}
+        return made | {
+            name: value for name, value in optional.items() if value is not None and name not in self.left_out
+        }
+
+    def learn(self, sent: Mapping[str, Any], complaint: Complaint) -> bool:
+        """Say whether a refused request can be put otherwise, and remember how."""
+        if "n" in sent and (complaint.parameter == "n" or _SEVERAL_REFUSED.search(complaint.text)):
+            self.several = False
+            return True
+        unsupported = bool(_UNSUPPORTED.search(complaint.text))
+        if "max_tokens" in sent and unsupported and _names(complaint, "max_tokens"):
+            self.limit = "max_completion_tokens"
+            return True
+        for name in ("temperature", "seed"):
+            if name in sent and _names(complaint, name):
+                self.left_out.add(name)
+                return True
+        return False
+
+
+def _names(complaint: Complaint, parameter: str) -> bool:
+    return complaint.parameter == parameter or bool(re.search(rf"\b{parameter}\b", complaint.text))

@@ -1,0 +1,79 @@
+"""Errors of training, measuring and asking models, as one tree; `reason` is the word in a job's failure event."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class LearningError(Exception):
+    """Something cannot be trained, measured or asked as wanted. No checkpoint that existed is changed.
+
+    `reason` is stable; `for_good` says that the same attempt would end in the same way, as data and settings stay as
+    they are.
+    """
+
+    reason: ClassVar[str] = "learning"
+    for_good: ClassVar[bool] = False
+
+
+class ConfigError(LearningError, ValueError):
+    """A setting cannot be used; the message names the field, its value and the values that it takes."""
+
+    reason = "bad_config"
+    for_good = True
+
+
+class DatasetError(LearningError):
+    """A dataset cannot be trained or evaluated on: unreadable, empty, or without a single premise."""
+
+    reason = "bad_dataset"
+    for_good = True
+
+
+class NothingToLearnError(DatasetError):
+    """A dataset, or a split of it, has no step to learn from or to measure with."""
+
+
+class EmptySplitError(NothingToLearnError):
+    """A split file has no theorem."""
+
+
+class NothingToMeasureError(NothingToLearnError):
+    """No step of a split uses a premise of the corpus."""
+
+
+class CorpusError(LearningError):
+    """A corpus.jsonl cannot be used: the message names the line and its flaw."""
+
+    reason = "bad_corpus"
+    for_good = True
+
+
+class ModelError(LearningError):
+    """A model cannot be used: missing, damaged, without a tokenizer, or of a kind that does not fit."""
+
+    reason = "bad_model"
+
+
+class CheckpointError(LearningError):
+    """A checkpoint or a Fisher information cannot be written or used: missing, damaged, or of another model."""
+
+    reason = "bad_checkpoint"
+
+
+class DivergedError(LearningError):
+    """A loss, a gradient, a weight, an embedding or a score is no finite number."""
+
+    reason = "diverged"
+    for_good = True
+
+
+class RewardError(LearningError):
+    """Lean cannot reward anything here: it is absent, or does not start."""
+
+    reason = "no_lean"
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, for a message of our own; its type's name where the text is empty."""
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -1,0 +1,133 @@
+"""PyTorch and transformers as every model uses them: quiet, on a device, with a tokenizer, weights by their hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
+from torch import Tensor
+from transformers import (
+    AutoTokenizer,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging as transformers_logging
+
+from pipeline.models.config import Device
+from pipeline.models.errors import ConfigError, ModelError, first_line
+
+
+def tensors_digest(state: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of weights by what they are: names, dtypes, shapes and bytes, in the order of the names."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name].detach().cpu().contiguous()
+        head: list[Any] = [name, str(tensor.dtype), list(tensor.shape)]
+        digest.update(json.dumps(head).encode())
+        digest.update(tensor.view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+# A config.json may hold anything, and transformers looks at it without asking.
+UNLOADABLE = (
+    *(OSError, ValueError, TypeError, AttributeError, KeyError, RuntimeError, ImportError),
+    *(SafetensorError, StrictDataclassError),
+)
+"""Errors that transformers raises for a model that is missing, damaged, or of another kind."""
+_TOKENIZER_FILES = ("tokenizer*", "spiece.model", "vocab.*", "*.tiktoken", "tekken.json")
+
+
+def load_tokenizer(model: str | Path) -> PreTrainedTokenizerBase:
+    """Return a model's tokenizer; where it has no padding token, its end mark is that.
+
+    Raises:
+        ModelError: there is none, or it cannot be loaded.
+    """
+    path = Path(model)
+    if path.is_dir() and not any(found for name in _TOKENIZER_FILES for found in path.glob(name)):
+        raise ModelError(
+            f"{model} has no tokenizer (no tokenizer.json or tokenizer_config.json). Copy the one of the model that it "
+            "was trained from into it"
+        )
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(model)
+    except UNLOADABLE as error:
+        raise ModelError(f"the tokenizer of {model} cannot be loaded ({first_line(error)})") from error
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+DType = Literal["auto", "float32", "bfloat16"]
+
+
+def device_of(name: Device) -> torch.device:
+    """Return the device of a name; "auto" is a GPU where there is one.
+
+    Raises:
+        ConfigError: it is no name, or there is no GPU.
+    """
+    if name not in get_args(Device):
+        raise ConfigError(f"device is {name!r}: it takes one of {', '.join(get_args(Device))}")
+    cuda = torch.cuda.is_available()
+    if name == "cuda" and not cuda:
+        raise ConfigError("device is 'cuda' and PyTorch finds no GPU here: set it to 'auto' or 'cpu'")
+    return torch.device("cuda" if cuda and name != "cpu" else "cpu")
+
+
+def computes_in_bfloat16(device: torch.device) -> bool:
+    """Say whether a device has bfloat16 in hardware."""
+    return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def dtype_of(wanted: DType, device: torch.device, *, adapter: bool) -> torch.dtype:
+    """Return the type of a model's weights; "auto": bfloat16 under an adapter where the device has it."""
+    if wanted == "auto":
+        return torch.bfloat16 if adapter and computes_in_bfloat16(device) else torch.float32
+    return torch.bfloat16 if wanted == "bfloat16" else torch.float32
+
+
+_LOGGERS = ("pytorch_lightning", "lightning_fabric", "lightning.pytorch")
+_KNOWN = (
+    # Batches follow from a step's number, so nothing has to be restored.
+    r".*your dataloader is not resumable",
+    r".*does not have many workers which may be a bottleneck",
+    r".*You have overridden `transfer_batch_to_device` in `LightningModule`",
+    r".*smaller than the logging interval",
+    # Of an attempt that began at the same step.
+    r".*Experiment logs directory",
+    # Lightning's own use of PyTorch.
+    r".*`isinstance\(treespec, LeafSpec\)` is deprecated",
+    # PEFT's own use of transformers.
+    r"`is_gradient_checkpointing` is deprecated",
+)
+
+
+@contextmanager
+def quiet_libraries() -> Iterator[None]:
+    """Keep Lightning to warnings, without those that do not apply here; no progress bars where nobody looks."""
+    before = {name: logging.getLogger(name).level for name in _LOGGERS}
+    bars = transformers_logging.is_progress_bar_enabled() and not sys.stderr.isatty()
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    if bars:
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        with warnings.catch_warnings():
+            for message in _KNOWN:
+                warnings.filterwarnings("ignore", message=message)
+            yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
+        if bars:
+            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]

@@ -1,0 +1,58 @@
+"""How a job of training makes a progress model. Imports no torch: the daemon checks its settings against this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, get_args
+
+from pipeline.models.config import Config, Device, Takes
+from pipeline.models.errors import ConfigError
+
+_TAKES = Takes(
+    positive=frozenset({"epochs", "batch_size", "lr", "max_seq_len"}),
+    choices={"device": get_args(Device)},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressConfig(Config):
+    """How to train. Checked when made.
+
+    Attributes:
+        model_name: what the first checkpoint begins with: a folder or hub name of any text model.
+        epochs: over the repository's training split; the one that does best on its val split is kept.
+        batch_size: rows at once.
+        lr: of AdamW, falling to 0.
+        max_seq_len: tokens of a text; fewer where the model takes fewer.
+        device: where; "auto": a GPU where there is one.
+        seed: of a new head and the order of the rows.
+        save_minutes: what a run that is killed loses at most, and a step; every epoch is saved too. 0: every step is.
+
+    Raises:
+        ConfigError: a field has a value that it does not take.
+    """
+
+    model_name: str = "bert-base-uncased"
+    epochs: float = 3.0
+    batch_size: int = 8
+    lr: float = 1e-5
+    max_seq_len: int = 512
+    device: Device = "auto"
+    seed: int = 42
+    save_minutes: float = 10.0
+
+    takes: ClassVar[Takes] = _TAKES
+    error: ClassVar[type[ConfigError]] = ConfigError
+
+    def __post_init__(self) -> None:
+        self.checked()
+
+
+def for_a_job(values: Mapping[str, Any]) -> ProgressConfig:
+    """Return the configuration of a job of the daemon.
+
+    Raises:
+        ConfigError: a field is unknown or not taken.
+    """
+    return ProgressConfig.from_dict(values)

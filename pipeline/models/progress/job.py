@@ -1,0 +1,295 @@
+"""A progress model's tasks: train one on top of a checkpoint, and measure its errors; the job `train_progress`.
+
+Parameters of the job: those of `pipeline.models.training_job`, where `config` has fields of
+`pipeline.models.progress.config.ProgressConfig`. The steps of the training side are learned, those of the val
+side choose the best epoch (both in one file), and those of the test side are in a file that only measuring reads.
+
+Metrics are "mae" and "mse", in steps and the square of them, lower being better, and "within_1", the share predicted
+within one step, 0..1; each with the bounds of its bootstrap interval, "…_low" and "…_high". A split without a step has
+none. A job that is started again continues from the last step that was saved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pipeline.durable import file_digest
+from pipeline.jobs.protocol import JobSpec, Reporter
+from pipeline.models.chain import (
+    DESCRIPTION,
+    Chain,
+    Link,
+    checkpoint_id,
+    read_about,
+    settle,
+    start_of,
+    versions,
+)
+from pipeline.models.datasets import TaskData
+from pipeline.models.errors import DatasetError, LearningError, NothingToLearnError
+from pipeline.models.measures import Interval, summarise, with_bounds
+from pipeline.models.progress.config import ProgressConfig, for_a_job
+from pipeline.models.progress.model import ProgressModel
+from pipeline.models.progress.steps import LEARN, TEST, Row, frozen_progress, read_dataset
+from pipeline.models.progress.training import ProgressTrainer
+from pipeline.models.training_job import (
+    Measured,
+    Measuring,
+    MeasuringOneFile,
+    Order,
+    Teller,
+    TrainingJob,
+    read_parameters,
+)
+from store.events.models import ModelKind
+
+METRICS = ("mae", "mse", "within_1")
+"""The mean absolute error and the mean squared error, in steps; the share predicted within one step, 0..1."""
+_LIBRARIES = ("torch", "transformers", "accelerate")
+_AT_ONCE = 1024
+
+
+def learn(
+    task: TaskData,
+    chain: Chain,
+    config: ProgressConfig,
+    *,
+    parent: str | None,
+    on_step: Callable[[int, int], object] = lambda _done, _total: None,
+) -> Link:
+    """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
+
+    One that is there already, from the same parent, data and configuration, is not made again; one that was cut off
+    goes on from the last step that was saved.
+
+    Args:
+        task: with a dataset as `frozen.frozen_progress` makes it.
+        chain: of progress models.
+        config: how.
+        parent: the checkpoint to start from.
+        on_step: told (optimiser steps done, in all) after each.
+
+    Raises:
+        TacticsError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another process
+            is at it.
+        Yielded: the job was asked to make way, and the run is saved.
+    """
+    base = config.model_name if parent is None else chain.read(parent).base
+    path = task.dataset / LEARN
+    if not path.is_file():
+        raise DatasetError(f"{task.name}: {path} is not there")
+    data = file_digest(path)
+    identity = checkpoint_id(
+        parent=parent,
+        base=base,
+        begun=start_of(Path(config.model_name)) if parent is None else "",
+        task=task.name,
+        data=data,
+        config={key: value for key, value in config.to_dict().items() if key != "save_minutes"},
+    )
+
+    def make(run: Path) -> Link:
+        made = run / "model"
+        start = base if parent is None else str(chain.path(parent))
+        about = _trained(config, start, path, made, on_step)
+
+        def write(folder: Path) -> None:
+            folder.mkdir()
+            for name in about["files"]:
+                shutil.copyfile(made / name, folder / name)
+
+        def described(files: dict[str, str]) -> Link:
+            return Link(
+                checkpoint=identity,
+                parent=parent,
+                base=base,
+                task=task.name,
+                data=data,
+                data_seq=task.data_seq,
+                config=config.to_dict(),
+                seed=config.seed,
+                steps=int(about["steps"]),
+                files=files,
+                versions=versions(_LIBRARIES),
+                device=str(about["device"]),
+                seconds=float(about["seconds"]),
+                warnings=_warnings(about),
+                about={name: about[name] for name in _KEPT},
+            )
+
+        return chain.put(identity, write, described)
+
+    return chain.once(identity, parent=parent, make=make)
+
+
+_KEPT = (
+    "max_length",
+    "proofs",
+    "rows",
+    "by_side",
+    "incomplete",
+    "cut",
+    "epochs",
+    "best_epoch",
+    "held_out",
+    "constant",
+)
+"""What of `TrainedProgress` a checkpoint.json says too; `max_length` is read by `ProgressModel`."""
+
+
+def _trained(
+    config: ProgressConfig, start: str, data: Path, made: Path, on_step: Callable[[int, int], object]
+) -> Mapping[str, Any]:
+    """Return what is said of the model in the run's folder, trained if it is not there yet."""
+    settle(made)
+    # The run's folder is of this very parent, data and configuration.
+    about = read_about(made, verify=True)
+    if about is not None:
+        return about
+    trainer = ProgressTrainer(
+        data,
+        start,
+        made,
+        max_length=config.max_seq_len,
+        batch_size=config.batch_size,
+        epochs=config.epochs,
+        learning_rate=config.lr,
+        seed=config.seed,
+        device=config.device,
+    )
+    trainer.train(on_step, save_every_s=60 * config.save_minutes)
+    about = read_about(made)
+    if about is None:
+        raise AssertionError(f"{made / DESCRIPTION} was just written")
+    return about
+
+
+def _warnings(about: Mapping[str, Any]) -> tuple[str, ...]:
+    if about["held_out"]["mse"] < about["constant"]["mse"]:
+        return ()
+    said = (
+        f"on the proofs held out its squared error is {about['held_out']['mse']:.3g}, and that of the best constant "
+        f"{about['constant']['mse']:.3g}: it has learned nothing that a search could use"
+    )
+    return (said,)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressResult:
+    """How a model did on `n` steps of `proofs` proofs: `METRICS`. `dataset` is the SHA-256 of the steps."""
+
+    metrics: Mapping[str, Interval]
+    n: int
+    proofs: int
+    dataset: str
+    seconds: float
+
+
+def evaluate(
+    model: ProgressModel,
+    rows: Sequence[Row],
+    *,
+    seed: int,
+    on_batch: Callable[[int, int], object] = lambda _done, _total: None,
+) -> ProgressResult:
+    """Ask a model for the steps that remain after each step, and rate what it says.
+
+    Args:
+        model: the model.
+        rows: the steps, at least one.
+        seed: of the intervals, which are over proofs.
+        on_batch: told (steps done, steps in all).
+    """
+    started = time.monotonic()
+    rated: list[tuple[float, ...]] = []
+    for first in range(0, len(rows), _AT_ONCE):
+        part = rows[first : first + _AT_ONCE]
+        for row, said in zip(part, model.predict([row.step for row in part]), strict=True):
+            off = abs(said - row.steps_remaining)
+            rated.append((off, off * off, float(off <= 1)))
+        on_batch(first + len(part), len(rows))
+    return ProgressResult(
+        metrics=summarise(rated, [row.proof for row in rows], seed=seed, names=METRICS),
+        n=len(rows),
+        proofs=len({row.proof for row in rows}),
+        dataset=_digest(rows),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _digest(rows: Sequence[Row]) -> str:
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(json.dumps([*astuple(row.step), row.steps_remaining]).encode())
+    return digest.hexdigest()
+
+
+_FILES = {"test": TEST, "val": LEARN}
+
+
+class ProgressMeasuring(MeasuringOneFile[ProgressModel]):
+    """Measures one progress model of a chain."""
+
+    model: ClassVar[ModelKind] = "progress"
+    empty: ClassVar[tuple[type[LearningError], ...]] = (NothingToLearnError,)
+    missing: ClassVar[type[LearningError]] = DatasetError
+
+    def __init__(self, chain: Path, checkpoint: str, config: ProgressConfig, teller: Teller) -> None:
+        super().__init__(chain, checkpoint, teller)
+        self.config = config
+
+    def file(self, task: TaskData, split: str) -> Path:
+        return task.dataset / _FILES[split]
+
+    def settings(self) -> str:
+        return json.dumps([self.config.seed])
+
+    def load(self) -> ProgressModel:
+        return ProgressModel(self.chain / self.checkpoint, device=self.config.device)
+
+    def measure(self, task: TaskData, split: str, on_batch: Callable[[int, int], object]) -> Measured:
+        """Measure the checkpoint on one split."""
+        rows = _rows_of(self.file(task, split), split)
+        found = evaluate(self.loaded, rows, seed=self.config.seed, on_batch=on_batch)
+        return Measured(with_bounds(found.metrics), found.dataset, found.n, found.seconds)
+
+
+def _rows_of(path: Path, split: str) -> list[Row]:
+    if not path.stat().st_size:
+        raise NothingToLearnError(f"no step is on the {split} side")
+    rows = [row for row in read_dataset(path).rows if split == "test" or row.side == split]
+    if not rows:
+        raise NothingToLearnError(f"no step is on the {split} side")
+    return rows
+
+
+class ProgressJob(TrainingJob[Link, ProgressConfig]):
+    model: ClassVar[ModelKind] = "progress"
+
+    def __init__(self, order: Order, config: ProgressConfig, spec: JobSpec, reporter: Reporter) -> None:
+        self.models = Chain(order.chain)
+        super().__init__(order, config, self.models, spec, reporter)
+
+    def frozen(self) -> tuple[Path, int]:
+        return frozen_progress(self.order, self.spec.job)
+
+    def learn(self, task: TaskData, on_step: Callable[[int, int], object]) -> Link:
+        return learn(task, self.models, self.config, parent=self.order.parent, on_step=on_step)
+
+    def measuring(self, checkpoint: str, teller: Teller) -> Measuring:
+        return ProgressMeasuring(self.order.chain, checkpoint, self.config, teller)
+
+
+def train(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
+    """Train a progress model on one task and measure it on all tasks so far."""
+    order, config = read_parameters(
+        "train_progress", lambda: (Order.read(spec.parameters), for_a_job(spec.parameters["config"]))
+    )
+    return ProgressJob(order, config, spec, reporter).run()

@@ -1,0 +1,178 @@
+"""Ask a progress model: the steps that remain, for many steps of many proofs at once.
+
+A model is a folder that `ProgressTrainer` wrote (ours or LeanDojo-v2's), or a name of the hub: anything that
+transformers loads as a text classifier with one number a text.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
+
+from pipeline.models.chain import read_about, settle
+from pipeline.models.errors import ModelError, first_line
+from pipeline.models.libraries import load_tokenizer, quiet_libraries
+from pipeline.models.progress.steps import Step, fitting_text, progress_text
+
+LONGEST = 512
+"""Tokens of the longest text, where neither the folder nor the model says fewer."""
+_log = logging.getLogger(__name__)
+
+
+class ProgressModel:
+    """Predicts how many steps a proof needs after a step. May be used from one thread at a time."""
+
+    def __init__(self, model: str | Path, *, device: str = "auto", batch_size: int = 64) -> None:
+        """Args:
+        model: the folder or hub name.
+        device: "auto" (a GPU where there is one), "cpu", "cuda", "cuda:1".
+        batch_size: texts at once.
+
+        Raises:
+            ModelError: it cannot be loaded, or has another head.
+            CheckpointError: a file of the folder is not what was saved.
+        """
+        settle(Path(model))
+        about = read_about(Path(model), verify=True) or {}
+        self.tokenizer, loaded = load_model(model, new_head=False)
+        self.max_length = text_length(self.tokenizer, loaded, int(about.get("max_length", LONGEST)))
+        self.device = torch.device(resolved(device))
+        self.batch_size = batch_size
+        self._model: PreTrainedModel = loaded.to(self.device).eval()  # type: ignore[arg-type]
+
+    def predict(self, steps: Sequence[Step]) -> list[float]:
+        """Return the steps that remain after each: from 0, and 0 for one that ends its proof.
+
+        A text that is too long is cut (`text.fitting_text`). A prediction that is no finite number is infinite: the
+        last that a search would take.
+        """
+        texts, _ = ids_of(self.tokenizer, steps, self.max_length)
+        # Texts of like length together, so that little of a batch is padding.
+        order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
+        found = [0.0] * len(texts)
+        for start in range(0, len(order), self.batch_size):
+            chosen = order[start : start + self.batch_size]
+            batch = batch_of([texts[number] for number in chosen], self._model.config.pad_token_id)
+            batch = {name: value.to(self.device) for name, value in batch.items()}
+            with torch.inference_mode():
+                values = self._model(**batch).logits.float().reshape(-1)
+            values = torch.where(values.isfinite(), values, torch.inf).clamp(min=0.0)
+            for number, value in zip(chosen, values.tolist(), strict=True):
+                found[number] = value
+        return found
+
+
+def load_model(
+    model: str | Path, *, new_head: bool, dtype: torch.dtype = torch.float32
+) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
+    """Return the tokenizer and the model with one number a text.
+
+    Args:
+        model: the folder or hub name.
+        new_head: take a model without such a head too, or with another one: it gets a new one, at random.
+        dtype: of the weights.
+
+    Raises:
+        ModelError: it cannot be loaded, or has no such head where one is wanted.
+    """
+    tokenizer = load_tokenizer(model)
+    try:
+        with quiet_libraries():
+            found: Any = AutoModelForSequenceClassification.from_pretrained(
+                model,
+                num_labels=1,
+                problem_type="regression",
+                dtype=dtype,
+                ignore_mismatched_sizes=new_head,
+                output_loading_info=True,
+            )
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+        raise ModelError(
+            f"{model} cannot be loaded as a progress model ({first_line(error)}). Name a folder with config.json, "
+            "model.safetensors and a tokenizer, or a model of the hub that was fetched before"
+        ) from error
+    loaded: PreTrainedModel
+    loaded, report = found
+    missing = sorted(report["missing_keys"])
+    if missing and not new_head:
+        raise ModelError(
+            f"{model} is no progress model: it lacks {', '.join(missing[:3])}, which would be random. Train one from "
+            "it with `ProgressTrainer`"
+        )
+    # Of the model itself only BERT's pooler, which is a part of the head in all but name, may be new.
+    own = [
+        name for name in missing if name.startswith(f"{loaded.base_model_prefix}.") and "pooler" not in name
+    ]
+    if own:
+        raise ModelError(
+            f"{model} lacks {len(own)} of the weights of a {type(loaded).__name__} ({own[0]}, …): it cannot be given a "
+            "head. Take an encoder such as BERT, a causal model, or an encoder-decoder"
+        )
+    if tokenizer.pad_token_id is None:
+        raise ModelError(
+            f"the tokenizer of {model} has no token to pad with, nor an end mark to take for one"
+        )
+    # A decoder looks for the last token that is none of these.
+    loaded.config.pad_token_id = tokenizer.pad_token_id
+    return tokenizer, loaded
+
+
+def text_length(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, wanted: int) -> int:
+    """Return how many tokens a text may have: `wanted`, or as many as the model takes."""
+    places = getattr(model.config, "max_position_embeddings", None)
+    # RoBERTa's first places are not for tokens; its tokenizer says how many are left.
+    least = min(wanted, tokenizer.model_max_length, wanted if places is None else int(places))
+    if least < wanted:
+        _log.info("texts have at most %d tokens, not %d: the model takes no more", least, wanted)
+    return least
+
+
+def ids_of(
+    tokenizer: PreTrainedTokenizerBase, steps: Sequence[Step], max_length: int
+) -> tuple[list[list[int]], int]:
+    """Return the tokens of steps' texts, and how many of the texts had more than `max_length` and were cut."""
+
+    def ids(text: str) -> list[int]:
+        # It says of each long text that it is long, unless it is told not to.
+        return list(tokenizer(text, verbose=False)["input_ids"])
+
+    found, cut = [], 0
+    for step in steps:
+        row = ids(progress_text(step))
+        if len(row) > max_length:
+            cut += 1
+            text = fitting_text(step, lambda text: len(ids(text)) <= max_length)
+            row = list(tokenizer(text, truncation=True, max_length=max_length)["input_ids"])
+        found.append(row)
+    return found, cut
+
+
+def batch_of(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
+    """Return rows of tokens as what a model takes: input_ids and attention_mask, int64, shape (rows, longest)."""
+    longest = max(map(len, rows))
+    ids = torch.full((len(rows), longest), pad, dtype=torch.int64)
+    mask = torch.zeros((len(rows), longest), dtype=torch.int64)
+    for number, row in enumerate(rows):
+        ids[number, : len(row)] = torch.tensor(row, dtype=torch.int64)
+        mask[number, : len(row)] = 1
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def resolved(device: str) -> str:
+    """Return which device "auto" is here, or the device that was named.
+
+    Raises:
+        ModelError: a GPU is named and there is none.
+    """
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ModelError(f"device is {device!r}, and there is no GPU here. Take 'auto' or 'cpu'")
+    return device

@@ -1,0 +1,323 @@
+"""Steps of proofs as the progress model reads them: one step's text, a dataset's rows, and a job's exported dataset.
+
+The text is LeanProgress's template, the same in training and in use. The reference cuts what is too long at its end,
+where the step is. Here the oldest steps of the prefix are cut first, then parts of the state (`pipeline.models.text`);
+the step itself is cut last.
+
+A dataset is a JSONL file of steps, split by proof and not by row. `unsorry export progress` writes one; LeanProgress's
+own, without `proof` and `side`, are read too. Which of their rows are of one proof is then read off the rows: those
+that follow on one another, and those of one statement.
+
+A training job exports its dataset once (`pipeline.models.datasets`):
+
+    <chain>/.datasets/<job>/learn.jsonl     the sides train and val, as `ProgressTrainer` reads them
+    <chain>/.datasets/<job>/test.jsonl      the side test
+    <chain>/.datasets/<job>/metadata.json   {"position": of the log}
+
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import shutil
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.durable import make_durable, sync
+from pipeline.models.datasets import freeze
+from pipeline.models.errors import DatasetError, NothingToLearnError
+from pipeline.models.text import CUT, fitting_state, state_text
+from store.domain.splits import SIDES
+from store.leandojo.choosing import NothingToExportError
+from store.leandojo.progress import export_progress
+from store.view.queries import basic as queries
+
+if TYPE_CHECKING:
+    from pipeline.models.training_job import Order
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step that a proof may take: `tactic` in the state `goal`, after the steps of `prefix` (one below the other)."""
+
+    goal: str
+    tactic: str
+    prefix: str = ""
+
+
+def progress_text(step: Step) -> str:
+    """Return a step as LeanProgress's trainer renders it."""
+    return _rendered(state_text(step.goal), step.prefix.strip(), step.tactic.strip())
+
+
+def fitting_text(step: Step, fits: Callable[[str], bool]) -> str:
+    """Return the text of a step, cut where `fits` says that it is too long."""
+    text = progress_text(step)
+    if fits(text):
+        return text
+    goal, tactic = state_text(step.goal), step.tactic.strip()
+    lines = step.prefix.strip().splitlines()
+    fewest, most = 0, len(lines)  # of the newest lines, those that stay: as many as fit
+    while fewest < most:
+        middle = (fewest + most + 1) // 2
+        if fits(_rendered(goal, _newest(lines, middle), tactic)):
+            fewest = middle
+        else:
+            most = middle - 1
+    prefix = _newest(lines, fewest)
+    if not fits(_rendered(goal, prefix, tactic)):
+        goal = fitting_state(goal, lambda state: fits(_rendered(state, prefix, tactic)))
+    return _rendered(goal, prefix, tactic)
+
+
+def _newest(lines: list[str], number: int) -> str:
+    if number == len(lines):
+        return "\n".join(lines)
+    return "\n".join([CUT, *lines[len(lines) - number :]])
+
+
+def _rendered(goal: str, prefix: str, tactic: str) -> str:
+    return f"Goal:\n{goal}\n\nPrefix:\n{prefix}\n\nCandidate tactic:\n{tactic}"
+
+
+_NEEDED = ("goal", "tactic", "steps_remaining")
+_SIDES = ("train", "val")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A step and how many steps its proof took after it; `proof` is the same for rows that must stay together."""
+
+    step: Step
+    steps_remaining: float
+    proof: Hashable
+    side: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A file's rows; `incomplete` counts the lines that lack a field, `digest` is the SHA-256 of the file."""
+
+    rows: tuple[Row, ...]
+    incomplete: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """What is trained on and what chooses the best epoch; no proof is in both. `by_side`: the rows said it."""
+
+    train: tuple[Row, ...]
+    held_out: tuple[Row, ...]
+    by_side: bool
+
+
+def read_dataset(path: str | Path) -> Dataset:
+    """Read a JSONL file of steps. A line without a goal, a tactic or its number is left out and counted.
+
+    Raises:
+        DatasetError: it cannot be read, a line is no JSON object, a field has another type, or there is no row.
+    """
+    try:
+        data = Path(path).read_bytes()
+        lines = data.decode("utf-8").split("\n")
+    except OSError as error:
+        raise DatasetError(
+            f"{path} cannot be read ({error.strerror}). `unsorry export progress OUT` writes such a file"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"{path} is no UTF-8 text ({error})") from error
+    rows: list[Row] = []
+    incomplete = 0
+    proofs = _Proofs()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        record = _record(line, f"{path}, line {number}")
+        if record is None:
+            incomplete += 1
+            continue
+        rows.append(_row(record, f"{path}, line {number}", proofs))
+    if not rows:
+        raise DatasetError(
+            f"{path} has no row with {', '.join(_NEEDED)} ({incomplete} without). `unsorry export progress OUT` writes "
+            "such a file"
+        )
+    return Dataset(tuple(rows), incomplete, hashlib.sha256(data).hexdigest())
+
+
+def split(rows: Sequence[Row], *, eval_ratio: float, seed: int) -> Halves:
+    """Split rows by proof.
+
+    Where the rows say their side, by that; else, and where one side has none, `eval_ratio` of the proofs, drawn by
+    hash and seed, are held out: at least one, and never all.
+
+    Raises:
+        DatasetError: all rows are of one proof, or a proof has rows of both sides.
+    """
+    sides = {side: tuple(row for row in rows if row.side == side) for side in _SIDES}
+    if all(sides.values()) and sum(map(len, sides.values())) == len(rows):
+        both = {row.proof for row in sides["train"]} & {row.proof for row in sides["val"]}
+        if both:
+            raise DatasetError(
+                f"{len(both)} proofs have rows on the side train and on the side val, so that what is measured was "
+                "trained on. Write the file anew, or leave `side` out: it is then split by proof"
+            )
+        return Halves(sides["train"], sides["val"], by_side=True)
+    proofs = sorted({row.proof for row in rows}, key=lambda proof: _drawn(proof, seed))
+    if len(proofs) < 2:
+        raise DatasetError(
+            f"all {len(rows)} rows are of one proof, which cannot be trained on and measured with at once. Take rows "
+            "of at least two"
+        )
+    out = set(proofs[: min(max(1, round(eval_ratio * len(proofs))), len(proofs) - 1)])
+    return Halves(
+        tuple(row for row in rows if row.proof not in out),
+        tuple(row for row in rows if row.proof in out),
+        by_side=False,
+    )
+
+
+class _Proofs:
+    """Finds which rows are of one proof where they do not say it.
+
+    A row follows on the one before it if fewer steps remain and, where there is a prefix to tell by, its prefix goes on
+    from that one's. The first row of a proof has its statement for a goal: two proofs of one statement are one.
+    """
+
+    def __init__(self) -> None:
+        self._before: tuple[Step, float] | None = None
+        self._proof: Hashable = None
+
+    def of(self, step: Step, remaining: float) -> Hashable:
+        if self._before is None or not _follows(*self._before, step, remaining):
+            self._proof = ("begins", step.goal.strip())
+        self._before = (step, remaining)
+        return self._proof
+
+
+def _follows(before: Step, had: float, step: Step, remaining: float) -> bool:
+    if remaining >= had:
+        return False
+    prefix = step.prefix.strip()
+    if not (prefix or before.prefix.strip()):
+        return True
+    so_far = f"{before.prefix.strip()}\n{before.tactic.strip()}".strip()
+    return prefix == so_far
+
+
+def _record(line: str, where: str) -> Mapping[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DatasetError(f"{where}: is no JSON ({error})") from error
+    if not isinstance(record, dict):
+        raise DatasetError(
+            f"{where}: is a {type(record).__name__}, and takes an object with {', '.join(_NEEDED)}"
+        )
+    return record if all(record.get(key) is not None for key in _NEEDED) else None
+
+
+def _row(record: Mapping[str, Any], where: str, proofs: _Proofs) -> Row:
+    texts = {key: record.get(key) or "" for key in ("goal", "tactic", "prefix")}
+    for key, value in texts.items():
+        if not isinstance(value, str):
+            raise DatasetError(f"{where}: {key} is {value!r}, and takes a text")
+    remaining = record["steps_remaining"]
+    # `type`, not `isinstance`: true is an int to Python.
+    if type(remaining) not in (int, float) or not math.isfinite(remaining) or remaining < 0:
+        raise DatasetError(f"{where}: steps_remaining is {remaining!r}, and takes a number from 0")
+    side = record.get("side")
+    if side is not None and side not in _SIDES:
+        raise DatasetError(
+            f"{where}: side is {side!r}, and takes {' or '.join(_SIDES)}: no other is to be learned from"
+        )
+    step = Step(texts["goal"], texts["tactic"], texts["prefix"])
+    named = record.get("proof")
+    if named is not None and not isinstance(named, str | int):
+        raise DatasetError(f"{where}: proof is {named!r}, and takes a text")
+    proof = ("named", named) if named is not None else proofs.of(step, float(remaining))
+    return Row(step, float(remaining), proof, side)
+
+
+def _drawn(proof: Hashable, seed: int) -> bytes:
+    return hashlib.sha256(f"{seed}/{proof!r}".encode("utf-8", "surrogatepass")).digest()
+
+
+LEARN = "learn.jsonl"
+TEST = "test.jsonl"
+_METADATA = "metadata.json"
+_EXPORTED = "exported.jsonl"
+
+
+def frozen_progress(order: Order, job: str) -> tuple[Path, int]:
+    """Return a job's dataset, exported if it is not there yet, and the log position that it shows.
+
+    Args:
+        order: of which repository, or which trace of it, and where the log's view is; the daemon may be running.
+        job: the training job's id.
+
+    Raises:
+        NothingToLearnError: there is no such trace, or no proof to learn from.
+        DatasetError: the dataset that is there is damaged.
+        LogError: the view cannot be read, or the dataset cannot be written; there is none then.
+        OSError: the chain's folder cannot be written.
+    """
+
+    def export(place: Path) -> None:
+        beside = place.with_name(f".new-{place.name}")
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        try:
+            with closing(queries.connect(order.database_db)) as view:
+                made = export_progress(
+                    beside / _EXPORTED,
+                    view=view,
+                    repositories=(order.repository,),
+                    trace=order.trace,
+                    simulated=order.simulated,
+                    sides=SIDES,
+                )
+            _divide(beside)
+            (beside / _METADATA).write_text(json.dumps({"position": made.position}), encoding="utf-8")
+            make_durable(beside)
+            beside.rename(place)
+            sync(place.parent)
+        except NothingToExportError as error:
+            raise NothingToLearnError(str(error)) from error
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+
+    place = freeze(order.chain, job, export)
+    try:
+        return place, int(json.loads((place / _METADATA).read_bytes())["position"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+        raise DatasetError(
+            f"{place / _METADATA} does not say of which position the dataset is ({error}). Remove {place}: it is "
+            "exported again"
+        ) from error
+
+
+def _divide(folder: Path) -> None:
+    """Put the test side in a file of its own: nothing that trains reads it."""
+    exported = folder / _EXPORTED
+    with (
+        exported.open(encoding="utf-8") as lines,
+        (folder / LEARN).open("w", encoding="utf-8") as learn,
+        (folder / TEST).open("w", encoding="utf-8") as test,
+    ):
+        for line in lines:
+            row = json.loads(line)
+            if row["side"] == "test":
+                # To whoever reads it, a row of no side.
+                del row["side"]
+                test.write(json.dumps(row, ensure_ascii=False) + "\n")
+            else:
+                learn.write(line)
+    exported.unlink()

@@ -1,0 +1,368 @@
+"""Train a progress model: a regression head on any text model, on the steps of whole proofs.
+
+    from pipeline.models.progress import ProgressTrainer
+
+    ProgressTrainer("progress.jsonl", model_name="bert-base-uncased", output_dir="outputs-progress").train()
+
+LeanDojo-v2's constructor and template. Rows are split by proof; the epoch with the least squared error on the proofs
+held out is kept; an interrupted run continues from its last epoch when it is started again. transformers' Trainer
+drives, so that Accelerate's launcher, bf16 and gradient checkpointing work as they do with it.
+
+    <output_dir>/                the model: config.json, model.safetensors, the tokenizer, checkpoint.json
+    <output_dir>/.run-<id>/      the files of a run in progress; removed once its model exists
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import logging
+import math
+import shutil
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset as TorchDataset
+from transformers import EvalPrediction, PreTrainedTokenizerBase, Trainer, TrainerState, TrainingArguments
+
+from pipeline.models.chain import alone_in, publish
+from pipeline.models.errors import ConfigError
+from pipeline.models.libraries import computes_in_bfloat16, quiet_libraries, tensors_digest
+from pipeline.models.progress.model import batch_of, ids_of, load_model, resolved, text_length
+from pipeline.models.progress.steps import Dataset, Halves, Row, read_dataset, split
+from pipeline.models.running import CHECKPOINTING, OnStep, Saves, is_first, run, wait
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """How far predictions are off, in steps: the mean absolute error, and the mean of its square."""
+
+    mae: float
+    mse: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedProgress:
+    """A trained progress model; `checkpoint.json` beside the weights says the same.
+
+    Attributes:
+        base: what it was trained from.
+        data: the SHA-256 of the dataset's file.
+        proofs, rows: how many were trained on and held out, as [trained on, held out].
+        by_side: the rows said which are held out.
+        incomplete: lines of the dataset that lack a field.
+        cut: rows whose text was too long for the model.
+        max_length: tokens of a text.
+        settings: the trainer's arguments.
+        epochs: the errors on what was held out, after each epoch.
+        best_epoch: the one that is kept, from 1.
+        held_out: its errors.
+        constant: the errors of the best constant answers: the median for mae, the mean for mse. A model that is no
+            better has learned nothing.
+        steps: of the optimiser.
+        digest: the SHA-256 of the weights by name and value (`pipeline.models.libraries.tensors_digest`).
+        versions: of the libraries.
+        device: what it was trained on.
+        seconds: how long the last run took.
+    """
+
+    base: str
+    data: str
+    proofs: tuple[int, int]
+    rows: tuple[int, int]
+    by_side: bool
+    incomplete: int
+    cut: int
+    max_length: int
+    settings: dict[str, Any]
+    epochs: tuple[Errors, ...]
+    best_epoch: int
+    held_out: Errors
+    constant: Errors
+    steps: int
+    digest: str
+    versions: dict[str, str]
+    device: str
+    seconds: float
+
+
+class Steps(TorchDataset[dict[str, Any]]):
+    """Rows as tokens; `cut` counts those that were too long."""
+
+    def __init__(self, rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
+        self._ids, self.cut = ids_of(tokenizer, [row.step for row in rows], max_length)
+        self._labels = [row.steps_remaining for row in rows]
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        return {"input_ids": self._ids[number], "labels": self._labels[number]}
+
+
+class Collated:
+    def __init__(self, pad: int) -> None:
+        self._pad = pad
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+        labels = torch.tensor([row["labels"] for row in rows], dtype=torch.float32)
+        return {**batch_of([row["input_ids"] for row in rows], self._pad), "labels": labels}
+
+
+def numbers_of(given: Any, _labels: Tensor) -> Tensor:
+    numbers: Tensor = given[0] if isinstance(given, tuple) else given
+    return numbers
+
+
+def measured(prediction: EvalPrediction) -> dict[str, float]:
+    predictions: Any = prediction.predictions
+    labels: Any = prediction.label_ids
+    off = predictions.reshape(-1).astype("float64") - labels.reshape(-1)
+    return {"mae": float(abs(off).mean()), "mse": float((off * off).mean())}
+
+
+def constant_errors(halves: Halves) -> Errors:
+    """Return the errors, on what is held out, of the constants that are best on what is trained on."""
+    known = [row.steps_remaining for row in halves.train]
+    median, mean = statistics.median(known), statistics.fmean(known)
+    return Errors(
+        mae=statistics.fmean(abs(row.steps_remaining - median) for row in halves.held_out),
+        mse=statistics.fmean((row.steps_remaining - mean) ** 2 for row in halves.held_out),
+    )
+
+
+def proofs_of(rows: Sequence[Row]) -> int:
+    return len({row.proof for row in rows})
+
+
+_log = logging.getLogger(__name__)
+_RUN = ".run-"
+_WEIGHT_DECAY = 0.01
+
+
+class ProgressTrainer:
+    """Trains a model that predicts how many steps of a proof remain. LeanDojo-v2's trainer of that name.
+
+    `tokenizer` and `model` are loaded by the constructor, as there; after `train` the model is the one that was kept.
+    """
+
+    def __init__(
+        self,
+        data_path: str | Path,
+        model_name: str = "bert-base-uncased",
+        output_dir: str | Path = "outputs",
+        max_length: int = 512,
+        batch_size: int = 8,
+        epochs: float = 3.0,
+        learning_rate: float = 1e-5,
+        eval_ratio: float = 0.2,
+        seed: int = 42,
+        *,
+        device: str = "auto",
+        bf16: bool | None = None,
+        gradient_checkpointing: bool = False,
+    ) -> None:
+        """Args:
+        data_path: a JSONL file of steps, as `unsorry export progress OUT` writes it.
+        model_name: a folder, or a name of the hub.
+        output_dir: where the model goes; a model that is there already is replaced when the new one is whole.
+        max_length: tokens of a text; fewer where the model takes fewer.
+        batch_size: rows at once, on each device.
+        epochs: how often every row is seen.
+        learning_rate: of AdamW, falling to 0.
+        eval_ratio: the share of the proofs that is held out, where the rows have no `side`.
+        seed: of the split, a new head, and the order of the rows.
+        device: "auto" (GPUs where there are any), "cpu" or "cuda".
+        bf16: compute in bfloat16; None: where the GPU does.
+        gradient_checkpointing: less memory, more time.
+
+        Raises:
+            ConfigError: a number is one that cannot be meant.
+            ModelError: the model cannot be loaded.
+        """
+        _check(
+            max_length=max_length,
+            batch_size=batch_size,
+            epochs=epochs,
+            learning_rate=learning_rate,
+            eval_ratio=eval_ratio,
+            seed=seed,
+        )
+        self.data_path = str(data_path)
+        self.model_name = str(model_name)
+        self.output_dir = str(output_dir)
+        self.batch_size = batch_size
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.eval_ratio = eval_ratio
+        self.seed = seed
+        self.gradient_checkpointing = gradient_checkpointing
+        self._cpu = resolved(device) == "cpu"
+        where = torch.device("cpu" if self._cpu else "cuda")
+        self._bf16 = computes_in_bfloat16(where) if bf16 is None else bf16
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.tokenizer, self.model = load_model(model_name, new_head=True)
+        self._begun = tensors_digest(self.model.state_dict())
+        self.max_length = text_length(self.tokenizer, self.model, max_length)
+
+    def train(
+        self,
+        on_step: OnStep = lambda _done, _total: None,
+        *,
+        save_every_s: float = math.inf,
+    ) -> TrainedProgress:
+        """Train, keep the best epoch, write it to `output_dir`, and return how well it does.
+
+        Args:
+            on_step: told (optimiser steps done, in all) after each.
+            save_every_s: seconds from one save to the next, beside that of every epoch. In a single process.
+
+        Raises:
+            RowsError: the dataset cannot be used. DivergedError: a loss was no finite number.
+            CheckpointError: the disk refused; what was trained is kept, and a repeated run goes on.
+            Yielded: the job was asked to make way, and the run is saved.
+        """
+        # Under `accelerate launch` every process comes here; the first one writes.
+        alone = alone_in(Path(self.output_dir)) if is_first() else nullcontext()
+        with alone:
+            return self._train(on_step, save_every_s)
+
+    def _train(self, on_step: OnStep, save_every_s: float) -> TrainedProgress:
+        started = time.monotonic()
+        data = read_dataset(self.data_path)
+        if data.incomplete:
+            _log.warning("%s: %d lines lack a field and are left out", self.data_path, data.incomplete)
+        halves = split(data.rows, eval_ratio=self.eval_ratio, seed=self.seed)
+        train = Steps(halves.train, self.tokenizer, self.max_length)
+        held_out = Steps(halves.held_out, self.tokenizer, self.max_length)
+        saves = Saves(Path(self.output_dir) / f"{_RUN}{self._id(data)}", save_every_s)
+        trainer = self._trainer(train, held_out, saves.folder)
+        run(trainer, on_step, saves)
+        kept: Any = trainer.model
+        self.model = kept
+        made = self._described(trainer.state, data, halves, (train, held_out), time.monotonic() - started)
+        # The others may still be reading the best epoch's weights, which are removed with the run.
+        wait(self.model.device)
+        if is_first():
+            self._publish(made)
+        wait(self.model.device)
+        return made
+
+    def _trainer(self, train: Steps, held_out: Steps, folder: Path) -> Trainer:
+        checkpointing: dict[str, Any] = {CHECKPOINTING: self.gradient_checkpointing}
+        with quiet_libraries():
+            return Trainer(
+                model=self.model,
+                args=TrainingArguments(
+                    **checkpointing,
+                    output_dir=str(folder),
+                    learning_rate=self.learning_rate,
+                    per_device_train_batch_size=self.batch_size,
+                    per_device_eval_batch_size=self.batch_size,
+                    num_train_epochs=self.epochs,
+                    weight_decay=_WEIGHT_DECAY,
+                    eval_strategy="epoch",
+                    save_strategy="epoch",
+                    load_best_model_at_end=True,
+                    metric_for_best_model="mse",
+                    # Without it transformers keeps the worst epoch.
+                    greater_is_better=False,
+                    logging_steps=1,
+                    # It would show a loss that is no number as 0.
+                    logging_nan_inf_filter=False,
+                    report_to="none",
+                    disable_tqdm=True,
+                    remove_unused_columns=False,
+                    seed=self.seed,
+                    use_cpu=self._cpu,
+                    bf16=self._bf16,
+                    dataloader_pin_memory=not self._cpu,
+                ),
+                data_collator=Collated(int(self.model.config.pad_token_id)),
+                train_dataset=train,
+                eval_dataset=held_out,
+                compute_metrics=measured,
+                # Some models give their hidden states too, which would be kept of every row.
+                preprocess_logits_for_metrics=numbers_of,
+            )
+
+    def _described(
+        self, state: TrainerState, data: Dataset, halves: Halves, texts: tuple[Steps, Steps], seconds: float
+    ) -> TrainedProgress:
+        epochs = tuple(
+            Errors(row["eval_mae"], row["eval_mse"]) for row in state.log_history if "eval_mse" in row
+        )
+        best = min(range(len(epochs)), key=lambda number: epochs[number].mse)
+        return TrainedProgress(
+            base=self.model_name,
+            data=data.digest,
+            proofs=(proofs_of(halves.train), proofs_of(halves.held_out)),
+            rows=(len(halves.train), len(halves.held_out)),
+            by_side=halves.by_side,
+            incomplete=data.incomplete,
+            cut=sum(part.cut for part in texts),
+            max_length=self.max_length,
+            settings=self._settings(),
+            epochs=epochs,
+            best_epoch=best + 1,
+            held_out=epochs[best],
+            constant=constant_errors(halves),
+            steps=state.global_step,
+            digest=tensors_digest(self.model.state_dict()),
+            versions={
+                name: importlib.metadata.version(name) for name in ("torch", "transformers", "accelerate")
+            },
+            device=str(self.model.device.type),
+            seconds=seconds,
+        )
+
+    def _publish(self, made: TrainedProgress) -> None:
+        place = Path(self.output_dir)
+
+        def write(folder: Path) -> None:
+            with quiet_libraries():
+                self.model.save_pretrained(folder)
+                self.tokenizer.save_pretrained(folder)
+
+        publish(place, write, asdict(made))
+        # Those of other data or settings too: what they were for is here now.
+        for old in place.glob(f"{_RUN}*"):
+            shutil.rmtree(old, ignore_errors=True)
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "batch_size": self.batch_size,
+            "epochs": self.epochs,
+            "learning_rate": self.learning_rate,
+            "weight_decay": _WEIGHT_DECAY,
+            "eval_ratio": self.eval_ratio,
+            "seed": self.seed,
+            "bf16": self._bf16,
+            "gradient_checkpointing": self.gradient_checkpointing,
+        }
+
+    def _id(self, data: Dataset) -> str:
+        about = [self.model_name, self._begun, data.digest, self.max_length, self._settings()]
+        return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _check(**numbers: float) -> None:
+    for name, value in numbers.items():
+        if type(value) not in (int, float) or not math.isfinite(value):
+            raise ConfigError(f"{name} is {value!r}: it takes a finite number")
+        if name == "seed":
+            continue
+        if name == "eval_ratio":
+            if not 0 < value < 1:
+                raise ConfigError(f"eval_ratio is {value}: it takes a number between 0 and 1")
+        elif value <= 0:
+            raise ConfigError(f"{name} is {value}: it takes a number above 0")

@@ -1,0 +1,627 @@
+"""Training data of the retriever: examples, negatives, and batches drawn from (seed, step) alone.
+
+Reads train.json, val.json and test.json of LeanDojo's datasets, one theorem at a time. A premise of a step is a
+positive if the corpus has a declaration where the step says that it is defined.
+
+Negatives are premises that a step could have used and did not, drawn in time that does not grow with the corpus. As
+LeanDojo: of a pair's negatives at most `in_file` come from the file that defines the positive (if that is the
+theorem's own, from before the theorem), the others are uniform over what else the theorem may use, none twice. What a
+theorem may use is never listed: an index below its last accessible one is drawn until the file's bit says yes. Where
+that would rarely happen, the imported files are laid end to end once, and a place on that line is drawn.
+
+Any step's batch can be made again, in any process. A step's batch is what every process of the run takes together;
+each takes its part. Pairs of a step and one premise that it uses are shuffled anew each epoch, sorted by length within
+windows so that little is padding, and cut. Columns are LeanDojo's: the positives of all pairs, then their first
+negatives, their second ones, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from pipeline.models.errors import DatasetError, EmptySplitError
+from pipeline.models.retriever.config import Loss
+from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.retriever.encoder import Tokens, load_tokens, padded
+from pipeline.models.text import query_text
+from store.domain.records import Position, TracedTheorem
+from store.errors import LogError
+from store.leandojo.records import Flaw, ImportFormatError, items, theorem
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A tactic step: the query is its state before, `positives` are the premises that it uses.
+
+    `proof` are those of the whole proof, its own among them. Both are indices of the corpus, ascending. `tactic` is
+    the step's number in the proof, `start` where the theorem begins.
+    """
+
+    file_path: str
+    full_name: str
+    start: Position
+    tactic: int
+    query: str
+    positives: tuple[int, ...]
+    proof: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """The steps of a split file, in its order. `unplaced` counts uses of premises that the corpus does not have."""
+
+    steps: tuple[Example, ...]
+    theorems: int
+    unplaced: int
+
+    @property
+    def with_premises(self) -> tuple[Example, ...]:
+        """The steps that use a premise: all that can be trained or measured on."""
+        return tuple(step for step in self.steps if step.positives)
+
+
+def read_examples(path: Path, corpus: Corpus) -> Examples:
+    """Read a split file.
+
+    Raises:
+        DatasetError: the file is not there, is no split file, or has a theorem of a file that the corpus does not
+            have; EmptySplitError: it has no theorem.
+    """
+    steps: list[Example] = []
+    theorems = unplaced = 0
+    try:
+        for number, data in enumerate(items(path)):
+            try:
+                file_path, proved = theorem(data, form="dataset")
+            except Flaw as flaw:
+                place = "".join((f"theorem {number}", *flaw.place))
+                raise DatasetError(f"{path}: {place}: {flaw.reason}. Export the dataset again") from flaw
+            if corpus.file(file_path) is None:
+                # Nothing would be accessible to it: it could neither be learned nor measured.
+                raise DatasetError(
+                    f"{path}: theorem {number} ({proved.full_name}) is of {file_path}, which has no line in "
+                    f"{corpus.source}. Export the dataset again, or add a line without premises for the file"
+                )
+            found, lost = _steps(file_path, proved, corpus)
+            steps += found
+            unplaced += lost
+            theorems += 1
+    except ImportFormatError as error:
+        raise DatasetError(f"{path}: {error.place}: {error.reason}. Export the dataset again") from error
+    except LogError as error:
+        raise DatasetError(f"{error}") from error
+    if theorems == 0:
+        raise EmptySplitError(f"{path} has no theorem. Export the dataset again once theorems are traced")
+    return Examples(tuple(steps), theorems, unplaced)
+
+
+def _steps(file_path: str, proved: TracedTheorem, corpus: Corpus) -> tuple[list[Example], int]:
+    used: list[tuple[int, ...]] = []
+    unplaced = 0
+    for step in proved.tactics:
+        places = [corpus.locate(use.def_path, use.def_pos) for use in step.premises]
+        unplaced += places.count(None)
+        used.append(tuple(sorted({place for place in places if place is not None})))
+    proof = tuple(sorted(set().union(*used)))
+    return [
+        Example(
+            file_path=file_path,
+            full_name=proved.full_name,
+            start=proved.start,
+            tactic=number,
+            query=query_text(step.state_before),
+            positives=positives,
+            proof=proof,
+        )
+        for number, (step, positives) in enumerate(zip(proved.tactics, used, strict=True))
+    ], unplaced
+
+
+_WORTH_REJECTING = 1 / 8
+_FEW = 4
+"""Times as many as are wanted: so few are shuffled, of more some are drawn until none is there twice."""
+_AT_ONCE = 4
+"""Random numbers that are made together, times as many as are wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reach:
+    """What a file's imports hold: `count` premises below index `upper`."""
+
+    count: int
+    upper: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Imported files laid end to end: where on the line each ends, and its first index in the corpus."""
+
+    ends: npt.NDArray[np.int64]
+    firsts: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Without:
+    """A sequence of indices as if the one at `skip` were not in it."""
+
+    indices: Sequence[int] | npt.NDArray[np.intp]
+    skip: int | None
+
+    def __len__(self) -> int:
+        return len(self.indices) - (self.skip is not None)
+
+    def __getitem__(self, place: int) -> int:
+        return int(self.indices[place + (self.skip is not None and place >= self.skip)])
+
+
+class NegativeSampler:
+    """Draws the negatives of (step, positive) pairs from a corpus.
+
+    Keeps two numbers for each file asked about, and the line of those whose premises are scattered.
+    """
+
+    def __init__(self, corpus: Corpus, *, negatives: int, in_file: int) -> None:
+        """Args:
+            corpus: where to draw from.
+            negatives: how many a pair gets.
+            in_file: how many of them come from the positive's file, where it has so many.
+
+        Raises:
+            ValueError: not 0 <= in_file <= negatives.
+        """
+        if not 0 <= in_file <= negatives:
+            raise ValueError(
+                f"{in_file} in-file of {negatives} negatives: it takes 0 <= in-file <= negatives"
+            )
+        self.negatives = negatives
+        self._in_file = in_file
+        self._corpus = corpus
+        self._sizes = np.array([len(file.premises) for file in corpus.files], dtype=np.int64)
+        self._firsts = np.array([file.first for file in corpus.files], dtype=np.int64)
+        self._reaches: dict[str, _Reach] = {}
+        self._lines: dict[str, _Line] = {}
+
+    def draw(self, example: Example, positive: int, rng: np.random.Generator) -> list[int]:
+        """Return the indices of `self.negatives` premises, none the positive and none twice.
+
+        Where the theorem may use fewer, those that there are come first and are then repeated; where it may use the
+        positive alone, it is the positive itself, whose label says so.
+        """
+        home = int(self._corpus.file_of_premise[positive])
+        own = self._corpus.before(example.file_path, example.start)
+        near = self._near(example, positive, home, own)
+        taken = [near[place] for place in _distinct(rng, len(near), self._in_file)]
+        wanted = self.negatives - len(taken)
+        if wanted:
+            taken += self._far(example, home, own, wanted, rng)
+        if len(taken) < self.negatives:
+            more = [near[place] for place in _distinct(rng, len(near), self.negatives)]
+            taken += [index for index in more if index not in taken][: self.negatives - len(taken)]
+        known = taken or [positive]
+        return [known[i % len(known)] for i in range(self.negatives)]
+
+    def _near(self, example: Example, positive: int, home: int, own: npt.NDArray[np.intp]) -> _Without:
+        """Return what the theorem may use of the positive's file, but for the positive."""
+        file = self._corpus.files[home]
+        if _is_of(example, file.path):
+            place = int(np.searchsorted(own, positive))
+            return _Without(own, place if place < len(own) and own[place] == positive else None)
+        if self._corpus.imports(example.file_path, home):
+            return _Without(range(file.first, file.first + len(file.premises)), positive - file.first)
+        return _Without((), None)
+
+    def _far(
+        self, example: Example, home: int, own: npt.NDArray[np.intp], wanted: int, rng: np.random.Generator
+    ) -> list[int]:
+        """Return `wanted` of what the theorem may use outside the positive's file, or all where it is less."""
+        path = example.file_path
+        file = self._corpus.files[home]
+        if _is_of(example, file.path):
+            own = own[:0]
+        reach = self._reach(path)
+        size = len(file.premises) if self._corpus.imports(path, home) else 0
+        imported, spread = reach.count - size, reach.upper - size
+        total = imported + len(own)
+        if total <= _FEW * wanted or imported < spread * _WORTH_REJECTING:
+            line = self._line(path)
+            # Where the positive's file begins on the line: what lies behind it is moved up.
+            gap = int(line.ends[np.searchsorted(line.firsts, file.first)]) - size if size else imported
+            return [
+                int(own[place - imported])
+                if place >= imported
+                else _on(line, place + (size if place >= gap else 0))
+                for place in _distinct(rng, total, wanted)
+            ]
+        found: list[int] = []
+        for place in _endless(rng, spread + len(own), wanted):
+            if place >= spread:
+                index = int(own[place - spread])
+            else:
+                index = place + (size if place >= file.first else 0)
+                if not self._corpus.imports(path, int(self._corpus.file_of_premise[index])):
+                    continue
+            if index not in found:
+                found.append(index)
+                if len(found) == wanted:
+                    break
+        return found
+
+    def _reach(self, path: str) -> _Reach:
+        if path not in self._reaches:
+            numbers = self._imported(path)
+            ends = self._firsts[numbers] + self._sizes[numbers]
+            self._reaches[path] = _Reach(int(self._sizes[numbers].sum()), int(ends.max(initial=0)))
+        return self._reaches[path]
+
+    def _line(self, path: str) -> _Line:
+        if path not in self._lines:
+            numbers = self._imported(path)
+            self._lines[path] = _Line(np.cumsum(self._sizes[numbers]), self._firsts[numbers])
+        return self._lines[path]
+
+    def _imported(self, path: str) -> npt.NDArray[np.intp]:
+        """Return the numbers of the imported files that have a premise."""
+        return np.flatnonzero(self._corpus.imported_files(path) & (self._sizes > 0))
+
+
+def _is_of(example: Example, path: str) -> bool:
+    return path == example.file_path.removeprefix("./")
+
+
+def _on(line: _Line, place: int) -> int:
+    """Return the index of what lies at a place on the line."""
+    file = int(np.searchsorted(line.ends, place, side="right"))
+    before = int(line.ends[file - 1]) if file else 0
+    return int(line.firsts[file]) + place - before
+
+
+def _distinct(rng: np.random.Generator, below: int, wanted: int) -> list[int]:
+    """Return `wanted` different numbers from 0 to `below` - 1, or all of them where they are fewer, shuffled."""
+    if not wanted or not below:
+        return []
+    if below <= _FEW * wanted:
+        return [int(place) for place in rng.permutation(below)[:wanted]]
+    found: dict[int, None] = {}
+    for place in _endless(rng, below, wanted):
+        found[place] = None
+        if len(found) == wanted:
+            break
+    return list(found)
+
+
+def _endless(rng: np.random.Generator, below: int, wanted: int) -> Iterator[int]:
+    """Yield numbers from 0 to `below` - 1 without end, with repetition."""
+    while True:
+        yield from rng.integers(0, below, size=_AT_ONCE * wanted).tolist()
+
+
+_WINDOW = 64
+"""Batches that are sorted by length together. More pads less and shuffles less."""
+_EPOCHS, _STEPS = 0, 1  # separate the streams of random numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One process's part of one step: B queries and C = B * (1 + negatives) documents.
+
+    `label` is 1 where a column's premise is a positive of the row's step ("mse") or whole proof ("contrastive"):
+    float32, shape (B, C). `ignore` marks columns that say nothing to a row: bool, shape (B, C). Ids and masks are
+    int64, shape (B, length) and (C, length). `premises` are the columns' indices in the corpus, `pairs` the rows'
+    numbers.
+    """
+
+    context_ids: Tensor
+    context_mask: Tensor
+    premise_ids: Tensor
+    premise_mask: Tensor
+    label: Tensor
+    ignore: Tensor
+    premises: tuple[int, ...]
+    pairs: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
+        """Return the batch on a device. Lightning calls it."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Batch:
+        """Return the batch in page-locked memory. PyTorch's loader calls it."""
+        return self._each(lambda tensor: tensor.pin_memory())
+
+    def _each(self, change: Any) -> Batch:
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return replace(
+            self, **{name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
+        )
+
+
+class Batches(IterableDataset[Batch]):
+    """The steps from `start_step` to `end_step` of one process of `world`, as an iterable and by number."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        examples: Sequence[Example],
+        tokens: Tokens,
+        *,
+        batch_size: int,
+        negatives: int,
+        in_file_negatives: int,
+        max_seq_len: int,
+        document_length: int | None = None,
+        seed: int,
+        loss: Loss = "mse",
+        multiple_of: int = 1,
+        rank: int = 0,
+        world: int = 1,
+        start_step: int = 0,
+        end_step: int | None = None,
+    ) -> None:
+        """Args:
+            corpus: the premises.
+            examples: the steps to learn; those without a premise are left out.
+            tokens: makes ids of texts.
+            batch_size: B, pairs of a step in each process.
+            negatives: negatives a pair.
+            in_file_negatives: at most so many of them from the positive's file.
+            max_seq_len: the longest query, in tokens with the end mark.
+            document_length: the longest document; None for the same.
+            seed: decides order and negatives.
+            loss: which labels.
+            multiple_of: an epoch has a multiple of so many steps (or, where it has fewer in all, what it has), so that
+                accumulated gradients never cross from one epoch into the next.
+            rank, world: which process of how many this is.
+            start_step, end_step: the steps to iterate over; no end means for ever.
+
+        Raises:
+            DatasetError: no step uses a premise of the corpus, or there are fewer pairs than one step takes.
+        """
+        super().__init__()
+        self.corpus = corpus
+        self.examples = tuple(example for example in examples if example.positives)
+        self._tokens = tokens
+        self._batch_size = batch_size
+        self._sampler = NegativeSampler(corpus, negatives=negatives, in_file=in_file_negatives)
+        self._max_seq_len = max_seq_len
+        self._document_length = document_length or max_seq_len
+        self._seed = seed
+        self._loss = loss
+        self._rank, self._world = rank, world
+        self.start_step, self.end_step = start_step, end_step
+        self.pairs = [
+            (number, positive)
+            for number, example in enumerate(self.examples)
+            for positive in example.positives
+        ]
+        if not self.pairs:
+            raise DatasetError(
+                f"no step of the dataset uses a premise of {corpus.source}, so there is nothing to learn. Is the "
+                "corpus of the same export?"
+            )
+        self.steps_per_epoch = len(self.pairs) // (batch_size * world)
+        if self.steps_per_epoch == 0:
+            raise DatasetError(
+                f"the dataset has {len(self.pairs)} pairs of a step and a premise, and one training step takes "
+                f"{batch_size * world}: lower the batch size, or train when more is traced"
+            )
+        if self.steps_per_epoch >= multiple_of:
+            self.steps_per_epoch -= self.steps_per_epoch % multiple_of
+        lengths = [len(example.query) for example in self.examples]
+        self._lengths = np.array([lengths[number] for number, _ in self.pairs], dtype=np.int64)
+        self._epoch: tuple[int, npt.NDArray[np.int64]] | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        worker = get_worker_info()
+        step = self.start_step + (worker.id if worker else 0)
+        stride = worker.num_workers if worker else 1
+        while self.end_step is None or step < self.end_step:
+            yield self.at(step)
+            step += stride
+
+    def at(self, step: int) -> Batch:
+        """Return this process's part of a step (from 0, through the epochs)."""
+        numbers = self._order(step // self.steps_per_epoch)[step % self.steps_per_epoch]
+        own = numbers[self._rank * self._batch_size : (self._rank + 1) * self._batch_size]
+        rng = _generator(self._seed, _STEPS, step * self._world + self._rank)
+        rows = [self.pairs[number] for number in own]
+        drawn = [self._sampler.draw(self.examples[example], positive, rng) for example, positive in rows]
+        columns = [positive for _, positive in rows]
+        columns += [row[i] for i in range(self._sampler.negatives) for row in drawn]
+        label, ignore = self._targets([self.examples[example] for example, _ in rows], columns)
+        context_ids, context_mask = padded(
+            [self._tokens(self.examples[example].query, self._max_seq_len) for example, _ in rows]
+        )
+        premise_ids, premise_mask = padded(
+            [self._tokens(self.corpus[index].serialize(), self._document_length) for index in columns]
+        )
+        return Batch(
+            context_ids=torch.from_numpy(context_ids),
+            context_mask=torch.from_numpy(context_mask),
+            premise_ids=torch.from_numpy(premise_ids),
+            premise_mask=torch.from_numpy(premise_mask),
+            label=torch.from_numpy(label),
+            ignore=torch.from_numpy(ignore),
+            premises=tuple(columns),
+            pairs=tuple(map(int, own)),
+        )
+
+    def _targets(
+        self, rows: Sequence[Example], columns: Sequence[int]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+        label = np.zeros((len(rows), len(columns)), dtype=np.float32)
+        ignore = np.zeros((len(rows), len(columns)), dtype=np.bool_)
+        standing: dict[int, list[int]] = {}
+        for column, index in enumerate(columns):
+            standing.setdefault(index, []).append(column)
+        contrastive = self._loss == "contrastive"
+        for row, example in enumerate(rows):
+            for index in example.proof if contrastive else example.positives:
+                label[row, standing.get(index, [])] = 1
+        if contrastive:
+            places = np.asarray(columns)
+            for row, example in enumerate(rows):
+                # What a theorem may not use is no negative: it may be a later lemma that says the same.
+                allowed = self.corpus.accessible_of(example.file_path, example.start, places)
+                ignore[row] = ~allowed & (label[row] == 0)
+            # A premise that stands in two columns counts once.
+            ignore[:, [column for all_columns in standing.values() for column in all_columns[1:]]] = True
+        return label, ignore
+
+    def _order(self, epoch: int) -> npt.NDArray[np.int64]:
+        """Return the pairs of an epoch's steps: shape (steps_per_epoch, batch_size * world)."""
+        if self._epoch is None or self._epoch[0] != epoch:
+            rng = _generator(self._seed, _EPOCHS, epoch)
+            size = self._batch_size * self._world
+            order = rng.permutation(len(self.pairs))[: self.steps_per_epoch * size]
+            for start in range(0, len(order), size * _WINDOW):
+                window = order[start : start + size * _WINDOW]
+                window[:] = window[np.argsort(self._lengths[window], kind="stable")]
+            # Sorted windows follow each other from short to long; what a step sees must not.
+            self._epoch = (
+                epoch,
+                order.reshape(self.steps_per_epoch, size)[rng.permutation(self.steps_per_epoch)],
+            )
+        return self._epoch[1]
+
+
+def _generator(seed: int, stream: int, number: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=[seed, stream], counter=[0, 0, 0, number]))
+
+
+class RetrievalDataModule(pl.LightningDataModule):
+    """LeanDojo's data module: the same arguments, and a corpus with the splits train, val and test.
+
+    `train` yields `Batch`es that depend on (seed, step) alone and begin at the trainer's step, so that a run that was
+    cut off goes on with the batches that it would have had. The other splits yield lists of `Example`.
+    """
+
+    def __init__(
+        self,
+        data_path: str | Path,
+        corpus_path: str | Path,
+        num_negatives: int,
+        num_in_file_negatives: int,
+        model_name: str | Path,
+        batch_size: int,
+        eval_batch_size: int,
+        max_seq_len: int,
+        num_workers: int,
+        *,
+        seed: int = 3407,
+        loss: Loss = "mse",
+        accumulate: int = 1,
+        document_length: int | None = None,
+    ) -> None:
+        """Read the corpus.
+
+        `accumulate` is how many steps the trainer takes between two changes of the weights; `document_length` the
+        tokens of the longest document, where that is not `max_seq_len` as for queries. LeanDojo cuts documents at
+        other lengths in training and in the index; here it is one length, whoever asks.
+
+        Raises:
+            CorpusError: the corpus cannot be used.
+            CheckpointError: the model has no tokenizer.
+        """
+        super().__init__()
+        self.data_path = Path(data_path)
+        self.num_negatives = num_negatives
+        self.num_in_file_negatives = num_in_file_negatives
+        self.batch_size = batch_size
+        self.eval_batch_size = eval_batch_size
+        self.max_seq_len = max_seq_len
+        self.num_workers = num_workers
+        self.seed = seed
+        self.loss: Loss = loss
+        self.tokens: Tokens = load_tokens(model_name)
+        self.corpus = Corpus(corpus_path)
+        self.accumulate = accumulate
+        self.document_length = document_length or max_seq_len
+        self._read: dict[str, Examples] = {}
+
+    def examples(self, split: str) -> Examples:
+        """Return the steps of "train", "val" or "test", read once.
+
+        Raises:
+            DatasetError: its file cannot be used.
+        """
+        if split not in self._read:
+            self._read[split] = read_examples(self.data_path / f"{split}.json", self.corpus)
+        return self._read[split]
+
+    def batches(
+        self,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        start_step: int = 0,
+        batch_size: int | None = None,
+        multiple_of: int | None = None,
+    ) -> Batches:
+        """Return the training batches of one process, of `self.batch_size` pairs where nothing else is said.
+
+        An epoch has a multiple of `multiple_of` steps; without it, of `self.accumulate`.
+
+        Raises:
+            DatasetError: train.json cannot be used or has too few pairs.
+        """
+        return Batches(
+            self.corpus,
+            self.examples("train").steps,
+            self.tokens,
+            batch_size=batch_size or self.batch_size,
+            negatives=self.num_negatives,
+            in_file_negatives=self.num_in_file_negatives,
+            max_seq_len=self.max_seq_len,
+            document_length=self.document_length,
+            seed=self.seed,
+            loss=self.loss,
+            multiple_of=multiple_of or self.accumulate,
+            rank=rank,
+            world=world,
+            start_step=start_step,
+        )
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        trainer = self.trainer
+        rank, world, done = (
+            (trainer.global_rank, trainer.world_size, trainer.global_step * trainer.accumulate_grad_batches)
+            if trainer is not None
+            else (0, 1, 0)
+        )
+        batches = self.batches(rank=rank, world=world, start_step=done)
+        # To the end of the epoch: a trainer that is told of no limit would else never come to one.
+        batches.end_step = (done // batches.steps_per_epoch + 1) * batches.steps_per_epoch
+        return DataLoader(
+            batches,
+            batch_size=None,
+            num_workers=self.num_workers,
+            pin_memory=trainer is not None and trainer.strategy.root_device.type == "cuda",
+        )
+
+    def val_dataloader(self) -> DataLoader[list[Example]]:
+        return self._evaluated("val")
+
+    def test_dataloader(self) -> DataLoader[list[Example]]:
+        return self._evaluated("test")
+
+    def predict_dataloader(self) -> DataLoader[list[Example]]:
+        return self._evaluated("test")
+
+    def _evaluated(self, split: str) -> DataLoader[list[Example]]:
+        # Steps without a premise cannot be measured. Each process takes its share; none is measured twice.
+        steps = self.examples(split).with_premises
+        if self.trainer is not None:
+            steps = steps[self.trainer.global_rank :: self.trainer.world_size]
+        return DataLoader(list(steps), batch_size=self.eval_batch_size, collate_fn=list, shuffle=False)  # type: ignore[arg-type] # a list is a dataset

@@ -1,0 +1,315 @@
+"""The premises that a dataset knows, file by file, and which of them a theorem may use.
+
+Accessible to a theorem are the premises of all files that its file imports, directly or not, and those of its own
+file that end before it begins. What a file imports is a row of bits, one a file, so a question costs one look at a
+bit, whatever the size of the corpus. Reads `corpus.jsonl` of LeanDojo's datasets. NumPy; no torch.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.models.errors import CorpusError
+from pipeline.models.text import document_text
+from store.domain.records import Position
+from store.leandojo.records import read_position
+
+Bits = npt.NDArray[np.uint8]
+_AGAIN = "Export the dataset again"
+
+
+@dataclass(frozen=True, slots=True)
+class Premise:
+    """A declaration that a proof may use: a document of the retriever. Positions are (line, column) from 1."""
+
+    path: str
+    full_name: str
+    start: Position
+    end: Position
+    code: str
+
+    def serialize(self) -> str:
+        """Return the text that is embedded (`pipeline.models.text.document_text`)."""
+        return document_text(self.full_name, self.code)
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusFile:
+    """A file and where its premises lie in the corpus: `first` to `first + len(premises)`."""
+
+    path: str
+    premises: tuple[Premise, ...]
+    imports: tuple[str, ...]
+    first: int
+
+
+class Corpus:
+    """Premises in the order of their files; a premise's index is its row in every embedding matrix."""
+
+    def __init__(self, jsonl_path: str | Path) -> None:
+        """Read a `corpus.jsonl`: one file a line, {"path", "imports", "premises"}; any order of the files.
+
+        A premise that a file has twice, by name and start, is one premise, the first: for LeanDojo they are equal.
+
+        Raises:
+            CorpusError: the file cannot be read, a line is no file's record, a path stands twice, an import has no
+                line, or files import each other in a circle.
+        """
+        self.source = Path(jsonl_path)
+        self._files: dict[str, int] = {}
+        self.files: list[CorpusFile] = []
+        self.all_premises: list[Premise] = []
+        try:
+            with self.source.open("rb") as lines:
+                for number, line in enumerate(lines, start=1):
+                    self._add(line, f"{self.source}: line {number}")
+        except OSError as error:
+            raise CorpusError(
+                f"{self.source} cannot be read ({error.strerror}). Name the corpus.jsonl of an exported dataset"
+            ) from error
+        self._closures = self._close()
+        sizes = np.array([len(file.premises) for file in self.files], dtype=np.intp)
+        self.file_of_premise: npt.NDArray[np.int32] = np.repeat(
+            np.arange(len(self.files), dtype=np.int32), sizes
+        )
+        """The file's number of each premise: int32, shape (len(self),)."""
+        self._ends: npt.NDArray[np.int64] = np.array(
+            [premise.end for premise in self.all_premises], dtype=np.int64
+        ).reshape(-1, 2)
+
+    def __len__(self) -> int:
+        return len(self.all_premises)
+
+    def __getitem__(self, index: int) -> Premise:
+        return self.all_premises[index]
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._files
+
+    def __iter__(self) -> Iterator[Premise]:
+        return iter(self.all_premises)
+
+    @property
+    def num_files(self) -> int:
+        return len(self.files)
+
+    def file(self, path: str) -> CorpusFile | None:
+        """Return a file by its path ("./A.lean" is "A.lean"); None where the corpus does not have it."""
+        number = self._files.get(path.removeprefix("./"))
+        return None if number is None else self.files[number]
+
+    def get_premises(self, path: str) -> Sequence[Premise]:
+        """Return the premises of a file in its order; none for an unknown file."""
+        file = self.file(path)
+        return () if file is None else file.premises
+
+    def num_premises(self, path: str) -> int:
+        return len(self.get_premises(path))
+
+    def get_dependencies(self, path: str) -> list[str]:
+        """Return the paths of all files that a file imports, directly or not; none for an unknown file."""
+        return [self.files[number].path for number in np.flatnonzero(self.imported_files(path))]
+
+    def imported_files(self, path: str) -> npt.NDArray[np.bool_]:
+        """Return which files a file imports, directly or not: bool, shape (num_files,)."""
+        number = self._files.get(path.removeprefix("./"))
+        if number is None:
+            return np.zeros(len(self.files), dtype=np.bool_)
+        return np.unpackbits(self._closures[number], count=len(self.files)).astype(np.bool_)
+
+    def imports(self, path: str, other: int) -> bool:
+        """Whether a file imports the file of number `other`, directly or not."""
+        number = self._files.get(path.removeprefix("./"))
+        return number is not None and bool(self._closures[number, other >> 3] >> (7 - (other & 7)) & 1)
+
+    def before(self, path: str, pos: Position) -> npt.NDArray[np.intp]:
+        """Return the indices of a file's own premises that end at `pos` or earlier, ascending."""
+        file = self.file(path)
+        if file is None:
+            return np.empty(0, dtype=np.intp)
+        own = slice(file.first, file.first + len(file.premises))
+        return file.first + np.flatnonzero(_not_after(self._ends[own], pos))
+
+    def accessible(self, path: str, pos: Position) -> npt.NDArray[np.bool_]:
+        """Return which premises a theorem at `pos` of a file may use: bool, shape (len(self),)."""
+        mask: npt.NDArray[np.bool_] = self.imported_files(path)[self.file_of_premise]
+        mask[self.before(path, pos)] = True
+        return mask
+
+    def accessible_of(self, path: str, pos: Position, indices: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+        """Return which of some premises a theorem at `pos` of a file may use: bool, shape (len(indices),)."""
+        number = self._files.get(path.removeprefix("./"))
+        if number is None:
+            return np.zeros(len(indices), dtype=np.bool_)
+        files = self.file_of_premise[indices]
+        imported = self._closures[number, files >> 3] >> (7 - (files & 7)) & 1
+        allowed: npt.NDArray[np.bool_] = imported.astype(np.bool_)
+        allowed |= (files == number) & _not_after(self._ends[indices], pos)
+        return allowed
+
+    def get_accessible_premise_indexes(self, path: str, pos: Position) -> list[int]:
+        return [int(index) for index in np.flatnonzero(self.accessible(path, pos))]
+
+    def get_accessible_premises(self, path: str, pos: Position) -> list[Premise]:
+        return [self.all_premises[index] for index in np.flatnonzero(self.accessible(path, pos))]
+
+    def locate(self, path: str, pos: Position) -> int | None:
+        """Return the index of the first premise of a file whose range contains `pos`; None where none does."""
+        file = self.file(path)
+        if file is None:
+            return None
+        starts = self._starts[file.path]
+        if starts is not None:
+            at = bisect.bisect_right(starts, pos) - 1
+            return file.first + at if at >= 0 and pos <= file.premises[at].end else None
+        return next(
+            (
+                file.first + i
+                for i, premise in enumerate(file.premises)
+                if premise.start <= pos <= premise.end
+            ),
+            None,
+        )
+
+    def locate_premise(self, path: str, pos: Position) -> Premise | None:
+        """Return the first premise of a file whose range contains `pos`; None where none does."""
+        index = self.locate(path, pos)
+        return None if index is None else self.all_premises[index]
+
+    @cached_property
+    def _starts(self) -> dict[str, list[Position] | None]:
+        """For each file whose premises follow each other without overlap, where they start."""
+        return {
+            file.path: [premise.start for premise in file.premises] if _apart(file.premises) else None
+            for file in self.files
+        }
+
+    def _add(self, line: bytes, where: str) -> None:
+        record = _record(line, where)
+        path = record["path"]
+        if path in self._files:
+            raise CorpusError(
+                f"{where}: {path} has a line already (line {self._files[path] + 1}); a path stands once. {_AGAIN}"
+            )
+        premises = tuple(_premises(record, path, where))
+        self._files[path] = len(self.files)
+        self.files.append(CorpusFile(path, premises, tuple(record["imports"]), len(self.all_premises)))
+        self.all_premises.extend(premises)
+
+    def _close(self) -> Bits:
+        """Return each file's imports as bits, most significant first: uint8, shape (n, ceil(n / 8))."""
+        n = len(self.files)
+        closures: Bits = np.zeros((n, (n + 7) // 8), dtype=np.uint8)
+        for number in self._imports_first():
+            row = closures[number]
+            for path in self.files[number].imports:
+                other = self._files[path]
+                row |= closures[other]
+                row[other >> 3] |= 128 >> (other & 7)
+        return closures
+
+    def _imports_first(self) -> Iterator[int]:
+        done = [False] * len(self.files)
+        for root in range(len(self.files)):
+            # Depth first without recursion: a chain of imports may be longer than Python's stack.
+            trail: list[tuple[int, Iterator[str]]] = (
+                [] if done[root] else [(root, iter(self.files[root].imports))]
+            )
+            open_files = {root}
+            while trail:
+                number, imports = trail[-1]
+                for path in imports:
+                    other = self._files.get(path)
+                    if other is None:
+                        raise CorpusError(
+                            f"{self.source}: line {number + 1}: {self.files[number].path} imports {path}, which "
+                            f"has no line. {_AGAIN}, or add a line without premises for it"
+                        )
+                    if other in open_files:
+                        circle = [self.files[at].path for at, _ in trail]
+                        circle = [*circle[circle.index(path) :], path]
+                        raise CorpusError(
+                            f"{self.source}: files import each other in a circle: {' -> '.join(circle)}. Lean "
+                            "allows no such thing: trace the commit again, then export"
+                        )
+                    if not done[other]:
+                        trail.append((other, iter(self.files[other].imports)))
+                        open_files.add(other)
+                        break
+                else:
+                    done[number] = True
+                    open_files.discard(number)
+                    trail.pop()
+                    yield number
+
+
+def _record(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line.strip())
+    except (ValueError, RecursionError) as error:
+        said = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise CorpusError(
+            f"{where}: no JSON ({said}). Is it a corpus.jsonl of a LeanDojo dataset?"
+        ) from error
+    if not (
+        isinstance(record, dict)
+        and isinstance(record.get("path"), str)
+        and isinstance(record.get("imports"), list)
+        and all(isinstance(path, str) for path in record["imports"])
+        and isinstance(record.get("premises"), list)
+    ):
+        raise CorpusError(
+            f'{where}: no file\'s record; it needs "path", "imports" and "premises": a text, a list of paths, a list. '
+            f"{_AGAIN}"
+        )
+    return record
+
+
+def _premises(record: dict[str, Any], path: str, where: str) -> Iterator[Premise]:
+    seen: set[tuple[str, Position]] = set()
+    for number, data in enumerate(record["premises"], start=1):
+        try:
+            name, code = data["full_name"], data["code"]
+            # As LeanDojo's loader: nameless, empty, half-parsed ones and `mutual` blocks are no documents.
+            if (
+                name is None
+                or code == ""
+                or "user__.n" in name
+                or (name.startswith("[") and name.endswith("]"))
+            ):
+                continue
+            if not isinstance(code, str):
+                raise TypeError(f"its code is {code!r}, which is no text")
+            start, end = read_position(data["start"]), read_position(data["end"])
+            if end < start:
+                raise ValueError(f"it ends at {end}, before it begins at {start}")
+        except KeyError as error:
+            raise CorpusError(f"{where}: premise {number} of {path} has no {error}. {_AGAIN}") from error
+        except (TypeError, ValueError, AttributeError) as error:
+            raise CorpusError(
+                f"{where}: premise {number} of {path} cannot be read ({error}). {_AGAIN}"
+            ) from error
+        if (name, start) not in seen:
+            seen.add((name, start))
+            yield Premise(path, name, start, end, code)
+
+
+def _not_after(ends: npt.NDArray[np.int64], pos: Position) -> npt.NDArray[np.bool_]:
+    """Return which (line, column) are `pos` or before it."""
+    line, column = pos
+    before: npt.NDArray[np.bool_] = (ends[:, 0] < line) | ((ends[:, 0] == line) & (ends[:, 1] <= column))
+    return before
+
+
+def _apart(premises: Sequence[Premise]) -> bool:
+    return all(one.end < other.start for one, other in itertools.pairwise(premises))

@@ -1,0 +1,245 @@
+"""LeanDojo-v2's `RetrievalTrainer` under its own name, with our chain of checkpoints behind it.
+
+    from pipeline.models.retriever import RetrievalTrainer, TrainingConfig
+    from store.leandojo import DynamicDatabase
+
+    database = DynamicDatabase("dynamic_database.json")
+    RetrievalTrainer(TrainingConfig()).train(database.repositories, database)
+
+What differs from LeanDojo-v2: each repository begins at the checkpoint that the one before it made (a file HEAD in the
+folder of checkpoints names the last), not at the newest file; a call that was cut off, or is repeated, goes on where it
+stopped and makes nothing twice; each task is measured on its own test split.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from pipeline.durable import file_digest, make_durable, sync
+from pipeline.models.datasets import TaskData
+from pipeline.models.errors import CheckpointError, DatasetError, EmptySplitError, NothingToMeasureError
+from pipeline.models.retriever.config import TrainingConfig
+from pipeline.models.retriever.evaluation import EvaluationResult
+from pipeline.models.retriever.job import Chain, Checkpoint, first_process, learn, measure, plan
+from pipeline.models.retriever.retriever import PremiseRetriever
+from store.leandojo import DynamicDatabase, Repository
+
+HEAD = "HEAD"
+_INDICES = ".indices"
+_IMPORTED = ".imported"
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """LeanDojo's measures of a test split: R@1 and R@10 in percent, MRR in 0..1; `result` has them with intervals."""
+
+    r1: float
+    r10: float
+    mrr: float
+    result: EvaluationResult
+
+    def __str__(self) -> str:
+        return f"R@1 = {self.r1:.2f} %, R@10 = {self.r10:.2f} %, MRR = {self.mrr:.4f} ({self.result.n} steps)"
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """A repository that was learned: the checkpoint after it, and how that does on its test split.
+
+    `scores` is None where no step of the test split uses a premise.
+    """
+
+    task: str
+    dataset: Path
+    checkpoint: Checkpoint
+    scores: Scores | None
+
+
+class RetrievalTrainer:
+    """Trains a retriever on one repository after the other, and measures it."""
+
+    def __init__(
+        self,
+        config: TrainingConfig | None = None,
+        checkpoints: str | Path = Path("raid/checkpoints"),
+        *,
+        say: Callable[[str], object] = print,
+    ) -> None:
+        """Args:
+        config: how to train; None for LeanDojo's defaults.
+        checkpoints: the folder of the chain.
+        say: takes a line of text for each repository; in the program itself, not in the processes of further GPUs.
+        """
+        self.config = config or TrainingConfig()
+        self.chain = Chain(Path(checkpoints))
+        self._say = say if first_process() else (lambda _line: None)
+
+    @property
+    def head(self) -> str | None:
+        """The id of the chain's last checkpoint; None before the first.
+
+        Raises:
+            CheckpointError: HEAD cannot be read.
+        """
+        try:
+            return (self.chain.folder / HEAD).read_text(encoding="ascii").strip()
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{self.chain.folder / HEAD} cannot be read ({error})") from error
+
+    def train(
+        self,
+        repos: Sequence[Repository],
+        database: DynamicDatabase,
+        data_path: str | Path = Path("raid/data/merged"),
+        model_checkpoint_path: str | Path | None = None,
+    ) -> list[Learned]:
+        """Learn repositories in this order, each from the checkpoint that the one before it made.
+
+        The dataset of each is a folder of its own below `data_path`: its own theorems with `single_repo`, else those of
+        all up to it. The first begins at HEAD, or at `config.model_name` where there is none. Where HEAD was made from
+        the first of these very repositories, with this configuration, they are not learned again.
+
+        Args:
+            repos: of the database.
+            database: exports the datasets.
+            data_path: where to.
+            model_checkpoint_path: what the first begins at instead: a checkpoint of the chain, a folder, a hub name, or
+                a `.ckpt` file that LeanDojo wrote.
+
+        Raises:
+            RetrievalError: a dataset or a checkpoint cannot be used, the loss diverged, or the disk is full. What was
+                learned before stays, and a repeated call goes on after it.
+            ValueError: a repository is not in the database.
+        """
+        tasks = [self._export(repos[: number + 1], database, Path(data_path)) for number in range(len(repos))]
+        if model_checkpoint_path is None:
+            parent, config = self._goes_on_from(tasks), self.config
+        else:
+            parent, config = self._start(model_checkpoint_path)
+        learned = []
+        for task in tasks:
+            made = learn(task, self.chain, config, parent=parent)
+            parent = made.checkpoint
+            self._set_head(parent)
+            scores = self._measure(self.chain.path(parent), task)
+            shown = "no step of its test split uses a premise" if scores is None else str(scores)
+            self._say(f"{task.name}: checkpoint {parent}, {shown}")
+            for warning in made.warnings:
+                self._say(f"{task.name}: {warning}")
+            learned.append(Learned(task.name, task.dataset, made, scores))
+        return learned
+
+    def evaluate(self, dataset_path: str | Path | None = None) -> dict[str, Scores]:
+        """Measure HEAD (or `config.model_name` where there is none) on every dataset below a folder.
+
+        Args:
+            dataset_path: the folder; None for raid/data. A dataset is a folder with random/test.json and corpus.jsonl.
+
+        Returns:
+            by the dataset's path below the folder. One whose test split uses no premise is said to be so, and left out.
+
+        Raises:
+            RetrievalError: a dataset or the checkpoint cannot be used, or there is no dataset.
+        """
+        root = Path("raid/data") if dataset_path is None else Path(dataset_path)
+        found = sorted(path.parent.parent for path in root.rglob("random/test.json"))
+        if not found:
+            raise DatasetError(f"{root} has no dataset: no folder below it has random/test.json")
+        head = self.head
+        model = self.config.model_name if head is None else self.chain.path(head)
+        if head is not None:
+            self.chain.read(head, verify=True)
+        scores = {}
+        for dataset in found:
+            name = dataset.relative_to(root).as_posix()
+            one = self._measure(model, TaskData(name, dataset))
+            self._say(f"{name}: {'no step of its test split uses a premise' if one is None else one}")
+            if one is not None:
+                scores[name] = one
+        return scores
+
+    def _export(self, repos: Sequence[Repository], database: DynamicDatabase, data_path: Path) -> TaskData:
+        last = repos[-1]
+        name = f"{last.name.replace('/', '_')}_{last.commit}"
+        # LeanAgent's name for what is merged, so that the two kinds never stand in for each other.
+        folder = data_path / (name if self.config.single_repo else f"merged_with_{name}")
+        database.export_merged_data([last] if self.config.single_repo else repos, folder)
+        about = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
+        return TaskData(f"{last.url}@{last.commit}", folder, int(about["unsorry"]["position"]))
+
+    def _goes_on_from(self, tasks: Sequence[TaskData]) -> str | None:
+        """Return what the first task is to be learned from: HEAD, or the checkpoint before the first of `tasks`."""
+        head = self.head
+        if head is None:
+            return None
+        links = self.chain.ancestors(head)
+        for done in range(min(len(links), len(tasks)), 0, -1):
+            last = links[:done][::-1]
+            if all(
+                link.task == task.name
+                and plan(task, self.chain, self.config, parent=link.parent).checkpoint == link.checkpoint
+                for link, task in zip(last, tasks, strict=False)
+            ):
+                return last[0].parent
+        return head
+
+    def _start(self, model: str | Path) -> tuple[str | None, TrainingConfig]:
+        path = Path(model)
+        if path.parent.resolve() == self.chain.folder.resolve() and self.chain.has(path.name):
+            return path.name, self.config
+        if path.suffix == ".ckpt":
+            model = self._imported(path)
+        return None, replace(self.config, model_name=str(model))
+
+    def _imported(self, path: Path) -> Path:
+        """Return a LeanDojo `.ckpt` as a folder of weights, made from it once."""
+        try:
+            place = self.chain.folder / _IMPORTED / file_digest(path)[:16]
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read ({error.strerror})") from error
+        if place.exists():
+            return place
+        retriever = PremiseRetriever.load(path, "cpu", True, self.config.get_model_config())
+        beside = place.with_name(f".{place.name}.{os.getpid()}")
+        try:
+            retriever.save(beside)
+            make_durable(beside)
+            beside.rename(place)
+        except (OSError, SafetensorError) as error:
+            shutil.rmtree(beside, ignore_errors=True)
+            reason = (isinstance(error, OSError) and error.strerror) or str(error)
+            raise CheckpointError(
+                f"{place} cannot be written ({reason}). Make room, then run it again"
+            ) from error
+        return place
+
+    def _measure(self, model: str | Path, task: TaskData) -> Scores | None:
+        try:
+            found = measure(model, task, self.config, indices=self.chain.folder / _INDICES)
+        except (EmptySplitError, NothingToMeasureError):
+            return None
+        means = {name: interval.mean for name, interval in found.metrics.items()}
+        return Scores(100 * means["recall@1"], 100 * means["recall@10"], means["mrr"], found)
+
+    def _set_head(self, checkpoint: str) -> None:
+        beside = self.chain.folder / f".{HEAD}.{os.getpid()}"
+        try:
+            beside.write_text(f"{checkpoint}\n", encoding="ascii")
+            sync(beside)
+            beside.replace(self.chain.folder / HEAD)
+            sync(self.chain.folder)
+        except OSError as error:
+            beside.unlink(missing_ok=True)
+            raise CheckpointError(
+                f"{self.chain.folder / HEAD} cannot be written ({error.strerror}). Make room, then run it again: the "
+                f"checkpoint {checkpoint} is there"
+            ) from error

@@ -1,0 +1,437 @@
+"""The Fisher information of a checkpoint: how it is estimated, how tasks add up, and how it is kept.
+
+The diagonal Fisher information says how much each weight matters to what was learned: the mean, over examples, of
+the squared gradient of one example's loss.
+
+Scale. "normalised" divides one task's Fisher information by its mean over all weights, so that the mean is 1 whatever
+the size of the model, the loss or how far it has converged. "compat" is LeanAgent's: the sum over batches of the
+squared gradient of the batch's mean loss, divided by examples times processes. It shrinks as batches and processes
+grow, so a strength found with it holds for that batch size alone.
+
+Accumulation is online EWC (Schwarz et al. 2018, arXiv:1805.06370): S_t = decay * S_{t-1} + F_t, where F_t is task t's,
+scaled first. A task that is k tasks old counts decay^k. The newest task always enters with mean 1, so lambda is the
+strength of one task's pull per weight, at the first task and at the hundredth. The mean of S_t is the sum of the
+tasks' factors: never above 1 / (1 - decay), and the number of tasks where decay is 1. One anchor serves all tasks: the
+weights at which the last one ended.
+
+Estimation. An example's loss is a softmax or an error over its candidates, so it depends on which candidates there
+are. Groups fix them: a group is a few examples that share their candidates, made from the seed alone and the same
+whatever the batch size of training and however many processes share the groups. Within a group one forward pass serves
+all, then each example's gradient is taken by itself: squaring a batch's mean gradient instead would be too small by
+about the batch's size, and would depend on it. `torch.func.vmap` does not trace T5's masks, and batched backward passes
+(`is_grads_batched`) gain nothing once texts are longer than a line, so this is a loop.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal, TypeVar, get_args
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, distributed, nn
+from transformers import T5EncoderModel
+
+from pipeline.models.errors import CheckpointError, DatasetError, DivergedError
+from pipeline.models.libraries import tensors_digest
+from pipeline.models.retriever.batches import Batch
+from pipeline.models.retriever.config import FisherLabels, FisherScale, Loss
+from pipeline.models.retriever.encoder import RowLosses, embed
+
+FISHER = "fisher.safetensors"
+_FORMAT = "unsorry-fisher-1"
+_PREFIX = "fisher."
+
+
+@dataclass(frozen=True, slots=True)
+class FisherTask:
+    """What one task gave.
+
+    `data` is the digest of its examples, `examples` how many were used, `mean` the mean of its Fisher information over
+    all weights before scaling, `factor` what it counts by now: 1 for the newest, times the decay for each later task.
+    """
+
+    name: str
+    data: str
+    examples: int
+    labels: FisherLabels
+    mean: float
+    factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fisher:
+    """The accumulated diagonal Fisher information at one checkpoint's weights.
+
+    `values` are float32, shaped as the weights, never negative. `weights` is the digest of the weights that it was
+    estimated at, which are its anchor; they are the checkpoint's own and not kept here again. `base` names the model
+    that the chain of checkpoints began with.
+    """
+
+    values: Mapping[str, Tensor]
+    weights: str
+    base: str
+    scale: FisherScale
+    tasks: tuple[FisherTask, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader should know: the tasks that are not protected because their Fisher information is zero."""
+        return tuple(
+            f"the Fisher information of {task.name} is zero at every weight ({task.labels} labels, {task.examples} "
+            "examples): nothing of it is protected. A loss that has reached zero does that with empirical labels; "
+            "fisher_labels: sampled does not"
+            for task in self.tasks
+            if task.mean == 0.0
+        )
+
+    @property
+    def mean(self) -> float:
+        """The mean over all weights; the sum of the tasks' factors on the normalised scale."""
+        return _mean(self.values)
+
+    def check(self, parameters: Mapping[str, Tensor], *, base: str) -> None:
+        """Check that this belongs to a model whose weights, right now, are `parameters` (see `parameters_of`).
+
+        Raises:
+            CheckpointError: the base, a name, a shape or the weights differ; the message names what.
+        """
+        if base != self.base:
+            raise CheckpointError(
+                f"the Fisher information is of a chain from {self.base}, not from {base}. {_REMEDY}"
+            )
+        _check_shapes(self.values, parameters)
+        found = tensors_digest(parameters)
+        if found != self.weights:
+            raise CheckpointError(
+                f"the Fisher information was estimated at the weights {self.weights[:12]}…, and the model's are "
+                f"{found[:12]}…: names and shapes agree, but it is another checkpoint of {base}, or one that was "
+                f"trained on since. {_REMEDY}"
+            )
+
+    def check_scale(self, scale: FisherScale) -> None:
+        """Check that a task's Fisher information on `scale` can be added to this.
+
+        Raises:
+            CheckpointError: this is on the other one.
+        """
+        if self.scale != scale:
+            raise CheckpointError(
+                f"the Fisher information so far is on the scale {self.scale!r} and cannot be added to one on "
+                f"{scale!r}. Set fisher_scale: {self.scale}, or start a new chain"
+            )
+
+    def save(self, path: Path) -> None:
+        """Write a safetensors file: `fisher.<name>` for each weight, and the rest as metadata.
+
+        Raises:
+            CheckpointError: it cannot be written (a full disk).
+        """
+        metadata = {
+            "format": _FORMAT,
+            "weights": self.weights,
+            "base": self.base,
+            "scale": self.scale,
+            "tasks": json.dumps([asdict(task) for task in self.tasks]),
+        }
+        tensors = {_PREFIX + name: value.cpu().contiguous() for name, value in self.values.items()}
+        try:
+            save_file(tensors, path, metadata=metadata)
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(
+                f"{path} cannot be written ({error}). Is there room on the disk? It needs 4 bytes a weight"
+            ) from error
+
+    @classmethod
+    def load(cls, path: Path) -> Fisher:
+        """Read what `save` wrote, bit for bit, onto the CPU.
+
+        Raises:
+            CheckpointError: it is missing, damaged, or something else.
+        """
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                if metadata.get("format") != _FORMAT:
+                    raise CheckpointError(
+                        f"{path} is no Fisher information of this version (its format is "
+                        f"{metadata.get('format', 'not named')}, expected {_FORMAT}). Remove it, and the next task "
+                        "starts without a penalty"
+                    )
+                values = {name.removeprefix(_PREFIX): file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 # no mapping
+            tasks = tuple(FisherTask(**task) for task in json.loads(metadata["tasks"]))
+            weights, base, scale = metadata["weights"], metadata["base"], metadata["scale"]
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"{path} cannot be read as a Fisher information ({error}). Take it from a backup, or remove it: the "
+                "next task then starts without a penalty and makes one"
+            ) from error
+        for name, value in values.items():
+            # One comparison that is false for NaN, too.
+            if value.dtype != torch.float32 or not (value.min() >= 0 and value.max() < math.inf):
+                raise CheckpointError(
+                    f"{path}: {name} is no Fisher information (it has to be float32, finite and not negative): the "
+                    "file is damaged. Take it from a backup, or remove it"
+                )
+        if scale not in get_args(FisherScale):
+            raise CheckpointError(
+                f"{path}: the scale {scale!r} is unknown; known are {', '.join(get_args(FisherScale))}"
+            )
+        return cls(values, weights, base, "compat" if scale == "compat" else "normalised", tasks)
+
+
+_REMEDY = "Start from the checkpoint that it belongs to, or train with against_forgetting: none"
+
+
+def parameters_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return a model's trainable weights by name, detached, each once (a tied one has one name). No copies."""
+    return {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
+
+
+def normalised(values: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], float]:
+    """Return a task's Fisher information divided by its mean over all weights, and that mean.
+
+    Where the mean is zero there is nothing to divide by: the zeros are returned as they are, and the 0.0 says so.
+    """
+    mean = _mean(values)
+    if mean == 0.0:
+        return dict(values), 0.0
+    # In float64: the mean of a converged model's squared gradients may be too small for float32's reciprocal.
+    return {name: (value.double() / mean).float() for name, value in values.items()}, mean
+
+
+def accumulated(previous: Fisher | None, new: Fisher, *, decay: float) -> Fisher:
+    """Return decay * previous + new, at the new one's weights (online EWC; see this module's first lines).
+
+    Args:
+        previous: what the chain has so far; None at its first task.
+        new: the last task's, scaled.
+        decay: what an older task keeps at each later one, 0 (LeanAgent: the last task alone) to 1 (all alike).
+
+    Raises:
+        CheckpointError: the two are of different chains, models or scales.
+    """
+    if previous is None:
+        return new
+    if previous.base != new.base:
+        raise CheckpointError(
+            f"the Fisher information is of a chain from {previous.base}, not from {new.base}. {_REMEDY}"
+        )
+    previous.check_scale(new.scale)
+    _check_shapes(previous.values, new.values)
+    return replace(
+        new,
+        values={
+            name: value.add(previous.values[name].to(value.device), alpha=decay)
+            for name, value in new.values.items()
+        },
+        tasks=(*(replace(task, factor=task.factor * decay) for task in previous.tasks), *new.tasks),
+    )
+
+
+def _mean(values: Mapping[str, Tensor]) -> float:
+    total = sum(float(value.sum(dtype=torch.float64)) for value in values.values())
+    return total / sum(value.numel() for value in values.values())
+
+
+def _check_shapes(values: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:
+    for which, names in (
+        ("has no place for", sorted(values.keys() - parameters.keys())),
+        ("has weights that it does not know,", sorted(parameters.keys() - values.keys())),
+    ):
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise CheckpointError(
+                f"the Fisher information is of another model: this one {which} {names[0]}{more}. {_REMEDY}"
+            )
+    for name, value in values.items():
+        if value.shape != parameters[name].shape:
+            raise CheckpointError(
+                f"the Fisher information is of another model: {name} is {tuple(parameters[name].shape)} here and "
+                f"{tuple(value.shape)} there. {_REMEDY}"
+            )
+
+
+M = TypeVar("M", bound=nn.Module)
+G = TypeVar("G")
+_LABELS = 2  # separates this stream of random numbers from those of the batches
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What some of the groups gave: sums of squared gradients by weight (float32), and how many examples they had.
+
+    `per` says what was squared: each example's gradient, or that of each group's mean loss.
+    """
+
+    sums: dict[str, Tensor]
+    examples: int
+    per: Literal["example", "group"]
+
+
+def squared_gradients(
+    model: M,
+    groups: Iterable[G],
+    losses: Callable[[M, G], Tensor],
+    *,
+    per: Literal["example", "group"] = "example",
+) -> Part:
+    """Return the sums of squared gradients over groups of examples.
+
+    Dropout is off while it runs; the weights' `.grad` is not touched. Costs a forward pass of each group and a
+    backward pass of the group for each of its examples; memory of two copies of the weights in float32 besides the
+    graph of one group.
+
+    Args:
+        model: its weights that require a gradient are what the sums are about.
+        groups: what `losses` takes.
+        losses: gives the loss of each example of a group, shape (n,), with a graph.
+        per: "group" squares the gradient of the group's mean loss instead, as LeanAgent does.
+
+    Raises:
+        DivergedError: a loss or a gradient is not finite.
+    """
+    trainable = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
+    weights = [value for _, value in trainable]
+    sums = {name: torch.zeros_like(value, dtype=torch.float32) for name, value in trainable}
+    examples = 0
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            for number, group in enumerate(groups):
+                each = losses(model, group)
+                examples += len(each)
+                parts = each.unbind() if per == "example" else (each.mean(),)
+                for row, loss in enumerate(parts):
+                    gradients = torch.autograd.grad(
+                        loss, weights, retain_graph=row + 1 < len(parts), allow_unused=True
+                    )
+                    for (name, _), gradient in zip(trainable, gradients, strict=True):
+                        if gradient is not None:
+                            single = gradient.float()
+                            sums[name].addcmul_(single, single)
+                _check_finite(each, sums, number)
+    finally:
+        model.train(was_training)
+    return Part(sums, examples, per)
+
+
+def _check_finite(losses: Tensor, sums: dict[str, Tensor], group: int) -> None:
+    # Squares cannot cancel: what was not finite in any example is not finite in the sum.
+    flags = torch.stack([losses.detach().float().sum(), *(value.sum() for value in sums.values())]).isfinite()
+    if bool(flags.all()):
+        return
+    broken = ["the loss", *(f"the gradient of {name}" for name in sums)][int((~flags).nonzero()[0])]
+    raise DivergedError(
+        f"the Fisher information cannot be estimated: {broken} is not a finite number in group {group} of the sample. "
+        "The weights have diverged; train with a smaller learning rate or in float32"
+    )
+
+
+def merge_over_processes(part: Part) -> Part:
+    """Return what all processes of the default group give together, in each of them; every one has to call it.
+
+    Without a process group it is the part itself. The part's sums are overwritten.
+    """
+    if not distributed.is_initialized():
+        return part
+    for value in part.sums.values():
+        distributed.all_reduce(value)
+    device = next(iter(part.sums.values())).device
+    examples = torch.tensor(part.examples, dtype=torch.int64, device=device)
+    distributed.all_reduce(examples)
+    return Part(part.sums, int(examples), part.per)
+
+
+def task_fisher(
+    part: Part,
+    model: nn.Module,
+    *,
+    name: str,
+    data: str,
+    base: str,
+    labels: FisherLabels,
+    scale: FisherScale,
+    world: int = 1,
+) -> Fisher:
+    """Return one task's Fisher information at the model's weights.
+
+    Args:
+        part: of all the sample's groups; on the scale "compat" with squares per group, the training's batches.
+        model: the model, unchanged since.
+        name: the task's.
+        data: the digest of its examples.
+        base: what the chain of checkpoints began with.
+        labels: what the losses were taken with.
+        scale: "normalised" or "compat" (see `pipeline.models.retriever.fisher`).
+        world: processes of the training run; only "compat" divides by it.
+
+    Raises:
+        DatasetError: the sample had no examples.
+    """
+    if part.examples == 0:
+        raise DatasetError(
+            f"no example of {name} to estimate a Fisher information on. Export a larger dataset"
+        )
+    if (part.per == "group") != (scale == "compat"):
+        raise ValueError(f"squares per {part.per} cannot be put on the scale {scale!r}")
+    shared = part.examples * (world if scale == "compat" else 1)
+    raw = {key: value / shared for key, value in part.sums.items()}
+    values, mean = normalised(raw)
+    return Fisher(
+        values=raw if scale == "compat" else values,
+        weights=tensors_digest(parameters_of(model)),
+        base=base,
+        scale=scale,
+        tasks=(FisherTask(name, data, part.examples, labels, mean),),
+    )
+
+
+class RetrievalLosses:
+    """The loss of each query of a `Batch`, with its own labels or with labels sampled from the model."""
+
+    def __init__(
+        self, losses: RowLosses, *, kind: Loss, labels: FisherLabels, seed: int, temperature: float
+    ) -> None:
+        """Args:
+        losses: the training's loss, row by row.
+        kind: which one it is; sampled labels follow the distribution that it is the likelihood of.
+        labels: "empirical" or "sampled".
+        seed: with a pair's number decides its sampled label, whatever its group and process.
+        temperature: of the softmax, for "contrastive".
+        """
+        self._losses = losses
+        self._kind = kind
+        self._labels = labels
+        self._seed = seed
+        self._temperature = temperature
+
+    def __call__(self, model: T5EncoderModel, batch: Batch) -> Tensor:
+        device = next(model.parameters()).device
+        batch = batch.to(device)
+        queries = embed(model, batch.context_ids, batch.context_mask)
+        scores = queries @ embed(model, batch.premise_ids, batch.premise_mask).T
+        label = batch.label if self._labels == "empirical" else self._sampled(scores.detach(), batch)
+        return self._losses(scores, label, batch.ignore)
+
+    def _sampled(self, scores: Tensor, batch: Batch) -> Tensor:
+        values = scores.double().cpu().numpy()
+        ignore = batch.ignore.cpu().numpy()
+        label = np.zeros_like(values)
+        for row, pair in enumerate(batch.pairs):
+            rng = np.random.Generator(np.random.Philox(key=[self._seed, _LABELS], counter=[0, 0, 0, pair]))
+            if self._kind == "mse":
+                # A squared error is the likelihood of a normal distribution of variance 1/2 about the score.
+                label[row] = values[row] + rng.normal(scale=0.5**0.5, size=values.shape[1])
+            else:
+                logits = np.where(ignore[row], -np.inf, values[row] / self._temperature)
+                chances = np.exp(logits - logits.max())
+                label[row, rng.choice(len(chances), p=chances / chances.sum())] = 1.0
+        return torch.from_numpy(label).to(scores)

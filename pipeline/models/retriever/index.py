@@ -1,0 +1,269 @@
+"""The embeddings of premises on disk, and the exact search for the best of them.
+
+    <folder>/<digest>/vectors.f32   one vector after the other, float32
+    <folder>/<digest>/keys.sha256   the SHA-256 of each vector's document, in the same order
+    <folder>/<digest>/index.json    what the digest is of: the encoder's weights, the length of documents, d_model
+
+An index only grows. Vectors are written and flushed before their keys, and what a crash leaves behind the last whole
+pair is cut off by the next writer, so a key always has its vector. One writer at a time; readers need no lock.
+
+A search computes scores, applies the accessibility mask, then takes the k highest, ties to the lower index. No
+approximation: a pass over 180,000 vectors costs less than the query's own embedding. The mask is applied before
+anything is ranked, so k premises come back wherever k are accessible.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from transformers import T5EncoderModel
+
+from pipeline.models.errors import DivergedError, LearningError
+from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.retriever.encoder import Ids, Tokens, embed, tensors_of
+from store.domain.records import Position
+
+_TOKENS_AT_ONCE = 1 << 14
+"""Tokens, padding with them, of a batch to embed. Attention's memory grows with the length's square, so long ones are
+counted with their square: see `_bucketed`."""
+_KEY = 32
+_FLUSH = 4096
+
+
+class EmbeddingIndex:
+    """The embeddings that one encoder makes of documents of one length."""
+
+    def __init__(self, folder: Path, *, weights: str, max_seq_len: int, d_model: int) -> None:
+        """Open (or begin) the index of an encoder.
+
+        Args:
+            folder: holds the indices of all encoders.
+            weights: `weights_digest` of the encoder.
+            max_seq_len: tokens of the longest document.
+            d_model: numbers of a vector.
+
+        Raises:
+            LearningError: the folder cannot be made or read.
+        """
+        about = {"weights": weights, "max_seq_len": max_seq_len, "d_model": d_model}
+        digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+        self.path = folder / digest
+        self._max_seq_len = max_seq_len
+        self._d_model = d_model
+        self._vectors = self.path / "vectors.f32"
+        self._keys = self.path / "keys.sha256"
+        self._rows: dict[bytes, int] = {}
+        self._count = 0
+        with _told(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            described = self.path / "index.json"
+            if not described.exists():
+                fresh = described.with_suffix(f".{os.getpid()}")
+                fresh.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+                fresh.replace(described)
+            self._read()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def vectors(
+        self, documents: Sequence[str], encoder: T5EncoderModel, tokens: Tokens
+    ) -> tuple[npt.NDArray[np.float32], int]:
+        """Return the vectors of documents, and how many of them had to be computed.
+
+        Returns:
+            float32, shape (len(documents), d_model): a map of the file where they lie there in this order, else a
+            copy (what is written into either stays in memory); and the number of new ones.
+
+        Raises:
+            LearningError: the disk refused; what was written whole before stays.
+            DivergedError: an embedding is no finite number; it is not written.
+        """
+        keys = [hashlib.sha256(document.encode("utf-8", "surrogatepass")).digest() for document in documents]
+        new = 0
+        with _told(self.path):
+            # Again, each time: another process may have added some, or somebody have cut the files.
+            self._read()
+        if any(key not in self._rows for key in keys):
+            with self._writer():
+                missing = {
+                    key: text for key, text in zip(keys, documents, strict=True) if key not in self._rows
+                }
+                new = len(missing)
+                self._append(missing, encoder, tokens)
+        rows = np.fromiter((self._rows[key] for key in keys), dtype=np.int64, count=len(keys))
+        if len(rows) == 0:
+            return np.empty((0, self._d_model), dtype=np.float32), new
+        # As far as was read: another process may be in the middle of a vector beyond.
+        # Copied on writing: PyTorch takes no array that is read-only.
+        stored = np.memmap(self._vectors, dtype=np.float32, mode="c", shape=(self._count, self._d_model))
+        if np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows))):
+            return stored[rows[0] : rows[0] + len(rows)], new
+        return stored[rows], new
+
+    def _append(self, missing: dict[bytes, str], encoder: T5EncoderModel, tokens: Tokens) -> None:
+        keys = list(missing)
+        for start in range(0, len(keys), _FLUSH):
+            part = keys[start : start + _FLUSH]
+            made = embed_texts(encoder, tokens, [missing[key] for key in part], self._max_seq_len)
+            for path, data in (
+                (self._vectors, made.cpu().numpy().astype(np.float32).tobytes()),
+                (self._keys, b"".join(part)),
+            ):
+                with _told(path), path.open("ab") as out:
+                    out.write(data)
+                    out.flush()
+                    os.fsync(out.fileno())
+            self._rows.update({key: self._count + number for number, key in enumerate(part)})
+            self._count += len(part)
+
+    @contextmanager
+    def _writer(self) -> Iterator[None]:
+        with ExitStack() as held:
+            with _told(self.path):
+                lock = held.enter_context((self.path / "lock").open("w"))
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                self._read()
+                for path, whole in (
+                    (self._vectors, self._count * 4 * self._d_model),
+                    (self._keys, self._count * _KEY),
+                ):
+                    if path.exists() and path.stat().st_size > whole:
+                        os.truncate(path, whole)
+            yield
+
+    def _read(self) -> None:
+        """Learn of what others appended: of keys and vectors, as many as there are of both."""
+        keys = self._keys.read_bytes() if self._keys.exists() else b""
+        vectors = self._vectors.stat().st_size // (4 * self._d_model) if self._vectors.exists() else 0
+        self._count = min(len(keys) // _KEY, vectors)
+        self._rows = {keys[i * _KEY : (i + 1) * _KEY]: i for i in range(self._count)}
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LearningError(
+            f"embeddings cannot be kept at {error.filename or path} ({error.strerror}). Make room, or give back "
+            "the right to write, then run it again: those that were written before are not computed again"
+        ) from error
+
+
+@torch.no_grad()
+def embed_texts(
+    encoder: T5EncoderModel, tokens: Tokens, texts: Sequence[str], max_seq_len: int, *, bucketed: bool = True
+) -> Tensor:
+    """Return the unit vectors of texts, on the encoder's device: float32, shape (len(texts), d_model).
+
+    Texts of like length are embedded together, so that little is padding; `bucketed=False` takes them as they come,
+    64 at a time, for comparison.
+
+    Raises:
+        DivergedError: one is no finite number, as those of damaged or diverged weights are.
+    """
+    was_training = encoder.training
+    encoder.train(False)
+    try:
+        rows = [tokens(text, max_seq_len) for text in texts]
+        made = torch.empty(len(texts), encoder.config.d_model, dtype=torch.float32, device=encoder.device)
+        parts = _bucketed(rows) if bucketed else _in_order(len(rows), 64)
+        for part in parts:
+            ids, mask = tensors_of([rows[i] for i in part], encoder.device)
+            # What is embedded does not depend on who asks, nor a ranking on the training's precision.
+            with torch.autocast(encoder.device.type, enabled=False):
+                made[torch.tensor(part, device=encoder.device)] = embed(encoder, ids, mask).float()
+        # A row's sum is no finite number if one of its numbers is none, and takes no memory of the matrix's size.
+        broken = torch.nonzero(~torch.isfinite(made.sum(dim=1)))
+        if len(broken):
+            raise DivergedError(
+                f"{len(broken)} of {len(texts)} embeddings are no finite numbers, the first that of "
+                f"{texts[int(broken[0])][:80]!r}: the encoder's weights are damaged or have diverged. Take another "
+                "checkpoint, or train with a smaller learning rate"
+            )
+        return made
+    finally:
+        encoder.train(was_training)
+
+
+def _bucketed(rows: Sequence[Ids]) -> Iterable[list[int]]:
+    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+    part: list[int] = []
+    for i in order:
+        # The longest comes last, and all are padded to it.
+        cost = len(rows[i]) * (1 + len(rows[i]) // 1024)
+        if part and (len(part) + 1) * cost > _TOKENS_AT_ONCE:
+            yield part
+            part = []
+        part.append(i)
+    if part:
+        yield part
+
+
+def _in_order(count: int, size: int) -> Iterable[list[int]]:
+    for start in range(0, count, size):
+        yield list(range(start, min(count, start + size)))
+
+
+_SCORES_AT_ONCE = 1 << 24
+"""Scores that are held at a time: 64 MiB of float32."""
+
+
+def accessible_masks(corpus: Corpus, places: Sequence[tuple[str, Position]], device: torch.device) -> Tensor:
+    """Return which premises theorems at (path, position) may use: bool, shape (len(places), len(corpus))."""
+    files = np.stack([corpus.imported_files(path) for path, _ in places])
+    mask = torch.from_numpy(files).to(device)[:, torch.from_numpy(corpus.file_of_premise).to(device).long()]
+    for row, (path, position) in enumerate(places):
+        own = corpus.before(path, position)
+        if len(own):
+            mask[row, torch.from_numpy(own).to(device)] = True
+    return mask
+
+
+def top_k(
+    queries: Tensor, documents: Tensor, allowed: Tensor, k: int
+) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
+    """Return for each query the indices and scores of its k best allowed documents, best first.
+
+    Args:
+        queries: shape (n, d).
+        documents: shape (p, d), of the same dtype and device.
+        allowed: bool, shape (n, p).
+        k: how many; a query with fewer allowed documents gets those.
+
+    Raises:
+        DivergedError: a score is no number, as those of damaged or diverged weights are.
+    """
+    n, p = len(queries), len(documents)
+    if p == 0 or k <= 0:
+        return [(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in range(n)]
+    found = []
+    rows = max(1, _SCORES_AT_ONCE // p)
+    for start in range(0, n, rows):
+        # Under the autocast of a validation scores would be bfloat16, where most of the best ones tie.
+        with torch.autocast(queries.device.type, enabled=False):
+            scores = (queries[start : start + rows] @ documents.T).float()
+        if bool(torch.isnan(scores).any()):
+            raise DivergedError(
+                "scores are no numbers: the encoder's weights are damaged or have diverged. Take another checkpoint"
+            )
+        scores.masked_fill_(~allowed[start : start + rows], -torch.inf)
+        # `topk` breaks ties as it likes. Its k-th value is exact all the same: whatever reaches it is a candidate.
+        least = scores.topk(min(k, p), dim=1).values[:, -1:]
+        for row in range(len(scores)):
+            places = torch.nonzero((scores[row] >= least[row]) & (scores[row] > -torch.inf)).squeeze(1)
+            values = scores[row, places]
+            order = torch.argsort(values, descending=True, stable=True)[:k]
+            found.append((places[order].cpu().numpy(), values[order].cpu().numpy()))
+    return found

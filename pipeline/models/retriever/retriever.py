@@ -1,0 +1,385 @@
+"""The premise retriever as a Lightning module: LeanDojo's face over this room's encoder, batches, index and search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+from transformers import (
+    AutoTokenizer,
+    T5EncoderModel,
+    get_constant_schedule_with_warmup,
+    get_cosine_schedule_with_warmup,
+)
+
+from pipeline.models.errors import CheckpointError, CorpusError, DivergedError, first_line
+from pipeline.models.libraries import quiet_libraries
+from pipeline.models.measures import rate
+from pipeline.models.retriever.batches import Batch, Example
+from pipeline.models.retriever.config import Schedule
+from pipeline.models.retriever.corpus import Corpus, Premise
+from pipeline.models.retriever.encoder import RowLosses, embed, load_encoder, load_tokens, squared_error
+from pipeline.models.retriever.fisher import Fisher, parameters_of
+from pipeline.models.retriever.index import accessible_masks, embed_texts, top_k
+from pipeline.models.retriever.saving import UNREADABLE, check_whole
+from pipeline.models.retriever.strategies import Penalty
+from pipeline.models.text import query_text
+from store.domain.records import Position
+
+MEASURES = ("Recall@1_val", "Recall@10_val", "MRR")
+"""What a validation logs, by LeanDojo's names: recalls in percent, MRR in 0..1."""
+_WARMUP_SHARE = 0.1
+_PENALTY_EVERY = 50  # steps: its value for the log costs a pass over the weights
+_EMBEDDINGS = "encoder.encoder.embed_tokens.weight"
+_DROPOUT = 0x0D0F  # separates the random numbers of dropout from those of the batches
+
+
+class AgainstForgetting(Protocol):
+    """What a training step needs of `pipeline.models.retriever.strategies.Strategy`."""
+
+    def replayed(self, step: int, rank: int = 0) -> Batch | None: ...
+    def on_gradients(self, encoder: T5EncoderModel) -> None: ...
+    def penalty(self, encoder: T5EncoderModel) -> Tensor | None: ...
+
+
+class PremiseRetriever(pl.LightningModule):
+    """An encoder that learns which premises a tactic state needs, and finds them in a corpus."""
+
+    def __init__(
+        self,
+        model_name: str | Path,
+        lr: float,
+        warmup_steps: int,
+        max_seq_len: int,
+        num_retrieved: int = 100,
+        *,
+        losses: RowLosses = squared_error,
+        schedule: Schedule = "cosine",
+        seed: int = 3407,
+        replay_share: float = 0.0,
+        query_length: int = 1024,
+        total_steps: int | None = None,
+    ) -> None:
+        """Load the encoder of a folder or a hub name.
+
+        Args:
+            model_name: where the weights are from.
+            lr: the learning rate after warm-up.
+            warmup_steps: of the optimiser; at most a tenth of a run, or a small task would never leave it.
+            max_seq_len: tokens of the longest document.
+            num_retrieved: how many premises an evaluation ranks.
+            losses: of a batch's rows (`pipeline.models.retriever.encoder`).
+            schedule: of the learning rate after warm-up.
+            seed: of dropout.
+            replay_share: of the loss, that of replayed examples where a step has them.
+            query_length: tokens of the longest query.
+            total_steps: of the optimiser in a whole run. Without it Lightning counts them, and for that it makes the
+                training data's loader before it knows at which step a cut-off run goes on.
+
+        Raises:
+            CheckpointError: there is no such encoder.
+        """
+        super().__init__()
+        self.model_name = str(model_name)
+        self.encoder = load_encoder(model_name)
+        self.tokens = load_tokens(model_name)
+        self.lr = lr
+        self.warmup_steps = warmup_steps
+        self.max_seq_len = max_seq_len
+        self.num_retrieved = num_retrieved
+        self.query_length = query_length
+        self.corpus: Corpus | None = None
+        self._losses = losses
+        self._schedule = schedule
+        self._total_steps = total_steps
+        self._seed = seed
+        self._replay_share = replay_share
+        self._strategy: AgainstForgetting | None = None
+        self._lambda = 0.0
+        self._fisher: Fisher | None = None
+        self._penalty: Penalty | None = None
+        self._vectors: Tensor | None = None
+        self._rated: list[tuple[float, float, float]] = []
+
+    @classmethod
+    def load(
+        cls, ckpt_path: str | Path, device: torch.device | str, freeze: bool, config: Mapping[str, Any]
+    ) -> PremiseRetriever:
+        """Return the retriever of a checkpoint: a folder, a hub name, or a `.ckpt` file that LeanDojo wrote.
+
+        Args:
+            ckpt_path: the checkpoint. Of a `.ckpt` file only tensors are read, never code.
+            device: where to put it.
+            freeze: whether its weights are to be left alone.
+            config: the constructor's arguments (`TrainingConfig.get_model_config`).
+
+        Raises:
+            CheckpointError: it cannot be used.
+        """
+        arguments = dict(config)
+        name = arguments.pop("model_name", ckpt_path)
+        path = Path(ckpt_path)
+        if path.suffix == ".ckpt":
+            model = cls(name, **arguments)
+            model._take(path)
+        else:
+            model = cls(ckpt_path, **arguments)
+        model.to(device)
+        if freeze:
+            model.freeze()
+        return model
+
+    @classmethod
+    def load_hf(
+        cls,
+        ckpt_path: str | Path,
+        max_seq_len: int,
+        device: torch.device | str,
+        dtype: torch.dtype | None = None,
+    ) -> PremiseRetriever:
+        """Return the retriever of a folder or hub name, for inference.
+
+        Raises:
+            CheckpointError: it cannot be used.
+        """
+        model = cls(ckpt_path, 0.0, 0, max_seq_len)
+        model.to(device)
+        model.eval()
+        return model if dtype is None else model.to(dtype)
+
+    def save(self, folder: Path) -> None:
+        """Write the encoder and its tokenizer into a folder, made if need be, from which they can be loaded.
+
+        Raises:
+            OSError: the disk refused, or transformers has no tokenizer to copy; `safetensors.SafetensorError` likewise.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        with quiet_libraries():
+            self.encoder.save_pretrained(folder)
+            AutoTokenizer.from_pretrained(self.model_name).save_pretrained(folder)
+
+    @property
+    def embedding_size(self) -> int:
+        """The numbers of a vector."""
+        return int(self.encoder.config.d_model)
+
+    def set_strategy(self, strategy: AgainstForgetting | None) -> None:
+        """Name what is done against forgetting while it trains; instead of `set_fisher` and `set_lambda`."""
+        self._strategy = strategy
+
+    def set_lambda(self, lambda_value: float) -> None:
+        """Set what the Fisher information is multiplied by (`TrainingConfig.penalty_strength`); 0 for no penalty."""
+        self._lambda = lambda_value
+
+    def set_fisher(self, fisher: Fisher | None) -> None:
+        """Give the Fisher information of the weights as they are; training is then pulled back to them."""
+        self._fisher = fisher
+
+    set_fisher_info = set_fisher
+
+    # --- training -----------------------------------------------------------------------------------------
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the cosines of a batch's queries and documents: float32 whatever the precision, shape (B, C)."""
+        queries = embed(self.encoder, batch.context_ids, batch.context_mask)
+        documents = embed(self.encoder, batch.premise_ids, batch.premise_mask)
+        # In bfloat16 a cosine has two digits, and a temperature multiplies what is lost by twenty.
+        with torch.autocast(self.device.type, enabled=False):
+            return queries.float() @ documents.float().T
+
+    def on_fit_start(self) -> None:
+        """Take the weights as they are for the anchor of a penalty.
+
+        Raises:
+            CheckpointError: the Fisher information that was set is of other weights.
+        """
+        self._penalty = None
+        if self._fisher is not None and self._lambda > 0 and self._strategy is None:
+            self._penalty = Penalty(
+                self._fisher, parameters_of(self.encoder), strength=self._lambda, base=self._fisher.base
+            )
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Return the mean loss of the rows, with that of replayed ones.
+
+        Raises:
+            DivergedError: it is no finite number.
+        """
+        step = self.trainer.global_step * self.trainer.accumulate_grad_batches
+        step += batch_idx % self.trainer.accumulate_grad_batches
+        # Lightning's checkpoints do not hold the generator's state: what depends on the step alone needs none.
+        entropy = np.random.SeedSequence([self._seed, _DROPOUT, step, self.global_rank])
+        torch.manual_seed(int(entropy.generate_state(1)[0]))
+        loss = self._losses(self(batch), batch.label, batch.ignore).mean()
+        again = None if self._strategy is None else self._strategy.replayed(step, self.global_rank)
+        if again is not None:
+            again = again.to(self.device)
+            replayed = self._losses(self(again), again.label, again.ignore).mean()
+            loss = (1 - self._replay_share) * loss + self._replay_share * replayed
+        if not math.isfinite(float(loss.detach())):
+            raise DivergedError(
+                f"the loss of step {self.trainer.global_step} is {float(loss.detach())}. The weights have diverged: "
+                "train with a smaller learning rate, or with precision 32-true"
+            )
+        self.log("loss_train", loss.detach(), prog_bar=True, batch_size=len(batch))
+        if self._strategy is not None and self.trainer.global_step % _PENALTY_EVERY == 0:
+            penalty = self._strategy.penalty(self.encoder)
+            if penalty is not None:
+                self.log("penalty", penalty, batch_size=len(batch))
+        return loss
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:  # noqa: ARG002
+        # Examples to evaluate are texts; they are embedded where the encoder is.
+        return batch.to(device, non_blocking=True) if isinstance(batch, Batch) else batch
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: ARG002
+        if self._penalty is not None:
+            self._penalty.add_gradients(self.encoder)
+        if self._strategy is not None:
+            self._strategy.on_gradients(self.encoder)
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(self.parameters(), lr=self.lr)
+        total = self._total_steps or int(self.trainer.estimated_stepping_batches)
+        # Rounded down: the first step of a warm-up changes nothing, and a tiny task has no other.
+        warmup = min(self.warmup_steps, int(total * _WARMUP_SHARE))
+        if self._schedule == "cosine":
+            schedule = get_cosine_schedule_with_warmup(optimizer, warmup, total)
+        else:
+            schedule = get_constant_schedule_with_warmup(optimizer, warmup)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    # --- validation ---------------------------------------------------------------------------------------
+
+    def on_validation_start(self) -> None:
+        data: Any = self.trainer.datamodule  # type: ignore[attr-defined] # Lightning sets it
+        self.load_corpus(data.corpus)
+        self.reindex_corpus()
+        self._rated = []
+
+    def validation_step(self, examples: Sequence[Example], batch_idx: int) -> None:  # noqa: ARG002
+        found = self._search(
+            [example.query for example in examples],
+            [(example.file_path, example.start) for example in examples],
+            self.num_retrieved,
+        )
+        self._rated += [
+            rate(example.positives, [place for place, _ in ranked])
+            for example, ranked in zip(examples, found, strict=True)
+        ]
+
+    def on_validation_epoch_end(self) -> None:
+        """Log LeanDojo's names: recalls in percent, MRR in 0..1, over the steps of all processes."""
+        sums = torch.tensor(self._rated, dtype=torch.float64, device=self.device).reshape(-1, 3).sum(dim=0)
+        counted = torch.cat([sums, sums.new_tensor([len(self._rated)])])
+        total = self.trainer.strategy.reduce(counted, reduce_op="sum")
+        assert isinstance(total, Tensor)
+        if total[3] > 0:
+            first, ten, reciprocal = (total[:3] / total[3]).tolist()
+            # All processes log the same; the mean over them, which Lightning asks for, is that.
+            measured = dict(zip(MEASURES, (100 * first, 100 * ten, reciprocal), strict=True))
+            self.log_dict(measured, sync_dist=True)
+
+    # --- retrieval ----------------------------------------------------------------------------------------
+
+    def load_corpus(self, path_or_corpus: str | Path | Corpus) -> None:
+        """Name the corpus to retrieve from: a `corpus.jsonl` or one that was read.
+
+        Raises:
+            CorpusError: the file cannot be used.
+        """
+        self.corpus = path_or_corpus if isinstance(path_or_corpus, Corpus) else Corpus(path_or_corpus)
+        self._vectors = None
+
+    def reindex_corpus(self, batch_size: int | None = None) -> None:  # noqa: ARG002 - LeanDojo's signature
+        """Embed the corpus with the weights as they are now. `batch_size` is not used: batches are made by length."""
+        corpus = self._known_corpus()
+        documents = [premise.serialize() for premise in corpus.all_premises]
+        self._vectors = embed_texts(self.encoder, self.tokens, documents, self.max_seq_len)
+
+    def retrieve(
+        self,
+        state: Sequence[str],
+        file_name: Sequence[str],
+        theorem_full_name: Sequence[str],
+        theorem_pos: Sequence[Position],
+        k: int,
+    ) -> tuple[list[list[Premise]], list[list[float]]]:
+        """Return the k best accessible premises of each state and their scores, best first.
+
+        Args:
+            state: tactic states, as Lean prints them.
+            file_name: the file of each state's theorem, a path of the corpus.
+            theorem_full_name: its name; what is accessible does not depend on it.
+            theorem_pos: where it begins: (line, column) from 1.
+            k: how many. A theorem that may use fewer gets those.
+
+        Raises:
+            CheckpointError: no corpus was loaded.
+            CorpusError: it has no such file.
+            ValueError: there are not as many files, names and positions as states.
+        """
+        corpus = self._known_corpus()
+        counts = [len(each) for each in (state, file_name, theorem_full_name, theorem_pos)]
+        if len(set(counts)) > 1:
+            raise ValueError(
+                "{} states, {} files, {} names and {} positions: a state takes one of each".format(*counts)
+            )
+        unknown = [path for path in file_name if corpus.file(path) is None]
+        if unknown:
+            raise CorpusError(
+                f"{corpus.source} has no file {unknown[0]}, so nothing is known to be accessible there. Paths are as "
+                "in the corpus; a new file needs a new export"
+            )
+        if self._vectors is None:
+            self.reindex_corpus()
+        found = self._search(list(map(query_text, state)), list(zip(file_name, theorem_pos, strict=True)), k)
+        return (
+            [[corpus[place] for place, _ in ranked] for ranked in found],
+            [[score for _, score in ranked] for ranked in found],
+        )
+
+    def on_train_batch_end(self, outputs: object, batch: object, batch_idx: int) -> None:  # noqa: ARG002
+        self._vectors = None
+
+    def on_fit_end(self) -> None:
+        # The best epoch's weights may follow, which are not those of the last validation.
+        self._vectors = None
+
+    def _search(
+        self, queries: list[str], places: Sequence[tuple[str, Position]], k: int
+    ) -> list[list[tuple[int, float]]]:
+        corpus = self._known_corpus()
+        assert self._vectors is not None
+        if not queries:
+            return []
+        asked = embed_texts(self.encoder, self.tokens, queries, self.query_length)
+        found = top_k(asked, self._vectors, accessible_masks(corpus, places, asked.device), k)
+        return [list(zip(indices.tolist(), scores.tolist(), strict=True)) for indices, scores in found]
+
+    def _known_corpus(self) -> Corpus:
+        if self.corpus is None:
+            raise CheckpointError(
+                "the retriever has no corpus to search; call load_corpus with a corpus.jsonl"
+            )
+        return self.corpus
+
+    def _take(self, path: Path) -> None:
+        try:
+            check_whole(path)
+            state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+            own = {name: value for name, value in state.items() if name.startswith("encoder.")}
+            # The table of embeddings under its second name: not every version of transformers wrote both.
+            own.setdefault(_EMBEDDINGS, own.get("encoder.shared.weight"))
+            self.load_state_dict(own, strict=True)
+        except (*UNREADABLE, TypeError, AttributeError) as error:
+            raise CheckpointError(
+                f"{path} is no checkpoint of {self.model_name} ({first_line(error)}). Name the folder of a "
+                "checkpoint, or a .ckpt file that LeanDojo wrote for this model"
+            ) from error

@@ -1,0 +1,371 @@
+"""Train one task: from one checkpoint's weights to the next one's, and after a kill from the last step that was saved.
+
+Lightning drives: precision, accumulation, clipping, processes, validation, early stopping, checkpoints of steps. What
+a step sees and draws follows from its number (`batches`, `retriever`), so a run that was cut off ends with the very
+weights, on a CPU, that it would have had.
+
+    <run>/steps/step=N.ckpt   the newest steps; gone when training is done
+    <run>/epochs/epoch=N.pt   the best epoch's weights, where there is more than one epoch
+    <run>/trained.pt          what training made, so that what comes after (Fisher, checkpoint) can be repeated
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import Callback, EarlyStopping
+from pytorch_lightning.loggers import CSVLogger
+from pytorch_lightning.plugins import DoublePrecision, HalfPrecision, Precision
+from pytorch_lightning.strategies import DDPStrategy
+
+from pipeline.jobs import preemption
+from pipeline.models.errors import CheckpointError, ConfigError, EmptySplitError
+from pipeline.models.libraries import quiet_libraries
+from pipeline.models.retriever.batches import Batches, Example, RetrievalDataModule
+from pipeline.models.retriever.config import TrainingConfig
+from pipeline.models.retriever.encoder import row_losses
+from pipeline.models.retriever.evaluation import dataset_digest
+from pipeline.models.retriever.retriever import MEASURES, PremiseRetriever
+from pipeline.models.retriever.saving import (
+    UNREADABLE,
+    BestWeights,
+    StepCheckpoints,
+    WholeFiles,
+    check_finite,
+    check_whole,
+    newest_step,
+    write_whole,
+)
+from pipeline.models.retriever.strategies import Kept, ReplayPair, Task, make_strategy
+
+OnStep = Callable[[int, int], object]
+_MADE = "trained.pt"
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What a run did: optimiser steps in all, the step it went on from (0: from the beginning), epochs, seconds of this
+    process, the device, and LeanDojo's validation measures of the epoch that was kept (empty without a val split)."""
+
+    steps: int
+    resumed_at: int
+    epochs: int
+    seconds: float
+    device: str
+    validation: Mapping[str, float]
+
+
+def data_module(dataset: Path, config: TrainingConfig, *, tokens_of: str | Path) -> RetrievalDataModule:
+    """Return the data module of an exported dataset's split `random`, as a configuration wants it.
+
+    Args:
+        dataset: the folder with corpus.jsonl and random/.
+        config: sizes, seed and loss.
+        tokens_of: the folder or hub name of the model that will read it.
+
+    Raises:
+        CorpusError, DatasetError, CheckpointError: something of it cannot be used.
+    """
+    return RetrievalDataModule(
+        dataset / "random",
+        dataset / "corpus.jsonl",
+        config.num_negatives,
+        config.num_in_file_negatives,
+        tokens_of,
+        config.batch_size,
+        config.eval_batch_size,
+        config.data_max_seq_len,
+        config.num_workers,
+        seed=config.seed,
+        loss=config.loss,
+        document_length=config.document_length,
+    )
+
+
+def train_task(
+    start: str | Path,
+    data: RetrievalDataModule,
+    config: TrainingConfig,
+    *,
+    run: Path,
+    state: Path | None,
+    name: str,
+    base: str,
+    on_step: OnStep = lambda _done, _total: None,
+) -> tuple[PremiseRetriever, Kept, Trained]:
+    """Train a task and return the retriever, what the next task needs beside it, and what was done.
+
+    Args:
+        start: the folder or hub name of the weights to begin with.
+        data: the task's.
+        config: how.
+        run: the run's own folder; what is in it from a cut-off run of the same arguments is gone on with.
+        state: the folder with what the task before kept (Fisher information, replay buffer); None for the first.
+        name: the task's.
+        base: what the chain of checkpoints began with.
+        on_step: told (optimiser steps done, in all) after each.
+
+    Raises:
+        RetrievalError: the dataset or a checkpoint cannot be used, a loss was no finite number, or the disk is full.
+        Yielded: the job was asked to make way, and what was done is saved in `run`.
+    """
+    started = time.monotonic()
+    world = _devices(config)
+    # A task with fewer batches than are accumulated would never change a weight.
+    data.accumulate = 1
+    data.accumulate = min(config.accumulate_grad_batches, data.batches(world=world).steps_per_epoch)
+    total = config.max_epochs * data.batches(world=world).steps_per_epoch // data.accumulate
+    losses = row_losses(config.loss, temperature=config.temperature)
+    strategy = make_strategy(config, state)
+    model = PremiseRetriever(
+        start,
+        config.lr,
+        config.warmup_steps,
+        data.document_length,
+        config.num_retrieved,
+        losses=losses,
+        schedule=config.schedule,
+        seed=config.seed,
+        replay_share=config.replay_share if config.against_forgetting == "replay" else 0.0,
+        query_length=data.max_seq_len,
+        total_steps=total,
+    )
+    train = data.examples("train").with_premises
+    task = Task(
+        name=name,
+        data=dataset_digest(data.corpus, train),
+        base=base,
+        batches=lambda size: _up_to(data, size),
+        losses=losses,
+        pairs=lambda: _pairs(data, name),
+        tokens=data.tokens,
+        world=world,
+    )
+    strategy.before_task(model.encoder, task)
+    model.set_strategy(strategy)
+    made = _read_made(run)
+    if made is None:
+        # transformers gives a model for inference, and Lightning leaves a model as it is: without dropout.
+        model.train()
+        with preemption.region():
+            made = _fit(model, data, config, run, lambda done: on_step(done, total))
+    else:
+        model.load_state_dict(made.pop("weights"))
+    model.eval()
+    # Lightning leaves it on the CPU.
+    model.to(made["device"] if on_cuda(config) else "cpu")
+    kept = strategy.after_task(model.encoder, task)
+    return model, kept, Trained(**made, seconds=time.monotonic() - started)
+
+
+def _fit(
+    model: PremiseRetriever,
+    data: RetrievalDataModule,
+    config: TrainingConfig,
+    run: Path,
+    on_step: Callable[[int], object],
+) -> dict[str, Any]:
+    """Train, keep what came of it, and return the fields of `Trained` but the seconds."""
+    validate = bool(validation_examples(data))
+    best = (
+        BestWeights(
+            run / "epochs",
+            monitor=_measure("checkpoint_monitor", config.checkpoint_monitor),
+            mode=config.checkpoint_mode,
+            every_n_epochs=config.checkpoint_every_n_epochs,
+        )
+        if validate and config.max_epochs > 1
+        else None
+    )
+    resumed = newest_step(run / "steps")
+    with quiet_libraries():
+        trainer = _trainer(
+            data, config, run, validate=validate, best=best, on_step=on_step, at=resumed[1] if resumed else 0
+        )
+        try:
+            # Our own file of an earlier attempt: optimiser states are more than tensors.
+            trainer.fit(
+                model,
+                datamodule=data,
+                ckpt_path=None if resumed is None else str(resumed[0]),
+                weights_only=False,
+            )
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            raise CheckpointError(
+                f"the log of the run in {run} cannot be written ({error.strerror}). Make room, then run it again: it "
+                "goes on from what was saved before"
+            ) from error
+    measured = {key: float(value) for key, value in trainer.callback_metrics.items()}
+    if best is not None and best.epoch is not None:
+        best.take(model)
+        measured = best.measured
+    # A checkpoint has the same weights whoever loads it: bfloat16 and float64 are the run's own affair.
+    model.float()
+    check_finite(model.state_dict(), "the run")
+    made = {
+        "steps": trainer.global_step,
+        "resumed_at": resumed[1] if resumed else 0,
+        "epochs": trainer.current_epoch,
+        "device": str(trainer.strategy.root_device),
+        "validation": {key: measured[key] for key in MEASURES if key in measured},
+    }
+    # The others may still be reading the best epoch's weights.
+    trainer.strategy.barrier("the best weights are taken")
+    if trainer.is_global_zero:
+        write_whole({"weights": model.state_dict(), **made}, run / _MADE)
+        for folder in ("steps", "epochs"):
+            shutil.rmtree(run / folder, ignore_errors=True)
+    return made
+
+
+def _read_made(run: Path) -> dict[str, Any] | None:
+    path = run / _MADE
+    if not path.exists():
+        return None
+    try:
+        check_whole(path)
+        made: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except UNREADABLE:
+        # Damaged after it was written; the run begins anew.
+        path.unlink()
+        return None
+    return made
+
+
+def _trainer(
+    data: RetrievalDataModule,
+    config: TrainingConfig,
+    run: Path,
+    *,
+    validate: bool,
+    best: BestWeights | None,
+    on_step: Callable[[int], object],
+    at: int,
+) -> pl.Trainer:
+    world = _devices(config)
+    callbacks: list[Callback] = [_Progress(on_step)]
+    if best is not None:
+        callbacks += [
+            EarlyStopping(
+                _measure("early_stopping_monitor", config.early_stopping_monitor),
+                patience=config.early_stopping_patience,
+                mode=config.early_stopping_mode,
+            ),
+            best,
+        ]
+    # The last one: it saves what the others have made of an epoch.
+    callbacks.append(StepCheckpoints(run / "steps", every=config.checkpoint_every_n_steps))
+    cuda = on_cuda(config)
+    precision: dict[str, Any] = {"precision": config.precision, "plugins": [WholeFiles()]}
+    if config.precision in _WHOLLY:
+        precision = {"plugins": [WholeFiles(), _WHOLLY[config.precision]()]}
+    return pl.Trainer(
+        **precision,
+        accelerator="cuda" if cuda else "cpu",
+        devices=world,
+        strategy=DDPStrategy(timeout=timedelta(seconds=config.timeout_seconds)) if world > 1 else "auto",
+        max_epochs=config.max_epochs,
+        limit_train_batches=data.batches(world=world).steps_per_epoch,
+        limit_val_batches=1.0 if validate else 0,
+        accumulate_grad_batches=data.accumulate,
+        gradient_clip_val=config.gradient_clip_val or None,
+        reload_dataloaders_every_n_epochs=1,  # each begins at the trainer's step
+        use_distributed_sampler=False,
+        log_every_n_steps=config.log_every_n_steps,
+        num_sanity_val_steps=config.num_sanity_val_steps,
+        deterministic="warn" if cuda else True,
+        callbacks=callbacks,
+        logger=CSVLogger(run, name="", version=f"log-from-step-{at}"),
+        enable_progress_bar=sys.stdout.isatty(),  # where Lightning draws it
+        enable_model_summary=False,
+        default_root_dir=run,
+    )
+
+
+class _AllBFloat16(HalfPrecision):
+    """Weights and what is computed in bfloat16. Batches hold ids, and labels of 0 and 1: they stay as they are."""
+
+    def __init__(self) -> None:
+        super().__init__("bf16-true")
+
+    def convert_input(self, data: Any) -> Any:
+        return data
+
+
+class _AllFloat64(DoublePrecision):
+    """As above, in float64."""
+
+    def convert_input(self, data: Any) -> Any:
+        return data
+
+
+_WHOLLY: Mapping[str, Callable[[], Precision]] = {"bf16-true": _AllBFloat16, "64-true": _AllFloat64}
+
+
+class _Progress(Callback):
+    def __init__(self, on_step: Callable[[int], object]) -> None:
+        self._on_step = on_step
+        self._told = 0
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
+        # Who asked for the end may be gone, and nobody listens: to save comes first.
+        if trainer.global_step > self._told and not preemption.wanted():
+            self._told = trainer.global_step
+            self._on_step(trainer.global_step)
+
+
+def validation_examples(data: RetrievalDataModule) -> tuple[Example, ...]:
+    """Return the steps of the val split that use a premise; none where a task of a few theorems has none to spare."""
+    try:
+        return data.examples("val").with_premises
+    except EmptySplitError:
+        return ()
+
+
+def _pairs(data: RetrievalDataModule, name: str) -> Iterable[ReplayPair]:
+    for example in data.examples("train").with_premises:
+        for positive in example.positives:
+            yield ReplayPair(name, example.query, data.corpus[positive].serialize())
+
+
+def _up_to(data: RetrievalDataModule, size: int) -> Batches:
+    """Return batches as if by one process, of `size` pairs or of as many as there are, accumulated or not."""
+    pairs = sum(len(example.positives) for example in data.examples("train").with_premises)
+    return data.batches(batch_size=min(size, pairs), multiple_of=1)
+
+
+def _measure(field: str, name: str) -> str:
+    if name not in MEASURES:
+        raise ConfigError(f"{field} is {name!r}: validation measures {', '.join(MEASURES)}")
+    return name
+
+
+def on_cuda(config: TrainingConfig) -> bool:
+    """Whether a configuration computes on a GPU here.
+
+    Raises:
+        ConfigError: it wants one and there is none, or its precision needs one.
+    """
+    cuda = config.device != "cpu" and torch.cuda.is_available()
+    if config.device == "cuda" and not cuda:
+        raise ConfigError("device is 'cuda' and PyTorch finds no GPU here: set it to 'auto' or 'cpu'")
+    if not cuda and config.precision == "16-mixed":
+        raise ConfigError("precision is '16-mixed', which needs a GPU: take 'bf16-mixed' or '32-true'")
+    return cuda
+
+
+def _devices(config: TrainingConfig) -> int:
+    return max(1, config.num_gpus) if on_cuda(config) else 1

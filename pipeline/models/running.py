@@ -1,0 +1,236 @@
+"""Run a trainer of transformers', TRL's among them: quietly, watched, in as many processes as Accelerate starts.
+
+And saved as it runs, where a folder is given (`Saves`): an interrupted run continues from the last step that was saved,
+and ends with the very weights of an uninterrupted one. A saved step counts once the disk has all of it; then the
+earlier ones are removed.
+
+    <saves.folder>/checkpoint-<step>/       the model, the optimiser, the random state; and `whole`, written last
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from accelerate import PartialState
+from safetensors import SafetensorError
+from transformers import TrainerCallback, TrainingArguments
+from transformers.trainer_callback import PrinterCallback, ProgressCallback
+from transformers.trainer_utils import SaveStrategy
+
+from pipeline.durable import make_durable, write_text_whole
+from pipeline.jobs import preemption
+from pipeline.models.errors import CheckpointError, DivergedError
+from pipeline.models.libraries import quiet_libraries
+
+if TYPE_CHECKING:
+    from transformers import TrainerControl, TrainerState
+
+OnStep = Callable[[int, int], object]
+# The older transformers do not know the new name, and the newer ones warn of the old one.
+CHECKPOINTING = next(
+    name
+    for name in ("activation_checkpointing", "gradient_checkpointing")
+    if name in TrainingArguments.__dataclass_fields__
+)
+_WHOLE = "whole"
+_WATCHED = ("loss", "grad_norm", "eval_mse")
+
+
+@dataclass(frozen=True, slots=True)
+class Saves:
+    """Where and when a run is saved.
+
+    Attributes:
+        folder: of this very run: of the same model, data and settings.
+        every_s: seconds from one save to the next; infinite: only at the end, where the trainer itself is set to save,
+            and where a job is asked to make way (`pipeline.jobs.preemption`).
+    """
+
+    folder: Path
+    every_s: float = math.inf
+
+
+def run(trainer: Any, on_step: OnStep, saves: Saves | None = None) -> int:
+    """Run a trainer to its end, quietly, from where it was saved; return its optimiser steps, those before among them.
+
+    Args:
+        trainer: of transformers or TRL.
+        on_step: told (optimiser steps done, in all) after each.
+        saves: where it is saved; None: nowhere.
+
+    Raises:
+        DivergedError: a logged loss was no finite number.
+        CheckpointError: the disk refused; what was saved before stays.
+        Yielded: the job was asked to make way, and the run is saved.
+    """
+    # They print to stdout, which is a job's line to the daemon.
+    for callback in (PrinterCallback, ProgressCallback):
+        trainer.remove_callback(callback)
+    trainer.add_callback(_Watch(on_step))
+    with quiet_libraries():
+        if saves is None:
+            trainer.train()
+        else:
+            _run_saved(trainer, saves)
+    return int(trainer.state.global_step)
+
+
+def _run_saved(trainer: Any, saves: Saves) -> None:
+    trainer.args.output_dir = str(saves.folder)
+    trainer.add_callback(_Save(saves))
+    try:
+        begun = _newest_whole(saves.folder)
+        with preemption.region():
+            trainer.train(resume_from_checkpoint=None if begun is None else str(begun))
+    except (OSError, RuntimeError, SafetensorError) as error:
+        if not _of_the_disk(error):
+            raise
+        raise CheckpointError(
+            f"{saves.folder} cannot be written ({_reason(error)}). Make room, then run it again: it goes on from the "
+            "last step that was saved"
+        ) from error
+
+
+def mean_loss(history: Iterable[Mapping[str, Any]]) -> float:
+    """Return the mean loss of a run's steps from what was logged of them; what was saved has it of the steps before."""
+    before, summed = 0, 0.0
+    for row in history:
+        if "loss" in row:
+            summed += row["loss"] * (row["step"] - before)
+            before = row["step"]
+    return summed / before if before else math.nan
+
+
+def is_first() -> bool:
+    """Say whether this process is the one that writes."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def wait(device: torch.device) -> None:
+    """Wait for the other processes of the run, where there are any."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        # Without being told so, Accelerate takes processes on CPUs for single ones, and waits for nobody.
+        PartialState(cpu=device.type == "cpu").wait_for_everyone()
+
+
+class _Watch(TrainerCallback):
+    """Tells each step, and ends a run whose loss is no finite number."""
+
+    def __init__(self, on_step: OnStep) -> None:
+        self._on_step = on_step
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,  # noqa: ARG002 - transformers' signature, here and below
+        state: TrainerState,
+        control: TrainerControl,
+        **_: Any,
+    ) -> None:
+        # transformers leaves the last steps out of the log where they are no round number.
+        control.should_log |= state.global_step >= state.max_steps
+        if not preemption.wanted():
+            # Else to save comes first: who asked for the end may be gone, and nobody listens.
+            self._on_step(state.global_step, state.max_steps)
+
+    def on_log(
+        self,
+        args: TrainingArguments,  # noqa: ARG002
+        state: TrainerState,
+        control: TrainerControl,  # noqa: ARG002
+        logs: Mapping[str, Any] | None = None,
+        **_: Any,
+    ) -> None:
+        for name in _WATCHED:
+            value = (logs or {}).get(name)
+            if value is not None and not math.isfinite(value):
+                raise DivergedError(
+                    f"{name} of step {state.global_step} is {value}: training has diverged. Train with a smaller "
+                    "learning rate, or with dtype float32 and without bf16"
+                )
+
+
+class _Save(TrainerCallback):
+    """Says when a run is saved; has the disk hold that, and removes what it replaces."""
+
+    def __init__(self, saves: Saves) -> None:
+        self._saves = saves
+        self._next = time.monotonic() + saves.every_s
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,  # noqa: ARG002
+        state: TrainerState,
+        control: TrainerControl,  # noqa: ARG002
+        **_: Any,
+    ) -> None:
+        if state.best_global_step:
+            # As a whole path it is that of where the folder was when it was saved.
+            state.best_model_checkpoint = str(self._of(state.best_global_step))
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **_: Any,
+    ) -> None:
+        last = state.global_step >= state.max_steps
+        if last:
+            # Nothing is trained after it: a repeated run only needs the weights.
+            args.save_only_model = True
+        if args.save_strategy == SaveStrategy.EPOCH and (last or float(state.epoch or 0).is_integer()):
+            # It is saved after the epoch's evaluation: from before that, a run goes on without it.
+            return
+        if last or preemption.wanted() or time.monotonic() >= self._next:
+            control.should_save = control.should_log = True
+
+    def on_save(
+        self,
+        args: TrainingArguments,  # noqa: ARG002
+        state: TrainerState,
+        control: TrainerControl,  # noqa: ARG002
+        **_: Any,
+    ) -> None:
+        self._next = time.monotonic() + self._saves.every_s
+        if is_first():
+            saved = self._of(state.global_step)
+            make_durable(saved)
+            write_text_whole(saved / _WHOLE, "")
+            kept = {saved, Path(state.best_model_checkpoint or saved)}
+            for other in self._saves.folder.glob("checkpoint-*"):
+                if other not in kept:
+                    shutil.rmtree(other)
+        if preemption.wanted():
+            raise preemption.Yielded(f"step {state.global_step} is saved")
+
+    def _of(self, step: int) -> Path:
+        return self._saves.folder / f"checkpoint-{step}"
+
+
+def _newest_whole(folder: Path) -> Path | None:
+    """Return the newest saved step of a run; what is left of a save that was cut off goes."""
+    found: list[tuple[int, Path]] = []
+    for path in folder.glob("checkpoint-*"):
+        if (path / _WHOLE).exists():
+            found.append((int(path.name.rpartition("-")[2]), path))
+        elif is_first():
+            shutil.rmtree(path)
+    return max(found)[1] if found else None
+
+
+def _of_the_disk(error: BaseException) -> bool:
+    # PyTorch turns what the disk says of its own files into a RuntimeError.
+    return isinstance(error, OSError | SafetensorError) or "StreamWriter" in str(error)
+
+
+def _reason(error: BaseException) -> str:
+    said = error.strerror if isinstance(error, OSError) else None
+    return said or next(iter(str(error).splitlines()), "")

@@ -1,0 +1,232 @@
+"""A dataset's goal as a goal of Lean's again: the theorem that states it, and where in a project it is stated.
+
+A dataset has goals as Lean printed them. `statement` makes the theorem whose proof begins at that very goal; whether it
+does, Lean says (`same_goal`), for what Lean prints is not always what Lean reads. `Places` finds the imports, the text
+and the open namespaces that the goal's theorem had in its file, without the theorem itself and all that comes after it:
+in no place can a goal be closed by citing what it is to prove.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from pipeline.lean import goal_text
+from pipeline.lean.backend import LeanBackend, find_leans
+from pipeline.lean.client.messages import Goal
+from pipeline.lean.pool.pooled import ReplKey, Setup
+from pipeline.lean.source.scanner import Command, SourceFile, parse
+from pipeline.models.errors import RewardError
+from pipeline.models.text import state_text
+
+NAME = "unsorry_goal"
+_TARGET = "⊢ "
+_HYPOTHESIS = re.compile(r"([^\s:][^:]*?) :\s+(.+)", re.DOTALL)
+_HIDDEN = re.compile(r"[^\s()\[\]{},]+✝[⁰¹²³⁴⁵⁶⁷⁸⁹]*")
+_NOTHING = Setup()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where goals are stated: the process, what it has taken in before, and what is open there."""
+
+    key: ReplKey
+    setup: Setup = _NOTHING
+    preamble: str = ""
+
+    @property
+    def simulated(self) -> bool:
+        return self.key.backend.simulated
+
+
+class Places(Protocol):
+    """Says where a row's goal is to be stated; None where that is not known."""
+
+    def __call__(self, row: Mapping[str, Any]) -> Place | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """The theorem that states a goal: its text up to `:=`, and the goal as the dataset has it."""
+
+    header: str
+    goal: str
+
+    def text(self, place: Place, tactic: str = "sorry") -> str:
+        """Return the theorem, proved by a tactic, as a text that elaborates at the place."""
+        opened = f"{place.preamble}\n" if place.preamble else ""
+        lines = "".join(f"  {line}\n" for line in tactic.split("\n"))
+        return f"{opened}{self.header} := by\n{lines}"
+
+    def is_of(self, goals: tuple[Goal, ...]) -> bool:
+        """Say whether these goals are the one goal that the dataset has; hidden names may differ, and tags."""
+        return len(goals) == 1 and goal_text.same_goal(
+            _comparable(goal_text.as_lean_prints(goals[0])), _comparable(self.goal)
+        )
+
+
+def statement(state: str) -> Statement | None:
+    """Return the theorem that states the first goal of a state; None where none does.
+
+    That is so for goals with local definitions (`x : T := v`), for those that mention a hypothesis without a name that
+    can be written (`x✝`), for `conv` goals and for what is no goal.
+    """
+    goals = goal_text.split_goals(state_text(state))
+    if not goals:
+        return None
+    binders: list[str] = []
+    target = ""
+    for line in _whole_lines(goals[0]):
+        if target:
+            return None
+        if line.startswith(_TARGET):
+            target = line.removeprefix(_TARGET)
+            continue
+        binder = _binder(line)
+        if binder is None:
+            return None
+        binders.append(binder)
+    if not target or "✝" in target:
+        return None
+    header = " ".join([f"theorem {NAME}", *binders, f": {target}"])
+    return Statement(header, goals[0])
+
+
+def bare_place(backend: LeanBackend, project: Path, *, imports: tuple[str, ...] = ("Init",)) -> Places:
+    """Return one place for all goals: nothing but imports.
+
+    Args:
+        backend: what runs Lean.
+        project: the folder of the Lake project.
+        imports: modules.
+    """
+    place = Place(ReplKey(backend, project, imports))
+    return lambda _row: place
+
+
+def place_here() -> Places:
+    """Return one place for all goals: Lean as it is installed, in the working directory, with nothing imported.
+
+    Raises:
+        RewardError: there is no Lean that fits; the message says what to do.
+    """
+    project = Path.cwd()
+    toolchain = project / "lean-toolchain"
+    text = toolchain.read_text(encoding="utf-8") if toolchain.is_file() else ""
+    leans = find_leans(backend="auto", repl="", sandbox="bubblewrap", toolchains=Path("/nonexistent"))
+    found = leans.for_toolchain(text) if text else leans.summary
+    if found.kind == "none":
+        raise RewardError(
+            f"no Lean to reward anything with: {found.detail}. Or say where Lean is with "
+            "places=pipeline.models.tactics.goals.SourcePlaces(backend, project)"
+        )
+    return bare_place(found, project)
+
+
+class SourcePlaces:
+    """Finds the place of each row's theorem in a checkout: its file's imports, and the file's text before it."""
+
+    def __init__(self, backend: LeanBackend, project: Path) -> None:
+        """Args:
+        backend: what runs Lean.
+        project: the folder of the checkout, built, at the commit that the rows were traced at.
+        """
+        self._backend = backend
+        self._project = project
+        self._read = lru_cache(maxsize=64)(self._read_file)
+
+    def __call__(self, row: Mapping[str, Any]) -> Place | None:
+        """Return the place of a row with "path" and "start"; None where the checkout has no declaration there."""
+        path, start = row.get("path"), row.get("start")
+        file = self._read(str(path)) if path and start else None
+        if file is None or start is None:
+            return None
+        line, column = start
+        number = file.declaration_at(_byte_at(file.data, int(line), int(column)))
+        if number is None:
+            return None
+        key = ReplKey(self._backend, self._project, file.source.imports or ("Init",))
+        prefix = tuple(text for text in file.before[: number + 1] if text.strip())
+        return Place(key, Setup(prefix=prefix), file.preambles[number])
+
+    def _read_file(self, path: str) -> _File | None:
+        file = self._project / path
+        if not file.resolve().is_relative_to(self._project.resolve()) or not file.is_file():
+            return None
+        data = file.read_bytes()
+        source = parse(data, path=path)
+        return None if source.scanned.error is not None else _File.of(data, source)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file in declarations: each one's preamble, and the texts from one to the next, which processes take in.
+
+    The pieces are the same for all its theorems, so that a process that knows the file up to one theorem goes on to a
+    later one.
+    """
+
+    data: bytes
+    source: SourceFile
+    declarations: tuple[Command, ...]
+    preambles: tuple[str, ...]
+    before: tuple[str, ...]
+
+    @classmethod
+    def of(cls, data: bytes, source: SourceFile) -> _File:
+        declarations = tuple(command for command in source.commands if command.kind == "declaration")
+        borders = [source.header_end, *(command.byte_start for command in declarations)]
+        preambles = [source.preamble_at(border) for border in borders]
+        texts = [data[start:end].decode("utf-8", "replace") for start, end in itertools.pairwise(borders)]
+        pieces = [
+            f"{opened}\n{text}" if opened else text for opened, text in zip(preambles, texts, strict=False)
+        ]
+        return cls(data, source, declarations, tuple(preambles[1:]), tuple(pieces))
+
+    def declaration_at(self, byte: int) -> int | None:
+        """Return which declaration has this byte; its text begins after `before` up to and with that number."""
+        found = (n for n, item in enumerate(self.declarations) if item.byte_start <= byte < item.byte_end)
+        return next(found, None)
+
+
+def _whole_lines(goal: str) -> list[str]:
+    """Return a goal's lines, each with those that go on with it, without the tag."""
+    whole: list[str] = []
+    for line in goal.split("\n"):
+        if whole and line.startswith((" ", "\t")):
+            whole[-1] += f"\n{line}"
+        elif not line.startswith("case "):
+            whole.append(line)
+    return whole
+
+
+def _binder(line: str) -> str | None:
+    found = _HYPOTHESIS.match(line)
+    if found is None or " := " in found[2] or "✝" in found[2]:
+        return None
+    names, said = found[1], found[2]
+    hidden = [name for name in names.split() if "✝" in name]
+    if not hidden:
+        return f"({names} : {said})"
+    if len(hidden) != len(names.split()):
+        return None
+    # An instance has its name from Lean, like every hypothesis that nobody named.
+    return " ".join(f"[{said}]" if name.startswith("inst✝") else f"(_ : {said})" for name in hidden)
+
+
+def _comparable(goal: str) -> str:
+    """Return a goal without what is not its meaning: tag, hidden names, where long lines are broken."""
+    return "\n".join(" ".join(_HIDDEN.sub("_✝", line).split()) for line in _whole_lines(goal))
+
+
+def _byte_at(data: bytes, line: int, column: int) -> int:
+    """Return the byte of a line and column, both from 1; columns count code points."""
+    lines = data.split(b"\n")
+    before = sum(len(text) + 1 for text in lines[: line - 1])
+    rest = lines[line - 1].decode("utf-8", "replace") if line <= len(lines) else ""
+    return before + len(rest[: column - 1].encode())

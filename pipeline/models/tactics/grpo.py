@@ -1,0 +1,277 @@
+"""Reinforcement learning of a causal model on goals: LeanDojo-v2's `GRPOTrainer`, with TRL underneath.
+
+    from pipeline.models.tactics import GRPOTrainer
+
+    trainer = GRPOTrainer("outputs", "lean", output_dir="outputs-grpo", batch_size=8)
+    trainer.train(database.sort_repositories_by_difficulty(), database, "raid/data/merged")
+
+Each prompt is a goal from the training split, in the words of `pipeline.models.tactics.prompt`; for each the model
+writes `num_generations` answers, and learns from how much better than the others each one is. "lean" is the reward that
+runs them (`pipeline.models.tactics.reward`). A function of one's own is called as LeanDojo documents: `completions` are
+the texts of the tactics, whatever the model's template makes of them, and a torch tensor or a list comes back;
+`problem` has the goals, and the dataset's other columns come by name, so it should take `**kwargs`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from datasets import Dataset
+from peft import PeftConfig, PeftModel
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
+
+from pipeline.lean.pool.pooled import PoolLimits
+from pipeline.models.errors import ConfigError, NothingToLearnError
+from pipeline.models.running import run
+from pipeline.models.tactics.goals import Places, place_here
+from pipeline.models.tactics.models import TacticModel
+from pipeline.models.tactics.requests import text_of
+from pipeline.models.tactics.reward import LeanReward, Values
+from pipeline.models.tactics.rows import Rows
+from pipeline.models.tactics.training import Fitted, RepositoryTrainer
+
+RewardFunc = Callable[..., Any]
+LEAN: Literal["lean"] = "lean"
+_REFERENCE = "ref"
+_MEASURES = {
+    "reward": "reward",
+    "reward_std": "reward_std",
+    "frac_reward_zero_std": "groups_without_signal",
+    "completions/mean_length": "answer_length",
+    "completions/clipped_ratio": "answers_cut",
+    "lean/closed": "closed",
+    "lean/progress": "progress",
+    "lean/unjudged": "unjudged",
+}
+"""What of TRL's log is kept, as means over the run, under which names."""
+
+
+def prompts_of(rows: Rows, found: TacticModel) -> list[dict[str, Any]]:
+    """Return the goals of the rows as TRL's prompts, each goal of a theorem once, with what a reward needs of them."""
+    examples: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for row in rows.rows:
+        key = (row.url, row.theorem, row.state)
+        if key in examples:
+            continue
+        chat = found.prompts.kind == "chat"
+        examples[key] = {
+            "prompt": found.prompts.conversation(row.state) if chat else found.prompts.text(row.state),
+            "problem": row.state,
+            "theorem": row.theorem,
+            "path": row.path,
+            "start": None if row.start is None else list(row.start),
+            "url": row.url,
+            "commit": row.commit,
+        }
+    return list(examples.values())
+
+
+class GRPOTrainer(RepositoryTrainer):
+    """LeanDojo-v2's `GRPOTrainer`, with its constructor; see the module and `RepositoryTrainer`."""
+
+    kind = "grpo"
+
+    def __init__(
+        self,
+        model_name: str | Path,
+        reward_func: RewardFunc | Literal["lean"] | Sequence[RewardFunc | Literal["lean"]],
+        output_dir: str | Path = "outputs",
+        epochs_per_repo: int = 1,
+        batch_size: int = 1,
+        lr: float = 2e-5,
+        lora_config: PeftConfig | None = None,
+        *,
+        reward_weights: Sequence[float] | None = None,
+        kl_beta: float = 0.0,
+        num_generations: int = 8,
+        temperature: float = 1.0,
+        max_steps: int | None = None,
+        places: Places | None = None,
+        values: Values | None = None,
+        limits: PoolLimits | None = None,
+        **others: Any,
+    ) -> None:
+        """Args:
+        reward_func: "lean", a function, or several of them.
+        batch_size: answers that one device learns from at once; gradients are gathered until there is a whole number
+            of groups.
+        reward_weights: one for each reward; None: all alike.
+        kl_beta: the weight of the distance to the model as each repository finds it; above 0 that is held in memory
+            too: a second model, or a second adapter.
+        num_generations: answers to each goal, from 2.
+        temperature: of sampling.
+        max_steps: of the optimiser, of each repository; None: as many as its goals make.
+        places: where Lean states goals (`pipeline.models.tactics.goals`); None: Lean in the working directory.
+        values: what Lean's outcomes earn.
+        limits: of the pool of REPL processes.
+        others: those of `RepositoryTrainer`.
+
+        Raises:
+            ConfigError: a setting is not taken.
+            ModelError: the model has no tokenizer.
+        """
+        super().__init__(model_name, output_dir, epochs_per_repo, batch_size, lr, lora_config, **others)
+        given = [reward_func] if callable(reward_func) or isinstance(reward_func, str) else list(reward_func)
+        for one in given:
+            if not callable(one) and one != LEAN:
+                raise ConfigError(f'reward_func is {one!r}: it takes a function, "lean", or a list of these')
+        if num_generations < 2:
+            raise ConfigError(f"num_generations is {num_generations}: it takes a whole number from 2")
+        if not (math.isfinite(kl_beta) and kl_beta >= 0):
+            raise ConfigError(f"kl_beta is {kl_beta}: it takes a number from 0")
+        if not (math.isfinite(temperature) and temperature > 0):
+            raise ConfigError(f"temperature is {temperature}: it takes a number above 0")
+        if reward_weights is not None and len(reward_weights) != len(given):
+            raise ConfigError(f"reward_weights are {len(reward_weights)} for {len(given)} rewards")
+        self.reward_func = reward_func
+        self.reward_weights = None if reward_weights is None else [float(weight) for weight in reward_weights]
+        self.kl_beta = float(kl_beta)
+        self.num_generations = num_generations
+        self.temperature = float(temperature)
+        self.max_steps = max_steps
+        self._rewards = given
+        self.places = places
+        self._values = values
+        self._limits = limits
+        self._lean: LeanReward | None = None
+
+    @property
+    def wants_places(self) -> bool:
+        """Whether Lean rewards, and nobody has said yet where it is to state the goals: `places` can be set."""
+        return self.places is None and LEAN in self._rewards
+
+    def fit(self, rows: Rows) -> Fitted:
+        """Train the model on the goals of rows: measures are means over the run, of those of `_MEASURES`."""
+        examples = prompts_of(rows, self.loaded())
+        if not examples:
+            raise NothingToLearnError("there is no goal to learn from")
+        _, wanted = self._gathered()
+        if len(examples) < wanted:
+            # TRL leaves out what is no whole step: this would end without one, and without an error.
+            raise NothingToLearnError(
+                f"there are {len(examples)} goals, and a step takes {wanted}: set batch_size lower"
+            )
+        trainer = self.trainer(examples)
+        try:
+            steps = run(trainer, self.on_step)
+        finally:
+            self.close()
+            model = self.loaded().model
+            if isinstance(model, PeftModel) and _REFERENCE in model.peft_config:
+                # TRL's copy of the adapter as it was; no part of what was trained.
+                model.delete_adapter(_REFERENCE)
+        measures = {}
+        for name, ours in _MEASURES.items():
+            logged = [item[name] for item in trainer.state.log_history if name in item]
+            if logged:
+                measures[ours] = sum(logged) / len(logged)
+        return Fitted(len(examples), 0, steps, measures)
+
+    def close(self) -> None:
+        """End the processes of the reward from Lean; training starts others."""
+        if self._lean is not None:
+            self._lean.close()
+
+    def trainer(self, examples: list[dict[str, Any]]) -> Any:
+        """Return TRL's trainer of the model for what `prompts_of` made."""
+        found = self.loaded()
+        if self.kl_beta and self.learned_before:
+            # TRL loads the model to stay near from where this one says that it is from.
+            found.model.config._name_or_path = self.output_dir
+        batches, _ = self._gathered()
+        config = GRPOConfig(
+            **self.arguments(),
+            gradient_accumulation_steps=batches,
+            num_generations=self.num_generations,
+            max_completion_length=found.lengths.answer,
+            temperature=self.temperature,
+            beta=self.kl_beta,
+            reward_weights=self.reward_weights,
+            max_steps=-1 if self.max_steps is None else self.max_steps,
+            logging_steps=1,
+        )
+        return _Trainer(
+            model=found.model,
+            args=config,
+            train_dataset=Dataset.from_list(examples),
+            reward_funcs=[
+                self._lean_reward() if one == LEAN else as_documented(one) for one in self._rewards
+            ],
+            processing_class=found.tokenizer,
+        )
+
+    def follows_from(self) -> dict[str, Any]:
+        """Return what a checkpoint follows from beside its data, the settings of this trainer among it."""
+        return {
+            **super().follows_from(),
+            "grpo": {
+                "rewards": [_name(one) for one in self._rewards],
+                "reward_weights": self.reward_weights,
+                "kl_beta": self.kl_beta,
+                "num_generations": self.num_generations,
+                "temperature": self.temperature,
+                "max_steps": self.max_steps,
+                "values": asdict(self._values or Values()) if LEAN in self._rewards else None,
+            },
+        }
+
+    def about(self) -> dict[str, Any]:
+        """Return the reward's part of a checkpoint's description: what judged, and whether that was the simulator."""
+        leans = [one for one in (self._lean, *self._rewards) if isinstance(one, LeanReward)]
+        return {
+            "simulated": any(one.simulated for one in leans),
+            "lean": [{"counts": dict(one.counts), "cached": one.cached} for one in leans],
+        }
+
+    def _gathered(self) -> tuple[int, int]:
+        """Return how many batches make a step, and how many goals: a step's answers have to be whole groups, and
+        LeanDojo's own default of 1 at a time is none."""
+        at_once = self.settings.batch_size * int(os.environ.get("WORLD_SIZE", "1"))
+        answers = math.lcm(at_once, self.num_generations)
+        return answers // at_once, answers // self.num_generations
+
+    def _lean_reward(self) -> LeanReward:
+        places = self.places or place_here()
+        if self._lean is None:
+            self._lean = LeanReward(places, values=self._values, limits=self._limits)
+        # They may have been set anew since the last training: for more repositories, say.
+        self._lean.places = places
+        return self._lean
+
+
+def as_documented(reward: Any) -> RewardFunc:
+    """Return a reward function that is called as LeanDojo documents: with texts, for a tensor or a list of numbers."""
+    if isinstance(reward, LeanReward):
+        return reward
+
+    def numbers(given: Any) -> list[float | None]:
+        return [None if one is None else float(one) for one in given]
+
+    def called(completions: Sequence[Any], **columns: Any) -> list[float | None]:
+        return numbers(reward(completions=[text_of(one) for one in completions], **columns))
+
+    async def awaited(completions: Sequence[Any], **columns: Any) -> list[float | None]:
+        return numbers(await reward(completions=[text_of(one) for one in completions], **columns))
+
+    waits = inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(type(reward).__call__)
+    made: RewardFunc = awaited if waits else called
+    made.__name__ = _name(reward)
+    return made
+
+
+def _name(reward: Any) -> str:
+    if isinstance(reward, str):
+        return reward
+    return getattr(reward, "__name__", type(reward).__name__)
+
+
+class _Trainer(TRLTrainer):
+    def _send_telemetry(self) -> None:
+        """Tell nobody what is trained here."""

@@ -1,0 +1,496 @@
+"""A tactic model's tasks: train one on top of a checkpoint, measure it on people's steps; the job `train_tactics`.
+
+Parameters of the job: those of `pipeline.models.training_job`, where `config` has fields of
+`pipeline.models.tactics.config.TacticsConfig`. The task's dataset is in LeanDojo's form; its training split is
+learned from, and no step of the others. A job that is started again continues from the last step that was saved.
+
+Measures, all in 0..1, each with the bounds of its bootstrap interval, "…_low" and "…_high"; a split without a tactic
+step has none:
+
+    tactic@1, tactic@8  the share of the steps whose own tactic is the likeliest one, or among the first eight, that
+                        beam search finds. Tactics are compared as text, but for spaces within a line: another
+                        tactic that would do as well is a miss, so that these are lower bounds of what a search finds
+    token_accuracy      the share of a tactic's tokens, its end among them, that the model holds most likely where it
+                        is shown those before; the mean over steps
+
+A tactic that is longer than the model may answer is a miss.
+
+`TrainerJob` is the same job with a trainer that the caller made in the place of its own training. Such a trainer may
+have what no spec file can carry: a reward function, an adapter's shape.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from peft import LoraConfig, PeftModel
+from torch import Tensor
+
+from pipeline.jobs.protocol import JobSpec, Reporter
+from pipeline.models.chain import Chain, Link, checkpoint_id, read_about, start_of, versions
+from pipeline.models.datasets import TaskData, frozen
+from pipeline.models.errors import ConfigError, DatasetError, LearningError, NothingToLearnError
+from pipeline.models.libraries import computes_in_bfloat16, device_of
+from pipeline.models.measures import Interval, summarise, with_bounds
+from pipeline.models.running import Saves
+from pipeline.models.tactics.config import TacticsConfig, for_a_job
+from pipeline.models.tactics.generate import Generator, padded
+from pipeline.models.tactics.models import TacticModel, base_of, load_model, name_base
+from pipeline.models.tactics.requests import Decoding, Request
+from pipeline.models.tactics.rows import Row, Rows, read_rows
+from pipeline.models.tactics.training import Database, Repository, RepositoryTrainer, SFTTrainer
+from pipeline.models.training_job import (
+    Measured,
+    Measuring,
+    MeasuringOneFile,
+    Order,
+    Teller,
+    TrainingJob,
+    read_parameters,
+)
+from store.events.models import ModelKind
+
+METRICS = ("tactic@1", "tactic@8", "token_accuracy")
+CANDIDATES = 8
+_AT_ONCE = 64
+# Logits of a large vocabulary for each token of an answer: some hundred megabytes.
+_LOGITS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TacticsResult:
+    """How a model did on `n` steps of `theorems` theorems. `dataset` is the SHA-256 of the steps."""
+
+    metrics: Mapping[str, Interval]
+    n: int
+    theorems: int
+    dataset: str
+    seconds: float
+
+
+def evaluate(
+    model: TacticModel,
+    rows: Rows,
+    *,
+    most: int = 0,
+    seed: int = 3407,
+    on_batch: Callable[[int, int], object] = lambda _done, _total: None,
+) -> TacticsResult:
+    """Ask a model for the tactic of every step, and rate what it says.
+
+    Args:
+        model: as `models.load_model` gives it; put into evaluation mode.
+        rows: the steps.
+        most: of more steps than that, so many are asked, drawn by hash and seed; 0: all.
+        seed: of the draw and of the intervals.
+        on_batch: told (steps done, steps in all).
+
+    Raises:
+        NothingToLearnError: there is no step.
+    """
+    started = time.monotonic()
+    asked = sampled(rows.rows, most, seed)
+    if not asked:
+        raise NothingToLearnError("there is no step to measure with")
+    generator = Generator(model)
+    decoding = Decoding(candidates=CANDIDATES, mode="beams")
+    rated: list[tuple[float, ...]] = []
+    for start in range(0, len(asked), _AT_ONCE):
+        part = asked[start : start + _AT_ONCE]
+        said = generator.suggest([Request(row.state, decoding=decoding) for row in part])
+        known = token_accuracies(model, part)
+        for row, suggestions, accuracy in zip(part, said, known, strict=True):
+            wanted = comparable(row.tactic)
+            found = [comparable(one.tactic) == wanted for one in suggestions.tactics[:CANDIDATES]]
+            rated.append((float(any(found[:1])), float(any(found)), accuracy))
+        on_batch(start + len(part), len(asked))
+    theorems = [(row.path, row.theorem, row.start) for row in asked]
+    return TacticsResult(
+        metrics=summarise(rated, theorems, seed=seed, names=METRICS),
+        n=len(asked),
+        theorems=len(set(theorems)),
+        dataset=Rows(asked, rows.proofs, rows.skipped).digest,
+        seconds=time.monotonic() - started,
+    )
+
+
+def sampled(rows: Sequence[Row], most: int, seed: int) -> tuple[Row, ...]:
+    """Return at most so many rows (0: all), in their order; which ones the rows themselves and the seed decide."""
+    if not most or len(rows) <= most:
+        return tuple(rows)
+
+    def drawn(number: int) -> bytes:
+        row = rows[number]
+        text = "\0".join((str(seed), row.path, row.theorem, str(row.step), row.state))
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+    return tuple(rows[number] for number in sorted(sorted(range(len(rows)), key=drawn)[:most]))
+
+
+def comparable(tactic: str) -> str:
+    """Return a tactic with one space wherever a line has several, its lines and their indentation as they are."""
+    lines = [(line, line.lstrip(" ")) for line in tactic.split("\n")]
+    return "\n".join(line[: len(line) - len(rest)] + " ".join(rest.split()) for line, rest in lines)
+
+
+def token_accuracies(model: TacticModel, rows: Sequence[Row]) -> list[float]:
+    """Return for each row the share of its tactic's tokens that the model holds most likely, 0..1."""
+    answers = [model.prompts.answer_ids(row.tactic) for row in rows]
+    prompts = [model.prompts.ids(row.state) for row in rows]
+    found = [0.0] * len(rows)
+    for batch in _batches([min(len(answer), model.lengths.answer) for answer in answers]):
+        shown = [answers[number][: model.lengths.answer] for number in batch]
+        with torch.inference_mode():
+            right = _right(model, [prompts[number] for number in batch], shown)
+        for number, hits in zip(batch, right, strict=True):
+            # What is beyond the model's longest answer counts as wrong.
+            found[number] = hits / len(answers[number])
+    return found
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Yield the numbers of answers that go together, of like length."""
+    batch: list[int] = []
+    for number in sorted(range(len(lengths)), key=lambda number: lengths[number]):
+        if batch and (len(batch) + 1) * (lengths[number] + 1) > _LOGITS:
+            yield batch
+            batch = []
+        batch.append(number)
+    if batch:
+        yield batch
+
+
+def _right(
+    model: TacticModel, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]]
+) -> list[int]:
+    """Return how many tokens of each answer are the likeliest, given the prompt and the tokens before."""
+    pad = int(model.tokenizer.pad_token_id)
+    device = model.model.device
+    # A causal model's answers all end together, at the right.
+    causal = model.prompts.kind != "seq2seq"
+    labels, known = padded(answers, pad, device, left=causal)
+    logits = (
+        _causal_logits(model, prompts, answers, pad)
+        if causal
+        else _encoder_decoder_logits(model, prompts, labels, pad)
+    )
+    hits = (logits.argmax(dim=-1) == labels) & known.bool()
+    return [int(one) for one in hits.sum(dim=1).tolist()]
+
+
+def _causal_logits(
+    model: TacticModel, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], pad: int
+) -> Tensor:
+    """Return what is said before each of the last tokens, as many as the longest answer has."""
+    texts = [[*prompt, *answer] for prompt, answer in zip(prompts, answers, strict=True)]
+    ids, mask = padded(texts, pad, model.model.device, left=True)
+    whole: Any = model.model.get_base_model() if isinstance(model.model, PeftModel) else model.model
+    longest = max(map(len, answers))
+    lean = "logits_to_keep" in inspect.signature(whole.forward).parameters
+    read = whole(
+        input_ids=ids,
+        attention_mask=mask,
+        position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0),
+        use_cache=False,
+        **({"logits_to_keep": longest + 1} if lean else {}),
+    )
+    logits: Tensor = read.logits[:, -longest - 1 : -1]
+    return logits
+
+
+def _encoder_decoder_logits(
+    model: TacticModel, prompts: Sequence[Sequence[int]], labels: Tensor, pad: int
+) -> Tensor:
+    whole: Any = model.model
+    ids, mask = padded(prompts, pad, whole.device, left=False)
+    begins = torch.full_like(labels[:, :1], whole.config.decoder_start_token_id)
+    read = whole(
+        input_ids=ids, attention_mask=mask, decoder_input_ids=torch.cat([begins, labels[:, :-1]], dim=1)
+    )
+    logits: Tensor = read.logits
+    return logits
+
+
+_LIBRARIES = ("torch", "transformers", "trl", "peft")
+# They decide what is measured and what a run that is cut off loses, and no weight.
+_NOT_ITS_CONTENT = frozenset({"eval_steps", "save_minutes"})
+
+
+def learn(
+    task: TaskData,
+    chain: Chain,
+    config: TacticsConfig,
+    *,
+    parent: str | None,
+    on_step: Callable[[int, int], object] = lambda _done, _total: None,
+) -> Link:
+    """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
+
+    One that is there already, from the same parent, data and configuration, is not made again; one that was cut off
+    goes on from the last step that was saved.
+
+    Args:
+        task: with a dataset in LeanDojo's form, of which the training split counts.
+        chain: of tactic models.
+        config: how.
+        parent: the checkpoint to start from.
+        on_step: told (optimiser steps done, in all) after each.
+
+    Raises:
+        TacticsError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another process
+            is at it.
+        Yielded: the job was asked to make way, and the run is saved.
+    """
+    base = config.model_name if parent is None else chain.read(parent).base
+    rows = read_rows(task.dataset / "random" / "train.json")
+    identity = checkpoint_id(
+        parent=parent,
+        base=base,
+        begun=start_of(Path(config.model_name)) if parent is None else "",
+        task=task.name,
+        data=rows.digest,
+        config={key: value for key, value in config.to_dict().items() if key not in _NOT_ITS_CONTENT},
+    )
+
+    def make(run: Path) -> Link:
+        started = time.monotonic()
+        trainer = _trainer(config, base if parent is None else str(chain.path(parent)), run, on_step)
+        fitted = trainer.fit(rows, Saves(run / "steps", 60 * config.save_minutes))
+        trainer.check_finite()
+        warnings = (
+            (f"{fitted.dropped} of {len(rows.rows)} steps were left out: their tactics are too long",)
+            if fitted.dropped
+            else ()
+        )
+
+        def described(files: dict[str, str]) -> Link:
+            return Link(
+                checkpoint=identity,
+                parent=parent,
+                base=base,
+                task=task.name,
+                data=rows.digest,
+                data_seq=task.data_seq,
+                config=config.to_dict(),
+                seed=config.seed,
+                steps=fitted.steps,
+                files=files,
+                versions=versions(_LIBRARIES),
+                device=trainer.device.type,
+                seconds=time.monotonic() - started,
+                warnings=warnings,
+                about={"fitted": {**asdict(fitted), "measures": dict(fitted.measures)}, "rows": _told(rows)},
+            )
+
+        return chain.put(identity, trainer.write, described)
+
+    return chain.once(identity, parent=parent, make=make)
+
+
+def _trainer(
+    config: TacticsConfig, start: str, run: Path, on_step: Callable[[int, int], object]
+) -> SFTTrainer:
+    adapter = LoraConfig(
+        r=config.lora_rank,
+        lora_alpha=2 * config.lora_rank,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )
+    return SFTTrainer(
+        start,
+        # Nothing is written there: what is made goes into the chain.
+        run / "model",
+        config.epochs,
+        config.batch_size,
+        config.lr,
+        adapter if config.lora else None,
+        max_seq_len=config.max_seq_len,
+        device=config.device,
+        seed=config.seed,
+        # It is in the log of the run, and in the checkpoint's warnings.
+        say=lambda _line: None,
+        on_step=on_step,
+    )
+
+
+def _told(rows: Rows) -> dict[str, Any]:
+    return {"steps": len(rows.rows), "proofs": rows.proofs, "skipped": dict(rows.skipped)}
+
+
+class TacticsMeasuring(MeasuringOneFile[TacticModel]):
+    """Measures one tactic model of a chain."""
+
+    model: ClassVar[ModelKind] = "tactics"
+    empty: ClassVar[tuple[type[LearningError], ...]] = (NothingToLearnError,)
+    missing: ClassVar[type[LearningError]] = DatasetError
+
+    def __init__(self, chain: Path, checkpoint: str, config: TacticsConfig, teller: Teller) -> None:
+        super().__init__(chain, checkpoint, teller)
+        self.config = config
+
+    def file(self, task: TaskData, split: str) -> Path:
+        return task.dataset / "random" / f"{split}.json"
+
+    def settings(self) -> str:
+        return json.dumps([CANDIDATES, self.config.eval_steps, self.config.seed])
+
+    def load(self) -> TacticModel:
+        device = device_of(self.config.device)
+        # As the provers have it.
+        dtype = torch.bfloat16 if computes_in_bfloat16(device) else torch.float32
+        return load_model(self.chain / self.checkpoint, device=device, dtype=dtype)
+
+    def measure(self, task: TaskData, split: str, on_batch: Callable[[int, int], object]) -> Measured:
+        """Measure the checkpoint on one split."""
+        rows = read_rows(self.file(task, split))
+        found = evaluate(
+            self.loaded, rows, most=self.config.eval_steps, seed=self.config.seed, on_batch=on_batch
+        )
+        return Measured(with_bounds(found.metrics), found.dataset, found.n, found.seconds)
+
+
+class TacticsJob(TrainingJob[Link, TacticsConfig]):
+    model: ClassVar[ModelKind] = "tactics"
+
+    def __init__(self, order: Order, config: TacticsConfig, spec: JobSpec, reporter: Reporter) -> None:
+        self.models = Chain(order.chain)
+        super().__init__(order, config, self.models, spec, reporter)
+
+    def frozen(self) -> tuple[Path, int]:
+        return frozen(self.order, self.spec.job)
+
+    def learn(self, task: TaskData, on_step: Callable[[int, int], object]) -> Link:
+        return learn(task, self.models, self.config, parent=self.order.parent, on_step=on_step)
+
+    def measuring(self, checkpoint: str, teller: Teller) -> Measuring:
+        return TacticsMeasuring(self.order.chain, checkpoint, self.config, teller)
+
+
+def train(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
+    """Train a tactic model on one task and measure it on all tasks so far."""
+    order, config = read_parameters(
+        "train_tactics", lambda: (Order.read(spec.parameters), for_a_job(spec.parameters["config"]))
+    )
+    return TacticsJob(order, config, spec, reporter).run()
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a training is given: the repositories in order, of which the last is the new one, and where it is stored."""
+
+    repos: Sequence[Repository]
+    database: Database
+    data_path: Path
+
+
+class TrainerJob(TacticsJob):
+    """The job `train_tactics` with a trainer in the place of its own training."""
+
+    def __init__(
+        self, trainer: RepositoryTrainer, work: Work, order: Order, spec: JobSpec, reporter: Reporter
+    ) -> None:
+        config = TacticsConfig(
+            model_name=trainer.model_name,
+            epochs=trainer.settings.epochs_per_repo,
+            batch_size=trainer.settings.batch_size,
+            lr=trainer.settings.lr,
+            lora=trainer.use_lora,
+            max_seq_len=trainer.settings.max_seq_len,
+            device="cuda" if trainer.device.type == "cuda" else "cpu",
+            seed=trainer.settings.seed,
+        )
+        super().__init__(order, config, spec, reporter)
+        self._trainer = trainer
+        self._work = work
+
+    def learn(self, task: TaskData, on_step: Callable[[int, int], object]) -> Link:  # noqa: ARG002 - the trainer's own
+        """Train, and give what came of it a place in the chain.
+
+        Raises:
+            NothingToLearnError: the repository has no step to learn from.
+            ConfigError: the simulator rewarded what is to count as Lean's.
+            TacticsError: what the trainer says.
+        """
+        last = self._work.repos[-1]
+        self._trainer.train(self._work.repos, self._work.database, self._work.data_path)
+        folder = Path(self._trainer.output_dir)
+        about = read_about(folder)
+        if about is None or {"url": last.url, "commit": last.commit} not in about["repositories"]:
+            raise NothingToLearnError(f"{last.url} at {last.commit} has no step of a proof to learn from")
+        if about.get("simulated") and not (
+            self.order.simulated or (self.order.parent is not None and self._parent_simulated())
+        ):
+            raise ConfigError(
+                f"the simulator rewarded what {folder} has learned of {last.url}, whose traces are Lean's: it is no "
+                "checkpoint here. Give the reward places where Lean runs"
+            )
+        return self._adopted(folder, about, task)
+
+    def measuring(self, checkpoint: str, teller: Teller) -> Measuring:
+        return _Measuring(self._trainer, self.order.chain, checkpoint, self.config, teller)
+
+    def _adopted(self, folder: Path, about: dict[str, Any], task: TaskData) -> Link:
+        parent, config = self.order.parent, {"kind": about["kind"], **about["settings"]}
+        fitted = about["fitted"]
+        identity = checkpoint_id(
+            parent=parent,
+            base=about["base"],
+            begun=about["begun"],
+            task=task.name,
+            # With the weights: what a reward function said stands nowhere else.
+            data=f"{about['rows']} {start_of(folder)}",
+            config=config,
+        )
+
+        def copied(beside: Path) -> None:
+            beside.mkdir()
+            for name in about["files"]:
+                shutil.copy2(folder / name, beside / name)
+            # Another way leads to it from here.
+            name_base(beside, base_of(folder), home=beside)
+
+        def described(files: dict[str, str]) -> Link:
+            return Link(
+                checkpoint=identity,
+                parent=parent,
+                base=about["base"],
+                task=task.name,
+                data=about["rows"],
+                data_seq=task.data_seq,
+                config=config,
+                seed=int(about["settings"]["seed"]),
+                steps=int(fitted["steps"]),
+                files=files,
+                versions=about["versions"],
+                device=about["device"],
+                seconds=float(about["seconds"]),
+                about={
+                    name: about[name]
+                    for name in ("fitted", "repositories", "grpo", "simulated", "lean")
+                    if name in about
+                },
+            )
+
+        return self.models.once(
+            identity, parent=parent, make=lambda _run: self.models.put(identity, copied, described)
+        )
+
+
+class _Measuring(TacticsMeasuring):
+    """Asks the model that the trainer has in memory: a second one might find no room on the GPU."""
+
+    def __init__(self, trainer: RepositoryTrainer, *given: Any) -> None:
+        super().__init__(*given)
+        self._trainer = trainer
+
+    def load(self) -> TacticModel:
+        return self._trainer.loaded()

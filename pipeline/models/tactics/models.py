@@ -1,0 +1,245 @@
+"""Load tactic models: a folder or hub name of a causal model, of an encoder-decoder, or of a LoRA adapter.
+
+A folder that a trainer wrote also says how long its prompts may be (`PROMPT`), so that prompts are built as they were
+in training.
+
+PEFT writes an adapter's base as a whole path. Beside it is the way from the adapter's folder to the base's, so that
+both may move together:
+
+    <adapter>/base.json     {"path": "../0123456789abcdef", "config": SHA-256 of the base's config.json}
+
+It is tried first, so that a copy of a state folder has its own base and not that of the original.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from pipeline.durable import file_digest
+from pipeline.models.chain import settle
+from pipeline.models.errors import ModelError, first_line
+from pipeline.models.libraries import UNLOADABLE, load_tokenizer, quiet_libraries
+from pipeline.models.tactics.prompt import Prompts
+
+ADAPTER = "adapter_config.json"
+BASE = "base.json"
+_CONFIG = "config.json"
+
+
+def name_base(folder: Path, base: str, *, home: Path) -> None:
+    """Write into a folder with an adapter where its base is, if that is a folder too; nothing into another one.
+
+    Args:
+        folder: of the adapter.
+        base: a folder or hub name.
+        home: where the adapter's folder is going to be; any place beside that is as good.
+    """
+    config = Path(base, _CONFIG)
+    if (folder / ADAPTER).is_file() and config.is_file():
+        said = {
+            "path": os.path.relpath(config.parent.resolve(), home.resolve()),
+            "config": file_digest(config),
+        }
+        (folder / BASE).write_text(json.dumps(said) + "\n", encoding="utf-8")
+
+
+def base_of(model: str | Path) -> str:
+    """Return the folder or hub name of the model that an adapter was put on; of what is no adapter its own.
+
+    Raises:
+        ModelError: the adapter does not say it, or what it says cannot be read.
+    """
+    folder = Path(model)
+    if not (folder / ADAPTER).is_file():
+        return str(model)
+    beside = _beside(folder)
+    if beside is not None:
+        return str(beside)
+    try:
+        base = json.loads((folder / ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{folder / ADAPTER} cannot be read ({error}). Restore the folder") from error
+    if not base:
+        raise ModelError(
+            f"{folder / ADAPTER} does not say which model the adapter was put on; set base_model_name_or_path"
+        )
+    return str(base)
+
+
+def _beside(folder: Path) -> Path | None:
+    """Return the base's folder by the way from the adapter's, where it is that model."""
+    path = folder / BASE
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        found = Path(os.path.normpath(folder.resolve() / str(said["path"])))
+        wanted = str(said["config"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(
+            f"{path} cannot be read ({error}). Restore it, or remove it: {ADAPTER} has the base too"
+        ) from error
+    config = found / _CONFIG
+    return found if config.is_file() and file_digest(config) == wanted else None
+
+
+PROMPT = "prompt.json"
+MAX_SEQ_LEN = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How many tokens a prompt and an answer may have."""
+
+    prompt: int
+    answer: int
+
+    @classmethod
+    def of(cls, max_seq_len: int) -> Lengths:
+        """Return the parts of a whole: a quarter is the answer's."""
+        return cls(max_seq_len - max_seq_len // 4, max_seq_len // 4)
+
+    def save(self, folder: Path) -> None:
+        (folder / PROMPT).write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: Path) -> Lengths | None:
+        """Return what a folder says; None where it says nothing.
+
+        Raises:
+            ModelError: it cannot be read.
+        """
+        path = folder / PROMPT
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            return cls(int(found["prompt"]), int(found["answer"]))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ModelError(
+                f"{path} cannot be read ({error}). Restore it, or remove it: prompts then have the usual length"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What it takes to ask a model, without its weights. `base` is what an adapter was put on, else its own name."""
+
+    tokenizer: PreTrainedTokenizerBase
+    prompts: Prompts
+    lengths: Lengths
+    config: Any
+    base: str
+
+    def is_adapter_of(self, model: str | Path) -> bool:
+        """Say whether the model of this name is an adapter."""
+        return self.base != str(model)
+
+
+@dataclass(frozen=True, slots=True)
+class TacticModel:
+    """A loaded model with what it takes to ask it. `base` is what an adapter was put on, else the model's own name."""
+
+    model: PreTrainedModel | PeftModel
+    tokenizer: PreTrainedTokenizerBase
+    prompts: Prompts
+    lengths: Lengths
+    base: str
+
+    @property
+    def is_adapter(self) -> bool:
+        return isinstance(self.model, PeftModel)
+
+
+def load_model(
+    model: str | Path,
+    *,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    max_seq_len: int | None = None,
+    trainable: bool = False,
+) -> TacticModel:
+    """Load a model with its tokenizer; an adapter's folder is loaded with the model that it was put on.
+
+    Args:
+        model: a folder or hub name.
+        device: where to.
+        dtype: of the weights.
+        max_seq_len: tokens of prompt and answer together; None: as it was trained, else MAX_SEQ_LEN. Never more than
+            the model has positions.
+        trainable: whether an adapter's weights are to be trained further.
+
+    Raises:
+        ModelError: it is missing, damaged, lacks weights or a tokenizer, or is no model that answers.
+    """
+    read = read_model(model, max_seq_len=max_seq_len)
+    try:
+        with quiet_libraries():
+            loaded: Any = _family(read.config).from_pretrained(
+                read.base, dtype=dtype, output_loading_info=True
+            )
+            whole, report = loaded
+            if report["missing_keys"]:
+                raise ModelError(
+                    f"{read.base} lacks {len(report['missing_keys'])} of the model's weights "
+                    f"({min(report['missing_keys'])}, …): it is not a whole checkpoint"
+                )
+            if read.is_adapter_of(model):
+                whole = PeftModel.from_pretrained(whole, str(model), is_trainable=trainable)
+    except UNLOADABLE as error:
+        raise _unloadable(model, error) from error
+    whole.to(device)
+    return TacticModel(whole, read.tokenizer, read.prompts, read.lengths, read.base)
+
+
+def read_model(model: str | Path, *, max_seq_len: int | None = None) -> Reading:
+    """Read what it takes to ask a model, without loading its weights; arguments and errors as `load_model`'s."""
+    path = Path(model)
+    if path.is_dir():
+        settle(path)
+    tokenizer = load_tokenizer(model)
+    try:
+        with quiet_libraries():
+            base = base_of(model)
+            config = AutoConfig.from_pretrained(base)
+    except UNLOADABLE as error:
+        raise _unloadable(model, error) from error
+    lengths = _lengths(path, config, max_seq_len)
+    prompts = Prompts.for_model(
+        tokenizer, encoder_decoder=bool(config.is_encoder_decoder), max_length=lengths.prompt
+    )
+    return Reading(tokenizer, prompts, lengths, config, base)
+
+
+def _unloadable(model: str | Path, error: BaseException) -> ModelError:
+    return ModelError(
+        f"{model} cannot be loaded ({first_line(error)}). Name a folder with config.json and model.safetensors, "
+        "one with a LoRA adapter, or a model of the hub that was fetched before"
+    )
+
+
+def _family(config: Any) -> Any:
+    return AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+
+
+def _lengths(path: Path, config: Any, max_seq_len: int | None) -> Lengths:
+    trained = Lengths.read(path)
+    if max_seq_len is None and trained is not None:
+        return trained
+    wanted = MAX_SEQ_LEN if max_seq_len is None else max_seq_len
+    positions = getattr(config, "max_position_embeddings", None)
+    return Lengths.of(wanted if positions is None else min(wanted, positions))

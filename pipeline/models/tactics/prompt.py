@@ -1,0 +1,310 @@
+"""The one prompt builder: what a tactic model is shown, in training, in the search and in the reward, to the token.
+
+Three kinds of model are asked, told apart by what they are (`Prompts.for_model`):
+
+    chat      a causal model whose tokenizer has a chat template: system and user messages, rendered by it
+    plain     a causal model without one: the same messages under headings
+    seq2seq   an encoder-decoder as ReProver trains it: retrieved premises, the nearest last, then the state
+
+The answer is a tactic, whole, and the model's end mark. What is too long for the model is cut in the same way
+everywhere: premises first, then the goals after the first, then the oldest hypotheses.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from pipeline.models.errors import ModelError
+from pipeline.models.text import (
+    ChatMessage,
+    fitting_state,
+    least,
+    state_text,
+    without_marks,
+)
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Kind = Literal["chat", "plain", "seq2seq"]
+_log = logging.getLogger(__name__)
+SYSTEM = (
+    "You prove theorems in Lean 4. Given a proof state, answer with the next tactic for its first goal and with "
+    "nothing else. Never use sorry or admit."
+)
+WHOLE_SYSTEM = (
+    "You prove theorems in Lean 4. Given a declaration with a sorry, answer with the text that takes the sorry's place "
+    "and with nothing else. Never use sorry, admit, or an axiom."
+)
+_PREMISES = "Premises that may help, the most likely one last:"
+_STATE = "Proof state:"
+_CONTEXT = "The file up to the declaration:"
+_DECLARATION = "The declaration:"
+_FAILED = "These answers were wrong. Lean's errors stand under each:"
+_HEADINGS = {"system": "### System", "user": "### User", "assistant": "### Assistant"}
+_PREMISE_END = "\n\n"
+
+
+def messages(state: str, premises: Sequence[str] = ()) -> list[ChatMessage]:
+    """Return the system and the user message for a state.
+
+    Args:
+        state: as Lean or a dataset has it.
+        premises: code of retrieved premises, the nearest first.
+    """
+    content = state_text(state)
+    if premises:
+        listed = _PREMISE_END.join(without_marks(premise) for premise in reversed(premises))
+        content = f"{_PREMISES}{_PREMISE_END}{listed}{_PREMISE_END}{_STATE}\n{content}"
+    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": content}]
+
+
+def whole_proof_messages(
+    declaration: str, *, context: str = "", goal: str = "", failed: Sequence[tuple[str, Sequence[str]]] = ()
+) -> list[ChatMessage]:
+    """Return the system and the user message that ask for a whole proof.
+
+    Args:
+        declaration: its text, with a sorry where the proof is wanted.
+        context: the file's text before it.
+        goal: what the sorry has to prove, as Lean prints it.
+        failed: earlier answers, each with Lean's errors.
+    """
+    parts = [f"{_CONTEXT}\n{_lean(context)}"] if context.strip() else []
+    parts.append(f"{_DECLARATION}\n{_lean(declaration)}")
+    if goal.strip():
+        parts.append(f"{_STATE}\n{state_text(goal)}")
+    if failed:
+        wrong = [f"{_lean(text)}\n" + "\n".join(errors) for text, errors in failed]
+        parts.append("\n\n".join([_FAILED, *wrong]))
+    return [{"role": "system", "content": WHOLE_SYSTEM}, {"role": "user", "content": "\n\n".join(parts)}]
+
+
+def _lean(text: str) -> str:
+    return f"```lean4\n{text.strip()}\n```"
+
+
+def augmented_state(state: str, premises: Sequence[str], max_bytes: int) -> str:
+    """Return ReProver's input: premises with their marks, each followed by an empty line, the nearest one next to the
+    state.
+
+    As in ReProver, a premise that does not fit is left out and the next one tried; the state is whole.
+
+    Args:
+        state: as Lean or a dataset has it.
+        premises: marked code (`pipeline.models.text.document_text`), the nearest first.
+        max_bytes: of UTF-8 in all.
+    """
+    text = state_text(state)
+    room = max_bytes - _bytes(text)
+    for premise in premises:
+        piece = f"{premise}{_PREMISE_END}"
+        if _bytes(piece) <= room:
+            room -= _bytes(piece)
+            text = piece + text
+    return text
+
+
+class Prompts:
+    """Builds the prompts of one model.
+
+    Attributes:
+        kind: see the module.
+        max_length: tokens that a prompt may have; the answer's come on top.
+        end: the id of the token that ends an answer.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, kind: Kind, *, max_length: int) -> None:
+        """Args:
+        tokenizer: the model's.
+        kind: see the module; "chat" needs a template.
+        max_length: tokens that a prompt may have.
+
+        Raises:
+            ModelError: the tokenizer has no end mark, or `max_length` has no room for a prompt.
+        """
+        if tokenizer.eos_token_id is None:
+            raise ModelError(
+                f"the tokenizer of {tokenizer.name_or_path} has no eos_token, so the model could not say where a "
+                "tactic ends. Set one in its tokenizer_config.json"
+            )
+        self.tokenizer = tokenizer
+        self.kind = kind
+        self.max_length = max_length
+        self.end = int(tokenizer.eos_token_id)
+        self._system_apart = True
+        added = (str(token) for token in tokenizer.added_tokens_decoder.values() if token.special)
+        marks = {mark for mark in (*added, *tokenizer.all_special_tokens) if len(mark) > 1}
+        self._mark = re.compile("|".join(map(re.escape, sorted(marks, key=len, reverse=True))) or r"(?!)")
+        if kind == "chat":
+            self._try_template()
+        least = len(self._ids("⊢ p", ()))
+        if least > max_length:
+            raise ModelError(
+                f"{max_length} tokens have no room for a prompt: the shortest one of {tokenizer.name_or_path} has "
+                f"{least}. Set max_seq_len higher"
+            )
+
+    @classmethod
+    def for_model(
+        cls, tokenizer: PreTrainedTokenizerBase, *, encoder_decoder: bool, max_length: int
+    ) -> Prompts:
+        """Return the builder for a model, of the kind that it is.
+
+        Raises:
+            ModelError: as the constructor.
+        """
+        if encoder_decoder:
+            return cls(tokenizer, "seq2seq", max_length=max_length)
+        if tokenizer.chat_template:
+            return cls(tokenizer, "chat", max_length=max_length)
+        _log.warning(
+            "%s has no chat template: it is asked in plain text, under headings. If it was trained with one, put its "
+            "chat_template.jinja beside its tokenizer",
+            tokenizer.name_or_path,
+        )
+        return cls(tokenizer, "plain", max_length=max_length)
+
+    def conversation(self, state: str, premises: Sequence[str] = ()) -> list[ChatMessage]:
+        """Return the messages for a state as the model's template takes them, cut to fit. For kind "chat"."""
+        return self._messages(*self.fitted(state, premises))
+
+    def text(self, state: str, premises: Sequence[str] = ()) -> str:
+        """Return the prompt as text, cut to fit: what `ids` are the tokens of."""
+        return self._text(*self.fitted(state, premises))
+
+    def ids(self, state: str, premises: Sequence[str] = ()) -> list[int]:
+        """Return the prompt's tokens: at most `max_length`, whatever the state is."""
+        found = self._ids(state, premises)
+        # What fits is what it nearly always is; a state is then tokenized once.
+        return found if len(found) <= self.max_length else self._ids(*self.fitted(state, premises))
+
+    def whole_proof_ids(
+        self,
+        declaration: str,
+        *,
+        context: str = "",
+        goal: str = "",
+        failed: Sequence[tuple[str, Sequence[str]]] = (),
+        max_length: int | None = None,
+    ) -> list[int]:
+        """Return the tokens of `whole_proof_messages`, cut to fit: the context's oldest lines go first, then the
+        oldest answers that failed, then the goal, which the declaration states too.
+
+        Raises:
+            ModelError: the model is an encoder-decoder, which answers with tactics; or the declaration alone is longer
+                than `max_length` (None: the prompts').
+        """
+        if self.kind == "seq2seq":
+            raise ModelError(
+                f"{self.tokenizer.name_or_path} is an encoder-decoder, trained to answer with one tactic. Ask a causal "
+                "model for whole proofs"
+            )
+        most = self.max_length if max_length is None else max_length
+
+        def ids(lines: Sequence[str], number: int, stated: str) -> list[int]:
+            kept = [*failed[len(failed) - number :]] if number else []
+            made = whole_proof_messages(declaration, context="\n".join(lines), goal=stated, failed=kept)
+            return self._ids_of(
+                [{"role": one["role"], "content": self._harmless(one["content"])} for one in made]
+            )
+
+        def context_of(number: int, stated: str) -> list[int] | None:
+            lines = context.splitlines()
+            cut = least(0, len(lines), lambda at: len(ids(lines[at:], number, stated)) <= most)
+            found = ids(lines[cut:], number, stated)
+            return found if len(found) <= most else None
+
+        tries = [*((number, goal) for number in range(len(failed), -1, -1)), (0, "")]
+        for number, stated in tries:
+            if (found := context_of(number, stated)) is not None:
+                return found
+        raise ModelError(
+            f"the declaration alone makes a prompt of {len(ids([], 0, ''))} tokens, and there is room for {most}: take "
+            "a model with more positions, or a longer max_seq_len"
+        )
+
+    def answer_ids(self, tactic: str) -> list[int]:
+        """Return the tokens of an answer with the end mark: what is trained, and what generation gives."""
+        ids: list[int] = self.tokenizer(self._harmless(tactic), add_special_tokens=False, verbose=False)[
+            "input_ids"
+        ]
+        return [*ids, self.end]
+
+    def fitted(self, state: str, premises: Sequence[str] = ()) -> tuple[str, tuple[str, ...]]:
+        """Return the state and the premises that a prompt has room for: those given, where they fit."""
+        kept = tuple(premises)
+        if self.kind == "seq2seq":
+            # Premises are packed by bytes, one of which is a token, beside the end mark.
+            return fitting_state(state, lambda text: len(self._ids(text, ())) <= self.max_length), kept
+        while kept and len(self._ids(state, kept)) > self.max_length:
+            kept = kept[:-1]
+        return fitting_state(state, lambda text: len(self._ids(text, kept)) <= self.max_length), kept
+
+    def _messages(self, state: str, premises: Sequence[str]) -> list[ChatMessage]:
+        made = messages(self._harmless(state), [self._harmless(premise) for premise in premises])
+        return made if self._system_apart else _joined(made)
+
+    def _text(self, state: str, premises: Sequence[str]) -> str:
+        if self.kind == "seq2seq":
+            harmless = [self._harmless(premise) for premise in premises]
+            return augmented_state(self._harmless(state), harmless, self.max_length - 1)
+        return self._said(self._messages(state, premises))
+
+    def _ids(self, state: str, premises: Sequence[str]) -> list[int]:
+        return self._tokens(self._text(state, premises))
+
+    def _ids_of(self, made: list[ChatMessage]) -> list[int]:
+        return self._tokens(self._said(made if self._system_apart else _joined(made)))
+
+    def _said(self, made: list[ChatMessage]) -> str:
+        if self.kind == "chat":
+            return self._rendered(made)
+        parts = [f"{_HEADINGS[one['role']]}\n{one['content']}\n\n" for one in made]
+        return "".join([*parts, f"{_HEADINGS['assistant']}\n"])
+
+    def _tokens(self, text: str) -> list[int]:
+        # A template writes the marks that a tokenizer would add.
+        encoded: Mapping[str, list[int]] = self.tokenizer(
+            text, add_special_tokens=self.kind != "chat", verbose=False
+        )
+        return list(encoded["input_ids"])
+
+    def _harmless(self, text: str) -> str:
+        """Return a text in which a repository's source cannot speak as the template: no mark of the tokenizer's."""
+        # A lone surrogate cannot come out of a file, but may stand in a JSON escape; no tokenizer takes one.
+        text = text.encode("utf-8", "replace").decode("utf-8")
+        return self._mark.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+
+    def _rendered(self, made: list[ChatMessage]) -> str:
+        turns: list[dict[str, str]] = [{"role": one["role"], "content": one["content"]} for one in made]
+        rendered: Any = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        return str(rendered)
+
+    def _try_template(self) -> None:
+        # Comes with transformers: who has no tokenizer to render with (a search without a model) has none of it.
+        from jinja2 import TemplateError
+
+        try:
+            self._text("⊢ p", ())
+        except TemplateError:
+            self._system_apart = False
+            try:
+                self._text("⊢ p", ())
+            except TemplateError as error:
+                raise ModelError(
+                    f"the chat template of {self.tokenizer.name_or_path} takes no user message ({error}). Mend it, or "
+                    "remove it: the model is then asked in plain text"
+                ) from error
+
+
+def _joined(made: list[ChatMessage]) -> list[ChatMessage]:
+    """Return the system and the user message as one: some templates know no system message."""
+    return [{"role": "user", "content": f"{made[0]['content']}\n\n{made[1]['content']}"}]
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,359 @@
+"""The reward from Lean: each completion is run on its goal, and earns what Lean says of it.
+
+    reward = LeanReward(bare_place(backend, project))
+    reward(["exact h", "sorry"], problem=["h : p\n⊢ p", "h : p\n⊢ p"])      # [1.0, -0.5]
+
+A goal counts as closed when the theorem that states it compiles with the tactic as its whole proof, in a text of its
+own: that no goals are left in the REPL is only the hint that it is worth asking. What the gate would refuse in a proof
+(sorry, native_decide, what looks for a proof and is none) is refused here, or something would be learned that is of no
+use. What cannot be judged (a goal that does not come back from its text, a process that cannot be had, no time left) is
+None, which TRL leaves out of its means. Nothing that a model writes raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import logging
+import threading
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+from pipeline.lean.client.errors import LimitReached, ReplDied, ReplError, ReplRefused, ReplStartError
+from pipeline.lean.client.messages import TacticFailed, TacticParseError
+from pipeline.lean.goal_text import goals_key
+from pipeline.lean.pool.pool import PoolClosed, ReplPool
+from pipeline.lean.pool.pooled import PoolLimits
+from pipeline.lean.pool.session import Session, SetupFailed, TacticKilled
+from pipeline.lean.pool.states import State
+from pipeline.lean.source.forbidden import complaints
+from pipeline.models.errors import ConfigError, RewardError
+from pipeline.models.tactics.goals import Place, Places, Statement, statement
+from pipeline.models.tactics.requests import read_tactic, text_of
+
+Outcome = Literal["closed", "progress", "repeated", "failed", "no_tactic", "forbidden"]
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What each outcome earns.
+
+    Attributes:
+        closed: the goal is proved.
+        progress: the tactic runs, and leaves other goals than the one that it was run on.
+        repeated: it runs and leaves that very goal, perhaps with copies of hypotheses or beside others.
+        failed: Lean refuses it, or it ran into the time limit.
+        no_tactic: the text is none (see `answer.read_tactic`).
+        forbidden: it holds a sorry, or what the gate refuses in a proof.
+    """
+
+    closed: float = 1.0
+    progress: float = 0.2
+    repeated: float = -0.1
+    failed: float = 0.0
+    no_tactic: float = -0.2
+    forbidden: float = -0.5
+
+    def __post_init__(self) -> None:
+        rest = max(self.repeated, self.failed, self.no_tactic, self.forbidden)
+        if not self.closed > self.progress > 0 >= rest:
+            raise ConfigError(
+                f"{self}: closed must earn most, progress less and above 0, and the others 0 or less"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of a completion: the outcome, what it earns, and Lean's words where it was refused."""
+
+    outcome: Outcome
+    reward: float
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A completion on its goal; `row` says where that is stated."""
+
+    state: str
+    completion: Any
+    row: Mapping[str, Any]
+
+
+class LeanReward:
+    """A reward function for TRL; see the module. Also a context manager that ends its processes.
+
+    Attributes:
+        counts: how many completions had each outcome, and "unjudged".
+        cached: how many of them were known from before.
+        simulated: whether the simulator judged any of them.
+        places: where goals are stated; may be set.
+    """
+
+    __name__ = "lean"
+
+    def __init__(
+        self,
+        places: Places,
+        *,
+        values: Values | None = None,
+        limits: PoolLimits | None = None,
+        tactic_timeout_s: float = 10.0,
+        batch_timeout_s: float = 300.0,
+        remembered: int = 200_000,
+    ) -> None:
+        """Args:
+        places: where goals are stated.
+        values: what outcomes earn.
+        limits: of the pool of REPL processes.
+        tactic_timeout_s: of one tactic; then it has failed.
+        batch_timeout_s: of one call; what is not judged by then is None.
+        remembered: verdicts that are kept.
+        """
+        self.values = values or Values()
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.cached = 0
+        self.places = places
+        self._limits = limits
+        self._tactic_timeout_s = tactic_timeout_s
+        self._batch_timeout_s = batch_timeout_s
+        self._remembered = remembered
+        self._known: collections.OrderedDict[tuple[Place, str, str], Verdict] = collections.OrderedDict()
+        self._without: dict[tuple[Place | None, str], str] = {}
+        self._pool: ReplPool | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._started = False
+        self.simulated = False
+
+    def __call__(
+        self, completions: Sequence[Any], problem: Sequence[str] | None = None, **columns: Any
+    ) -> list[float | None]:
+        """Judge a batch, as TRL asks for it.
+
+        Args:
+            completions: strings, or lists of messages.
+            problem: each one's state.
+            columns: the dataset's other columns ("path" and "start" say where a goal is stated), and what TRL adds.
+
+        Returns:
+            what each earns; None for what could not be judged.
+
+        Raises:
+            RewardError: Lean cannot be started at all.
+            TypeError: the dataset has no column "problem", or a completion is neither string nor messages.
+        """
+        if problem is None:
+            raise TypeError('the reward from Lean needs the goals: the dataset has no column "problem"')
+        rows = [
+            {
+                name: column[number]
+                for name, column in columns.items()
+                if name in ("path", "start", "url", "commit")
+            }
+            for number in range(len(completions))
+        ]
+        asked = [Asked(*one) for one in zip(problem, completions, rows, strict=True)]
+        verdicts = self.judge(asked)
+        counted = collections.Counter("unjudged" if one is None else one.outcome for one in verdicts)
+        if (log_metric := columns.get("log_metric")) is not None:
+            for name in ("closed", "progress", "unjudged"):
+                log_metric(f"lean/{name}", counted[name] / max(1, len(verdicts)))
+        return [None if one is None else one.reward for one in verdicts]
+
+    def judge(self, asked: Sequence[Asked]) -> list[Verdict | None]:
+        """Judge completions together; None for those that could not be.
+
+        Raises:
+            RewardError: Lean cannot be started at all.
+            TypeError: a completion is neither string nor messages.
+        """
+        verdicts: list[Verdict | None] = [None] * len(asked)
+        waiting: dict[tuple[Place, str], dict[str, list[int]]] = {}
+        for number, one in enumerate(asked):
+            answer = read_tactic(text_of(one.completion))
+            if answer.flaw is not None:
+                verdicts[number] = self._verdict("no_tactic", answer.why)
+            elif refused := complaints(answer.tactic):
+                verdicts[number] = self._verdict("forbidden", refused[0])
+            elif (place := self.places(one.row)) is None:
+                self._leave_out(None, one.state, "its theorem is not where the dataset says")
+            elif (known := self._recall(place, one.state, answer.tactic)) is not None:
+                verdicts[number] = known
+                self.cached += 1
+            elif (place, one.state) not in self._without:
+                self.simulated |= place.simulated
+                waiting.setdefault((place, one.state), {}).setdefault(answer.tactic, []).append(number)
+        if waiting:
+            for (goal, tactic), found in self._run(self._judged(waiting)).items():
+                for number in waiting[goal][tactic]:
+                    verdicts[number] = found
+        self.counts.update("unjudged" if one is None else one.outcome for one in verdicts)
+        return verdicts
+
+    def close(self) -> None:
+        """End the processes. The reward may be used again, and starts others then."""
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            asyncio.run_coroutine_threadsafe(pool.close(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+
+    def __enter__(self) -> LeanReward:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- in the loop of its own
+
+    async def _judged(
+        self, waiting: Mapping[tuple[Place, str], Mapping[str, Sequence[int]]]
+    ) -> dict[tuple[tuple[Place, str], str], Verdict]:
+        """Judge the tactics of each goal in a session, all goals at once; what is missing could not be judged."""
+        if self._pool is None:
+            self._pool = ReplPool(self._limits)
+        deadline = time.monotonic() + self._batch_timeout_s
+        found: dict[tuple[tuple[Place, str], str], Verdict] = {}
+        tasks = [
+            asyncio.create_task(self._judge_goal(goal, list(tactics), found, deadline))
+            for goal, tactics in waiting.items()
+        ]
+        _, late = await asyncio.wait(tasks, timeout=self._batch_timeout_s)
+        for task in late:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        if late:
+            _log.warning("%d goals were not judged within %g s", len(late), self._batch_timeout_s)
+        for error in ended:
+            if isinstance(error, BaseException) and not isinstance(error, asyncio.CancelledError):
+                raise error
+        for (goal, tactic), verdict in found.items():
+            self._remember(*goal, tactic, verdict)
+        return found
+
+    async def _judge_goal(
+        self,
+        goal: tuple[Place, str],
+        tactics: Sequence[str],
+        found: dict[tuple[tuple[Place, str], str], Verdict],
+        deadline: float,
+    ) -> None:
+        place, state = goal
+        stated = statement(state)
+        if stated is None:
+            self._leave_out(place, state, "it cannot be written as a theorem")
+            return
+        assert self._pool is not None
+        try:
+            async with Session(self._pool, place.key, place.setup) as session:
+                root = await self._open(session, place, stated, state)
+                self._started = True
+                if root is None:
+                    return
+                for tactic in tactics:
+                    if time.monotonic() >= deadline:
+                        return
+                    found[goal, tactic] = await self._try(session, place, stated, root, tactic)
+        except SetupFailed as error:
+            self._leave_out(place, state, f"Lean refuses what stands before its theorem: {error}")
+        except ReplStartError as error:
+            if not self._started:
+                raise RewardError(f"Lean cannot be started to reward anything: {error}") from error
+            _log.warning("a goal was not judged: %s", error)
+        except (ReplDied, PoolClosed) as error:
+            _log.warning("a goal was not judged: %s", error)
+        except ReplError as error:
+            # A state that is lost with its process, say: what was found before it stays.
+            _log.warning("not all of a goal was judged: %s", error)
+
+    async def _open(self, session: Session, place: Place, stated: Statement, state: str) -> State | None:
+        """Return the goal in the session; None, and a note of it, where Lean has another one or none."""
+        try:
+            roots = await session.distil(stated.text(place), timeout_s=self._tactic_timeout_s)
+        except LimitReached:
+            # Another time there may be more of it.
+            raise
+        except ReplRefused as error:
+            self._leave_out(place, state, f"Lean does not read it as it was printed: {error.desc}")
+            return None
+        if len(roots) != 1 or not stated.is_of(roots[0].goals):
+            self._leave_out(place, state, "Lean reads another goal in it")
+            return None
+        return roots[0]
+
+    async def _try(
+        self, session: Session, place: Place, stated: Statement, root: State, tactic: str
+    ) -> Verdict:
+        result = await session.tactic(root, tactic, timeout_s=self._tactic_timeout_s)
+        if isinstance(result, TacticParseError):
+            return self._verdict("failed", result.text)
+        if isinstance(result, TacticFailed | TacticKilled):
+            return self._verdict("failed", result.reason)
+        session.release([result.state])
+        if result.has_sorry or result.has_unsafe:
+            return self._verdict("forbidden", "what it makes holds a sorry, or unsafe code")
+        left = result.state.goals
+        if left:
+            before = goals_key(root.goals)
+            same = any(goals_key((goal,)) == before for goal in left)
+            return self._verdict("repeated" if same else "progress")
+        try:
+            units = await session.process(stated.text(place, tactic), timeout_s=self._tactic_timeout_s)
+        except (ReplRefused, ReplDied) as error:
+            return self._verdict("failed", f"it does not compile as a proof: {error}")
+        complaint = next((message for unit in units for message in unit.errors), None)
+        if complaint is not None:
+            return self._verdict("failed", f"it does not compile as a proof: {complaint.data}")
+        if any(unit.uses_sorry for unit in units):
+            return self._verdict("forbidden", "the proof holds a sorry")
+        return self._verdict("closed")
+
+    # ---- what is known
+
+    def _verdict(self, outcome: Outcome, why: str = "") -> Verdict:
+        return Verdict(outcome, getattr(self.values, outcome), why)
+
+    def _recall(self, place: Place, state: str, tactic: str) -> Verdict | None:
+        key = (place, state, tactic)
+        if key in self._known:
+            self._known.move_to_end(key)
+        return self._known.get(key)
+
+    def _remember(self, place: Place, state: str, tactic: str, verdict: Verdict) -> None:
+        self._known[place, state, tactic] = verdict
+        while len(self._known) > self._remembered:
+            self._known.popitem(last=False)
+
+    def _leave_out(self, place: Place | None, state: str, why: str) -> None:
+        if (place, state) not in self._without:
+            self._without[place, state] = why
+            _log.warning("no reward for a goal: %s; the goal is %r", why, state[:300])
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run in a loop that lives as long as the processes, whatever loops the caller has."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=_forever, args=(self._loop,), name="lean-reward", daemon=True).start()
+        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return running.result()
+        except BaseException:
+            running.cancel()
+            raise
+
+
+def _forever(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()

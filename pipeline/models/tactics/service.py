@@ -1,0 +1,215 @@
+"""One model for all the searches of a job: what they ask meanwhile goes to it together.
+
+    async with GenerationService(generator) as service:
+        suggestions = await service.suggest(Request(state))
+
+The model works in a thread of its own, so that the searches go on with Lean. While it works, requests gather; from
+those that wait the generator then takes its next batch, the oldest request in it, and whoever is in the batch is
+answered as soon as it is done. Only where the model is idle does the first one wait a moment for others. `Batching` is
+the same for any model: the progress model and the retriever use it too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+
+from pipeline.models.errors import LearningError
+
+if TYPE_CHECKING:
+    from pipeline.models.tactics.requests import Request, Suggestions
+
+WAIT_S = 0.005
+AT_ONCE = 32
+Q = TypeVar("Q")
+A = TypeVar("A")
+T = TypeVar("T")
+
+
+class GenerationStoppedError(LearningError):
+    """The service was closed before it had answered."""
+
+    reason = "stopped"
+
+
+class Suggesting(Protocol):
+    """What a service needs of a generator: `generate.Generator`, or another way to the same answers."""
+
+    def together(self, requests: Sequence[Request]) -> Sequence[int]:
+        """Return which of the requests make the next batch, by number; the first, which waits longest, is in it."""
+
+    def suggest(self, requests: Sequence[Request]) -> list[Suggestions]: ...
+
+
+@dataclass(eq=False, slots=True)
+class _Waiting(Generic[Q, A]):
+    asked: Q
+    answer: asyncio.Future[A]
+
+    @property
+    def wanted(self) -> bool:
+        """Whoever asked may have been cancelled since."""
+        return not self.answer.done()
+
+
+class Batching(Generic[Q, A]):
+    """Gathers what is asked into batches. Used on one event loop, as a context."""
+
+    def __init__(
+        self,
+        answer: Callable[[Sequence[Q]], Sequence[A]],
+        together: Callable[[Sequence[Q]], Sequence[int]] | None = None,
+        *,
+        at_once: int = AT_ONCE,
+        wait_s: float = WAIT_S,
+        name: str = "model",
+    ) -> None:
+        """Args:
+        answer: answers a batch, in its order; called in a thread of its own, never twice at once.
+        together: which of those that wait, by number, make the next batch, the first among them; called there too.
+            None: all of them.
+        at_once: how many of those that wait are considered for a batch.
+        wait_s: how long the first one waits for others while the model is idle.
+        name: of the thread.
+        """
+        self._model = answer
+        self._together = together
+        self._at_once = at_once
+        self._wait_s = wait_s
+        self._waiting: list[_Waiting[Q, A]] = []
+        self._asked = asyncio.Event()
+        self._enough = asyncio.Event()
+        self._closed = False
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to answer; `async with` does this by itself."""
+        self._task = asyncio.create_task(self._serve())
+
+    async def close(self) -> None:
+        """Answer no more: whoever waits hears of it, and the batch that the model is at is waited for."""
+        self._closed = True
+        for one in self._waiting:
+            if one.wanted:
+                one.answer.set_exception(GenerationStoppedError("the generation service was closed"))
+        self._waiting = []
+        if self._task is not None:
+            # A batch that the model works on cannot be called back.
+            self._asked.set()
+            self._enough.set()
+            await self._task
+        self._thread.shutdown()
+
+    async def ask(self, asked: Q) -> A:
+        """Return the answer.
+
+        Raises:
+            GenerationStoppedError: the service is closed. Whatever the model raises for this one alone.
+        """
+        if self._closed or self._task is None:
+            raise GenerationStoppedError("the generation service is not open: use it within `async with`")
+        answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(asked, answer))
+        self._asked.set()
+        if len(self._waiting) >= self._at_once:
+            self._enough.set()
+        return await answer
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _serve(self) -> None:
+        while True:
+            self._waiting = [one for one in self._waiting if one.wanted]
+            if not self._waiting:
+                if self._closed:
+                    return
+                self._asked.clear()
+                await self._asked.wait()
+                await self._gather()
+                continue
+            batch = await self._next_batch()
+            taken = set(map(id, batch))
+            self._waiting = [one for one in self._waiting if id(one) not in taken]
+            await self._answer(batch)
+
+    async def _next_batch(self) -> list[_Waiting[Q, A]]:
+        considered = self._waiting[: self._at_once]
+        if self._together is None:
+            return considered
+        asked = [one.asked for one in considered]
+        try:
+            chosen = await self._in_thread(self._together, asked)
+        # What is wrong with one of them, the answer to it alone will say: its turn comes.
+        except Exception:  # noqa: BLE001
+            chosen = ()
+        return [considered[number] for number in chosen or (0,)]
+
+    async def _answer(self, batch: Sequence[_Waiting[Q, A]]) -> None:
+        batch = [one for one in batch if one.wanted]
+        if not batch:
+            return
+        try:
+            made = await self._in_thread(self._model, [one.asked for one in batch])
+            if len(made) != len(batch):
+                raise RuntimeError(f"the model gave {len(made)} answers to {len(batch)} requests")
+        # Whoever asked gets it; the service goes on.
+        except Exception as error:  # noqa: BLE001
+            if len(batch) == 1:
+                if batch[0].wanted:
+                    batch[0].answer.set_exception(error)
+                return
+            # What is wrong with one is no matter of the others, whom halving finds soon.
+            half = len(batch) // 2
+            await self._answer(batch[:half])
+            await self._answer(batch[half:])
+            return
+        for one, answer in zip(batch, made, strict=True):
+            if one.wanted:
+                one.answer.set_result(answer)
+
+    async def _in_thread(self, work: Callable[[Sequence[Q]], T], asked: Sequence[Q]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, asked)
+
+    async def _gather(self) -> None:
+        """Wait a moment for more, or until there are enough."""
+        if self._closed or len(self._waiting) >= self._at_once:
+            return
+        self._enough.clear()
+        try:
+            await asyncio.wait_for(self._enough.wait(), self._wait_s)
+        except TimeoutError:
+            return
+
+
+class GenerationService(Batching["Request", "Suggestions"]):
+    """Gathers requests to a generator into batches. Used on one event loop, as a context."""
+
+    def __init__(self, generator: Suggesting, *, at_once: int = AT_ONCE, wait_s: float = WAIT_S) -> None:
+        """Args:
+        generator: nobody else may use it meanwhile.
+        at_once: how many of the requests that wait are considered for a batch.
+        wait_s: how long the first request waits for others while the model is idle.
+        """
+        super().__init__(
+            generator.suggest, generator.together, at_once=at_once, wait_s=wait_s, name="generator"
+        )
+
+    async def suggest(self, request: Request) -> Suggestions:
+        """Return tactics for a state.
+
+        Raises:
+            GenerationStoppedError: the service is closed. Whatever the generator raises for this request alone.
+        """
+        return await self.ask(request)

@@ -1,0 +1,541 @@
+"""Trainers of tactic models: LeanDojo-v2's constructor, repository after repository, and supervised fine-tuning.
+
+After each repository the model, its tokenizer and what they were made from are written to `output_dir`, whole or not at
+all (`chain.publish`), so that a kill loses the work on one repository at most. A call that is repeated continues after
+what it has done; a trainer with other settings begins anew, and an earlier model in its folder is moved aside.
+
+Under `accelerate launch` every process runs the same program: the first one writes, the others wait for it.
+
+    from pipeline.models.tactics import SFTTrainer
+    from store.leandojo import DynamicDatabase
+
+    database = DynamicDatabase("dynamic_database.json")
+    trainer = SFTTrainer("Qwen/Qwen3-0.6B", output_dir="outputs", lora_config=LoraConfig(task_type="CAUSAL_LM"))
+    trainer.train(database.sort_repositories_by_difficulty(), database, "raid/data/merged")
+
+A row of fine-tuning is a system message, a user message with the state, and the tactic as the assistant's: those of
+`pipeline.models.tactics.prompt`, which the provers use too. The loss is on the tactic and its end mark alone. TRL is
+given tokens and labels, not messages: on messages it would train on the whole text whatever `completion_only_loss`
+says, and it drops what is too long without a word.
+"""
+
+from __future__ import annotations
+
+import abc
+import copy
+import importlib.metadata
+import json
+import logging
+import math
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, get_args
+
+import torch
+from datasets import Dataset
+from peft import PeftConfig, PeftModel, get_peft_model
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from trl.trainer.sft_config import SFTConfig
+from trl.trainer.sft_trainer import SFTTrainer as TRLTrainer
+
+from pipeline.models.chain import alone_in, publish, read_about, set_aside, settle, start_of
+from pipeline.models.config import Device
+from pipeline.models.errors import ConfigError, DivergedError, NothingToLearnError
+from pipeline.models.libraries import (
+    DType,
+    computes_in_bfloat16,
+    device_of,
+    dtype_of,
+    load_tokenizer,
+    quiet_libraries,
+)
+from pipeline.models.running import CHECKPOINTING, OnStep, Saves, is_first, mean_loss, run, wait
+from pipeline.models.tactics.models import MAX_SEQ_LEN, TacticModel, load_model, name_base
+from pipeline.models.tactics.prompt import Prompts
+from pipeline.models.tactics.rows import Rows, read_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to train; what a checkpoint follows from, beside its model and its data."""
+
+    epochs_per_repo: int
+    batch_size: int
+    lr: float
+    lora: Mapping[str, Any] | None
+    max_seq_len: int
+    warmup_steps: int
+    dtype: DType
+    seed: int
+
+    def __post_init__(self) -> None:
+        for name in ("epochs_per_repo", "batch_size", "max_seq_len"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}: it takes a whole number from 1")
+        if not (math.isfinite(self.lr) and self.lr > 0):
+            raise ConfigError(f"lr is {self.lr}: it takes a number above 0")
+        if self.warmup_steps < 0:
+            raise ConfigError(f"warmup_steps is {self.warmup_steps}: it takes a whole number from 0")
+        if self.dtype not in get_args(DType):
+            raise ConfigError(f"dtype is {self.dtype!r}: it takes one of {', '.join(get_args(DType))}")
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON gives it back; sets in order."""
+    return json.loads(
+        json.dumps(
+            value, default=lambda item: sorted(item) if isinstance(item, set | frozenset) else str(item)
+        )
+    )
+
+
+_log = logging.getLogger(__name__)
+
+
+class Repository(Protocol):
+    """A repository at a commit, as LeanDojo-v2's and `store.leandojo`'s are."""
+
+    url: str
+    commit: str
+
+
+class Database(Protocol):
+    """What a trainer needs of a `store.leandojo.DynamicDatabase`."""
+
+    def export_merged_data(self, repositories: Any, output_path: str | Path) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What a training run did: rows it saw, rows it dropped, optimiser steps, and its measures, by name."""
+
+    rows: int
+    dropped: int
+    steps: int
+    measures: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """A repository that was learned. `fitted` is None where it had no step to learn from."""
+
+    url: str
+    commit: str
+    rows: str
+    fitted: Fitted | None
+    seconds: float
+
+    def __str__(self) -> str:
+        if self.fitted is None:
+            return f"{self.url} at {self.commit}: nothing to learn"
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in self.fitted.measures.items())
+        dropped = f", {self.fitted.dropped} dropped" if self.fitted.dropped else ""
+        return (
+            f"{self.url} at {self.commit}: {self.fitted.rows} rows{dropped}, {self.fitted.steps} steps, {shown}, "
+            f"{self.seconds:.1f} s"
+        )
+
+
+class RepositoryTrainer(abc.ABC):
+    """The part of a trainer around its training: models, repositories, checkpoints.
+
+    Attributes:
+        model_name, output_dir, lora_config, tokenizer: as LeanDojo-v2's trainers have them.
+        use_lora: whether an adapter is trained.
+        device: where.
+    """
+
+    kind: str
+
+    def __init__(
+        self,
+        model_name: str | Path,
+        output_dir: str | Path = "outputs",
+        epochs_per_repo: int = 1,
+        batch_size: int = 1,
+        lr: float = 2e-5,
+        lora_config: PeftConfig | None = None,
+        *,
+        max_seq_len: int = MAX_SEQ_LEN,
+        warmup_steps: int = 0,
+        gradient_checkpointing: bool | None = None,
+        dtype: DType = "auto",
+        device: Device = "auto",
+        seed: int = 3407,
+        say: Callable[[str], object] = print,
+        on_step: OnStep = lambda _done, _total: None,
+    ) -> None:
+        """Args:
+        model_name: a folder or hub name; the folder of an adapter too, which is then trained further.
+        output_dir: the trained model's folder.
+        epochs_per_repo: over the repositories so far, after each.
+        batch_size: of one device.
+        lr: the highest learning rate; it falls to 0 in a line.
+        lora_config: trains an adapter of this kind; None trains every weight.
+        max_seq_len: tokens of prompt and answer together, a quarter of which are the answer's.
+        warmup_steps: of the learning rate.
+        gradient_checkpointing: slower, with less memory; None: on a GPU.
+        dtype: of the weights. "auto": float32, and on a GPU bfloat16 under an adapter. Every weight is best trained in
+            float32, with bfloat16 in the computations where the GPU has it: at usual learning rates most updates are
+            lost to the rounding of bfloat16. That takes 16 bytes of GPU memory a weight; "bfloat16" takes 8.
+        device: "auto": a GPU where there is one.
+        seed: of everything drawn.
+        say: takes a line of text for each repository, and for what was left out.
+        on_step: told (optimiser steps done, in all) after each, of each repository.
+
+        Raises:
+            ConfigError: a setting is not taken, or there is no GPU.
+            ModelError: the model has no tokenizer.
+        """
+        lora = None if lora_config is None else plain(lora_config.to_dict())
+        self.settings = Settings(
+            epochs_per_repo, batch_size, float(lr), lora, max_seq_len, warmup_steps, dtype, seed
+        )
+        self.model_name = str(model_name)
+        self.output_dir = str(output_dir)
+        self.lora_config = lora_config
+        self.device = device_of(device)
+        self.gradient_checkpointing = (
+            self.device.type == "cuda" if gradient_checkpointing is None else gradient_checkpointing
+        )
+        self.say = say
+        self.on_step = on_step
+        self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(model_name)
+        self._loaded: TacticModel | None = None
+        self._learned: list[dict[str, str]] = []
+
+    @property
+    def use_lora(self) -> bool:
+        return self.lora_config is not None
+
+    @property
+    def learned_before(self) -> bool:
+        """Whether the model in `output_dir` is this trainer's, after a repository or more."""
+        return bool(self._learned)
+
+    @property
+    def model(self) -> PreTrainedModel | PeftModel:
+        """The model as trained so far; loaded when it is first asked for.
+
+        Raises:
+            ModelError, CheckpointError: it cannot be loaded.
+        """
+        return self.loaded().model
+
+    def train(
+        self,
+        repos: Sequence[Repository],
+        database: Database,
+        data_path: str | Path = Path("raid/data/merged"),
+    ) -> list[Learned]:
+        """Learn repositories in this order, each with those before it, from their training split.
+
+        A repository at a commit that the model in `output_dir` has learned, with these settings, is not learned again;
+        to have that, name another folder. One without a step to learn from is said to be so, and left out.
+
+        Args:
+            repos: of the database.
+            database: exports the dataset of each step.
+            data_path: where to; replaced at each step.
+
+        Returns:
+            what was learned in this call.
+
+        Raises:
+            TacticsError: the model, a dataset or the folder cannot be used, a loss diverged, or the disk is full. What
+                was learned before stays, and a repeated call goes on after it.
+        """
+        folder = Path(self.output_dir)
+        learned: list[Learned] = []
+        with alone_in(folder) if is_first() else nullcontext():
+            self.loaded()
+            for number, repo in enumerate(repos):
+                key = {"url": repo.url, "commit": repo.commit}
+                if key in self._learned:
+                    self._tell(f"{repo.url} at {repo.commit}: learned before")
+                    continue
+                try:
+                    learned.append(self._learn(key, repos[: number + 1], database, Path(data_path)))
+                except BaseException:
+                    # What is in memory was trained on half of something: what is on the disk counts.
+                    self._loaded = None
+                    raise
+                self._tell(str(learned[-1]))
+        return learned
+
+    def loaded(self) -> TacticModel:
+        """Return the model with what it takes to ask it: that of `output_dir` where it is this trainer's, else the one
+        that `model_name` names.
+
+        Raises:
+            ModelError, CheckpointError: it cannot be loaded.
+        """
+        if self._loaded is None:
+            folder = Path(self.output_dir)
+            about = self._earlier(folder)
+            start = self.model_name if about is None else folder
+            found = load_model(
+                start,
+                device=self.device,
+                dtype=dtype_of(self.settings.dtype, self.device, adapter=self.use_lora),
+                max_seq_len=self.settings.max_seq_len,
+                trainable=True,
+            )
+            if found.prompts.kind == "seq2seq":
+                raise ConfigError(
+                    f"{self.model_name} is an encoder-decoder; this trainer takes causal language models"
+                )
+            if (most := found.lengths.prompt + found.lengths.answer) < self.settings.max_seq_len:
+                self._tell(
+                    f"{self.model_name} takes {most} tokens, which is less than max_seq_len: so many it is"
+                )
+            if found.prompts.kind == "plain":
+                self._tell(
+                    f"{self.model_name} has no chat template: it is asked in plain text, here and by the provers"
+                )
+            if self.lora_config is not None and not found.is_adapter:
+                set_seed(self.settings.seed)
+                with quiet_libraries():
+                    adapted = get_peft_model(found.model, copy.deepcopy(self.lora_config))
+                found = TacticModel(adapted, found.tokenizer, found.prompts, found.lengths, found.base)
+            if isinstance(found.model, PeftModel) and Path(found.base).is_dir():
+                # The adapter is loaded with its base from other folders too.
+                for config in found.model.peft_config.values():
+                    config.base_model_name_or_path = str(Path(found.base).absolute())
+            self._loaded = found
+            self.tokenizer = found.tokenizer
+            self._learned = [] if about is None else list(about["repositories"])
+        return self._loaded
+
+    @abc.abstractmethod
+    def fit(self, rows: Rows) -> Fitted:
+        """Train the model on rows.
+
+        Raises:
+            NothingToLearnError: none of them can be used.
+            DivergedError: a loss was no finite number.
+        """
+
+    def about(self) -> dict[str, Any]:
+        """Return what else a checkpoint's description says."""
+        return {}
+
+    def _learn(
+        self, key: dict[str, str], repos: Sequence[Repository], database: Database, data_path: Path
+    ) -> Learned:
+        started = time.monotonic()
+        if is_first():
+            database.export_merged_data(repos, data_path)
+        wait(self.device)
+        rows = ""
+        fitted = None
+        try:
+            read = read_rows(data_path / "random" / "train.json")
+            rows = read.digest
+            if read.skipped:
+                self._tell(f"{key['url']} at {key['commit']}: {read}")
+            fitted = self.fit(read)
+        except NothingToLearnError as error:
+            self._tell(f"{key['url']} at {key['commit']}: {error}")
+        seconds = time.monotonic() - started
+        if fitted is not None:
+            self.check_finite()
+            self._learned = [*self._learned, key]
+            if is_first():
+                place = Path(self.output_dir)
+                publish(place, partial(self.write, home=place), self._description(rows, fitted, seconds))
+        wait(self.device)
+        return Learned(key["url"], key["commit"], rows, fitted, seconds)
+
+    def write(self, folder: Path, *, home: Path | None = None) -> None:
+        """Write the model, its tokenizer and the lengths of its prompts into a folder, made if need be.
+
+        Args:
+            folder: where to.
+            home: where the folder's files are going to be; None: there, or beside it.
+
+        Raises:
+            OSError, SafetensorError: the disk refused.
+        """
+        found = self.loaded()
+        with quiet_libraries():
+            found.model.save_pretrained(str(folder))
+            found.tokenizer.save_pretrained(folder)
+        found.lengths.save(folder)
+        name_base(folder, found.base, home=home or folder)
+        # A model card that PEFT begins for somebody to fill in.
+        (folder / "README.md").unlink(missing_ok=True)
+
+    def _description(self, rows: str, fitted: Fitted, seconds: float) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            **self.follows_from(),
+            "repositories": self._learned,
+            "rows": rows,
+            "fitted": {**asdict(fitted), "measures": dict(fitted.measures)},
+            "versions": {
+                "python": platform.python_version(),
+                **{
+                    name: importlib.metadata.version(name)
+                    for name in ("torch", "transformers", "trl", "peft")
+                },
+            },
+            "device": str(self.device),
+            "seconds": seconds,
+            **self.about(),
+        }
+
+    def follows_from(self) -> dict[str, Any]:
+        return {
+            "base": self.model_name,
+            "begun": start_of(Path(self.model_name)),
+            "settings": asdict(self.settings),
+        }
+
+    def _earlier(self, folder: Path) -> dict[str, Any] | None:
+        """Return what this trainer has learned before; what else lies in the folder is moved aside."""
+        if Path(self.model_name).resolve() == folder.resolve():
+            raise ConfigError(
+                f"output_dir is {folder}, which is the model to begin with, and would be replaced: name another folder"
+            )
+        about = None
+        if is_first() and folder.is_dir():
+            settle(folder)
+            about = read_about(folder)
+            wanted = plain({"kind": self.kind, **self.follows_from()})
+            if about is not None and any(about.get(name) != value for name, value in wanted.items()):
+                about = None
+            if about is not None:
+                read_about(folder, verify=True)
+            elif (place := set_aside(folder)) is not None:
+                self._tell(f"{folder} holds a model that was trained otherwise: it is kept in {place}")
+        wait(self.device)
+        # What the first process has left there is what was to be gone on with.
+        return about if is_first() else read_about(folder)
+
+    def check_finite(self) -> None:
+        """Look at what was trained.
+
+        Raises:
+            DivergedError: a weight is no finite number.
+        """
+        for name, value in self.model.named_parameters():
+            if value.requires_grad and not bool(torch.isfinite(value).all()):
+                raise DivergedError(
+                    f"the trained weights are no finite numbers ({name}): training has diverged. Train with a smaller "
+                    "learning rate, or with dtype float32"
+                )
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what TRL's configurations are given by each trainer."""
+        return {
+            # Nothing is written there by TRL: what is kept is `publish`ed.
+            "output_dir": self.output_dir,
+            "num_train_epochs": self.settings.epochs_per_repo,
+            "per_device_train_batch_size": self.settings.batch_size,
+            "learning_rate": self.settings.lr,
+            "warmup_steps": self.settings.warmup_steps,
+            CHECKPOINTING: self.gradient_checkpointing,
+            "bf16": computes_in_bfloat16(self.device),
+            "use_cpu": self.device.type == "cpu",
+            "seed": self.settings.seed,
+            "ddp_find_unused_parameters": False,
+            "save_strategy": "no",
+            "report_to": "none",
+            "logging_nan_inf_filter": False,
+            "disable_tqdm": True,
+        }
+
+    def _tell(self, line: str) -> None:
+        _log.info("%s", line)
+        if is_first():
+            self.say(line)
+
+
+IGNORED = -100
+"""The label of a token that is not learned."""
+
+
+def encode(rows: Rows, prompts: Prompts, *, answer_length: int) -> tuple[list[dict[str, list[int]]], int]:
+    """Return the rows as tokens and labels, and how many were dropped because their tactic is too long.
+
+    Args:
+        rows: states and tactics.
+        prompts: the model's.
+        answer_length: tokens that a tactic may have, its end mark included; a model that is asked stops there.
+    """
+    examples: list[dict[str, list[int]]] = []
+    for row in rows.rows:
+        answer = prompts.answer_ids(row.tactic)
+        if len(answer) > answer_length:
+            continue
+        prompt = prompts.ids(row.state)
+        examples.append({"input_ids": [*prompt, *answer], "labels": [IGNORED] * len(prompt) + answer})
+    return examples, len(rows.rows) - len(examples)
+
+
+class SFTTrainer(RepositoryTrainer):
+    """LeanDojo-v2's `SFTTrainer`, with its constructor; see `RepositoryTrainer`."""
+
+    kind = "sft"
+
+    def fit(self, rows: Rows, saves: Saves | None = None) -> Fitted:
+        """Train the model on rows: measures are "loss" (the mean over the run) and "token_accuracy" (at its end).
+
+        Args:
+            rows: what is learned.
+            saves: where the run is saved, to go on from; None: nowhere.
+
+        Raises:
+            NothingToLearnError, DivergedError: as `RepositoryTrainer.fit`.
+            CheckpointError: the run cannot be saved. Yielded: the job was asked to make way, and the run is saved.
+        """
+        found = self.loaded()
+        room = found.lengths.answer
+        examples, dropped = encode(rows, found.prompts, answer_length=room)
+        if dropped:
+            self._tell(
+                f"{dropped} of {len(rows.rows)} steps are dropped: their tactics have more than {room} tokens, a "
+                "quarter of max_seq_len"
+            )
+        if not examples:
+            raise NothingToLearnError(f"all {dropped} steps are dropped. Set max_seq_len higher")
+        trainer = self.trainer(examples)
+        steps = run(trainer, self.on_step, saves)
+        logged: list[dict[str, float]] = trainer.state.log_history
+        measures = {"loss": mean_loss(logged)}
+        accuracy = next(
+            (item["mean_token_accuracy"] for item in reversed(logged) if "mean_token_accuracy" in item), None
+        )
+        if accuracy is not None:
+            measures["token_accuracy"] = accuracy
+        return Fitted(len(examples), dropped, steps, measures)
+
+    def trainer(self, examples: list[dict[str, list[int]]]) -> Any:
+        """Return TRL's trainer of the model for what `encode` made."""
+        found = self.loaded()
+        config = SFTConfig(
+            **self.arguments(),
+            # Already within the lengths; TRL would cut the end, which is the tactic.
+            max_length=None,
+            packing=False,
+        )
+        return _Trainer(
+            model=found.model,
+            args=config,
+            train_dataset=Dataset.from_list(examples),
+            processing_class=found.tokenizer,
+        )
+
+
+class _Trainer(TRLTrainer):
+    def _send_telemetry(self) -> None:
+        """Tell nobody what is trained here."""
+
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """Write none: it would stand in the folder of a run."""

@@ -1,0 +1,439 @@
+"""The frame of the jobs that train and measure: one task on top of a checkpoint, then measurements on all tasks so far.
+
+A model's dataset, training and measurements are in a `TrainingJob` and a `Measuring` of its own. Parameters of every
+training job:
+
+    events_db, database_db
+                the log and its view, read only
+    repository  the task: the key of the repository whose newest trace is learned from
+    simulated   whether the simulator's traces count (optional, false)
+    trace       the id of the repository's trace that is learned from and measured with (optional: its newest one)
+    chain       the folder of checkpoints (`pipeline.models.chain`)
+    parent      the checkpoint to start from; null: from the configuration's `model_name`
+    config      fields of the model's configuration; the others have their defaults
+    tasks       the earlier tasks, [{"name": a repository's key, "dataset": its frozen folder}]
+    keep        the other jobs whose datasets are still needed: of the chain's checkpoints, and of unfinished jobs;
+                the rest was given up and is removed (optional: null, and nothing is)
+    alone       whether no other job of training is unfinished, so that the files of other runs are of no use
+                (optional, false)
+
+The task's dataset is exported once for the job, whatever the number of its attempts, into the chain's folder, and stays
+there read-only (`pipeline.models.datasets.dataset_of(chain, job)`): with its checkpoint it becomes one of the later
+jobs' `tasks`.
+
+A record is `simulated` where the simulator's traces count, or the parent is. Emitted are `checkpoint_saved`,
+then one `evaluation_finished` for each test split, the earlier tasks' first and its own last, and one for its own val
+split; a split with nothing to measure has none and is listed in the result's `unmeasured`. A job that is started again
+repeats the kept measurements word for word, and makes the missing ones:
+
+    <chain>/.evaluations/<evaluation>.json      the measurement, as the event has it
+
+Fails with the `reason` of a LearningError; no failure makes a checkpoint, and none changes another.
+"""
+
+from __future__ import annotations
+
+import abc
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pipeline.durable import file_digest, write_text_whole
+from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter
+from pipeline.models.chain import Checkpoints, Described, weights_digest, weights_of
+from pipeline.models.datasets import TaskData, forget, forget_others
+from pipeline.models.errors import LearningError
+from store.domain.identity import short_hash
+from store.errors import LogError
+from store.events.models import CheckpointSaved, EvaluationFinished, ModelKind
+from store.view.queries import basic as queries
+from store.view.queries import models as model_queries
+
+_EVALUATIONS = ".evaluations"
+_TELL_EVERY_S = 1.0
+T = TypeVar("T")
+
+
+def stream_of(model: ModelKind) -> str:
+    """Return the stream of a model's events."""
+    return f"model:{model}"
+
+
+def read_parameters(kind: str, read: Callable[[], T]) -> T:
+    """Return what `read` makes of a job's parameters.
+
+    Raises:
+        JobError: one is missing or malformed, or the training configuration is not taken.
+    """
+    try:
+        return read()
+    except LearningError as error:
+        raise JobError(error.reason, str(error), deterministic=True) from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise JobError(
+            "bad_spec",
+            f"the {kind} job's parameters cannot be read: {type(error).__name__}: {error}",
+            remedy=f"see pipeline/{kind}.py for what they are",
+            deterministic=True,
+        ) from error
+
+
+@contextmanager
+def failures(what: str) -> Iterator[None]:
+    """Turn what training, the log and the disk say into the job's failure, which names `what`.
+
+    Raises:
+        JobError: with the `reason` of a LearningError; "dataset_not_exported" of the log; "disk" of the system.
+    """
+    try:
+        yield
+    except LearningError as error:
+        raise JobError(error.reason, f"{what}: {error}", deterministic=error.for_good) from error
+    except LogError as error:
+        raise JobError("dataset_not_exported", f"{what}: {error}", remedy="see `unsorry doctor`") from error
+    except OSError as error:
+        raise JobError(
+            "disk", f"{what}: {error}", remedy="make room, or give back the right to write, and retry the job"
+        ) from error
+
+
+class Told:
+    """Progress of something with many steps: the first, the last, and one a second between."""
+
+    def __init__(self, reporter: Reporter, note: str) -> None:
+        self._reporter = reporter
+        self._note = note
+        self._next = 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now >= self._next or done == total:
+            self._next = now + _TELL_EVERY_S
+            self._reporter.progress(done, total, self._note)
+
+
+@dataclass(frozen=True, slots=True)
+class Unmeasured:
+    """A split that says nothing of a checkpoint, and why."""
+
+    task: str
+    split: str
+    reason: str
+
+    def as_json(self) -> dict[str, str]:
+        return {"task": self.task, "split": self.split, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A measurement's numbers: `dataset` is the SHA-256 of the `n` examples that were asked."""
+
+    metrics: Mapping[str, float]
+    dataset: str
+    n: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Teller:
+    """In whose name measurements are told: the job's id, its reporter, and whether the simulator had a part in them."""
+
+    job: str
+    reporter: Reporter
+    simulated: bool
+
+
+class Measuring(abc.ABC):
+    """Measures one checkpoint, and tells each measurement as an event.
+
+    Attributes:
+        model: which model the checkpoint is of.
+        empty: what `measure` raises where a split has nothing to measure.
+    """
+
+    model: ClassVar[ModelKind]
+    empty: ClassVar[tuple[type[LearningError], ...]]
+
+    def __init__(self, chain: Path, checkpoint: str, teller: Teller) -> None:
+        """Args:
+        chain: the folder of checkpoints.
+        checkpoint: the id of one.
+        teller: tells.
+        """
+        self.chain = chain
+        self.checkpoint = checkpoint
+        self.teller = teller
+
+    @abc.abstractmethod
+    def files(self, task: TaskData, split: str) -> tuple[Path, ...]:
+        """Return the files of a dataset that a measurement reads."""
+
+    @abc.abstractmethod
+    def settings(self) -> str:
+        """Return what else decides what a measurement says, as text."""
+
+    @abc.abstractmethod
+    def measure(self, task: TaskData, split: str, on_batch: Callable[[int, int], object]) -> Measured:
+        """Measure the checkpoint on one split of a task.
+
+        Raises:
+            LearningError: the dataset or the checkpoint cannot be used; one of `empty`: there is nothing to measure.
+        """
+
+    def tell(self, task: TaskData, split: str, *, repository: str | None) -> EvaluationFinished | Unmeasured:
+        """Measure the checkpoint on one split of a task, and report it; or say why there is nothing to report.
+
+        Raises:
+            LearningError: the dataset or the checkpoint cannot be used.
+            OSError: the measurement cannot be written, or the dataset not be read.
+        """
+        try:
+            body = self._measured(task, split, repository)
+        except self.empty as error:
+            return Unmeasured(task.name, split, str(error))
+        # By the job too: another one that measures the same says so in its own name.
+        key = (body.evaluation, self.teller.job)
+        self.teller.reporter.events([Recorded(stream_of(self.model), body, key)])
+        return body
+
+    def _measured(self, task: TaskData, split: str, repository: str | None) -> EvaluationFinished:
+        read = [file_digest(path) for path in self.files(task, split)]
+        evaluation = short_hash("evaluation", self.checkpoint, task.name, split, *read, self.settings())
+        path = self.chain / _EVALUATIONS / f"{evaluation}.json"
+        kept = _read_kept(path)
+        if kept is not None:
+            about = {
+                "repository": repository,
+                "job": self.teller.job,
+                "simulated": self.teller.simulated,
+            }
+            return kept.model_copy(update=about)
+        found = self.measure(task, split, Told(self.teller.reporter, f"measuring {task.name}, {split}"))
+        body = EvaluationFinished(
+            model=self.model,
+            evaluation=evaluation,
+            checkpoint=self.checkpoint,
+            repository=repository,
+            split=split,
+            dataset=found.dataset,
+            metrics=dict(found.metrics),
+            n=found.n,
+            seconds=found.seconds,
+            job=self.teller.job,
+            simulated=self.teller.simulated,
+        )
+        write_text_whole(path, body.model_dump_json())
+        return body
+
+
+M = TypeVar("M")
+
+
+class MeasuringOneFile(Measuring, Generic[M]):
+    """Measures a model that is loaded once, on splits that are a file each.
+
+    Attributes:
+        missing: what is raised where a split's file is not there.
+    """
+
+    missing: ClassVar[type[LearningError]]
+
+    @abc.abstractmethod
+    def file(self, task: TaskData, split: str) -> Path:
+        """Return where a split's file is, there or not."""
+
+    @abc.abstractmethod
+    def load(self) -> M:
+        """Return the checkpoint's model.
+
+        Raises:
+            LearningError: it cannot be loaded.
+        """
+
+    @cached_property
+    def loaded(self) -> M:
+        """The model, loaded when it is first asked for."""
+        return self.load()
+
+    def files(self, task: TaskData, split: str) -> tuple[Path, ...]:
+        """Return the split's file.
+
+        Raises:
+            LearningError: (`missing`) it is not there.
+        """
+        path = self.file(task, split)
+        if not path.is_file():
+            raise self.missing(f"{task.name}: {path} is not there")
+        return (path,)
+
+
+class _KeptError(LearningError):
+    reason = "bad_checkpoint"
+
+
+def _read_kept(path: Path) -> EvaluationFinished | None:
+    try:
+        return EvaluationFinished.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise _KeptError(
+            f"{path}, a measurement, cannot be read ({error}). Remove it: it is made again"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The parameters that every job of training has, but its configuration."""
+
+    events_db: Path
+    database_db: Path
+    repository: str
+    simulated: bool
+    chain: Path
+    parent: str | None
+    tasks: tuple[TaskData, ...]
+    keep: tuple[str, ...] | None
+    alone: bool
+    trace: str | None = None
+
+    @classmethod
+    def read(cls, parameters: Mapping[str, Any]) -> Order:
+        """Read a job's parameters.
+
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: one is missing or malformed.
+        """
+        parent, keep, trace = parameters["parent"], parameters.get("keep"), parameters.get("trace")
+        return cls(
+            events_db=Path(parameters["events_db"]),
+            database_db=Path(parameters["database_db"]),
+            repository=str(parameters["repository"]),
+            simulated=bool(parameters.get("simulated", False)),
+            chain=Path(parameters["chain"]),
+            parent=None if parent is None else str(parent),
+            tasks=tuple(TaskData(str(item["name"]), Path(item["dataset"])) for item in parameters["tasks"]),
+            keep=None if keep is None else tuple(map(str, keep)),
+            alone=bool(parameters.get("alone", False)),
+            trace=None if trace is None else str(trace),
+        )
+
+
+CheckpointT = TypeVar("CheckpointT", bound=Described)
+C = TypeVar("C")
+
+
+class TrainingJob(abc.ABC, Generic[CheckpointT, C]):
+    """A job that trains one model; see the module. `C` is the model's configuration."""
+
+    model: ClassVar[ModelKind]
+
+    def __init__(
+        self, order: Order, config: C, chain: Checkpoints[CheckpointT], spec: JobSpec, reporter: Reporter
+    ) -> None:
+        self.order = order
+        self.config = config
+        self.chain = chain
+        self.spec = spec
+        self.reporter = reporter
+
+    @abc.abstractmethod
+    def frozen(self) -> tuple[Path, int]:
+        """Return the task's dataset, exported if it is not there yet, and the log position that it shows.
+
+        Raises:
+            LearningError, LogError, OSError: there is none.
+        """
+
+    @abc.abstractmethod
+    def learn(self, task: TaskData, on_step: Callable[[int, int], object]) -> CheckpointT:
+        """Return the checkpoint that the task leads to, made if need be.
+
+        Raises:
+            LearningError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another
+                process is at it.
+        """
+
+    @abc.abstractmethod
+    def measuring(self, checkpoint: str, teller: Teller) -> Measuring:
+        """Return what measures the checkpoint."""
+
+    def run(self) -> dict[str, Any]:
+        """Train and measure; return the job's summary.
+
+        Raises:
+            JobError: as the module says.
+        """
+        order = self.order
+        try:
+            with failures(order.repository):
+                dataset, position = self.frozen()
+                task = TaskData(order.repository, dataset, position)
+                made = self.learn(task, Told(self.reporter, f"training on {task.name}"))
+        except JobError as error:
+            if error.deterministic:
+                with failures(order.repository):
+                    forget(order.chain, self.spec.job)
+            raise
+        with failures(order.repository):
+            if order.keep is not None:
+                forget_others(order.chain, {self.spec.job, *order.keep})
+            if order.alone:
+                self.chain.drop_runs()
+        with failures(made.checkpoint):
+            simulated = order.simulated or self._parent_simulated()
+            body = self._saved(made, simulated=simulated)
+            # By the job too: another one whose data is the same leads to the same checkpoint.
+            key = (made.checkpoint, self.spec.job)
+            self.reporter.events([Recorded(stream_of(self.model), body, key)])
+            teller = Teller(self.spec.job, self.reporter, simulated)
+            measured = self._measure(self.measuring(made.checkpoint, teller), [*order.tasks, task])
+        return {
+            "checkpoint": made.checkpoint,
+            "dataset": str(task.dataset),
+            "warnings": list(made.warnings),
+            **measured,
+        }
+
+    def _saved(self, made: CheckpointT, *, simulated: bool) -> CheckpointSaved:
+        folder = self.chain.path(made.checkpoint)
+        return CheckpointSaved(
+            model=self.model,
+            checkpoint=made.checkpoint,
+            parent=made.parent,
+            base=made.base,
+            data_seq=made.data_seq,
+            config=made.config,
+            seed=made.seed,
+            steps=made.steps,
+            weights=weights_digest(made.files),
+            size_bytes=sum((folder / name).stat().st_size for name in weights_of(made.files)),
+            fisher=made.fisher,
+            versions=made.versions,
+            device=made.device,
+            seconds=made.seconds,
+            job=self.spec.job,
+            simulated=simulated,
+        )
+
+    def _parent_simulated(self) -> bool:
+        with closing(queries.connect(self.order.database_db)) as view:
+            known = model_queries.checkpoints(view, self.model)
+        return any(row.simulated for row in known if row.checkpoint == self.order.parent)
+
+    def _measure(self, measuring: Measuring, tasks: Sequence[TaskData]) -> dict[str, Any]:
+        """Measure on the test set of every task, the newest one last, and on the val set of that."""
+        wanted = [*((task, "test") for task in tasks), (tasks[-1], "val")]
+        evaluations, unmeasured = [], []
+        for number, (one, split) in enumerate(wanted):
+            self.reporter.progress(number, len(wanted), f"measuring {one.name}, {split}")
+            found = measuring.tell(one, split, repository=one.name)
+            if isinstance(found, Unmeasured):
+                unmeasured.append(found.as_json())
+            else:
+                evaluations.append(found.evaluation)
+        return {"evaluations": evaluations, "unmeasured": unmeasured}

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import EvalPrediction
+
+from pipeline.models.errors import CheckpointError, ConfigError, DatasetError, DivergedError, ModelError
+from pipeline.models.progress import ProgressModel, ProgressTrainer
+from pipeline.models.progress.steps import Row, read_dataset, split
+from pipeline.models.progress.training import TrainedProgress, measured
+from tests.support.daemon.disk import SmallDisk, small_disk
+from tests.support.tiny_models import TinyKind, make_tiny
+
+
+def trainer(data: Path, model: Path, out: Path, **changes: Any) -> ProgressTrainer:
+    arguments: dict[str, Any] = {"epochs": 3, "learning_rate": 3e-3, "device": "cpu"}
+    return ProgressTrainer(data, str(model), out, **{**arguments, **changes})
+
+
+def held_out(data: Path, *, seed: int = 42) -> tuple[Row, ...]:
+    return split(read_dataset(data).rows, eval_ratio=0.2, seed=seed).held_out
+
+
+def mse(model: Path, rows: tuple[Row, ...]) -> float:
+    found = ProgressModel(model, device="cpu").predict([row.step for row in rows])
+    return sum((value - row.steps_remaining) ** 2 for value, row in zip(found, rows, strict=True)) / len(rows)
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+def test_a_trained_model_is_far_better_than_a_constant_on_proofs_it_has_not_seen(
+    data: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = trainer(data, model, tmp_path / "out").train()
+    assert made.proofs == (32, 8)
+    assert sum(made.rows) == 100
+    assert made.held_out.mse < 0.2 * made.constant.mse
+    assert made.held_out.mae < 0.5 * made.constant.mae
+    # Predictions are at least 0, the Trainer's are as they come.
+    assert mse(tmp_path / "out", held_out(data)) == pytest.approx(made.held_out.mse, abs=0.05)
+    said = json.loads((tmp_path / "out" / "checkpoint.json").read_text(encoding="utf-8"))
+    assert said["held_out"] == {"mae": made.held_out.mae, "mse": made.held_out.mse}
+    assert len(said["epochs"]) == 3
+    assert capsys.readouterr().out == "", "a job's stdout is not the Trainer's to write on"
+
+
+def test_the_best_epoch_is_kept_and_not_the_last_nor_the_worst(
+    data: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+
+    def scripted(prediction: EvalPrediction) -> dict[str, float]:
+        seen.append(measured(prediction)["mse"])
+        return {"mae": 1.0, "mse": [5.0, 1.0, 3.0][len(seen) - 1]}
+
+    monkeypatch.setattr("pipeline.models.progress.training.measured", scripted)
+    made = trainer(data, model, tmp_path / "out").train()
+    assert (made.best_epoch, made.held_out.mse) == (2, 1.0)
+    assert len(seen) == 3
+    kept = mse(tmp_path / "out", held_out(data))
+    assert min(seen, key=lambda value: abs(value - kept)) == seen[1]
+    assert abs(seen[1] - seen[2]) > 2 * abs(seen[1] - kept), "the epochs can be told apart"
+
+
+def test_the_same_arguments_make_the_same_weights(data: Path, model: Path, tmp_path: Path) -> None:
+    one = trainer(data, model, tmp_path / "one", epochs=1).train()
+    two = trainer(data, model, tmp_path / "two", epochs=1).train()
+    other = trainer(data, model, tmp_path / "other", epochs=1, seed=7).train()
+    assert one.digest == two.digest != other.digest
+
+
+def test_a_run_that_was_cut_off_goes_on_from_its_last_whole_epoch_to_the_very_weights(
+    data: Path, model: Path, tmp_path: Path
+) -> None:
+    undisturbed = trainer(data, model, tmp_path / "whole").train()
+    told: list[int] = []
+
+    def cut_off(done: int, _total: int) -> None:
+        told.append(done)
+        if done == 25:
+            raise KeyboardInterrupt
+
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        trainer(data, model, out).train(cut_off)
+    assert not (out / "checkpoint.json").exists()
+    (run,) = out.glob(".run-*")
+    # What a kill in the middle of a save leaves: files, and no word yet that they are whole.
+    partial = run / "checkpoint-25"
+    shutil.copytree(run / "checkpoint-20", partial)
+    (partial / "whole").unlink()
+    made = trainer(data, model, out).train(lambda done, _: told.append(done))
+    assert told == [*range(1, 26), *range(21, 31)]
+    assert made.digest == undisturbed.digest
+    assert made.epochs == undisturbed.epochs
+    assert not list(out.glob(".run-*")), "nothing of the run is left"
+
+
+def test_a_run_of_other_settings_is_not_gone_on_with(data: Path, model: Path, tmp_path: Path) -> None:
+    def cut_off(done: int, _total: int) -> None:
+        if done == 15:
+            raise KeyboardInterrupt
+
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        trainer(data, model, out).train(cut_off)
+    told: list[int] = []
+    trainer(data, model, out, learning_rate=1e-3).train(lambda done, _: told.append(done))
+    assert told == list(range(1, 31))
+    assert not list(out.glob(".run-*"))
+
+
+def test_a_model_that_is_there_is_replaced_and_other_files_stay(
+    data: Path, model: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    first = trainer(data, model, out, epochs=1).train()
+    (out / "notes.txt").write_text("mine", encoding="utf-8")
+    second = trainer(data, model, out, epochs=2).train()
+    assert first.digest != second.digest
+    assert (out / "notes.txt").read_text(encoding="utf-8") == "mine"
+    ProgressModel(out, device="cpu")
+
+
+def test_training_goes_on_from_a_trained_model(data: Path, model: Path, tmp_path: Path) -> None:
+    first = trainer(data, model, tmp_path / "first").train()
+    second = trainer(data, tmp_path / "first", tmp_path / "second", epochs=1, learning_rate=1e-4).train()
+    assert second.held_out.mse < first.epochs[0].mse, "it does not begin anew"
+
+
+@pytest.mark.parametrize("kind", ["seq2seq", "causal"])
+def test_any_text_model_gets_a_head(data: Path, tmp_path: Path, kind: TinyKind) -> None:
+    base = make_tiny(kind, tmp_path / "base")
+    made = trainer(data, base, tmp_path / "out", epochs=1).train()
+    assert made.held_out.mse < 10 * made.constant.mse
+    assert mse(tmp_path / "out", held_out(data)) == pytest.approx(made.held_out.mse, rel=0.3)
+
+
+def test_leandojo_s_own_script_runs_with_a_tiny_model(model: Path, tmp_path: Path) -> None:
+    # lean_dojo_v2/lean_progress/create_sample_dataset.py, then the end of trainer/progress_trainer.py.
+    rows = [
+        {"goal": "n : ℕ ⊢ gcd n n = n", "prefix": "have : n.gcd n ∣ n := by\n  exact gcd_dvd_right n n",
+         "tactic": "simpa [Nat.gcd_comm] using Nat.gcd_self n", "steps_remaining": 1},
+        {"goal": "a b : ℝ, ha : a = b ⊢ b = a", "prefix": "", "tactic": "exact ha.symm", "steps_remaining": 0},
+        {"goal": "G : Group, g h : G ⊢ g * h = h * g", "prefix": "", "tactic": "sorry", "steps_remaining": 12},
+    ]  # fmt: skip
+    path = tmp_path / "sample_leanprogress_dataset.jsonl"
+    path.write_text("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows), encoding="utf-8")
+    progress = ProgressTrainer(
+        model_name=str(model),
+        data_path=str(path),
+        output_dir=str(tmp_path / "outputs-progress"),
+        max_length=512,
+        batch_size=8,
+        epochs=3.0,
+        learning_rate=1e-5,
+    )
+    progress.train()
+    assert (tmp_path / "outputs-progress" / "model.safetensors").exists()
+
+
+def test_what_is_too_long_is_cut_and_counted(data: Path, model: Path, tmp_path: Path) -> None:
+    longest = tmp_path / "long.jsonl"
+    row = {"goal": "h : p\n" * 500 + "⊢ q", "tactic": "simp", "steps_remaining": 2, "proof": "long"}
+    longest.write_text(f"{data.read_text(encoding='utf-8')}{json.dumps(row)}\n", encoding="utf-8")
+    made = trainer(longest, model, tmp_path / "out", epochs=1, max_length=4096).train()
+    assert (made.cut, made.max_length) == (1, 512), "the model takes no more than 512"
+    assert ProgressModel(tmp_path / "out", device="cpu").max_length == 512
+
+
+def test_gradient_checkpointing_and_bf16_train_too(data: Path, model: Path, tmp_path: Path) -> None:
+    made = trainer(data, model, tmp_path / "out", gradient_checkpointing=True, bf16=True).train()
+    assert made.held_out.mse < made.constant.mse
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_leaves_the_model_that_was_there(
+    data: Path, model: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    good = trainer(data, model, out, epochs=1).train()
+    with pytest.raises(DivergedError, match="smaller learning rate"):
+        trainer(data, model, out, learning_rate=1e38).train()
+    assert weights(out)
+    ProgressModel(out, device="cpu")
+    assert json.loads((out / "checkpoint.json").read_text(encoding="utf-8"))["digest"] == good.digest
+
+
+def test_lines_that_lack_a_field_are_told(
+    data: Path, model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f'{data.read_text(encoding="utf-8")}{{"goal": "⊢ p"}}\n', encoding="utf-8")
+    with caplog.at_level(logging.WARNING):
+        made: TrainedProgress = trainer(path, model, tmp_path / "out", epochs=1).train()
+    assert made.incomplete == 1
+    assert "1 lines lack a field" in caplog.text
+
+
+def test_a_disk_that_is_full_leaves_the_model_that_was_there_and_a_repeat_only_writes(
+    data: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with small_disk(tmp_path / "disk", size_bytes=16 * 2**20) as disk:
+        if not isinstance(disk, SmallDisk):
+            pytest.skip("nothing may be mounted here")
+        out = tmp_path / "disk" / "out"
+        first = trainer(data, model, out, epochs=1).train()
+        publish = ProgressTrainer._publish
+
+        def when_full(self: ProgressTrainer, made: TrainedProgress) -> None:
+            disk.refuse(os.getpid())
+            publish(self, made)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(ProgressTrainer, "_publish", when_full)
+            with pytest.raises(CheckpointError, match=r"cannot be written .*Make room"):
+                trainer(data, model, out, epochs=2).train()
+        disk.mend()
+        ProgressModel(out, device="cpu")
+        assert json.loads((out / "checkpoint.json").read_text(encoding="utf-8"))["digest"] == first.digest
+        told: list[int] = []
+        second = trainer(data, model, out, epochs=2).train(lambda done, _: told.append(done))
+        assert told == []
+        assert second.digest == trainer(data, model, tmp_path / "elsewhere", epochs=2).train().digest
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"epochs": 0}, "epochs is 0"),
+        ({"batch_size": -1}, "batch_size is -1"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan"),
+        ({"eval_ratio": 1.0}, "eval_ratio is 1.0: it takes a number between 0 and 1"),
+        ({"max_length": "512"}, "max_length is '512'"),
+    ],
+)
+def test_a_setting_that_cannot_be_meant_is_refused(
+    data: Path, model: Path, tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        trainer(data, model, tmp_path, **changes)
+
+
+def test_a_model_or_data_that_cannot_be_used_is_named(data: Path, model: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="nowhere cannot be loaded"):
+        trainer(data, tmp_path / "nowhere", tmp_path / "out")
+    bare = shutil.copytree(model, tmp_path / "bare")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (bare / name).unlink()
+    with pytest.raises(ModelError, match="bare has no tokenizer"):
+        trainer(data, bare, tmp_path / "out")
+    with pytest.raises(ModelError, match="of the weights of a T5ForSequenceClassification"):
+        trainer(data, make_tiny("encoder", tmp_path / "encoder"), tmp_path / "out")
+    with pytest.raises(DatasetError, match="cannot be read"):
+        trainer(tmp_path / "none.jsonl", model, tmp_path / "out").train()

@@ -1,0 +1,153 @@
+"""The daemon learns from what people commit: trained, promoted, killed, started again, rolled back. Real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from daemon.http.control_client import request
+from daemon.settings import Settings
+from examples.demo_library import files
+from store.view.queries import basic as queries
+from store.view.queries import models as model_queries
+from store.view.rows import CheckpointRow
+from tests.support.daemon.house import House
+from tests.support.daemon.remote import Remote
+from tests.support.tiny_models import make_tiny_retriever
+
+TRAIN = """
+[lean]
+backend = "simulator"
+[prove]
+enabled = false
+[jobs]
+retry_base = "0.2s"
+[train]
+device = "cpu"
+new_theorems = 30
+tolerance = 100
+[train.retriever]
+model_name = "./tiny"
+loss = "contrastive"
+batch_size = 16
+accumulate_grad_batches = 1
+lr = 2.0e-3
+warmup_steps = 0
+precision = "32-true"
+num_workers = 0
+max_seq_len = 64
+data_max_seq_len = 64
+checkpoint_every_n_steps = 2
+fisher_samples = 16
+"""
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    made = House(tmp_path)
+    make_tiny_retriever(tmp_path / "tiny", d_model=32, layers=1)
+    return made
+
+
+@contextmanager
+def running(house: House) -> Iterator[subprocess.Popen[bytes]]:
+    with house.daemon(environment={"OMP_NUM_THREADS": "1"}) as process:
+        yield process
+
+
+def of_type(house: House, *types: str, number: int = 1) -> bool:
+    return len(house.events(*types)) >= number
+
+
+def checkpoints(settings: Settings) -> list[CheckpointRow]:
+    view = queries.connect(settings.paths.database_db)
+    try:
+        return model_queries.checkpoints(view, "retriever")
+    finally:
+        view.close()
+
+
+def commit(remote: Remote, settings: Settings, revision: int) -> None:
+    remote.commit(f"revision {revision}", files(revision))
+    request(settings.paths, "POST", "/poll", {"repository": settings.repos[0].key})
+
+
+def diverge(house: House, remote: Remote, settings: Settings) -> None:
+    """A step so large leads to weights that are no numbers: that says why, and leaves the checkpoint in use."""
+    large = TRAIN.replace("lr = 2.0e-3", "lr = 1.0e30\ngradient_clip_val = 0.0")
+    house.write(repos=[remote.path], extra=large)
+    house.wait_for(lambda: of_type(house, "config_loaded", number=2), what="the settings")
+    commit(remote, settings, 2)
+    house.wait_for(lambda: of_type(house, "job_failed"), what="the failure", seconds=120)
+    (failed,) = house.events("job_failed")
+    assert (failed.data["reason"], failed.data["deterministic"]) == ("diverged", True)
+    assert "smaller learning rate" in failed.data["message"]
+    (kept,) = checkpoints(settings)
+    assert kept.promoted
+
+
+# The long variant has a training that diverges on the way. In short, test_train_jobs has what the job says then, and
+# tests/unit/daemon/test_plan_training that it is not tried again before something changes.
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("diverges", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_two_revisions_are_two_links_of_one_chain_through_a_kill_and_what_is_trained_says_simulated(
+    house: House, diverges: bool
+) -> None:
+    remote = house.remote("atlas")
+    remote.commit("revision 1", files(1))
+    settings = house.write(repos=[remote.path], extra=TRAIN)
+    chain = settings.paths.models / "retriever"
+    with running(house):
+        house.wait_for(
+            lambda: of_type(house, "checkpoint_promoted"), what="the first checkpoint", seconds=120
+        )
+        (first,) = checkpoints(settings)
+        assert (first.parent, first.promoted, first.simulated, first.base) == (
+            None,
+            True,
+            True,
+            str(house.folder / "tiny"),
+        )
+        measured = house.events("evaluation_finished")
+        assert {(event.data["split"], event.data["simulated"]) for event in measured} == {
+            ("test", True),
+            ("val", True),
+        }
+        if diverges:
+            diverge(house, remote, settings)
+        # The next revision is learned, with the step as it was. Killed with everything, in the middle of it.
+        before = set(chain.glob(".runs/*/**/step=*.ckpt"))
+        if diverges:
+            house.write(repos=[remote.path], extra=TRAIN)
+        else:
+            commit(remote, settings, 2)
+        house.wait_for(
+            lambda: set(chain.glob(".runs/*/**/step=*.ckpt")) - before,
+            what="a saved step",
+            seconds=120,
+        )
+        os.kill(int(settings.paths.lock.read_text().split()[0]), signal.SIGKILL)
+    with running(house):
+        house.wait_for(
+            lambda: of_type(house, "checkpoint_promoted", number=2), what="the second checkpoint", seconds=120
+        )
+        first, second = checkpoints(settings)
+        assert (second.parent, second.promoted, first.promoted) == (first.checkpoint, True, False)
+        tests = [
+            event.data["dataset"]
+            for event in house.events("evaluation_finished")
+            if event.data["checkpoint"] == second.checkpoint and event.data["split"] == "test"
+        ]
+        assert len(set(tests)) == 2, "the earlier revision's frozen test set and its own"
+        status, rolled_back = request(settings.paths, "POST", "/rollback", {"model": "retriever"})
+        assert (status, rolled_back["checkpoint"], rolled_back["simulated"]) == (200, first.checkpoint, True)
+    view = queries.connect(settings.paths.database_db)
+    links = model_queries.learned(view, "retriever")
+    view.close()
+    assert [link.data_seq for link in links] == sorted({link.data_seq for link in links})

@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipeline.models.errors import DatasetError
+from pipeline.models.retriever.batches import Batches, Example, read_examples
+from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.retriever.encoder import byte_ids
+from tests.support.retrieval import write_dataset
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_dataset(tmp_path_factory.mktemp("dataset"))
+
+
+def batches(
+    dataset: Path, change: Callable[[Example], Example] = lambda example: example, **changes: object
+) -> Batches:
+    corpus = Corpus(dataset / "corpus.jsonl")
+    settings = {
+        "batch_size": 4,
+        "negatives": 3,
+        "in_file_negatives": 1,
+        "max_seq_len": 64,
+        "seed": 7,
+        **changes,
+    }
+    examples = map(change, read_examples(dataset / "random" / "train.json", corpus).steps)
+    return Batches(corpus, tuple(examples), byte_ids, **settings)  # type: ignore[arg-type] # each test knows its own
+
+
+def test_a_step_is_the_same_whoever_makes_it_and_whatever_was_made_before(dataset: Path) -> None:
+    made = batches(dataset)
+    for step in range(3 * made.steps_per_epoch):
+        one, again = made.at(step), batches(dataset).at(step)
+        assert one.premises == again.premises
+        assert torch.equal(one.context_ids, again.context_ids)
+        assert torch.equal(one.label, again.label)
+    assert batches(dataset, seed=8).at(0).premises != made.at(0).premises
+
+
+def test_an_epoch_takes_each_pair_once_and_the_next_in_another_order(dataset: Path) -> None:
+    made = batches(dataset)
+    epochs = [
+        [
+            pair
+            for step in range(n * made.steps_per_epoch, (n + 1) * made.steps_per_epoch)
+            for pair in made.at(step).pairs
+        ]
+        for n in range(2)
+    ]
+    assert all(len(set(epoch)) == len(epoch) == made.steps_per_epoch * 4 for epoch in epochs)
+    assert len(made.pairs) - len(epochs[0]) < 4
+    assert epochs[0] != epochs[1]
+
+
+def test_processes_share_a_step_without_overlap(dataset: Path) -> None:
+    parts = [batches(dataset, rank=rank, world=2).at(1).pairs for rank in range(2)]
+    assert not set(parts[0]) & set(parts[1])
+    assert sorted(parts[0] + parts[1]) == sorted(batches(dataset, batch_size=8).at(1).pairs)
+
+
+def test_processes_draw_negatives_of_their_own(dataset: Path) -> None:
+    corpus = Corpus(dataset / "corpus.jsonl")
+    example = next(one for one in batches(dataset).examples if one.file_path == "Demo/F5.lean")
+    drawn = [
+        [
+            Batches(
+                corpus,
+                [example] * 40,
+                byte_ids,
+                batch_size=1,
+                negatives=3,
+                in_file_negatives=1,
+                max_seq_len=64,
+                seed=1,
+                rank=rank,
+                world=2,
+            )
+            .at(step)
+            .premises[1:]
+            for step in range(20)
+        ]
+        for rank in range(2)
+    ]
+    assert sum(one == other for one, other in zip(*drawn, strict=True)) < 5
+
+
+def test_columns_are_positives_then_each_rows_first_negatives_and_labels_know_them_all(dataset: Path) -> None:
+    made = batches(dataset, lambda one: replace(one, positives=one.positives[:1]))
+    for step in range(made.steps_per_epoch):
+        batch = made.at(step)
+        assert not batch.ignore.any()
+        for row, pair in enumerate(batch.pairs):
+            example, positive = made.pairs[pair]
+            assert batch.premises[row] == positive
+            wanted = [float(index in made.examples[example].positives) for index in batch.premises]
+            assert batch.label[row].tolist() == wanted
+
+
+def test_a_pairs_negatives_are_accessible_other_and_each_of_its_own(dataset: Path) -> None:
+    made = batches(dataset)
+    in_file = 0
+    for step in range(4 * made.steps_per_epoch):
+        batch = made.at(step)
+        for row, pair in enumerate(batch.pairs):
+            example = made.examples[made.pairs[pair][0]]
+            own = [batch.premises[row + 4 * i] for i in range(4)]
+            accessible = made.corpus.accessible(example.file_path, example.start)
+            assert all(accessible[index] for index in own)
+            assert len(set(own)) == 4
+            files = made.corpus.file_of_premise[own]
+            in_file += int((files[1:] == files[0]).sum())
+            # Where nothing else is accessible, more must come from the file.
+            if made.corpus.get_dependencies(example.file_path):
+                assert (files[1:] == files[0]).sum() >= 1
+    assert in_file > 0
+
+
+def test_a_theorem_with_fewer_accessible_premises_than_negatives_gets_what_there_is(tmp_path: Path) -> None:
+    tiny = write_dataset(tmp_path, files=1, premises_per_file=2, theorems=10)
+    made = batches(tiny, batch_size=1)
+    for step in range(made.steps_per_epoch):
+        first, *others = made.at(step).premises
+        assert set(others) == {1 - first}
+
+
+def test_contrastive_labels_are_the_proofs_and_what_a_theorem_may_not_use_is_no_negative(
+    dataset: Path,
+) -> None:
+    # Of a proof that uses two premises this step uses the first.
+    made = batches(
+        dataset, lambda one: replace(one, positives=one.positives[:1]), loss="contrastive", batch_size=8
+    )
+    ignored = of_another_step = 0
+    for step in range(made.steps_per_epoch):
+        batch = made.at(step)
+        for row, pair in enumerate(batch.pairs):
+            example = made.examples[made.pairs[pair][0]]
+            accessible = made.corpus.accessible(example.file_path, example.start)
+            for column, index in enumerate(batch.premises):
+                assert bool(batch.label[row, column]) == (index in example.proof)
+                of_another_step += index in example.proof and index not in example.positives
+                repeated = index in batch.premises[:column]
+                assert bool(batch.ignore[row, column]) == (repeated or not accessible[index])
+        ignored += int(batch.ignore.sum())
+    assert ignored > 0
+    assert of_another_step > 0
+
+
+def test_what_a_proof_uses_is_a_target_also_where_no_import_leads_to_it(dataset: Path) -> None:
+    corpus = Corpus(dataset / "corpus.jsonl")
+    first = next(one for one in batches(dataset).examples if one.file_path == "Demo/F0.lean")
+    elsewhere = len(corpus) - 1
+    assert not corpus.accessible(first.file_path, first.start)[elsewhere]
+    used = replace(first, positives=(elsewhere,), proof=(elsewhere,))
+    batch = Batches(
+        corpus,
+        [used],
+        byte_ids,
+        batch_size=1,
+        negatives=2,
+        in_file_negatives=1,
+        max_seq_len=64,
+        seed=1,
+        loss="contrastive",
+    ).at(0)
+    assert batch.label.tolist() == [[1, 0, 0]]
+    assert batch.ignore.tolist() == [[False, False, False]]
+
+
+def test_a_premise_in_two_columns_is_a_target_or_a_negative_once(dataset: Path) -> None:
+    made = batches(dataset, loss="contrastive", batch_size=16)
+    repeated = 0
+    for step in range(made.steps_per_epoch):
+        batch = made.at(step)
+        for column, index in enumerate(batch.premises):
+            if index in batch.premises[:column]:
+                assert batch.ignore[:, column].all()
+                repeated += 1
+    assert repeated > 0
+
+
+def test_steps_hold_queries_of_like_length_in_no_order_of_length(tmp_path: Path) -> None:
+    # Each theorem's state is as long as its word, and the words of a dataset are of one length.
+    corpus = Corpus(write_dataset(tmp_path, theorems=2000, files=2) / "corpus.jsonl")
+    examples = [
+        replace(example, query="x" * (number * 37 % 500 + 1))
+        for number, example in enumerate(read_examples(tmp_path / "random" / "train.json", corpus).steps)
+    ]
+    made = Batches(
+        corpus, examples, byte_ids, batch_size=8, negatives=0, in_file_negatives=0, max_seq_len=1024, seed=1
+    )
+    masks = [made.at(step).context_mask for step in range(made.steps_per_epoch)]
+    padding = 1 - sum(int(mask.sum()) for mask in masks) / sum(mask.numel() for mask in masks)
+    assert padding < 0.05, "as they come, two fifths would be padding"
+    longest = [mask.shape[1] for mask in masks]
+    rising = sum(one < two for one, two in pairwise(longest)) / (len(longest) - 1)
+    assert 0.4 < rising < 0.6
+
+
+def test_texts_are_cut_where_their_kind_is_cut(dataset: Path) -> None:
+    made = batches(dataset, max_seq_len=6, document_length=12)
+    batch = made.at(0)
+    for row, pair in enumerate(batch.pairs):
+        query = byte_ids(made.examples[made.pairs[pair][0]].query, 6).tolist()
+        assert batch.context_ids[row, : len(query)].tolist() == query
+        assert batch.context_mask[row].sum() == len(query)
+    for column, index in enumerate(batch.premises):
+        document = byte_ids(made.corpus[index].serialize(), 12).tolist()
+        assert batch.premise_ids[column, : len(document)].tolist() == document
+        assert batch.premise_mask[column].sum() == len(document) == 12
+
+
+def test_loader_processes_give_the_steps_in_order(dataset: Path) -> None:
+    made = batches(dataset, start_step=2, end_step=9)
+    loader = torch.utils.data.DataLoader(made, batch_size=None, num_workers=2)
+    assert [batch.pairs for batch in loader] == [made.at(step).pairs for step in range(2, 9)]
+
+
+def test_a_dataset_without_a_pair_or_with_fewer_than_a_step_takes_is_refused(
+    dataset: Path,
+) -> None:
+    with pytest.raises(DatasetError, match="lower the batch size, or train when more is traced"):
+        batches(dataset, batch_size=1000)
+    made = batches(dataset)
+    unused = [replace(one, positives=()) for one in made.examples]
+    with pytest.raises(DatasetError, match=r"no step of the dataset uses a premise of .*corpus\.jsonl"):
+        Batches(
+            made.corpus,
+            unused,
+            byte_ids,
+            batch_size=1,
+            negatives=1,
+            in_file_negatives=0,
+            max_seq_len=9,
+            seed=1,
+        )

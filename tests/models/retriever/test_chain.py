@@ -1,0 +1,222 @@
+"""A chain of tasks on a tiny encoder: what it records, what a repeat does, and what it is known by."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipeline.models.datasets import TaskData
+from pipeline.models.errors import CheckpointError
+from pipeline.models.libraries import tensors_digest
+from pipeline.models.retriever import job as lifelong
+from pipeline.models.retriever.config import TrainingConfig
+from pipeline.models.retriever.encoder import load_encoder
+from pipeline.models.retriever.fisher import RetrievalLosses
+from pipeline.models.retriever.job import Chain, learn, learn_all, measure
+from tests.support.retrieval import small_config
+from tests.support.tiny_models import make_tiny_retriever
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def files_of(folder: Path) -> dict[str, int]:
+    return {
+        str(path.relative_to(folder)): path.stat().st_mtime_ns
+        for path in folder.rglob("*")
+        if path.is_file() and ".indices" not in path.parts
+    }
+
+
+def test_each_link_knows_its_parent_and_what_it_was_made_from_and_a_repeat_makes_nothing(
+    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData]
+) -> None:
+    chain = Chain(tmp_path / "chain")
+    report = learn_all(tasks, chain, config, indices=tmp_path / "indices")
+    first, second = report.checkpoints
+    assert (first.parent, second.parent) == (None, first.checkpoint)
+    assert chain.ancestors(second.checkpoint) == [second, first]
+    assert [(link.task, link.data_seq, link.base) for link in (first, second)] == [
+        ("a", 7, config.model_name),
+        ("b", 8, config.model_name),
+    ]
+    assert first.data != second.data
+    assert first.config == config.to_dict()
+    assert first.seed == config.seed
+    assert set(first.versions) == {
+        "unsorry",
+        "python",
+        "torch",
+        "transformers",
+        "pytorch-lightning",
+        "numpy",
+    }
+    assert set(first.files) == {path.name for path in chain.path(first.checkpoint).iterdir()} - {
+        "checkpoint.json"
+    }
+    assert first.warnings == ()
+    for link in (first, second):
+        encoder = load_encoder(chain.path(link.checkpoint))
+        assert tensors_digest(encoder.state_dict()) == link.digest
+    assert first.digest != second.digest
+    assert [len(row) for row in report.recall] == [2, 1]
+    made = files_of(chain.folder)
+    assert not list(chain.folder.glob(".runs/*"))
+    again = learn_all(tasks, chain, config, indices=tmp_path / "indices")
+    assert (again.checkpoints, again.recall) == (report.checkpoints, report.recall)
+    assert files_of(chain.folder) == made
+
+
+def test_other_data_another_parent_or_another_setting_is_another_checkpoint(
+    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData], model: Path
+) -> None:
+    chain = Chain(tmp_path / "chain")
+
+    def planned(changed: TrainingConfig = config, task: TaskData = tasks[0]) -> str:
+        return lifelong.plan(task, chain, changed, parent=None).checkpoint
+
+    moved = shutil.copytree(tasks[0].dataset, tmp_path / "moved")
+    assert planned(task=TaskData("a", moved)) == planned()
+    assert planned(small_config(model, num_workers=2, checkpoint_every_n_steps=1)) == planned()
+    assert planned(small_config(model, seed=1)) != planned()
+    lines = (moved / "corpus.jsonl").read_text().splitlines()
+    lines[2] = json.dumps({**json.loads(lines[2]), "imports": []})
+    (moved / "corpus.jsonl").write_text("\n".join(lines))
+    assert planned(task=TaskData("a", moved)) != planned(), "imports decide what may be drawn"
+    shutil.copy(tasks[0].dataset / "corpus.jsonl", moved)
+    shutil.copy(moved / "random" / "test.json", moved / "random" / "val.json")
+    assert planned(task=TaskData("a", moved)) != planned(), "the val split chooses the epoch"
+    other = make_tiny_retriever(tmp_path / "other", d_model=32, layers=1, seed=0)
+    before = planned(small_config(other))
+    make_tiny_retriever(other, d_model=32, layers=1, seed=1)
+    assert planned(small_config(other)) != before, "the folder has other weights under its name"
+
+
+def test_weights_that_are_not_what_was_saved_are_found_and_not_built_upon(
+    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData]
+) -> None:
+    chain = Chain(tmp_path / "chain")
+    made = learn(tasks[0], chain, config, parent=None)
+    weights = chain.path(made.checkpoint) / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-7] ^= 1
+    weights.write_bytes(data)
+    chain.read(made.checkpoint)
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is not what was saved"):
+        chain.read(made.checkpoint, verify=True)
+    with pytest.raises(CheckpointError, match="is not what was saved"):
+        learn(tasks[1], chain, config, parent=made.checkpoint)
+    weights.unlink()
+    with pytest.raises(CheckpointError, match="is not what was saved"):
+        chain.read(made.checkpoint, verify=True)
+    for name in ("0" * 16, "../chain", ""):
+        with pytest.raises(CheckpointError, match="no checkpoint"):
+            chain.read(name)
+
+
+@pytest.mark.parametrize("name", ["config.json", "replay.jsonl", "tokenizer_config.json"])
+def test_another_file_of_a_checkpoint_that_is_not_what_was_saved_is_found_too(
+    tmp_path: Path, tasks: list[TaskData], model: Path, name: str
+) -> None:
+    chain, config = Chain(tmp_path / "chain"), small_config(model, against_forgetting="replay")
+    made = learn(tasks[0], chain, config, parent=None)
+    path = chain.path(made.checkpoint) / name
+    path.write_text(path.read_text().replace("e", "E", 1))
+    with pytest.raises(CheckpointError, match=rf"{name} is not what was saved"):
+        learn(tasks[1], chain, config, parent=made.checkpoint)
+
+
+def test_a_folder_that_was_copied_in_half_is_no_checkpoint_and_is_made_whole(
+    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData]
+) -> None:
+    chain, copy = Chain(tmp_path / "chain"), Chain(tmp_path / "copy")
+    made = learn(tasks[0], chain, config, parent=None)
+    copy.path(made.checkpoint).mkdir(parents=True)
+    shutil.copy(chain.path(made.checkpoint) / "config.json", copy.path(made.checkpoint))
+    with pytest.raises(CheckpointError, match="no checkpoint"):
+        copy.read(made.checkpoint)
+    again = learn(tasks[0], copy, config, parent=None)
+    assert copy.read(made.checkpoint, verify=True).digest == again.digest == made.digest
+
+
+def test_a_description_that_is_another_s_or_goes_in_a_circle_is_refused(
+    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData]
+) -> None:
+    chain = Chain(tmp_path / "chain")
+    made = learn(tasks[0], chain, config, parent=None)
+    shutil.copytree(chain.path(made.checkpoint), chain.path("f" * 16))
+    with pytest.raises(CheckpointError, match=f"is the checkpoint {made.checkpoint} under another's name"):
+        chain.read("f" * 16)
+    description = chain.path(made.checkpoint) / "checkpoint.json"
+    said = json.loads(description.read_text())
+    description.write_text(json.dumps({**said, "parent": made.checkpoint}))
+    with pytest.raises(CheckpointError, match="goes back to itself"):
+        chain.ancestors(made.checkpoint)
+    for text in ("", "[]", "{}", json.dumps({**said, "files": {}}), json.dumps({**said, "odd": 1})):
+        description.write_text(text)
+        with pytest.raises(
+            CheckpointError, match=r"checkpoint\.json cannot be read.*Restore it from a backup"
+        ):
+            chain.read(made.checkpoint)
+
+
+def test_a_task_whose_fisher_information_is_zero_is_said_to_be_unprotected(
+    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A loss that has reached zero.
+    monkeypatch.setattr(
+        RetrievalLosses,
+        "__call__",
+        lambda _self, model, _batch: next(model.parameters()).sum() * torch.zeros(2),
+    )
+    chain = Chain(tmp_path / "chain")
+    made = learn(tasks[0], chain, config, parent=None)
+    assert len(made.warnings) == 1
+    assert "the Fisher information of a is zero" in made.warnings[0]
+    assert chain.read(made.checkpoint) == made
+
+
+def test_a_task_without_a_test_split_has_no_recall_and_the_others_have(
+    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData]
+) -> None:
+    untested = shutil.copytree(tasks[0].dataset, tmp_path / "untested")
+    for split in ("test", "val"):
+        (untested / "random" / f"{split}.json").write_text("[]")
+    report = learn_all([TaskData("a", untested), tasks[1]], Chain(tmp_path / "chain"), config)
+    assert [len(row) for row in report.recall] == [2, 1]
+    assert all(math.isnan(value) for value in report.recall[0])
+    assert 0 <= report.recall[1][0] <= 100
+    assert math.isnan(report.validation[0])
+    assert 0 <= report.validation[1] <= 100
+    assert set(report.results) == {(1, 1)}
+
+
+def test_two_processes_do_not_make_one_checkpoint_at_once(
+    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData]
+) -> None:
+    chain = Chain(tmp_path / "chain")
+    wanted = lifelong.plan(tasks[0], chain, config, parent=None).checkpoint
+    with chain.making(wanted):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                learn(tasks[0], chain, config, parent=None)
+            except CheckpointError as error:
+                os._exit(7 if "another process is making the checkpoint" in str(error) else 1)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    assert learn(tasks[0], chain, config, parent=None).checkpoint == wanted
+
+
+def test_a_dataset_that_only_has_a_test_split_can_be_measured(
+    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData], model: Path
+) -> None:
+    only = shutil.copytree(tasks[0].dataset, tmp_path / "only")
+    for split in ("train", "val"):
+        (only / "random" / f"{split}.json").unlink()
+    assert measure(model, TaskData("a", only), config).n > 0

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pipeline.models.errors import CheckpointError
+from pipeline.models.libraries import tensors_digest
+from pipeline.models.retriever.fisher import Fisher, parameters_of
+from pipeline.models.retriever.strategies import Penalty
+
+STRENGTH = 0.7
+
+
+def model(dtype: torch.dtype = torch.float32) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).to(dtype)
+
+
+def fisher_of(network: nn.Module) -> Fisher:
+    generator = torch.Generator().manual_seed(1)
+    weights = parameters_of(network)
+    values = {name: torch.rand(value.shape, generator=generator) for name, value in weights.items()}
+    return Fisher(values, tensors_digest(weights), "base", "normalised", ())
+
+
+def moved(network: nn.Module) -> nn.Module:
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.add_(torch.randn(weight.shape, generator=generator).to(weight.dtype))
+    return network
+
+
+def by_hand(network: nn.Module, fisher: Fisher, anchor: dict[str, Tensor]) -> Tensor:
+    terms = [
+        (fisher.values[name] * (weight - anchor[name]) ** 2).sum()
+        for name, weight in network.named_parameters()
+    ]
+    return STRENGTH * torch.stack(terms).sum()
+
+
+def test_at_the_anchor_the_penalty_and_its_gradient_are_exactly_zero() -> None:
+    network = model()
+    penalty = Penalty(fisher_of(network), parameters_of(network), strength=STRENGTH, base="base")
+    assert float(penalty.value(network)) == 0.0
+    penalty.add_gradients(network)
+    assert all(weight.grad is not None and not weight.grad.any() for weight in network.parameters())
+
+
+def test_its_gradient_is_two_lambda_f_times_the_distance_as_autograd_finds_it() -> None:
+    network = model()
+    fisher, anchor = (
+        fisher_of(network),
+        {name: value.clone() for name, value in parameters_of(network).items()},
+    )
+    penalty = Penalty(fisher, parameters_of(network), strength=STRENGTH, base="base")
+    moved(network)
+    expected = by_hand(network, fisher, anchor)
+    gradients = torch.autograd.grad(expected, list(network.parameters()))
+    torch.testing.assert_close(penalty.value(network), expected.detach())
+    penalty.add_gradients(network)
+    for (name, weight), gradient in zip(network.named_parameters(), gradients, strict=True):
+        assert weight.grad is not None
+        torch.testing.assert_close(weight.grad, gradient)
+        torch.testing.assert_close(
+            weight.grad, 2 * STRENGTH * fisher.values[name] * (weight.detach() - anchor[name])
+        )
+
+
+def test_it_adds_to_the_gradients_that_are_there() -> None:
+    network = model()
+    penalty = Penalty(fisher_of(network), parameters_of(network), strength=STRENGTH, base="base")
+    moved(network)
+    penalty.add_gradients(network)
+    alone = [weight.grad.clone() for weight in network.parameters() if weight.grad is not None]
+    network.zero_grad()
+    network(torch.ones(5, 3)).sum().backward()
+    loss = [weight.grad.clone() for weight in network.parameters() if weight.grad is not None]
+    penalty.add_gradients(network)
+    for weight, own, added in zip(network.parameters(), loss, alone, strict=True):
+        assert weight.grad is not None
+        torch.testing.assert_close(weight.grad, own + added)
+
+
+def test_the_anchor_is_a_copy_that_training_does_not_move() -> None:
+    network = model()
+    penalty = Penalty(fisher_of(network), parameters_of(network), strength=STRENGTH, base="base")
+    moved(network)
+    assert float(penalty.value(network)) > 0
+
+
+def test_weights_in_bfloat16_are_compared_in_float32() -> None:
+    network = model(torch.bfloat16)
+    fisher = fisher_of(network)
+    penalty = Penalty(fisher, parameters_of(network), strength=STRENGTH, base="base")
+    anchor = {name: value.float().clone() for name, value in parameters_of(network).items()}
+    moved(network)
+    penalty.add_gradients(network)
+    for name, weight in network.named_parameters():
+        assert weight.grad is not None
+        exact = 2 * STRENGTH * fisher.values[name] * (weight.detach().float() - anchor[name])
+        torch.testing.assert_close(weight.grad.float(), exact, rtol=2**-7, atol=0.0)
+    assert penalty.value(network).dtype == torch.float32
+
+
+def test_weights_that_the_fisher_does_not_know_are_left_alone() -> None:
+    network = model()
+    penalty = Penalty(fisher_of(network), parameters_of(network), strength=STRENGTH, base="base")
+    network.add_module("head", nn.Linear(2, 1))
+    moved(network)
+    penalty.add_gradients(network)
+    assert network.get_parameter("head.weight").grad is None
+
+
+def test_a_fisher_of_other_weights_is_refused() -> None:
+    network = model()
+    with pytest.raises(CheckpointError, match="another checkpoint of base"):
+        Penalty(fisher_of(network), parameters_of(moved(model())), strength=STRENGTH, base="base")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_it_follows_the_weights_to_the_gpu() -> None:
+    network = model()
+    penalty = Penalty(fisher_of(network), parameters_of(network), strength=STRENGTH, base="base")
+    on_cpu = penalty.value(moved(network))
+    network.cuda()
+    penalty.add_gradients(network)
+    torch.testing.assert_close(penalty.value(network).cpu(), on_cpu)

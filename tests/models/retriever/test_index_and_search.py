@@ -1,0 +1,316 @@
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from transformers import T5EncoderModel
+
+from pipeline.models.errors import DatasetError, DivergedError, LearningError
+from pipeline.models.libraries import tensors_digest
+from pipeline.models.retriever.batches import read_examples
+from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.retriever.encoder import byte_ids, load_encoder
+from pipeline.models.retriever.evaluation import evaluate
+from pipeline.models.retriever.index import EmbeddingIndex, accessible_masks, embed_texts, top_k
+from tests.support.retrieval import write_dataset
+from tests.support.tiny_models import make_tiny_retriever
+
+Matrix = npt.NDArray[Any]
+
+
+class Programs(Protocol):
+    """tests/models/retriever/conftest.py's Programs."""
+
+    def start(self, program: str, *arguments: object, folder: Path, stdin: Path) -> Any: ...
+
+
+TEXTS = [f"theorem t{i} : {'x' * (i * 7 % 60)}" for i in range(40)]
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> T5EncoderModel:
+    return load_encoder(make_tiny_retriever(tmp_path_factory.mktemp("tiny")))
+
+
+def index_in(folder: Path, encoder: T5EncoderModel) -> EmbeddingIndex:
+    digest = tensors_digest(encoder.state_dict())
+    return EmbeddingIndex(folder, weights=digest, max_seq_len=64, d_model=encoder.config.d_model)
+
+
+def test_each_embedding_is_computed_once_in_the_life_of_an_index(
+    tmp_path: Path, encoder: T5EncoderModel
+) -> None:
+    first, new = index_in(tmp_path, encoder).vectors(TEXTS[:30], encoder, byte_ids)
+    assert new == 30
+    again, new = index_in(tmp_path, encoder).vectors(TEXTS, encoder, byte_ids)
+    assert new == 10
+    assert np.array_equal(again[:30], first)
+    shuffled, new = index_in(tmp_path, encoder).vectors([*TEXTS[::-1], TEXTS[3]], encoder, byte_ids)
+    assert new == 0
+    assert np.array_equal(shuffled, np.concatenate([again[::-1], again[3:4]]))
+
+
+def test_stored_vectors_are_those_of_the_encoder(tmp_path: Path, encoder: T5EncoderModel) -> None:
+    stored, _ = index_in(tmp_path, encoder).vectors(TEXTS, encoder, byte_ids)
+    one_by_one = torch.cat([embed_texts(encoder, byte_ids, [text], 64) for text in TEXTS])
+    assert torch.allclose(torch.tensor(stored), one_by_one, atol=1e-5)
+    assert torch.allclose(torch.tensor(stored).norm(dim=1), torch.ones(len(TEXTS)), atol=1e-5)
+
+
+def test_another_encoder_has_another_index(tmp_path: Path, encoder: T5EncoderModel) -> None:
+    other = load_encoder(make_tiny_retriever(tmp_path / "other", seed=1))
+    index_in(tmp_path / "index", encoder).vectors(TEXTS, encoder, byte_ids)
+    _, new = index_in(tmp_path / "index", other).vectors(TEXTS, other, byte_ids)
+    assert new == len(TEXTS)
+
+
+@pytest.mark.parametrize("torn", ["vectors.f32", "keys.sha256"])
+def test_an_index_that_was_cut_off_while_growing_goes_on_from_its_last_whole_pair(
+    tmp_path: Path, encoder: T5EncoderModel, torn: str
+) -> None:
+    whole, _ = index_in(tmp_path, encoder).vectors(TEXTS, encoder, byte_ids)
+    whole = whole.copy()
+    path = next(tmp_path.glob(f"*/{torn}"))
+    path.write_bytes(path.read_bytes()[:-5])
+    mended, new = index_in(tmp_path, encoder).vectors(TEXTS, encoder, byte_ids)
+    assert new == 1
+    assert np.allclose(mended, whole, atol=1e-5)
+    again, new = index_in(tmp_path, encoder).vectors(TEXTS, encoder, byte_ids)
+    assert new == 0
+    assert np.array_equal(again, mended)
+
+
+def brute_force(queries: Matrix, documents: Matrix, allowed: Matrix, k: int) -> list[list[int]]:
+    found = []
+    for row, mask in zip((queries @ documents.T).tolist(), allowed.tolist(), strict=True):
+        ranked = sorted((-score, index) for index, score in enumerate(row) if mask[index])
+        found.append([index for _, index in ranked[:k]])
+    return found
+
+
+@pytest.mark.parametrize("k", [1, 5, 50, 200])
+def test_the_best_k_are_those_of_brute_force_also_where_scores_tie(k: int) -> None:
+    rng = np.random.default_rng(k)
+    # Small integers: products are exact, so ties are ties in both ways, and there are many.
+    queries = rng.integers(-2, 3, size=(7, 4)).astype(np.float32)
+    documents = rng.integers(-2, 3, size=(150, 4)).astype(np.float32)
+    allowed = rng.random((7, 150)) < 0.6
+    allowed[0] = False
+    found = top_k(torch.tensor(queries), torch.tensor(documents), torch.tensor(allowed), k)
+    assert [indices.tolist() for indices, _ in found] == brute_force(queries, documents, allowed, k)
+    for row, (indices, scores) in enumerate(found):
+        assert scores.tolist() == (queries @ documents.T)[row, indices].tolist()
+
+
+def test_the_mask_is_what_each_theorem_may_use(tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path)
+    corpus = Corpus(dataset / "corpus.jsonl")
+    places = [("Demo/F3.lean", (5, 1)), ("Demo/F0.lean", (99, 1)), ("Unknown.lean", (1, 1))]
+    masks = accessible_masks(corpus, places, torch.device("cpu"))
+    for row, (path, position) in enumerate(places):
+        assert torch.nonzero(masks[row]).squeeze(1).tolist() == corpus.get_accessible_premise_indexes(
+            path, position
+        )
+
+
+def test_an_evaluation_rates_rankings_among_accessible_premises(
+    tmp_path: Path, encoder: T5EncoderModel
+) -> None:
+    dataset = write_dataset(tmp_path / "data", alphabet=3, premises_per_file=30)
+    corpus = Corpus(dataset / "corpus.jsonl")
+    examples = read_examples(dataset / "random" / "test.json", corpus).steps
+    plain = evaluate(encoder, byte_ids, corpus, examples, max_seq_len=64)
+    index = index_in(tmp_path / "index", encoder)
+    indexed = evaluate(encoder, byte_ids, corpus, examples, max_seq_len=64, index=index)
+    again = evaluate(encoder, byte_ids, corpus, examples, max_seq_len=64, index=index)
+    assert plain.metrics == indexed.metrics == again.metrics
+    assert (plain.new_embeddings, indexed.new_embeddings, again.new_embeddings) == (180, 180, 0)
+    assert plain.dataset == again.dataset
+    assert 0 < plain.metrics["recall@10"].mean < 1
+    assert plain.n >= plain.theorems == 12
+    none = [example for example in examples if not example.positives]
+    with pytest.raises(DatasetError, match="nothing to measure"):
+        evaluate(encoder, byte_ids, corpus, none, max_seq_len=64)
+
+
+def test_a_reader_is_not_disturbed_by_what_another_process_is_just_writing(
+    tmp_path: Path, encoder: T5EncoderModel
+) -> None:
+    index = index_in(tmp_path, encoder)
+    whole, _ = index.vectors(TEXTS, encoder, byte_ids)
+    whole = whole.copy()
+    with next(tmp_path.glob("*/vectors.f32")).open("ab") as growing:
+        growing.write(b"\x01" * 10)
+    for reader in (index, index_in(tmp_path, encoder)):
+        again, new = reader.vectors(TEXTS, encoder, byte_ids)
+        assert new == 0
+        assert np.array_equal(again, whole)
+
+
+def test_two_writers_that_take_turns_compute_nothing_twice_and_lose_nothing(
+    tmp_path: Path, encoder: T5EncoderModel
+) -> None:
+    one, other = index_in(tmp_path, encoder), index_in(tmp_path, encoder)
+    assert one.vectors(TEXTS[:10], encoder, byte_ids)[1] == 10
+    assert other.vectors(TEXTS[5:20], encoder, byte_ids)[1] == 10
+    assert one.vectors(TEXTS[:30], encoder, byte_ids)[1] == 10
+    found, new = other.vectors(TEXTS[:30], encoder, byte_ids)
+    assert new == 0
+    one_by_one = torch.cat([embed_texts(encoder, byte_ids, [text], 64) for text in TEXTS[:30]])
+    assert torch.allclose(torch.tensor(found), one_by_one, atol=1e-5)
+
+
+def test_an_index_that_cannot_be_written_says_so_and_goes_on_when_it_can(
+    tmp_path: Path, encoder: T5EncoderModel
+) -> None:
+    index = index_in(tmp_path, encoder)
+    index.vectors(TEXTS[:5], encoder, byte_ids)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5 * 256 + 100, limits[1]))
+    try:
+        with pytest.raises(LearningError, match=r"vectors\.f32.*Make room"):
+            index.vectors(TEXTS, encoder, byte_ids)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    found, new = index.vectors(TEXTS, encoder, byte_ids)
+    assert new == 35
+    one_by_one = torch.cat([embed_texts(encoder, byte_ids, [text], 64) for text in TEXTS])
+    assert torch.allclose(torch.tensor(found), one_by_one, atol=1e-5)
+
+
+def test_an_index_whose_file_is_cut_while_it_is_open_computes_again_what_is_gone(
+    tmp_path: Path, encoder: T5EncoderModel
+) -> None:
+    index = index_in(tmp_path, encoder)
+    whole = np.array(index.vectors(TEXTS, encoder, byte_ids)[0])
+    os.truncate(next(tmp_path.glob("*/vectors.f32")), 7 * 256 + 3)
+    again, new = index.vectors(TEXTS, encoder, byte_ids)
+    assert new == len(TEXTS) - 7
+    assert np.allclose(again, whole, atol=1e-5)
+
+
+def test_vectors_that_lie_in_order_are_a_map_of_the_file_and_nothing_changes_it(
+    tmp_path: Path, encoder: T5EncoderModel
+) -> None:
+    index = index_in(tmp_path, encoder)
+    index.vectors(TEXTS, encoder, byte_ids)
+    stored, _ = index.vectors(TEXTS[5:20], encoder, byte_ids)
+    assert isinstance(stored.base, np.memmap)
+    kept = stored.copy()
+    torch.from_numpy(stored).zero_()
+    assert np.array_equal(index.vectors(TEXTS[5:20], encoder, byte_ids)[0], kept)
+
+
+def test_embeddings_that_are_no_numbers_are_refused_and_not_kept(tmp_path: Path) -> None:
+    damaged = load_encoder(make_tiny_retriever(tmp_path / "model"))
+    # Byte 7 alone: the row of its token.
+    damaged.shared.weight.data[ord("7") + 3] = float("nan")
+    index = index_in(tmp_path / "index", damaged)
+    with pytest.raises(DivergedError, match=r"1 of 3 embeddings .* the first that of 'b7': .*Take another"):
+        index.vectors(["a", "b7", "c"], damaged, byte_ids)
+    assert len(index) == 0
+    assert index.vectors(["a", "c"], damaged, byte_ids)[1] == 2
+    dataset = write_dataset(tmp_path / "data", files=8)
+    corpus = Corpus(dataset / "corpus.jsonl")
+    examples = read_examples(dataset / "random" / "test.json", corpus).steps
+    with pytest.raises(DivergedError, match=r"p7</a>"):
+        evaluate(damaged, byte_ids, corpus, examples, max_seq_len=64)
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_what_to_do(
+    tmp_path: Path, encoder: T5EncoderModel
+) -> None:
+    (tmp_path / "index").write_text("")
+    with pytest.raises(LearningError, match=rf"kept at {tmp_path}/index.*\(Not a directory\)\. Make room"):
+        index_in(tmp_path / "index", encoder)
+
+
+GROW = """
+import os, signal, sys
+from pathlib import Path
+from pipeline.models.retriever import index
+from pipeline.models.retriever.encoder import load_encoder, tensors_digest
+from pipeline.models.text import byte_ids
+
+folder, model, first, last, killed_at = Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])
+index._FLUSH = 8
+written = 0
+
+def counted(descriptor, fsync=os.fsync):
+    global written
+    written += 1
+    fsync(descriptor)
+    if written == killed_at:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+os.fsync = counted
+encoder = load_encoder(model)
+weights = tensors_digest(encoder.state_dict())
+opened = index.EmbeddingIndex(folder, weights=weights, max_seq_len=64, d_model=encoder.config.d_model)
+print("ready", flush=True)
+sys.stdin.readline()
+print(opened.vectors([f"theorem t{i}" for i in range(first, last)], encoder, byte_ids)[1])
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_process_that_is_killed_while_it_adds_and_two_at_once_leave_each_vector_once(
+    tmp_path: Path, programs: Programs
+) -> None:
+    model = make_tiny_retriever(tmp_path / "model")
+    folder = tmp_path / "index"
+    encoder = load_encoder(model)
+    index = index_in(folder, encoder)
+    texts = [f"theorem t{i}" for i in range(200)]
+    gates = [tmp_path / name for name in ("killed", "other")]
+    for gate in gates:
+        os.mkfifo(gate)
+
+    def grow(gate: Path, last: int, killed_at: int) -> Any:
+        """Start a process that adds documents by eights, and is killed after it has flushed `killed_at` files."""
+        said = gate.with_suffix(".said")
+        return programs.start(GROW, folder, model, 0, last, killed_at, folder=said, stdin=gate)
+
+    # After three files: eight whole pairs, and eight vectors whose keys were never written.
+    killed, other = grow(gates[0], 40, 3), grow(gates[1], 120, 0)
+    with gates[0].open("w") as first, gates[1].open("w") as second:
+        while not all(gate.with_suffix(".said").joinpath("stdout").read_text() for gate in gates):
+            time.sleep(0.01)
+        first.write("go\n")
+        first.flush()
+        assert killed.wait().returncode == -signal.SIGKILL
+        assert next(folder.glob("*/vectors.f32")).stat().st_size == 16 * 256
+        assert next(folder.glob("*/keys.sha256")).stat().st_size == 8 * 32
+        second.write("go\n")
+        second.flush()
+        _, here = index.vectors(texts[60:], encoder, byte_ids)
+        done = other.wait()
+    assert (done.returncode, done.stderr) == (0, "")
+    there = int(done.stdout.split()[1])
+    assert here + there == 200 - 8, "those of the killed one are kept, those of the other not made again"
+    found, new = index.vectors(texts, encoder, byte_ids)
+    assert new == 0
+    assert next(folder.glob("*/vectors.f32")).stat().st_size == 200 * 256
+    assert torch.allclose(torch.tensor(found), embed_texts(encoder, byte_ids, texts, 64), atol=1e-5)
+
+
+def test_the_search_is_brute_force_also_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    queries = rng.integers(-2, 3, size=(9, 4)).astype(np.float32)
+    documents = rng.integers(-2, 3, size=(50, 4)).astype(np.float32)
+    allowed = rng.random((9, 50)) < 0.3
+    monkeypatch.setattr("pipeline.models.retriever.index._SCORES_AT_ONCE", 120)
+    found = top_k(torch.tensor(queries), torch.tensor(documents), torch.tensor(allowed), 20)
+    assert [indices.tolist() for indices, _ in found] == brute_force(queries, documents, allowed, 20)
+    nothing = top_k(torch.tensor(queries), torch.empty(0, 4), torch.empty(9, 0, dtype=torch.bool), 5)
+    assert [len(indices) for indices, _ in nothing] == [0] * 9

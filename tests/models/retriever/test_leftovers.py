@@ -1,0 +1,39 @@
+"""What jobs that were given up have left in the chain's folder goes with the next task that is learned."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pipeline.models.datasets import dataset_of, forget_others
+from pipeline.models.retriever.job import Chain
+
+
+def test_datasets_of_jobs_that_nobody_needs_go_and_the_others_stay(tmp_path: Path) -> None:
+    for job in ("train-a", "train-b", "train-c"):
+        place = dataset_of(tmp_path, job)
+        (place / "random").mkdir(parents=True)
+        (place / "random" / "test.json").write_text("[]")
+        (place / "random").chmod(0o555)
+        place.chmod(0o555)
+    forget_others(tmp_path, {"train-a", "train-c"})
+    assert [dataset_of(tmp_path, job).exists() for job in ("train-a", "train-b", "train-c")] == [
+        True,
+        False,
+        True,
+    ]
+    forget_others(tmp_path / "none", ())
+
+
+def test_what_runs_have_saved_goes_unless_a_process_is_at_it(tmp_path: Path) -> None:
+    chain, held, left = Chain(tmp_path), "0" * 16, "1" * 16
+    (chain.run(left) / "steps").mkdir(parents=True)
+    with chain.making(held):
+        pid = os.fork()  # a lock keeps out other processes, not one's own
+        if pid == 0:
+            chain.drop_runs()
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert (chain.run(held).exists(), chain.run(left).exists()) == (True, False)
+    chain.drop_runs()
+    assert not chain.run(held).exists()

@@ -1,0 +1,276 @@
+"""Lightning's module and data module in a user's own trainer: in one process with a penalty, and in two by gloo."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from pipeline.models.errors import CheckpointError
+from pipeline.models.libraries import quiet_libraries, tensors_digest
+from pipeline.models.retriever import PremiseRetriever, RetrievalDataModule
+from pipeline.models.retriever.encoder import byte_ids, load_encoder, squared_error
+from pipeline.models.retriever.evaluation import evaluate
+from pipeline.models.retriever.fisher import FISHER, Fisher, parameters_of
+from pipeline.models.retriever.job import Chain
+from store.leandojo import DynamicDatabase, Repository
+from tests.support.retrieval import write_dataset
+from tests.support.tiny_models import make_tiny_retriever
+
+pytestmark = pytest.mark.timeout(300)
+
+# Two processes of it, each of which says what it has. First a user's own trainer, then a chain of tasks: one program
+# for both, as it is the imports that take their time. With a port somebody else has started the two, as torchrun does;
+# else Lightning starts the second one.
+PROGRAM = """
+import json, os, sys, time
+
+if sys.argv[2:]:
+    rank, port = sys.argv[2:]
+    os.environ |= {"LOCAL_RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+from pathlib import Path
+import pytorch_lightning as pl
+from pipeline.models.retriever import PremiseRetriever, RetrievalDataModule, RetrievalTrainer, training
+from pipeline.models.retriever.encoder import tensors_digest
+from pipeline.models.libraries import quiet_libraries
+from pipeline.models.retriever.saving import BestWeights
+from tests.support.retrieval import small_config
+from store.leandojo import DynamicDatabase
+
+folder = Path(sys.argv[1])
+data = RetrievalDataModule(
+    folder / "data/random", folder / "data/corpus.jsonl", 3, 1, folder / "model", 4, 5, 64, 0
+)
+model = PremiseRetriever(folder / "model", 1e-3, 0, 64, query_length=64, total_steps=3)
+model.train()
+taken = []
+
+class Taken(pl.Callback):
+    def on_train_batch_start(self, trainer, model, batch, number):
+        taken.append(list(batch.pairs))
+
+
+with quiet_libraries():
+    trainer = pl.Trainer(
+        accelerator="cpu", devices=2, strategy="ddp", max_epochs=1, limit_train_batches=3, logger=False,
+        callbacks=[Taken()], use_distributed_sampler=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, num_sanity_val_steps=0,
+    )
+    trainer.fit(model, datamodule=data)
+measured = {key: float(value) for key, value in trainer.callback_metrics.items() if key != "loss_train"}
+said = {"taken": taken, "weights": tensors_digest(model.encoder.state_dict()), "measured": measured}
+(folder / f"{trainer.global_rank}.json").write_text(json.dumps(said))
+if trainer.global_rank == 0:
+    model.save(folder / "made")
+
+# On a machine with several GPUs a configuration's number of them is that of the processes.
+training._devices = lambda config: config.num_gpus
+take = BestWeights.take
+# The second process reads the best epoch's weights late: the first must not have removed them by then.
+BestWeights.take = lambda *of: (time.sleep(0.5 * int(os.environ.get("LOCAL_RANK", "0"))), take(*of))
+config = small_config(folder / "model", num_gpus=2, batch_size=4, against_forgetting="ewc", max_epochs=2)
+database = DynamicDatabase(folder / "database.json")
+trainer = RetrievalTrainer(config, folder / "checkpoints")
+learned = trainer.train(database.repositories, database, folder / "exported")
+links = [[one.checkpoint.checkpoint, one.checkpoint.parent, one.checkpoint.digest] for one in learned]
+(folder / f"chain-{os.environ.get('LOCAL_RANK', '0')}.json").write_text(json.dumps([links, trainer.head]))
+"""
+
+
+def data_module(folder: Path, model: Path) -> RetrievalDataModule:
+    return RetrievalDataModule(folder / "random", folder / "corpus.jsonl", 3, 1, model, 4, 5, 64, 0)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What a run of two processes left, and what it said."""
+
+    folder: Path
+    said: list[str]
+
+
+@pytest.fixture(scope="module", params=["started by others", pytest.param("alone", marks=pytest.mark.slow)])
+def two_processes(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    programs: Any,
+    repository: Callable[[Path, str, int], Repository],
+) -> Shared:
+    folder = tmp_path_factory.mktemp("two")
+    make_tiny_retriever(folder / "model", d_model=32, layers=1)
+    write_dataset(folder / "data")
+    database = DynamicDatabase(folder / "database.json")
+    for number, name in enumerate(("ark", "bee"), start=1):
+        database.add_repository(repository(folder / name, name, number))
+    database.to_json()
+    if request.param != "alone":
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        both = [
+            programs.start(PROGRAM, folder, rank, port, folder=folder / f"said by {rank}") for rank in (0, 1)
+        ]
+        first, second = (program.wait() for program in both)
+        for one in (first, second):
+            assert (one.returncode, one.stderr) == (0, "")
+        assert second.stdout == ""
+        return Shared(folder, first.stdout.splitlines())
+    (folder / "program.py").write_text(PROGRAM)
+    root = Path(__file__).resolve().parents[3]
+    done = subprocess.run(
+        [sys.executable, folder / "program.py", folder],
+        capture_output=True,
+        text=True,
+        cwd=root,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(root)},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return Shared(folder, done.stdout.splitlines())
+
+
+def test_two_processes_share_each_step_end_with_the_same_weights_and_measure_what_one_would(
+    two_processes: Shared,
+) -> None:
+    folder = two_processes.folder
+    first, second = (json.loads((folder / f"{rank}.json").read_text()) for rank in range(2))
+    assert first["weights"] == second["weights"]
+    assert first["measured"] == second["measured"]
+    data = data_module(folder / "data", folder / "model")
+    for step in range(3):
+        together = first["taken"][step] + second["taken"][step]
+        assert len(set(together)) == 8
+        assert together == list(data.batches(batch_size=8).at(step).pairs)
+    encoder = load_encoder(folder / "made")
+    assert tensors_digest(encoder.state_dict()) == first["weights"]
+    alone = evaluate(
+        encoder,
+        byte_ids,
+        data.corpus,
+        data.examples("val").with_premises,
+        max_seq_len=64,
+        query_length=64,
+    )
+    assert first["measured"] == {
+        "Recall@1_val": pytest.approx(100 * alone.metrics["recall@1"].mean, abs=1e-4),
+        "Recall@10_val": pytest.approx(100 * alone.metrics["recall@10"].mean, abs=1e-4),
+        "MRR": pytest.approx(alone.metrics["mrr"].mean, abs=1e-6),
+    }
+
+
+def test_two_processes_learn_what_one_does_that_takes_the_mean_of_both_gradients(
+    two_processes: Shared,
+) -> None:
+    folder = two_processes.folder
+    data = data_module(folder / "data", folder / "model")
+    alone = PremiseRetriever(folder / "model", 1e-3, 0, 64, query_length=64, total_steps=3)
+    made = alone.configure_optimizers()
+    optimizer, schedule = made["optimizer"], made["lr_scheduler"]["scheduler"]
+    for step in range(3):
+        optimizer.zero_grad()
+        for rank in range(2):
+            batch = data.batches(rank=rank, world=2).at(step)
+            loss = squared_error(alone(batch), batch.label, batch.ignore).mean() / 2
+            loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        schedule.step()
+    together = load_encoder(folder / "made").state_dict()
+    for name, value in alone.encoder.state_dict().items():
+        torch.testing.assert_close(together[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_a_chain_of_tasks_is_learned_by_two_processes_as_one_and_said_once(two_processes: Shared) -> None:
+    folder = two_processes.folder
+    (first, head), (second, _) = (
+        json.loads((folder / f"chain-{rank}.json").read_text()) for rank in range(2)
+    )
+    assert first == second
+    assert [parent for _, parent, _ in first] == [None, first[0][0]]
+    assert head == first[1][0]
+    # The user's own trainer says nothing.
+    assert [line.split(",")[0] for line in two_processes.said] == [
+        f"https://example.org/demo/{name}@{str(number) * 40}: checkpoint {link[0]}"
+        for (number, name), link in zip(enumerate(("ark", "bee"), start=1), first, strict=True)
+    ]
+    made = Chain(folder / "checkpoints").path(head)
+    fisher = Fisher.load(made / FISHER)
+    fisher.check(parameters_of(load_encoder(made)), base=str(folder / "model"))
+    assert [task.examples for task in fisher.tasks] == [16, 16]
+
+
+def moved(model: Path, data: RetrievalDataModule, fisher: Fisher | None, strength: float) -> float:
+    """Train for some steps; return how far the weights have gone."""
+    retriever = PremiseRetriever(model, 1e-3, 0, 64, query_length=64, total_steps=10)
+    start = {name: value.clone() for name, value in parameters_of(retriever.encoder).items()}
+    retriever.set_fisher(fisher)
+    retriever.set_lambda(strength)
+    with quiet_libraries():
+        trainer = pl.Trainer(
+            accelerator="cpu",
+            max_epochs=1,
+            limit_train_batches=10,
+            limit_val_batches=0,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        retriever.train()
+        trainer.fit(retriever, datamodule=data)
+    ends = parameters_of(retriever.encoder)
+    return float(sum((ends[name].detach() - start[name]).square().sum() for name in start))
+
+
+def test_an_epoch_of_a_trainer_that_knows_no_limit_takes_each_pair_once_and_ends(tmp_path: Path) -> None:
+    model = make_tiny_retriever(tmp_path / "model", d_model=32, layers=1)
+    data = data_module(write_dataset(tmp_path / "data"), model)
+    taken: list[int] = []
+
+    class Taken(pl.Callback):
+        def on_train_batch_start(
+            self, trainer: pl.Trainer, model: pl.LightningModule, batch: Any, number: int
+        ) -> None:
+            taken.extend(batch.pairs)
+
+    with quiet_libraries():
+        trainer = pl.Trainer(
+            accelerator="cpu",
+            max_epochs=1,
+            callbacks=[Taken()],
+            limit_val_batches=0,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        trainer.fit(PremiseRetriever(model, 1e-3, 0, 64, total_steps=20).train(), datamodule=data)
+    assert trainer.global_step == data.batches().steps_per_epoch
+    assert len(taken) == len(set(taken)) == 4 * trainer.global_step
+
+
+def test_a_fisher_and_a_lambda_hold_the_weights_back(tmp_path: Path) -> None:
+    model = make_tiny_retriever(tmp_path / "model", d_model=32, layers=1)
+    data = data_module(write_dataset(tmp_path / "data"), model)
+    weights = parameters_of(load_encoder(model))
+    fisher = Fisher(
+        values={name: torch.ones_like(value) for name, value in weights.items()},
+        weights=tensors_digest(weights),
+        base=str(model),
+        scale="normalised",
+        tasks=(),
+    )
+    free = moved(model, data, None, 1.0)
+    assert moved(model, data, fisher, 0.0) == free > 0
+    assert moved(model, data, fisher, 100.0) < free / 2
+    other = make_tiny_retriever(tmp_path / "other", d_model=32, layers=1, seed=1)
+    with pytest.raises(CheckpointError):
+        moved(other, data, fisher, 1.0)

@@ -1,0 +1,126 @@
+"""What cannot be learned from, or has diverged, is an error that says so and leaves no checkpoint."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipeline.models.datasets import TaskData
+from pipeline.models.errors import CheckpointError, ConfigError, CorpusError, DatasetError, DivergedError
+from pipeline.models.retriever.config import TrainingConfig
+from pipeline.models.retriever.encoder import load_encoder
+from pipeline.models.retriever.job import Chain, learn
+from pipeline.models.retriever.retriever import PremiseRetriever
+from tests.support.retrieval import small_config
+from tests.support.tiny_models import make_tiny_retriever
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def test_a_checkpoint_of_another_architecture_is_refused(
+    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData], model: Path
+) -> None:
+    mixed = shutil.copytree(make_tiny_retriever(tmp_path / "wide", d_model=64, layers=1), tmp_path / "mixed")
+    shutil.copy(model / "config.json", mixed)
+    with pytest.raises(CheckpointError, match="cannot be loaded"):
+        learn(tasks[0], Chain(tmp_path / "chain"), small_config(mixed), parent=None)
+    deeper = make_tiny_retriever(tmp_path / "deeper", d_model=32, layers=2)
+    shutil.copy(model / "model.safetensors", deeper)
+    with pytest.raises(CheckpointError, match="not a whole checkpoint"):
+        learn(tasks[0], Chain(tmp_path / "chain"), small_config(deeper), parent=None)
+    bert = tmp_path / "bert"
+    bert.mkdir()
+    (bert / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(CheckpointError, match=r"bert|tokenizer"):
+        learn(tasks[0], Chain(tmp_path / "chain"), small_config(bert), parent=None)
+    (mixed / "model.safetensors").write_bytes(b"\x01" * 100)
+    with pytest.raises(CheckpointError, match="cannot be loaded"):
+        load_encoder(mixed)
+    assert not list((tmp_path / "chain").glob("[0-9a-f]*"))
+
+
+def test_a_dataset_without_theorems_or_premises_or_with_a_circle_of_imports_is_an_error_that_says_so(
+    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData]
+) -> None:
+    chain = Chain(tmp_path / "chain")
+
+    def broken(name: str) -> Path:
+        return shutil.copytree(tasks[0].dataset, tmp_path / name)
+
+    empty = broken("empty")
+    (empty / "random" / "train.json").write_text("[]")
+    with pytest.raises(DatasetError, match="has no theorem"):
+        learn(TaskData("x", empty), chain, config, parent=None)
+    without = broken("without")
+    lines = [json.loads(line) for line in (without / "corpus.jsonl").read_text().splitlines()]
+    (without / "corpus.jsonl").write_text("\n".join(json.dumps({**line, "premises": []}) for line in lines))
+    with pytest.raises(DatasetError, match="no step of the dataset uses a premise"):
+        learn(TaskData("x", without), chain, config, parent=None)
+    circle = broken("circle")
+    lines[0]["imports"] = [lines[-1]["path"]]
+    lines[-1]["imports"] = [lines[0]["path"]]
+    (circle / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(CorpusError, match="circle"):
+        learn(TaskData("x", circle), chain, config, parent=None)
+    torn = broken("torn")
+    (torn / "random" / "val.json").write_text("[{")
+    with pytest.raises(DatasetError, match=r"val\.json"):
+        learn(TaskData("x", torn), chain, config, parent=None)
+    assert not list(chain.folder.glob("[0-9a-f]*"))
+
+
+def test_a_loss_that_is_no_number_ends_the_run_without_a_checkpoint(
+    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = Chain(tmp_path / "chain")
+    forward = PremiseRetriever.forward
+
+    def diverging(self: PremiseRetriever, batch: object) -> torch.Tensor:
+        scores = forward(self, batch)  # type: ignore[arg-type] # as it came
+        return scores * float("nan") if self.trainer.global_step == 3 else scores
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PremiseRetriever, "forward", diverging)
+        with pytest.raises(DivergedError, match="the loss of step 3 is nan"):
+            learn(tasks[0], chain, config, parent=None)
+    assert not list(chain.folder.glob("[0-9a-f]*"))
+    assert learn(tasks[0], chain, config, parent=None).steps == 6
+
+
+def test_a_gradient_that_is_no_number_in_the_last_step_leaves_no_checkpoint(
+    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spoil(self: PremiseRetriever, optimizer: object) -> None:
+        if self.trainer.global_step == 5:
+            next(self.parameters()).grad.fill_(float("nan"))  # type: ignore[union-attr] # after a backward pass
+
+    monkeypatch.setattr(PremiseRetriever, "on_before_optimizer_step", spoil)
+    chain = Chain(tmp_path / "chain")
+    # Without a validation, which would find it too.
+    unmeasured = shutil.copytree(tasks[0].dataset, tmp_path / "unmeasured")
+    (unmeasured / "random" / "val.json").write_text("[]")
+    with pytest.raises(DivergedError, match="weights of the run are no finite numbers"):
+        learn(TaskData("a", unmeasured), chain, config, parent=None)
+    assert not list(chain.folder.glob("[0-9a-f]*"))
+
+
+def test_a_monitor_that_no_validation_measures_and_a_gpu_that_is_not_there_are_named(
+    tmp_path: Path, tasks: list[TaskData], model: Path
+) -> None:
+    chain = Chain(tmp_path / "chain")
+    with pytest.raises(ConfigError, match="early_stopping_monitor is 'Recall@5_val'"):
+        learn(
+            tasks[0],
+            chain,
+            small_config(model, max_epochs=2, early_stopping_monitor="Recall@5_val"),
+            parent=None,
+        )
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match="no GPU here"):
+            learn(tasks[0], chain, small_config(model, device="cuda"), parent=None)
+        with pytest.raises(ConfigError, match="16-mixed"):
+            learn(tasks[0], chain, small_config(model, precision="16-mixed"), parent=None)

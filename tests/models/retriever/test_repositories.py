@@ -1,0 +1,115 @@
+"""Generated repositories, traced and exported: what is in the datasets, and that it can be learned."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.retrieval_repositories import Tracing, write_tasks
+from examples import demo_library
+from pipeline.models.datasets import TaskData
+from pipeline.models.retriever.batches import read_examples
+from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.retriever.job import Chain, learn, measure
+from tests.support.retrieval import small_config
+from tests.support.tiny_models import make_tiny_retriever
+
+pytestmark = pytest.mark.timeout(300)
+
+SPLITS = ("train", "val", "test")
+THEOREMS = 12
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> list[TaskData]:
+    """Two small repositories; not to be changed."""
+    return write_tasks(tmp_path_factory.mktemp("tasks"), 1, tasks=2, theorems=THEOREMS)
+
+
+def theorems(task: TaskData) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for split in SPLITS:
+        found += json.loads((task.dataset / "random" / f"{split}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def corpus(task: TaskData) -> dict[str, Any]:
+    lines = (task.dataset / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    return {record["path"]: record for record in map(json.loads, lines)}
+
+
+def test_every_step_of_a_solved_theorem_uses_a_premise_that_the_corpus_has(tasks: list[TaskData]) -> None:
+    for task in tasks:
+        solved = [one for one in theorems(task) if one["full_name"].startswith(f"{task.name}.t1_")]
+        assert len(solved) == THEOREMS
+        assert all(step["annotated_tactic"][1] for one in solved for step in one["traced_tactics"])
+        own = Corpus(task.dataset / "corpus.jsonl")
+        for split in SPLITS:
+            assert read_examples(task.dataset / "random" / f"{split}.json", own).unplaced == 0
+
+
+def test_repositories_share_one_library_and_use_it_and_their_own(tasks: list[TaskData]) -> None:
+    one, other = map(corpus, tasks)
+    assert one["Shared.lean"] == other["Shared.lean"]
+    assert one.keys() & other.keys() == {"Shared.lean"}
+    for task in tasks:
+        sites = {
+            use["def_path"]
+            for theorem in theorems(task)
+            for step in theorem["traced_tactics"]
+            for use in step["annotated_tactic"][1]
+        }
+        assert sites == {"Shared.lean", f"{task.name}/Library.lean"}
+
+
+def test_a_dataset_says_that_it_is_simulated_and_follows_from_its_seed(
+    tasks: list[TaskData], tmp_path: Path
+) -> None:
+    metadata = json.loads((tasks[0].dataset / "metadata.json").read_text(encoding="utf-8"))
+    assert metadata["unsorry"]["simulated"] is True
+    (again,) = write_tasks(tmp_path, 1, tasks=1, theorems=THEOREMS)
+    assert theorems(again) == theorems(tasks[0])
+    assert corpus(again) == corpus(tasks[0])
+
+
+def test_more_repositories_than_there_are_names_for_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="tasks is 9"):
+        write_tasks(tmp_path, 1, tasks=9, theorems=10)
+
+
+@pytest.mark.parametrize("revisions", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_the_demo_s_library_grows_and_is_learned_visibly_from_its_first_revision(
+    tmp_path: Path, revisions: int
+) -> None:
+    with Tracing(tmp_path / "tracing") as tracing:
+        for revision in range(1, revisions + 1):
+            files = demo_library.files(revision)
+            assert "sorry" not in "".join(files.values())
+            tracing.trace(demo_library.NAME, files)
+            report = tracing.export(demo_library.NAME, tmp_path / f"revision-{revision}")
+            assert min(report.theorems[f"random/{split}"] for split in SPLITS) >= 10 * revision
+    model = make_tiny_retriever(tmp_path / "model", seed=1)
+    config = small_config(model, seed=1, batch_size=16, schedule="constant", warmup_steps=0)
+    task, chain = TaskData("first", tmp_path / "revision-1"), Chain(tmp_path / "chain")
+    before = measure(model, task, config).metrics["recall@10"].mean
+    learned = chain.path(learn(task, chain, config, parent=None).checkpoint)
+    assert before < 0.3
+    assert measure(learned, task, config).metrics["recall@10"].mean > 0.6
+
+
+def test_the_demo_s_last_revision_leaves_theorems_open_that_no_solved_one_states() -> None:
+    solved, last = demo_library.files(2), demo_library.files(demo_library.REVISIONS)
+    assert {path: last[path] for path in solved} == solved
+    opened = "".join(text for path, text in last.items() if path not in solved)
+    stated = re.findall(r"theorem \w+ (.*) := by\n  sorry\n", opened)
+    assert len(stated) == opened.count("sorry") == demo_library.OPEN
+    assert not any(one in text for one in stated for text in solved.values())
+
+
+def test_a_revision_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="revision is 4: there are 1 to 3"):
+        demo_library.files(4)

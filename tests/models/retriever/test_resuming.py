@@ -1,0 +1,149 @@
+"""A run that is killed, with SIGKILL and in a process of its own, ends with the weights that it would have had."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from tests.support.retrieval import write_dataset
+from tests.support.tiny_models import make_tiny_retriever
+
+pytestmark = pytest.mark.timeout(300)
+
+
+class Programs(Protocol):
+    """tests/models/retriever/conftest.py's Programs."""
+
+    def start(self, program: str, *arguments: object, folder: Path) -> Any: ...
+
+
+# Each attempt is a fork, so that torch is loaded once. Prints what the run that nobody killed made, and the other.
+PROGRAM = """
+import json, os, signal, shutil, sys
+from pathlib import Path
+import torch
+from pipeline.models import chain as checkpoints
+from pipeline.models.retriever import training
+from pipeline.models.retriever.job import Chain
+from pipeline.models.retriever.encoder import weights_digest
+from pipeline.models.retriever.fisher import FISHER, Fisher
+from pipeline.models.retriever.job import TaskData, learn
+from tests.support.retrieval import small_config
+
+folder, settings, kills = Path(sys.argv[1]), json.loads(sys.argv[2]), json.loads(sys.argv[3])
+config = small_config(folder / "model", **settings)
+
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def write_half(_content, file):
+    file.write(b"PK")
+    file.flush()
+    die()
+
+
+# What is called at each point, and is the end instead.
+POINTS = {
+    "while a step is written": (torch, "save", write_half),
+    "when training is done": (training.shutil, "rmtree", die),
+    "before the checkpoint has its name": (checkpoints, "make_durable", die),
+    "after the checkpoint has its name": (checkpoints, "sync", die),
+}
+
+
+def second(where, kill, out):
+    if kill in POINTS:
+        where_called, name, instead = POINTS[kill]
+        assert hasattr(where_called, name), kill
+        setattr(where_called, name, instead)
+
+    def on_step(done, total):
+        if done == kill:
+            die()
+
+    made = learn(TaskData("b", folder / "b"), Chain(where), config, parent=parent, on_step=on_step)
+    kept = {path.name: path.read_text() for path in (where / made.checkpoint).glob("replay.jsonl")}
+    # Not the file's digest: safetensors writes metadata in an order of its own.
+    if made.fisher is not None:
+        kept["fisher"] = weights_digest(Fisher.load(where / made.checkpoint / FISHER).values)
+    out.write_text(json.dumps([made.checkpoint, made.digest, made.weights, made.steps, kept]))
+
+
+def forked(*arguments):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            second(*arguments)
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(pid, 0)[1]
+
+
+parent = learn(TaskData("a", folder / "a"), Chain(folder / "whole"), config, parent=None).checkpoint
+shutil.copytree(folder / "whole", folder / "cut")
+assert forked(folder / "whole", None, folder / "whole.json") == 0
+for kill in kills:
+    ended = forked(folder / "cut", kill, folder / "cut.json")
+    assert os.WIFSIGNALED(ended) and os.WTERMSIG(ended) == signal.SIGKILL, (kill, ended)
+    assert not (folder / "cut.json").exists()
+assert forked(folder / "cut", None, folder / "cut.json") == 0
+print((folder / "whole.json").read_text())
+print((folder / "cut.json").read_text())
+"""
+
+# Steps 6 and 12 end an epoch. The second of two attempts that are killed at one step begins at a saved one.
+AT_BORDERS = [6, 6, 7, 12, 13]
+WHILE_WRITING = [
+    3,
+    "while a step is written",
+    "when training is done",
+    "before the checkpoint has its name",
+    "after the checkpoint has its name",
+]
+AT_RANDOM = sorted(random.Random(5).sample(range(1, 18), 3))
+
+
+@pytest.mark.parametrize(
+    ("settings", "kills"),
+    [
+        pytest.param({"against_forgetting": "ewc", "lambda_value": 5.0}, AT_BORDERS, id="ewc"),
+        pytest.param(
+            {"against_forgetting": "ewc", "precision": "bf16-true"}, WHILE_WRITING, id="while writing"
+        ),
+        pytest.param({"against_forgetting": "replay", "num_workers": 2}, AT_RANDOM, id="replay, two workers"),
+        pytest.param({"against_forgetting": "average", "loss": "mse"}, AT_RANDOM, id="average, mse"),
+        pytest.param(
+            {
+                "against_forgetting": "none",
+                "precision": "bf16-mixed",
+                "early_stopping_patience": 1,
+                "lr": 0.05,  # so bad that it is stopped
+            },
+            [2, 6, 7, 7],
+            id="bf16, stopped early",
+        ),
+    ],
+)
+def test_a_run_that_was_killed_ends_with_the_very_weights_of_one_that_was_not(
+    tmp_path: Path, programs: Programs, settings: dict[str, Any], kills: list[int | str]
+) -> None:
+    make_tiny_retriever(tmp_path / "model", d_model=32, layers=1, dropout=0.2)
+    for number, name in enumerate("ab"):
+        write_dataset(tmp_path / name, seed=number, alphabet=number, theorems=60, files=3)
+    shared = {"max_epochs": 3, "batch_size": 4, "accumulate_grad_batches": 2, "checkpoint_every_n_steps": 2}
+    done = programs.start(
+        PROGRAM, tmp_path, json.dumps({**shared, **settings}), json.dumps(kills), folder=tmp_path / "said"
+    ).wait()
+    assert done.returncode == 0, done.stderr
+    whole, cut = map(json.loads, done.stdout.splitlines())
+    assert cut == whole
+    assert done.stderr == ""

@@ -1,0 +1,374 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from transformers import T5EncoderModel
+
+from pipeline.models.errors import CheckpointError
+from pipeline.models.retriever.batches import Batch, Batches, read_examples
+from pipeline.models.retriever.config import FisherLabels, TrainingConfig
+from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.retriever.encoder import byte_ids, embed, load_encoder, row_losses
+from pipeline.models.retriever.fisher import Fisher, RetrievalLosses, parameters_of, squared_gradients
+from pipeline.models.retriever.strategies import (
+    Kept,
+    ReplayBuffer,
+    ReplayPair,
+    Strategy,
+    Task,
+    make_strategy,
+    sample_groups,
+)
+from tests.support.retrieval import write_dataset
+from tests.support.tiny_models import make_tiny_retriever
+
+
+class Made:
+    """A small dataset and a small model, made once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.model = make_tiny_retriever(folder / "model", d_model=16, layers=1)
+        data = write_dataset(folder / "data", theorems=40)
+        self.corpus = Corpus(data / "corpus.jsonl")
+        self.examples = read_examples(data / "random" / "train.json", self.corpus).steps
+
+    def encoder(self) -> T5EncoderModel:
+        return load_encoder(self.model)
+
+    def batches(self, size: int) -> Batches:
+        return Batches(
+            self.corpus,
+            self.examples,
+            byte_ids,
+            batch_size=size,
+            negatives=2,
+            in_file_negatives=1,
+            max_seq_len=64,
+            seed=0,
+            loss="contrastive",
+        )
+
+    def task(self, name: str = "A", base: str = "tiny") -> Task:
+        return Task(
+            name=name,
+            data=f"digest of {name}",
+            base=base,
+            batches=self.batches,
+            losses=row_losses("contrastive", temperature=0.1),
+            pairs=lambda: (
+                ReplayPair(name, f"{name} {number}", f"document {number}") for number in range(50)
+            ),
+            tokens=byte_ids,
+        )
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return Made(tmp_path_factory.mktemp("strategies"))
+
+
+def config(**changes: object) -> TrainingConfig:
+    values: dict[str, object] = {
+        "loss": "contrastive",
+        "fisher_samples": 16,
+        "batch_size": 2,
+        "replay_size": 20,
+    }
+    return TrainingConfig.from_dict({**values, **changes})
+
+
+def nudge(encoder: T5EncoderModel, by: float = 0.01) -> None:
+    with torch.no_grad():
+        for weight in encoder.parameters():
+            weight.add_(by)
+
+
+def after_first_task(made: Made, folder: Path, setting: TrainingConfig) -> tuple[T5EncoderModel, Kept]:
+    """What a chain has after a task that left the weights where they were."""
+    encoder = made.encoder()
+    strategy = make_strategy(setting, None)
+    strategy.before_task(encoder, made.task("A"))
+    kept = strategy.after_task(encoder, made.task("A"))
+    kept.save(folder)
+    return encoder, kept
+
+
+def gradients(encoder: T5EncoderModel) -> dict[str, Tensor | None]:
+    return {name: weight.grad for name, weight in encoder.named_parameters()}
+
+
+@pytest.mark.parametrize("setting", ["none", "ewc", "average", "replay"])
+def test_at_the_beginning_of_a_chain_no_strategy_changes_a_step(made: Made, setting: str) -> None:
+    encoder = made.encoder()
+    strategy: Strategy = make_strategy(config(against_forgetting=setting), None)
+    strategy.before_task(encoder, made.task())
+    strategy.on_gradients(encoder)
+    assert strategy.replayed(0) is None
+    assert strategy.penalty(encoder) is None
+    assert set(gradients(encoder).values()) == {None}
+
+
+def test_ewc_keeps_a_fisher_of_the_weights_that_the_task_ended_with(made: Made, tmp_path: Path) -> None:
+    encoder, kept = after_first_task(made, tmp_path, config(against_forgetting="ewc"))
+    fisher = Fisher.load(tmp_path / "fisher.safetensors")
+    fisher.check(parameters_of(encoder), base="tiny")
+    assert fisher.mean == pytest.approx(1.0, abs=1e-5)
+    assert [(task.name, task.data, task.examples, task.labels) for task in fisher.tasks] == [
+        ("A", "digest of A", 16, "empirical")
+    ]
+    assert kept.warnings == ()
+
+
+def test_ewc_pulls_the_second_task_back_and_adds_its_own_fisher(made: Made, tmp_path: Path) -> None:
+    setting = config(against_forgetting="ewc", lambda_value=0.5, fisher_decay=0.9)
+    encoder, first = after_first_task(made, tmp_path, setting)
+    assert first.fisher is not None
+    strategy = make_strategy(setting, tmp_path)
+    strategy.before_task(encoder, made.task("B"))
+    nudge(encoder)
+    strategy.on_gradients(encoder)
+    strength = setting.penalty_strength
+    for name, gradient in gradients(encoder).items():
+        torch.testing.assert_close(
+            gradient, 2 * strength * 0.01 * first.fisher.values[name], rtol=1e-4, atol=1e-7
+        )
+    penalty = strategy.penalty(encoder)
+    assert penalty is not None
+    weights = sum(value.numel() for value in parameters_of(encoder).values())
+    assert float(penalty) == pytest.approx(strength * 0.01**2 * weights, rel=1e-3), "F has mean 1"
+    second = strategy.after_task(encoder, made.task("B")).fisher
+    assert second is not None
+    second.check(parameters_of(encoder), base="tiny")
+    assert [(task.name, task.factor) for task in second.tasks] == [("A", 0.9), ("B", 1.0)]
+
+
+def test_ewc_refuses_to_begin_at_other_weights_or_on_another_base(made: Made, tmp_path: Path) -> None:
+    setting = config(against_forgetting="ewc")
+    encoder, _ = after_first_task(made, tmp_path, setting)
+    with pytest.raises(CheckpointError, match="chain from tiny, not from byt5"):
+        make_strategy(setting, tmp_path).before_task(encoder, made.task("B", base="byt5"))
+    nudge(encoder)
+    with pytest.raises(CheckpointError, match="trained on since"):
+        make_strategy(setting, tmp_path).before_task(encoder, made.task("B"))
+
+
+def test_ewc_says_before_a_task_that_its_fisher_could_not_be_added_after_it(
+    made: Made, tmp_path: Path
+) -> None:
+    encoder, _ = after_first_task(made, tmp_path, config(against_forgetting="ewc"))
+    other = make_strategy(config(against_forgetting="ewc", fisher_scale="compat"), tmp_path)
+    with pytest.raises(CheckpointError, match="Set fisher_scale: normalised"):
+        other.before_task(encoder, made.task("B"))
+
+
+def test_the_compat_scale_divides_by_the_processes_of_the_run_whoever_ends_it(made: Made) -> None:
+    setting = config(against_forgetting="ewc", fisher_scale="compat")
+    means = []
+    for world in (1, 4):
+        kept = make_strategy(setting, None).after_task(made.encoder(), replace(made.task(), world=world))
+        assert kept.fisher is not None
+        means.append(kept.fisher.mean)
+    assert means[0] == pytest.approx(4 * means[1])
+
+
+def test_training_that_is_not_progressive_has_no_penalty_but_keeps_a_fisher(
+    made: Made, tmp_path: Path
+) -> None:
+    setting = config(against_forgetting="ewc", run_progressive_training=False)
+    encoder, _ = after_first_task(made, tmp_path, setting)
+    strategy = make_strategy(setting, tmp_path)
+    strategy.before_task(encoder, made.task("B"))
+    assert strategy.penalty(encoder) is None
+    kept = strategy.after_task(encoder, made.task("B"))
+    assert kept.fisher is not None
+    assert [task.name for task in kept.fisher.tasks] == ["A", "B"]
+    nudge(encoder)
+    with pytest.raises(CheckpointError, match="trained on since"):
+        make_strategy(setting, tmp_path).before_task(encoder, made.task("B"))
+
+
+@pytest.mark.parametrize(("negatives", "rows"), [(0, 8), (1, 4), (3, 2), (7, 1), (20, 1)])
+def test_each_example_has_eight_candidates_whatever_the_batch_size(
+    made: Made, negatives: int, rows: int
+) -> None:
+    asked: list[int] = []
+
+    def batches(size: int) -> Batches:
+        asked.append(size)
+        return made.batches(size)
+
+    for batch_size in (1, 4):
+        setting = config(against_forgetting="ewc", num_negatives=negatives, num_in_file_negatives=0)
+        strategy = make_strategy(replace(setting, batch_size=batch_size, fisher_samples=1), None)
+        strategy.after_task(made.encoder(), replace(made.task(), batches=batches))
+    assert asked == [rows, rows]
+
+
+def test_the_compat_scale_squares_the_training_batches(made: Made, tmp_path: Path) -> None:
+    setting = config(against_forgetting="ewc", fisher_scale="compat")
+    encoder, kept = after_first_task(made, tmp_path, setting)
+    assert kept.fisher is not None
+    batches, losses = made.batches(2), made.task().losses
+    expected = {name: torch.zeros_like(value) for name, value in parameters_of(encoder).items()}
+    for step in range(8):
+        encoder.zero_grad()
+        batch = batches.at(step)
+        scores = (
+            embed(encoder, batch.context_ids, batch.context_mask)
+            @ embed(encoder, batch.premise_ids, batch.premise_mask).T
+        )
+        losses(scores, batch.label, batch.ignore).mean().backward()  # type: ignore[no-untyped-call]
+        for name, gradient in gradients(encoder).items():
+            assert gradient is not None
+            expected[name] += gradient**2
+    for name, value in expected.items():
+        torch.testing.assert_close(kept.fisher.values[name], value / 16, rtol=1e-3, atol=1e-9)
+
+
+def test_the_average_lies_between_where_the_task_began_and_ended(made: Made) -> None:
+    encoder, start = made.encoder(), parameters_of(made.encoder())
+    strategy = make_strategy(config(against_forgetting="average", average_weight=0.25), None)
+    strategy.before_task(encoder, made.task())
+    nudge(encoder, 1.0)
+    assert strategy.after_task(encoder, made.task()) == Kept()
+    for name, weight in parameters_of(encoder).items():
+        torch.testing.assert_close(weight, start[name] + 0.25)
+
+
+def test_replay_brings_back_the_first_task_while_the_second_is_learned(made: Made, tmp_path: Path) -> None:
+    setting = config(against_forgetting="replay", replay_share=0.5, batch_size=8, num_negatives=3)
+    encoder, _ = after_first_task(made, tmp_path, setting)
+    strategy = make_strategy(setting, tmp_path)
+    strategy.before_task(encoder, made.task("B"))
+    again = strategy.replayed(7)
+    assert again is not None
+    assert (len(again), again.label.shape[1]) == (4, 16)
+    same = strategy.replayed(7)
+    assert same is not None
+    assert torch.equal(again.context_ids, same.context_ids)
+    strategy.after_task(encoder, made.task("B")).save(tmp_path)
+    buffer = ReplayBuffer.load(tmp_path / "replay.jsonl")
+    assert (len(buffer), buffer.seen) == (20, 100)
+    assert {pair.task for pair in buffer.pairs} == {"A", "B"}
+
+
+def test_a_replayed_document_is_cut_where_those_of_training_and_index_are(made: Made, tmp_path: Path) -> None:
+    setting = config(against_forgetting="replay", max_seq_len=6, data_max_seq_len=64)
+    encoder, _ = after_first_task(made, tmp_path, setting)
+    strategy = make_strategy(setting, tmp_path)
+    strategy.before_task(encoder, made.task("B"))
+    again = strategy.replayed(0)
+    assert again is not None
+    assert again.premise_ids.shape[1] == 6 == setting.document_length
+
+
+def test_a_share_of_nothing_replays_nothing(made: Made, tmp_path: Path) -> None:
+    setting = config(against_forgetting="replay", replay_share=0.0)
+    encoder, _ = after_first_task(made, tmp_path, setting)
+    strategy = make_strategy(setting, tmp_path)
+    strategy.before_task(encoder, made.task("B"))
+    assert strategy.replayed(0) is None
+
+
+def test_a_setting_that_changes_along_the_chain_begins_with_nothing_kept(made: Made, tmp_path: Path) -> None:
+    after_first_task(made, tmp_path, config(against_forgetting="replay"))
+    encoder = made.encoder()
+    strategy = make_strategy(config(against_forgetting="ewc"), tmp_path)
+    strategy.before_task(encoder, made.task("B"))
+    assert strategy.penalty(encoder) is None
+
+
+def test_what_was_kept_and_is_damaged_stops_the_task(made: Made, tmp_path: Path) -> None:
+    for setting, name in (("ewc", "fisher.safetensors"), ("replay", "replay.jsonl")):
+        (tmp_path / name).write_bytes(b"{")
+        with pytest.raises(CheckpointError, match=name):
+            make_strategy(config(against_forgetting=setting), tmp_path)
+
+
+def test_processes_share_the_groups_of_a_sample_and_none_is_taken_twice(made: Made) -> None:
+    batches = made.batches(4)
+    whole = [batch.pairs for batch in sample_groups(batches, 15, rank=0, world=1)]
+    assert len(whole) == 4
+    assert len({pair for pairs in whole for pair in pairs}) == 16
+    shares = [[batch.pairs for batch in sample_groups(batches, 15, rank=rank, world=3)] for rank in range(3)]
+    assert sorted(pairs for share in shares for pairs in share) == sorted(whole)
+    everything = list(sample_groups(batches, 10**6, rank=0, world=1))
+    assert len(everything) == batches.steps_per_epoch
+
+
+@pytest.mark.parametrize("labels", ["empirical", "sampled"])
+def test_the_encoders_fisher_is_of_single_examples_however_processes_share_them(
+    made: Made, labels: FisherLabels
+) -> None:
+    encoder, batches, task = made.encoder(), made.batches(4), made.task()
+    losses = RetrievalLosses(task.losses, kind="contrastive", labels=labels, seed=0, temperature=0.1)
+    shares = [
+        squared_gradients(encoder, sample_groups(batches, 12, rank=rank, world=2), losses)
+        for rank in range(2)
+    ]
+    expected = {name: torch.zeros_like(value) for name, value in parameters_of(encoder).items()}
+    for step in range(3):
+        for row in range(4):
+            encoder.zero_grad()
+            losses(encoder, batches.at(step))[row].backward()  # type: ignore[no-untyped-call]
+            for name, gradient in gradients(encoder).items():
+                assert gradient is not None
+                expected[name] += gradient**2
+    assert sum(share.examples for share in shares) == 12
+    for name, value in expected.items():
+        found = torch.stack([share.sums[name] for share in shares]).sum(dim=0)
+        torch.testing.assert_close(found, value, rtol=1e-3, atol=1e-7)
+
+
+def labels_drawn(made: Made, kind: str, numbers: Iterator[int], *, ignored: int = 2) -> tuple[Tensor, Tensor]:
+    """The scores of one query with three documents, one of them ignored, and the labels of many such rows."""
+    encoder, few = made.encoder(), made.batches(1).at(0)
+    pairs = tuple(numbers)
+    many = Batch(
+        few.context_ids.expand(len(pairs), -1),
+        few.context_mask.expand(len(pairs), -1),
+        few.premise_ids,
+        few.premise_mask,
+        label=torch.zeros(len(pairs), 3),
+        ignore=(torch.arange(3) == ignored).expand(len(pairs), -1),
+        premises=few.premises,
+        pairs=pairs,
+    )
+    taken: list[tuple[Tensor, Tensor]] = []
+
+    def take(scores: Tensor, label: Tensor, ignore: Tensor) -> Tensor:
+        taken.append((scores.detach(), label))
+        return scores.sum(dim=1)
+
+    RetrievalLosses(take, kind=kind, labels="sampled", seed=5, temperature=0.05)(encoder, many)  # type: ignore[arg-type]
+    return taken[0]
+
+
+@pytest.mark.parametrize("ignored", [0, 1, 2])
+def test_sampled_labels_of_a_softmax_follow_the_models_own_chances(made: Made, ignored: int) -> None:
+    scores, label = labels_drawn(made, "contrastive", iter(range(1000)), ignored=ignored)
+    assert set(label.sum(dim=1).tolist()) == {1.0}
+    logits = scores[0].double() / 0.05
+    logits[ignored] = -torch.inf
+    # One standard deviation of a share is at most 0.016.
+    np.testing.assert_allclose(label.mean(dim=0).numpy(), torch.softmax(logits, dim=0).numpy(), atol=0.065)
+
+
+def test_sampled_labels_of_a_squared_error_lie_about_the_score_with_variance_one_half(made: Made) -> None:
+    scores, label = labels_drawn(made, "mse", iter(range(2000)))
+    difference = (label - scores).flatten()
+    assert float(difference.mean()) == pytest.approx(0.0, abs=0.04)
+    assert float(difference.var()) == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_sampled_label_depends_on_the_pair_and_not_on_its_place(made: Made) -> None:
+    _, forth = labels_drawn(made, "mse", iter(range(40)))
+    _, back = labels_drawn(made, "mse", iter(range(39, -1, -1)))
+    assert torch.equal(forth, back.flip(0))
+    assert not torch.equal(forth, back)

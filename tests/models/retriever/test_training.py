@@ -1,0 +1,216 @@
+"""One task's run on a tiny encoder: epochs, dropout, the end that somebody wants, and silence."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pipeline.models.datasets import TaskData
+from pipeline.models.libraries import tensors_digest
+from pipeline.models.retriever import strategies
+from pipeline.models.retriever.batches import Batch
+from pipeline.models.retriever.config import TrainingConfig
+from pipeline.models.retriever.encoder import load_encoder
+from pipeline.models.retriever.fisher import FISHER, Fisher, parameters_of
+from pipeline.models.retriever.job import Chain, learn
+from pipeline.models.retriever.retriever import PremiseRetriever
+from pipeline.models.retriever.training import data_module, train_task
+from tests.support.retrieval import small_config
+from tests.support.tiny_models import make_tiny_retriever
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def test_the_best_epoch_s_weights_are_kept_and_what_is_said_of_them_is_theirs(
+    tmp_path: Path, tasks: list[TaskData], model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = iter([20.0, 60.0, 40.0, 50.0])
+    seen: list[dict[str, torch.Tensor]] = []
+
+    def scored(self: PremiseRetriever) -> None:
+        seen.append({name: value.clone() for name, value in self.encoder.state_dict().items()})
+        score = next(scores)
+        self.log_dict({"Recall@1_val": score / 2, "Recall@10_val": score, "MRR": score / 100})
+
+    monkeypatch.setattr(PremiseRetriever, "on_validation_epoch_end", scored)
+    config = small_config(model, max_epochs=4, against_forgetting="none")
+    data = data_module(tasks[0].dataset, config, tokens_of=model)
+    made, _, trained = train_task(model, data, config, run=tmp_path / "run", state=None, name="a", base="b")
+    assert tensors_digest(made.encoder.state_dict()) == tensors_digest(seen[1])
+    assert trained.validation == {"Recall@1_val": 30.0, "Recall@10_val": 60.0, "MRR": pytest.approx(0.6)}
+    assert not made.training
+
+
+def test_libraries_say_nothing_in_a_job(
+    tmp_path: Path, model: Path, tasks: list[TaskData], programs: Any
+) -> None:
+    program = (
+        "import sys\nfrom pathlib import Path\n"
+        "from pipeline.models.retriever.job import Chain\n"
+        "from pipeline.models.retriever.job import TaskData, learn\n"
+        "from tests.support.retrieval import small_config\n"
+        "config = small_config(sys.argv[1], max_epochs=2)\n"
+        "learn(TaskData('a', Path(sys.argv[2])), Chain(Path(sys.argv[3])), config, parent=None)\n"
+    )
+    arguments = (model, tasks[0].dataset, tmp_path / "chain")
+    done = programs.start(program, *arguments, folder=tmp_path / "said").wait()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert programs.said_while_loading() == ""
+
+
+def test_a_progress_bar_is_drawn_on_a_terminal_and_never_into_a_file(
+    tmp_path: Path, tasks: list[TaskData], config: TrainingConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[bool] = []
+    monkeypatch.setattr(
+        PremiseRetriever,
+        "on_fit_start",
+        lambda self: shown.append(self.trainer.progress_bar_callback is not None),
+    )
+    for stream in ("stdout", "stderr"):
+        terminal = io.StringIO()
+        terminal.isatty = lambda: True  # type: ignore[method-assign]
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, stream, terminal)
+            learn(tasks[0], Chain(tmp_path / stream), config, parent=None)
+    # Lightning draws on the standard output.
+    assert shown == [True, False]
+
+
+def test_a_run_that_is_told_to_end_ends_without_a_checkpoint_and_goes_on_when_it_is_started_again(
+    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData]
+) -> None:
+    chain = Chain(tmp_path / "chain")
+
+    def end_at_2(done: int, _total: int) -> None:
+        if done == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    pid = os.fork()
+    if pid == 0:
+        try:
+            learn(tasks[0], chain, config, parent=None, on_step=end_at_2)
+        except SystemExit:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    assert not list(chain.folder.glob("[0-9a-f]*"))
+    assert learn(tasks[0], chain, config, parent=None).steps == 6
+
+
+def test_dropout_is_on_while_a_task_is_learned(
+    tmp_path: Path, tasks: list[TaskData], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: set[bool] = set()
+    forward = PremiseRetriever.forward
+
+    def watched(self: PremiseRetriever, batch: Batch) -> torch.Tensor:
+        modes.update(module.training for module in self.encoder.modules())
+        return forward(self, batch)
+
+    monkeypatch.setattr(PremiseRetriever, "forward", watched)
+    dropping = make_tiny_retriever(tmp_path / "dropping", d_model=32, layers=1, dropout=0.2)
+    config = small_config(dropping, max_epochs=2, against_forgetting="none")
+    data = data_module(tasks[0].dataset, config, tokens_of=dropping)
+    train_task(dropping, data, config, run=tmp_path / "run", state=None, name="a", base="b")
+    assert modes == {True}
+
+
+@pytest.mark.parametrize("precision", ["bf16-true", "64-true", "bf16-mixed"])
+def test_whatever_a_run_computes_in_its_checkpoint_is_float32_and_the_next_task_is_pulled_to_it(
+    tmp_path: Path, tasks: list[TaskData], model: Path, precision: str
+) -> None:
+    config = small_config(model, precision=precision, lambda_value=5.0)
+    chain = Chain(tmp_path / "chain")
+    first = learn(tasks[0], chain, config, parent=None)
+    saved = load_file(chain.path(first.checkpoint) / "model.safetensors")
+    assert {value.dtype for value in saved.values()} == {torch.float32}
+    second = learn(tasks[1], chain, config, parent=first.checkpoint)
+    # The Fisher information belongs to the weights as the next task loads them.
+    fisher = Fisher.load(chain.path(second.checkpoint) / FISHER)
+    fisher.check(parameters_of(load_encoder(chain.path(second.checkpoint))), base=second.base)
+
+
+@pytest.mark.parametrize("damage", ["cut off", "one bit off"])
+def test_what_a_run_made_is_not_saved_as_a_checkpoint_once_it_is_damaged(
+    tmp_path: Path,
+    tasks: list[TaskData],
+    config: TrainingConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: str,
+) -> None:
+    chain = Chain(tmp_path / "chain")
+    with monkeypatch.context() as patched:
+        patched.setattr(Chain, "save", lambda *_, **__: (_ for _ in ()).throw(InterruptedError))
+        with pytest.raises(InterruptedError):
+            learn(tasks[0], chain, config, parent=None)
+    [made] = chain.folder.glob(".runs/*/trained.pt")
+    data = bytearray(made.read_bytes())
+    data[len(data) // 2] ^= 1
+    made.write_bytes(data if damage == "one bit off" else data[:-100])
+    steps: list[int] = []
+    again = learn(tasks[0], chain, config, parent=None, on_step=lambda done, _: steps.append(done))
+    assert steps == [1, 2, 3, 4, 5, 6]
+    assert again.digest == learn(tasks[0], Chain(tmp_path / "other"), config, parent=None).digest
+
+
+def test_what_a_fisher_information_is_estimated_on_does_not_depend_on_batch_size_accumulation_or_processes(
+    tmp_path: Path, tasks: list[TaskData], model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[list[tuple[int, ...]]] = []
+    plain = strategies.sample_groups
+
+    def noted(*arguments: Any, **named: Any) -> Iterator[Batch]:
+        groups = list(plain(*arguments, **named))
+        taken.append([group.pairs for group in groups])
+        return iter(groups)
+
+    monkeypatch.setattr(strategies, "sample_groups", noted)
+    for size, accumulated in ((8, 1), (4, 5), (1, 7)):
+        config = small_config(model, batch_size=size, accumulate_grad_batches=accumulated)
+        learn(tasks[0], Chain(tmp_path / "chain"), config, parent=None)
+    assert len(taken) == 3
+    assert taken[0] == taken[1] == taken[2] != []
+
+
+def test_a_run_that_is_cut_off_between_an_epoch_s_last_step_and_its_validation_still_validates_it(
+    tmp_path: Path, tasks: list[TaskData], model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small_config(model, max_epochs=3, checkpoint_every_n_steps=1, against_forgetting="none")
+
+    epochs: list[int] = []
+    validated = PremiseRetriever.on_validation_epoch_end
+    begun = PremiseRetriever.on_validation_start
+
+    def run(where: str) -> str:
+        data = data_module(tasks[0].dataset, config, tokens_of=model)
+        made, *_ = train_task(model, data, config, run=tmp_path / where, state=None, name="a", base="b")
+        return tensors_digest(made.encoder.state_dict())
+
+    def cut(self: PremiseRetriever) -> None:
+        if self.trainer.current_epoch == 1:
+            raise InterruptedError
+        begun(self)
+
+    def noted(self: PremiseRetriever) -> None:
+        epochs.append(self.trainer.current_epoch)
+        validated(self)
+
+    monkeypatch.setattr(PremiseRetriever, "on_validation_epoch_end", noted)
+    whole = run("whole")
+    assert epochs == [0, 1, 2]
+    with monkeypatch.context() as patched:
+        patched.setattr(PremiseRetriever, "on_validation_start", cut)
+        with pytest.raises(InterruptedError):
+            run("cut")
+    assert run("cut") == whole
+    assert epochs == [0, 1, 2, 0, 1, 2]

@@ -1,0 +1,323 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+
+from pipeline.models.errors import ModelError
+from pipeline.models.libraries import quiet_libraries
+from pipeline.models.tactics import generate
+from pipeline.models.tactics.generate import Completion, Generator, decode
+from pipeline.models.tactics.models import TacticModel, load_model
+from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
+from pipeline.models.tactics.service import GenerationService
+from tests.support.tiny_models import make_tiny_causal, make_tiny_seq2seq
+
+PAIRS = [
+    ("p : Prop\n⊢ p → p", "intro h"),
+    ("p : Prop\nh : p\n⊢ p", "exact h"),
+    ("p q : Prop\n⊢ p ∧ q", "constructor"),
+    ("⊢ ∀ n : ℕ, n = n", "intro n\nrfl"),
+]
+
+
+def learned(folder: Path, kind: str) -> TacticModel:
+    """Return a tiny model that has learned `PAIRS` by heart, through the prompts that it is then asked with."""
+    if kind == "causal":
+        made = load_model(make_tiny_causal(folder, hidden=64, layers=1), max_seq_len=512)
+    else:
+        made = load_model(make_tiny_seq2seq(folder, d_model=32, layers=1), max_seq_len=512)
+    model: Any = made.model
+    rows = [(made.prompts.ids(state), made.prompts.answer_ids(tactic)) for state, tactic in PAIRS]
+    width = max(len(prompt) + len(answer) for prompt, answer in rows)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    pad = int(made.tokenizer.pad_token_id)
+    for _ in range(60):
+        if kind == "causal":
+            ids = torch.tensor([[pad] * (width - len(p) - len(a)) + p + a for p, a in rows])
+            labels = torch.tensor([[-100] * (width - len(a)) + a for _, a in rows])
+            loss = model(input_ids=ids, attention_mask=(ids != pad).long(), labels=labels).loss
+        else:
+            longest, last = (max(len(row[at]) for row in rows) for at in (0, 1))
+            ids = torch.tensor([p + [pad] * (longest - len(p)) for p, _ in rows])
+            labels = torch.tensor([a + [-100] * (last - len(a)) for _, a in rows])
+            loss = model(input_ids=ids, attention_mask=(ids != pad).long(), labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.eval()
+    return made
+
+
+@pytest.fixture(scope="module", params=["causal", "seq2seq"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TacticModel:
+    return learned(tmp_path_factory.mktemp("learned"), request.param)
+
+
+@pytest.fixture(scope="module")
+def causal(tmp_path_factory: pytest.TempPathFactory) -> TacticModel:
+    return load_model(make_tiny_causal(tmp_path_factory.mktemp("causal"), hidden=32, layers=1))
+
+
+BEAMS = Decoding(candidates=3, max_tokens=24)
+
+
+def test_what_was_learned_comes_first_and_whole_for_every_state_of_a_batch(model: TacticModel) -> None:
+    generator = Generator(model)
+    found = generator.suggest([Request(state, decoding=BEAMS) for state, _ in PAIRS])
+    assert [answer.tactics[0].tactic for answer in found] == [tactic for _, tactic in PAIRS]
+    for (_, tactic), answer in zip(PAIRS, found, strict=True):
+        best = answer.tactics[0]
+        assert math.exp(best.log_probability) > 0.5
+        assert best.tokens == len(tactic.encode()) + 1, "bytes, and the end mark"
+        ranks = [one.log_probability for one in answer.tactics]
+        assert ranks == sorted(ranks, reverse=True)
+    assert generator.counts.batches == 1
+
+
+def test_samples_of_what_was_learned_are_one_tactic_and_the_rest_are_counted(model: TacticModel) -> None:
+    decoding = Decoding(candidates=6, mode="sampling", temperature=0.2, max_tokens=24)
+    (found,) = Generator(model).suggest([Request(PAIRS[1][0], decoding=decoding, seed=4)])
+    assert found.tactics[0].tactic == "exact h"
+    assert len(found.tactics) + sum(found.left_out.values()) == 6
+    assert found.left_out["repeated"] >= 3
+
+
+def test_answers_come_in_the_order_of_the_requests_whatever_their_batches(model: TacticModel) -> None:
+    requests = [Request(state, decoding=BEAMS) for state, _ in PAIRS] * 3
+    requests[5] = replace(
+        requests[5], decoding=Decoding(candidates=2, mode="sampling", max_tokens=24), seed=9
+    )
+    one_by_one, together = Generator(model, max_rows=1), Generator(model, max_rows=100)
+    expected, found = one_by_one.suggest(requests), together.suggest(requests)
+    assert [[one.tactic for one in answer.tactics] for answer in found] == [
+        [one.tactic for one in answer.tactics] for answer in expected
+    ]
+    assert (one_by_one.counts.batches, together.counts.batches) == (12, 2)
+    assert one_by_one.counts.requests == together.counts.requests == 12
+    assert Generator(model).suggest([]) == []
+
+
+def test_an_adapter_is_asked_with_its_weights(causal: TacticModel) -> None:
+    torch.manual_seed(0)
+    plain: Any = causal.model
+    before = Generator(causal).complete([[1, 2, 3]], BEAMS, seeds=[0])
+    with quiet_libraries():
+        adapted = get_peft_model(plain, LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False))
+    after = Generator(replace(causal, model=adapted)).complete([[1, 2, 3]], BEAMS, seeds=[0])
+    adapted.unload()
+    assert before != after
+    assert Generator(causal).complete([[1, 2, 3]], BEAMS, seeds=[0]) == before
+
+
+class Says(Generator):
+    """A generator whose model says these texts."""
+
+    def __init__(self, model: TacticModel, texts: Sequence[str | Completion]) -> None:
+        super().__init__(model)
+        self._texts = texts
+
+    def complete(
+        self, prompts: Sequence[Sequence[int]], decoding: Decoding, *, seeds: Sequence[int]
+    ) -> list[list[Completion] | str]:
+        def completion(text: str | Completion) -> Completion:
+            if isinstance(text, Completion):
+                return text
+            ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+            return Completion(tuple(ids), -float(len(ids)), True)
+
+        return [[completion(text) for text in self._texts]]
+
+
+def test_what_is_no_tactic_is_left_out_and_counted_by_why(causal: TacticModel) -> None:
+    generator = Says(
+        causal,
+        [
+            "",
+            "  \n\t ",
+            "simp -- and so on",
+            "x" * 10_000,
+            "exact \x07 h",
+            "rw [foo /- never closed",
+            "  exact <a>foo.bar</a> h",
+            "simp",
+            "simp<|im_start|>",
+            Completion((5, 6), math.nan, False),
+            Completion((5, 6), -1.0, False),
+        ],
+    )
+    (found,) = generator.suggest([Request("⊢ p")])
+    assert [one.tactic for one in found.tactics] == ["simp", "exact foo.bar h"]
+    assert found.tactics[0] == Suggestion("simp", -4.0, 5), "the likelier of two that say the same"
+    assert found.left_out == {
+        "empty": 2,
+        "too_long": 1,
+        "characters": 1,
+        "unclosed": 1,
+        "repeated": 1,
+        "marks": 1,
+        "no_numbers": 1,
+        "unended": 1,
+    }
+
+
+def test_a_model_that_never_stops_is_stopped_and_it_is_said(causal: TacticModel) -> None:
+    generator = Generator(causal)
+    (found,) = generator.suggest([Request("⊢ p", decoding=Decoding(candidates=2, max_tokens=5))])
+    assert found.tactics == ()
+    assert found.left_out == {"unended": 2}
+    assert generator.counts.written_tokens == 10
+
+
+def test_a_state_of_any_length_and_any_characters_is_asked(causal: TacticModel) -> None:
+    states = ["", "h : p\n" * 20_000 + "⊢ q", "⊢ \x00\ud800 <|im_end|> <|im_start|>assistant\nsimp"]
+    decoding = Decoding(candidates=1, max_tokens=3)
+    assert len(Generator(causal).suggest([Request(state, decoding=decoding) for state in states])) == 3
+
+
+def lengths_of(batches: list[list[int]], lengths: Sequence[int]) -> list[list[int]]:
+    return [[lengths[number] for number in batch] for batch in batches]
+
+
+def test_batches_are_of_like_length_and_within_the_budget(causal: TacticModel) -> None:
+    lengths = [10, 300, 12, 290, 700, 11, 13]
+    assert lengths_of(list(Generator(causal)._batches(lengths, 4, 20)), lengths) == [
+        [700],
+        [300, 290],
+        [13, 12, 11, 10],
+    ]
+    assert lengths_of(list(Generator(causal, max_rows=8)._batches([5] * 5, 4, 20)), [5] * 5) == [
+        [5, 5],
+        [5, 5],
+        [5],
+    ]
+    few = Generator(causal, max_tokens=4 * 2 * 60)
+    assert [len(batch) for batch in few._batches([40] * 5, 4, 20)] == [2, 2, 1]
+    assert [len(batch) for batch in few._batches([4000] * 2, 4, 20)] == [1, 1], "alone, but not refused"
+
+
+def test_the_next_batch_is_the_one_that_the_oldest_request_is_in(causal: TacticModel) -> None:
+    generator = Generator(causal, max_rows=16)
+    other = Decoding(candidates=2, mode="sampling")
+    short, long = "⊢ p", "h : p\n" * 60 + "⊢ q"
+    requests = [
+        Request(short), Request(long), Request(short, decoding=other), Request(short + " q"), Request(long),
+        Request(long, decoding=other), Request(short + " r", decoding=other),
+    ]  # fmt: skip
+    order = []
+    waiting = list(requests)
+    while waiting:
+        chosen = generator.together(waiting)
+        order.append([requests.index(waiting[number]) for number in chosen])
+        waiting = [one for number, one in enumerate(waiting) if number not in chosen]
+    assert order == [[0, 3], [1, 1], [2, 6], [5]]
+
+
+def test_two_threads_ask_a_generator_one_after_the_other(
+    causal: TacticModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside: list[int] = []
+    most: list[int] = []
+    real = decode
+
+    def watched(rows: Any, decoding: Decoding, **arguments: Any) -> list[list[Completion]]:
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.02)
+        inside.pop()
+        return real(rows, decoding, **arguments)
+
+    monkeypatch.setattr(generate, "decode", watched)
+    generator, decoding = Generator(causal), Decoding(candidates=1, max_tokens=1)
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: generator.complete([[1, 2]], decoding, seeds=[0]), range(4)))
+    assert most == [1] * 4
+
+
+def test_fill_and_padding_are_counted(causal: TacticModel) -> None:
+    generator = Generator(causal, max_rows=8)
+    decoding = Decoding(candidates=2, mode="sampling", max_tokens=2)
+    generator.complete([[1] * 10, [1] * 6, [1] * 4], decoding, seeds=[0, 0, 0])
+    counts = generator.counts
+    assert (counts.rows, counts.room, counts.fill) == (6, 8, 0.75)
+    assert (counts.prompt_tokens, counts.padded_tokens) == (20, 30)
+    assert counts.seconds > 0
+
+
+def test_a_batch_too_large_for_the_memory_is_halved_and_a_request_too_large_fails_alone(
+    causal: TacticModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sizes: list[int] = []
+    real = decode
+
+    def small_memory(rows: Any, decoding: Decoding, **arguments: Any) -> list[list[Completion]]:
+        sizes.append(len(rows._ids))
+        if len(rows._ids) > 1 or rows._ids.shape[1] > 100:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.\nMore words.")
+        return real(rows, decoding, **arguments)
+
+    monkeypatch.setattr(generate, "decode", small_memory)
+    decoding = Decoding(candidates=2, max_tokens=2)
+    with caplog.at_level(logging.WARNING):
+        found = Generator(causal).complete([[1] * 8, [1] * 8, [1] * 120, [2] * 8], decoding, seeds=[0] * 4)
+    assert [isinstance(answer, list) for answer in found] == [True, True, False, True]
+    assert found[2] == "the device's memory is too small for 2 answers to 120 tokens"
+    assert "Tried to allocate 20 GiB" in caplog.text
+    assert sizes == [1, 3, 1, 2, 1, 1]
+
+
+def test_an_error_is_said_in_the_answer(causal: TacticModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError("no")
+
+    monkeypatch.setattr(generate, "decode", no_memory)
+    (found,) = Generator(causal).suggest([Request("⊢ p")])
+    assert (found.tactics, found.left_out) == ((), {})
+    assert "memory is too small" in found.error
+
+
+def test_a_token_that_the_model_itself_ends_with_ends_an_answer_too(tmp_path: Path) -> None:
+    made = load_model(make_tiny_causal(tmp_path, hidden=32, layers=1))
+    model: Any = made.model
+    end = made.tokenizer.eos_token_id
+    model.generation_config.eos_token_id = [9, end]
+    assert Generator(made)._ends == [end, 9]
+    model.generation_config.eos_token_id = None
+    assert Generator(made)._ends == [end]
+
+
+def test_a_generator_is_loaded_from_a_folder(tmp_path: Path) -> None:
+    folder = make_tiny_seq2seq(tmp_path / "model")
+    assert Generator.load(folder, max_rows=3).max_rows == 3
+    with pytest.raises(ModelError):
+        Generator.load(tmp_path / "nowhere")
+
+
+def test_searches_that_ask_one_service_get_what_each_would_get_alone(model: TacticModel) -> None:
+    requests = [Request(state, decoding=replace(BEAMS, mode="sampling"), seed=number)
+                for number in range(6) for state, _ in PAIRS]  # fmt: skip
+    expected = Generator(model, max_rows=1).suggest(requests)
+    generator = Generator(model)
+
+    async def search(service: GenerationService, own: Sequence[Request]) -> list[Suggestions]:
+        return [await service.suggest(request) for request in own]
+
+    async def ask() -> list[list[Suggestions]]:
+        async with GenerationService(generator, wait_s=0.05) as service:
+            return await asyncio.gather(*(search(service, requests[at : at + 4]) for at in range(0, 24, 4)))
+
+    found = [answer for answers in asyncio.run(ask()) for answer in answers]
+    assert [[one.tactic for one in answer.tactics] for answer in found] == [
+        [one.tactic for one in answer.tactics] for answer in expected
+    ]
+    assert generator.counts.batches < 12, "24 requests of 6 searches, most of them together"

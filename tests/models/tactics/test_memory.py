@@ -1,0 +1,95 @@
+"""What saves memory on a GPU learns the same: gradients that are computed again, an adapter under them, bfloat16."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig
+
+from pipeline.models.running import CHECKPOINTING
+from pipeline.models.tactics.grpo import GRPOTrainer
+from pipeline.models.tactics.rows import Row, Rows
+from pipeline.models.tactics.training import SFTTrainer
+
+ROWS = Rows(tuple(Row(f"⊢ p {n}", f"exact h {n}", "t", "A.lean", n) for n in range(4)), 1, {})
+
+
+def learned(model: Path, folder: Path, **more: Any) -> tuple[SFTTrainer, dict[str, torch.Tensor]]:
+    """Train for two steps; return the trainer, and the weights that are trained."""
+    trainer = SFTTrainer(
+        str(model),
+        str(folder),
+        batch_size=2,
+        lr=1e-2,
+        max_seq_len=400,
+        device="cpu",
+        say=lambda _line: None,
+        **more,
+    )
+    trainer.fit(ROWS)
+    weights = trainer.model.named_parameters()
+    return trainer, {name: value.detach().clone() for name, value in weights if value.requires_grad}
+
+
+@pytest.mark.parametrize("adapter", [False, True])
+def test_gradients_that_are_computed_again_are_the_same(tmp_path: Path, causal: Path, adapter: bool) -> None:
+    lora = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM") if adapter else None
+    plain, kept = learned(causal, tmp_path / "plain", lora_config=lora, gradient_checkpointing=False)
+    again, computed = learned(causal, tmp_path / "again", lora_config=lora, gradient_checkpointing=True)
+    assert [getattr(one.model, f"is_{CHECKPOINTING}") for one in (plain, again)] == [False, True]
+    torch.testing.assert_close(computed, kept)
+    begun = SFTTrainer(str(causal), str(tmp_path / "begun"), lora_config=lora, device="cpu", max_seq_len=400)
+    before = dict(begun.model.named_parameters())
+    assert any(not torch.equal(before[name], value) for name, value in computed.items()), "it has learned"
+
+
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_:FutureWarning")  # TRL calls it by its old name
+@pytest.mark.parametrize("adapter", [False, True])
+def test_what_is_rewarded_is_learned_the_same_with_gradients_that_are_computed_again(
+    tmp_path: Path, causal: Path, adapter: bool
+) -> None:
+    def rewarded(checkpointing: bool) -> tuple[list[str], dict[str, torch.Tensor]]:
+        answers: list[str] = []
+
+        def short(completions: list[str], **_: Any) -> list[float]:
+            answers.extend(completions)
+            return [-float(len(text)) for text in completions]
+
+        trainer = GRPOTrainer(
+            str(causal),
+            short,
+            tmp_path / str(checkpointing),
+            batch_size=4,
+            num_generations=4,
+            lr=1e-2,
+            max_seq_len=300,
+            max_steps=2,
+            device="cpu",
+            say=lambda _line: None,
+            lora_config=LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
+            if adapter
+            else None,
+            gradient_checkpointing=checkpointing,
+        )
+        trainer.fit(ROWS)
+        assert getattr(trainer.model, f"is_{CHECKPOINTING}") is checkpointing
+        named = trainer.model.named_parameters()
+        return answers, {name: value.detach().clone() for name, value in named if value.requires_grad}
+
+    answers, kept = rewarded(False)
+    again, computed = rewarded(True)
+    assert again == answers
+    assert len(set(answers)) > 1
+    torch.testing.assert_close(computed, kept)
+
+
+def test_weights_in_bfloat16_are_trained_where_that_is_asked_for(tmp_path: Path, causal: Path) -> None:
+    trainer, weights = learned(causal, tmp_path / "half", dtype="bfloat16")
+    assert {value.dtype for value in weights.values()} == {torch.bfloat16}
+    trainer.check_finite()
+    begun = SFTTrainer(str(causal), str(tmp_path / "begun"), dtype="bfloat16", device="cpu", max_seq_len=400)
+    before = dict(begun.model.named_parameters())
+    assert any(not torch.equal(before[name], value) for name, value in weights.items()), "it has learned"

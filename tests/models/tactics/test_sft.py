@@ -1,0 +1,414 @@
+"""Supervised fine-tuning: what is learned to the token, repository by repository, through kills and full disks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl.trainer import base_trainer
+
+from pipeline.models import chain as saving
+from pipeline.models.errors import (
+    CheckpointError,
+    ConfigError,
+    DivergedError,
+    ModelError,
+    NothingToLearnError,
+)
+from pipeline.models.libraries import computes_in_bfloat16
+from pipeline.models.tactics.models import load_model
+from pipeline.models.tactics.prompt import SYSTEM
+from pipeline.models.tactics.rows import Row, Rows
+from pipeline.models.tactics.training import IGNORED, SFTTrainer, encode
+from store.leandojo import DynamicDatabase
+from tests.support.tiny_models import make_tiny_causal, make_tiny_seq2seq
+
+MULTI_LINE = "have h : p := by\n  simp\n  exact foo\nexact h"
+MakeTrainer = Callable[..., SFTTrainer]
+
+
+def rows(*pairs: tuple[str, str]) -> Rows:
+    return Rows(tuple(Row(state, tactic, "t", "A.lean", 0) for state, tactic in pairs), 1, {})
+
+
+def lora() -> LoraConfig:
+    return LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM")
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def trainer(tmp_path: Path, causal: Path, said: list[str]) -> MakeTrainer:
+    def make(**changes: Any) -> SFTTrainer:
+        given: dict[str, Any] = {
+            "model_name": str(causal),
+            "output_dir": str(tmp_path / "outputs"),
+            "batch_size": 8,
+            "lr": 1e-3,
+            "max_seq_len": 400,
+            "device": "cpu",
+            "say": said.append,
+        }
+        return SFTTrainer(**{**given, **changes})
+
+    return make
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return dict(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict())
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+# ---- what is learned
+
+
+def test_the_loss_is_on_the_tactic_and_its_end_mark_alone(trainer: MakeTrainer) -> None:
+    made = trainer()
+    found = made.loaded()
+    data = rows(("h : p\n⊢ p", "exact h"), ("⊢ q", MULTI_LINE))
+    examples, dropped = encode(data, found.prompts, answer_length=found.lengths.answer)
+    assert dropped == 0
+    # What TRL makes of it, down to the batch that the loss is taken of.
+    trl = made.trainer(examples)
+    (batch,) = trl.get_train_dataloader()
+    learned: dict[str, str] = {}
+    for ids, labels in zip(batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True):
+        shown = [token for token, label in zip(ids, labels, strict=True) if label == IGNORED]
+        answered = [token for token, label in zip(ids, labels, strict=True) if label != IGNORED]
+        assert answered == [label for label in labels if label != IGNORED]
+        learned[str(made.tokenizer.decode(answered))] = str(made.tokenizer.decode(shown)).replace(
+            "<|pad|>", ""
+        )
+    assert learned == {
+        "exact h<|im_end|>": found.prompts.text("h : p\n⊢ p"),
+        f"{MULTI_LINE}<|im_end|>": found.prompts.text("⊢ q"),
+    }
+    assert all(text.startswith(f"<|im_start|>system\n{SYSTEM}") for text in learned.values())
+
+
+def test_the_model_is_trained_on_the_very_prompt_that_it_is_asked_with(trainer: MakeTrainer) -> None:
+    found = trainer().loaded()
+    state = "\n".join([*(f"h{number} : p" for number in range(200)), "⊢ goal"])
+    (example,), _ = encode(rows((state, "simp")), found.prompts, answer_length=found.lengths.answer)
+    assert example["input_ids"] == found.prompts.ids(state) + found.prompts.answer_ids("simp")
+    assert len(found.prompts.ids(state)) <= found.lengths.prompt == 300
+
+
+def test_a_tactic_that_is_too_long_is_dropped_counted_and_said(trainer: MakeTrainer, said: list[str]) -> None:
+    made = trainer()
+    just, over = "x" * 99, "x" * 100
+    fitted = made.fit(rows(("⊢ p", just), ("⊢ p", over), ("⊢ q", "simp")))
+    assert (fitted.rows, fitted.dropped, fitted.steps) == (2, 1, 1)
+    assert said == [
+        "1 of 3 steps are dropped: their tactics have more than 100 tokens, a quarter of max_seq_len"
+    ]
+    with pytest.raises(NothingToLearnError, match=r"all 1 steps are dropped. Set max_seq_len higher"):
+        made.fit(rows(("⊢ p", over)))
+
+
+def test_what_was_learned_comes_out_again(trainer: MakeTrainer) -> None:
+    made = trainer(lr=3e-3, epochs_per_repo=60, batch_size=4)
+    data = rows(("⊢ p", "simp"), ("⊢ q ∧ r", "constructor"), ("h : p\n⊢ p", MULTI_LINE), ("⊢ 1 = 1", "rfl"))
+    fitted = made.fit(data)
+    assert fitted.steps == 60
+    model: Any = made.model.eval()
+    for row in data.rows:
+        ids = torch.tensor([made.loaded().prompts.ids(row.state)])
+        made_up = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=80, do_sample=False)
+        assert made.tokenizer.decode(made_up[0, ids.shape[1] :], skip_special_tokens=True) == row.tactic
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_leaves_the_folder(
+    tmp_path: Path, trainer: MakeTrainer, database: DynamicDatabase
+) -> None:
+    with pytest.raises(DivergedError, match=r"training has diverged. Train with a smaller learning rate"):
+        trainer(lr=1e30).train(database.repositories, database, tmp_path / "merged")
+    assert [path.name for path in (tmp_path / "outputs").iterdir()] == [".lock"]
+
+
+def test_training_tells_nobody_and_writes_nothing_but_what_it_says(
+    tmp_path: Path,
+    trainer: MakeTrainer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(base_trainer, "send_telemetry", lambda **given: told.append(given))
+    monkeypatch.delenv("CI", raising=False)
+    steps: list[tuple[int, int]] = []
+    made = trainer(batch_size=1, on_step=lambda done, total: steps.append((done, total)))
+    made.fit(rows(("⊢ p", "simp"), ("⊢ q", "rfl")))
+    assert told == []
+    assert steps == [(1, 2), (2, 2)]
+    assert capsys.readouterr().out == ""
+
+
+# ---- repository by repository
+
+
+def test_each_repository_leaves_a_whole_model_that_anybody_can_load(
+    tmp_path: Path, trainer: MakeTrainer, database: DynamicDatabase, causal: Path, said: list[str]
+) -> None:
+    folder = tmp_path / "outputs"
+    seen: list[tuple[int, dict[str, torch.Tensor]]] = []
+    export = database.export_merged_data
+
+    def exporting(repositories: Any, output_path: Any, **given: Any) -> None:
+        if (folder / "config.json").exists():
+            AutoTokenizer.from_pretrained(folder)
+            seen.append((len(repositories), weights(folder)))
+        export(repositories, output_path, **given)
+
+    database.export_merged_data = exporting  # type: ignore[method-assign]
+    learned = trainer().train(database.repositories, database, tmp_path / "merged")
+    ((number, after_one),) = seen
+    assert number == 2
+    assert not same(after_one, weights(causal))
+    assert not same(after_one, weights(folder))
+    assert [item.commit[0] for item in learned] == ["3", "5"]
+    first, second = (item.fitted for item in learned)
+    assert first is not None
+    assert second is not None
+    assert first.rows < second.rows  # with those before it
+    assert all(str(item) in said for item in learned)
+    about = json.loads((folder / "checkpoint.json").read_text())
+    assert about["kind"] == "sft"
+    assert about["repositories"] == [{"url": item.url, "commit": item.commit} for item in learned]
+    assert about["files"].keys() == {path.name for path in folder.iterdir() if path.is_file()} - {
+        "checkpoint.json",
+        ".lock",
+    }
+    assert load_model(folder).lengths.prompt == 300
+
+
+def test_a_run_that_is_cut_off_loses_one_repository_at_most(
+    tmp_path: Path, trainer: MakeTrainer, database: DynamicDatabase, said: list[str]
+) -> None:
+    export = database.export_merged_data
+
+    def failing(repositories: Any, output_path: Any, **given: Any) -> None:
+        if len(repositories) == 2:
+            raise KeyboardInterrupt
+        export(repositories, output_path, **given)
+
+    database.export_merged_data = failing  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        trainer().train(database.repositories, database, tmp_path / "merged")
+    after_one = weights(tmp_path / "outputs")
+
+    database.export_merged_data = export  # type: ignore[method-assign]
+    again = trainer()
+    assert same(dict(again.model.state_dict()), after_one)
+    learned = again.train(database.repositories, database, tmp_path / "merged")
+    assert [item.commit[0] for item in learned] == ["5"]
+    assert any("learned before" in line for line in said)
+    whole = trainer(output_dir=str(tmp_path / "whole"))
+    whole.train(database.repositories, database, tmp_path / "merged")
+    assert same(weights(tmp_path / "outputs"), weights(tmp_path / "whole"))
+    assert trainer().train(database.repositories, database, tmp_path / "merged") == []
+
+
+def test_a_repository_without_a_step_to_learn_from_is_said_and_the_others_go_on(
+    tmp_path: Path, trainer: MakeTrainer, said: list[str], make_repository: Any
+) -> None:
+    made = DynamicDatabase(tmp_path / "other.json")
+    made.add_repository(make_repository("sorrys", [[("⊢ p", "sorry")]] * 9))
+    made.add_repository(make_repository("two", [[("⊢ p", "simp"), ("⊢ q", "exact sorry")]] * 9))
+    first, second = trainer().train(made.repositories, made, tmp_path / "merged")
+    assert first.fitted is None
+    assert second.fitted is not None
+    assert "0 steps of" in said[0]
+    assert said[1].endswith("nothing to learn")
+    assert "sorry left out" in said[2]
+
+
+def test_a_model_that_was_trained_otherwise_is_kept_aside(
+    tmp_path: Path, trainer: MakeTrainer, database: DynamicDatabase, said: list[str]
+) -> None:
+    one = database.repositories[:1]
+    trainer().train(one, database, tmp_path / "merged")
+    before = weights(tmp_path / "outputs")
+    trainer(lr=2e-3).train(one, database, tmp_path / "merged")
+    kept = tmp_path / "outputs" / ".earlier" / "1"
+    assert same(weights(kept), before)
+    assert not same(weights(tmp_path / "outputs"), before)
+    assert f"{tmp_path / 'outputs'} holds a model that was trained otherwise: it is kept in {kept}" in said
+
+
+def test_a_full_disk_leaves_the_model_before(
+    tmp_path: Path, trainer: MakeTrainer, database: DynamicDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer().train(database.repositories[:1], database, tmp_path / "merged")
+    before = weights(tmp_path / "outputs")
+    made = trainer()
+    made.loaded()
+
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(saving, "sync", full)
+        with pytest.raises(CheckpointError, match=r"No space left on device\). Make room"):
+            made.train(database.repositories, database, tmp_path / "merged")
+    assert same(weights(tmp_path / "outputs"), before)
+    assert not (tmp_path / "outputs" / ".new").exists()
+    # The same trainer, which has the half of something in memory, goes on from the disk.
+    (learned,) = made.train(database.repositories, database, tmp_path / "merged")
+    assert learned.commit[0] == "5"
+    whole = trainer(output_dir=str(tmp_path / "whole"))
+    whole.train(database.repositories, database, tmp_path / "merged")
+    assert same(weights(tmp_path / "outputs"), weights(tmp_path / "whole"))
+
+
+# ---- adapters
+
+
+def test_an_adapter_is_saved_alone_and_loads_with_its_base(
+    tmp_path: Path, trainer: MakeTrainer, database: DynamicDatabase, causal: Path
+) -> None:
+    folder = tmp_path / "outputs"
+    made = trainer(lora_config=lora(), lr=1e-2)
+    made.train(database.repositories[:1], database, tmp_path / "merged")
+    assert (folder / "adapter_model.safetensors").exists()
+    assert not (folder / "model.safetensors").exists()
+    assert not (folder / "README.md").exists()
+    found = load_model(folder)
+    assert isinstance(found.model, PeftModel)
+    assert found.base == str(causal)
+    ids = torch.tensor([found.prompts.ids("⊢ p")])
+    with torch.no_grad():
+        trained = made.model.eval()(ids).logits
+        assert torch.equal(found.model.eval()(ids).logits, trained)
+        assert not torch.allclose(load_model(causal).model.eval()(ids).logits, trained)
+    again = trainer(lora_config=lora(), lr=1e-2)
+    assert any(value.requires_grad for value in again.model.parameters())
+    (second,) = again.train(database.repositories, database, tmp_path / "merged")
+    assert second.commit[0] == "5"
+    assert same(weights(causal), dict(again.model.unload().state_dict()))  # type: ignore[operator]
+
+
+def test_an_adapter_finds_its_base_from_any_folder_and_leaves_the_caller_s_settings_alone(
+    tmp_path: Path, trainer: MakeTrainer, causal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(causal.parent)
+    config = lora()
+    made = trainer(model_name=causal.name, lora_config=config)
+    made.loaded()
+    made.write(tmp_path / "adapter")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert load_model(tmp_path / "adapter").base == str(causal)
+    assert config.base_model_name_or_path is None
+
+
+def test_a_gpu_that_only_emulates_bfloat16_does_not_compute_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def emulated(including_emulation: bool = True) -> bool:
+        return including_emulation
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", emulated)
+    assert not computes_in_bfloat16(torch.device("cuda"))
+
+
+# ---- bad input
+
+
+def test_a_model_without_a_tokenizer_is_refused(tmp_path: Path, causal: Path, trainer: MakeTrainer) -> None:
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (bare / name).write_bytes((causal / name).read_bytes())
+    with pytest.raises(ModelError, match=r"has no tokenizer .* Copy the one of the model"):
+        trainer(model_name=bare)
+
+
+def test_a_model_that_is_not_there_or_not_whole_is_refused(
+    tmp_path: Path, causal: Path, trainer: MakeTrainer
+) -> None:
+    with pytest.raises(ModelError, match="nowhere cannot be loaded"):
+        trainer(model_name=str(tmp_path / "nowhere"))
+    broken = make_tiny_causal(tmp_path / "broken", hidden=32, layers=1)
+    whole = (broken / "model.safetensors").read_bytes()
+    (broken / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ModelError, match="broken cannot be loaded"):
+        trainer(model_name=broken).loaded()
+
+
+def test_a_model_without_a_chat_template_is_asked_in_plain_text_and_that_is_said(
+    tmp_path: Path, trainer: MakeTrainer, said: list[str]
+) -> None:
+    plain = make_tiny_causal(tmp_path / "plain", hidden=32, layers=1, chat_template=False)
+    assert trainer(model_name=plain).loaded().prompts.kind == "plain"
+    assert said == [f"{plain} has no chat template: it is asked in plain text, here and by the provers"]
+
+
+def test_a_model_with_fewer_positions_than_max_seq_len_gets_what_it_takes(
+    causal: Path, trainer: MakeTrainer, said: list[str]
+) -> None:
+    lengths = trainer(max_seq_len=4096).loaded().lengths
+    assert (lengths.prompt, lengths.answer) == (768, 256)
+    assert said == [f"{causal} takes 1024 tokens, which is less than max_seq_len: so many it is"]
+
+
+def test_an_encoder_decoder_is_refused(tmp_path: Path, trainer: MakeTrainer) -> None:
+    with pytest.raises(ConfigError, match="is an encoder-decoder; this trainer takes causal"):
+        trainer(model_name=make_tiny_seq2seq(tmp_path / "byt5", layers=1)).loaded()
+
+
+def test_the_folder_of_the_model_to_begin_with_is_not_trained_into(
+    trainer: MakeTrainer, causal: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"is the model to begin with.* name another folder"):
+        trainer(output_dir=causal).loaded()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch_size": 0}, "batch_size is 0: it takes a whole number from 1"),
+        ({"lr": float("nan")}, "lr is nan: it takes a number above 0"),
+        ({"warmup_steps": -1}, "warmup_steps is -1"),
+        ({"dtype": "float16"}, "dtype is 'float16': it takes one of auto, float32, bfloat16"),
+        ({"device": "tpu"}, "device is 'tpu': it takes one of auto, cpu, cuda"),
+    ],
+)
+def test_a_setting_that_is_not_taken_is_named(
+    trainer: MakeTrainer, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        trainer(**change)
+
+
+def test_two_processes_do_not_train_into_one_folder(
+    tmp_path: Path, trainer: MakeTrainer, database: DynamicDatabase
+) -> None:
+    folder = tmp_path / "outputs"
+    folder.mkdir()
+    program = (
+        "import fcntl, sys\n"
+        f"lock = open({str(folder / '.lock')!r}, 'w')\n"
+        "fcntl.lockf(lock, fcntl.LOCK_EX)\n"
+        "print('held', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(CheckpointError, match="another process trains into"):
+            trainer().train(database.repositories, database, tmp_path / "merged")
+        other.communicate()

@@ -1,0 +1,207 @@
+"""Jobs as processes of their own, for tests: many from one warm interpreter, killed where a test says.
+
+with JobProcesses(("train", "evaluate")) as jobs:
+    outcome = jobs.run("train", parameters, folder, name="train-1")
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pipeline.models.training_job import stream_of
+from store.events.models import ModelKind
+from store.events.registry import EVENT_TYPES
+from store.log.envelope import Expect, NewEvent
+from store.log.log import EventLog
+from store.view.view import View
+
+Kill = tuple[str, int]
+"""How the note of a progress line begins, and its number of things done: the signal falls right after that line."""
+# Loads the libraries once. Each job is a fork that becomes the module's `__main__`.
+_FORKS = """
+import gc, importlib, json, os, runpy, sys
+from pathlib import Path
+from pipeline.jobs import protocol
+from pipeline.models import training_job as jobs
+
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+gc.freeze()  # a collection in a fork would copy all of what is loaded
+
+
+def job(module, kind, folder, kill, number):
+    for stream, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+    tell = protocol.Reporter.progress
+
+    def progress(self, done, total, note=""):
+        tell(self, done, total, note)
+        if kill and note.startswith(kill[0]) and done == kill[1]:
+            os.kill(os.getpid(), number)
+
+    if kill:
+        jobs._TELL_EVERY_S = 0
+        protocol.Reporter.progress = progress
+    sys.argv = [kind, "--spec", str(folder / "spec.json")]
+    # A package is run by its `__main__`, which may be among those loaded.
+    ran = f"{module}.__main__"
+    if ran in sys.modules or module != "pipeline.models":
+        del sys.modules[ran if ran in sys.modules else module]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+for line in sys.stdin:
+    module, kind, folder, kill, number = json.loads(line)
+    pid = os.fork()
+    if pid == 0:
+        code = 99
+        try:
+            job(module, kind, Path(folder), kill, number)
+        except SystemExit as end:
+            code = end.code
+        finally:
+            os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a job's process said, line by line, and how it ended."""
+
+    returncode: int
+    lines: list[dict[str, Any]]
+    stderr: str
+
+    @property
+    def last(self) -> dict[str, Any]:
+        return self.lines[-1]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        assert self.last["line"] == "result", (self.last, self.stderr)
+        found: dict[str, Any] = self.last["summary"]
+        return found
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [event for line in self.lines if line["line"] == "events" for event in line["events"]]
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        """Return the bodies of the events of a type."""
+        return [event["data"] for event in self.events if event["type"] == kind]
+
+    def steps(self) -> list[int]:
+        """Return the training steps that were told."""
+        return [line["done"] for line in self.lines if line.get("note", "").startswith("training")]
+
+
+_MODELS = {
+    "train": "retriever",
+    "evaluate": "retriever",
+    "train_tactics": "tactics",
+    "train_progress": "progress",
+}
+"""The jobs of `pipeline.models`, each with the model whose libraries it needs."""
+
+
+def _module(kind: str) -> str:
+    return "pipeline.models" if kind in _MODELS else f"pipeline.{kind}"
+
+
+class JobProcesses:
+    """Runs jobs one after the other; a context manager."""
+
+    def __init__(self, kinds: Sequence[str]) -> None:
+        """Args:
+        kinds: kinds of jobs, whose modules are loaded once for all; of a package name its `__main__` too.
+        """
+        loaded = [
+            f"pipeline.models.{_MODELS[kind]}.job" if kind in _MODELS else f"pipeline.{kind}"
+            for kind in kinds
+        ]
+        self._forks = subprocess.Popen(
+            [sys.executable, "-c", _FORKS, *loaded],
+            cwd=Path(__file__).resolve().parents[2],
+            env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._runs = 0
+
+    def __enter__(self) -> JobProcesses:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._forks.kill()  # it has nothing to tidy
+        self._forks.communicate()
+
+    def run(
+        self,
+        kind: str,
+        parameters: dict[str, Any],
+        root: Path,
+        *,
+        name: str,
+        kill: Kill | None = None,
+        number: signal.Signals = signal.SIGKILL,
+    ) -> Outcome:
+        """Run one attempt of a job, each in a folder of its own below `root`, as the daemon has it.
+
+        Args:
+            kind: one of `kinds`.
+            parameters: the job's.
+            root: for the attempt's folder.
+            name: the job's id.
+            kill: where to send it a signal.
+            number: which one.
+        """
+        self._runs += 1
+        folder = root / f"attempt-{self._runs}"
+        folder.mkdir()
+        spec = {"schema": 1, "job": name, "kind": kind, "attempt": self._runs, "directory": str(folder)}
+        (folder / "spec.json").write_text(json.dumps({**spec, "parameters": parameters}))
+        assert self._forks.stdin is not None
+        assert self._forks.stdout is not None
+        self._forks.stdin.write(json.dumps([_module(kind), kind, str(folder), kill, number]) + "\n")
+        self._forks.stdin.flush()
+        returncode = int(self._forks.stdout.readline())
+        lines = [json.loads(line) for line in (folder / "stdout").read_text().splitlines()]
+        return Outcome(returncode, lines, (folder / "stderr").read_text())
+
+
+def record(outcome: Outcome, model: ModelKind, *, events_db: Path, database_db: Path) -> bool:
+    """Append an outcome's batches to the log, as the daemon does; return whether it had all of them."""
+    repeated = []
+    with (
+        EventLog.open(events_db) as log,
+        log.reader() as reader,
+        View.open(database_db, reader) as view,
+    ):
+        for line in outcome.lines:
+            if line["line"] != "events":
+                continue
+            batch = [
+                NewEvent(
+                    item["stream"],
+                    EVENT_TYPES[item["type"]].model_validate_json(json.dumps(item["data"])),
+                    event_id=item["event_id"],
+                    actor="job",
+                )
+                for item in line["events"]
+            ]
+            repeated.append(log.append(batch, expect={stream_of(model): Expect.ANY}).repeated)
+        view.catch_up()
+    return all(repeated)

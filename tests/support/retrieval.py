@@ -1,0 +1,147 @@
+"""Datasets for tests and measurements, in LeanDojo's format, with something in them to learn.
+
+A premise is a word of its own among random ones; a step that uses it has that word in its state, spelled in the letters
+of the dataset's *alphabet*: datasets with different alphabets are different tasks, and what one teaches does not help
+with the other. The same arguments make the same files.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import string
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pipeline.models.retriever.config import TrainingConfig
+
+LETTERS = string.ascii_lowercase
+
+
+def write_dataset(
+    folder: Path,
+    *,
+    seed: int = 0,
+    files: int = 6,
+    premises_per_file: int = 10,
+    theorems: int = 60,
+    imports: int = 2,
+    word: int = 4,
+    alphabet: int = 0,
+    prefix: str = "Demo",
+    code_length: int = 0,
+    held_out: float = 0.2,
+) -> Path:
+    """Write `corpus.jsonl` and `random/{train,val,test}.json` into `folder` and return it.
+
+    Args:
+        folder: made if need be.
+        seed: decides words, imports and uses.
+        files: each imports up to `imports` earlier ones.
+        premises_per_file: in each.
+        theorems: one step each, with one or two premises, spread over the files.
+        imports: see `files`.
+        word: letters of a premise's word.
+        alphabet: which substitution of letters states are written in (0: none).
+        prefix: the first part of paths and names.
+        code_length: at least so many characters of code a premise.
+        held_out: the share of theorems in val.json, and again in test.json.
+    """
+    rng = random.Random(f"{seed}/{prefix}")
+    spelled = list(LETTERS)
+    if alphabet:
+        random.Random(f"alphabet {alphabet}").shuffle(spelled)
+    spell = str.maketrans(dict(zip(LETTERS, spelled, strict=True)))
+    words: list[list[str]] = []
+    lines: list[dict[str, Any]] = []
+    for number in range(files):
+        earlier = sorted(rng.sample(range(number), min(number, imports)))
+        own = ["".join(rng.choices(LETTERS, k=word)) for _ in range(premises_per_file)]
+        words.append(own)
+        lines.append(
+            {
+                "path": f"{prefix}/F{number}.lean",
+                "imports": [f"{prefix}/F{other}.lean" for other in earlier],
+                "premises": [
+                    {
+                        "full_name": f"{prefix}.F{number}.p{index}",
+                        "code": f"theorem p{index} : {text}".ljust(code_length, "x"),
+                        "start": [2 * index + 1, 1],
+                        "end": [2 * index + 1, 20],
+                        "kind": "commanddeclaration",
+                    }
+                    for index, text in enumerate(own)
+                ],
+            }
+        )
+    closures: list[set[int]] = []
+    for line in lines:
+        direct = {int(path.rpartition("F")[2].removesuffix(".lean")) for path in line["imports"]}
+        closures.append(direct.union(*(closures[other] for other in direct)))
+    records = []
+    for number in range(theorems):
+        home = number % files
+        reachable = [*closures[home], home]
+        uses = [
+            (rng.choice(reachable), rng.randrange(premises_per_file)) for _ in range(rng.choice((1, 1, 2)))
+        ]
+        state = " ".join(words[file][index] for file, index in uses).translate(spell)
+        row = 2 * premises_per_file + number + 1
+        records.append(
+            {
+                "url": f"https://example.org/{prefix}",
+                "commit": "a" * 40,
+                "file_path": f"{prefix}/F{home}.lean",
+                "full_name": f"{prefix}.F{home}.t{number}",
+                "theorem_statement": None,
+                "start": [row, 1],
+                "end": [row, 30],
+                "traced_tactics": [
+                    {
+                        "tactic": f"rw {number}",
+                        "annotated_tactic": [
+                            " ".join(f"<a>p{index}</a>" for _, index in uses),
+                            [
+                                {
+                                    "full_name": f"{prefix}.F{file}.p{index}",
+                                    "def_path": f"{prefix}/F{file}.lean",
+                                    "def_pos": [2 * index + 1, 9],
+                                    "def_end_pos": [2 * index + 1, 11],
+                                }
+                                for file, index in uses
+                            ],
+                        ],
+                        "state_before": f"⊢ {state}",
+                        "state_after": "no goals",
+                    }
+                ],
+            }
+        )
+    rng.shuffle(records)
+    out = int(len(records) * held_out)
+    splits = {"val": records[:out], "test": records[out : 2 * out], "train": records[2 * out :]}
+    (folder / "random").mkdir(parents=True, exist_ok=True)
+    with (folder / "corpus.jsonl").open("w", encoding="utf-8") as corpus:
+        corpus.writelines(json.dumps(line) + "\n" for line in lines)
+    for split, content in splits.items():
+        (folder / "random" / f"{split}.json").write_text(json.dumps(content), encoding="utf-8")
+    return folder
+
+
+def small_config(model: str | Path, **changes: Any) -> TrainingConfig:
+    """Return how a tiny retriever learns a small dataset on a CPU in seconds, with some fields changed."""
+    config = TrainingConfig(
+        model_name=str(model),
+        device="cpu",
+        precision="32-true",
+        loss="contrastive",
+        lr=2e-3,
+        batch_size=8,
+        accumulate_grad_batches=1,
+        max_seq_len=64,
+        data_max_seq_len=64,
+        num_workers=0,
+        fisher_samples=16,
+    )
+    return replace(config, **changes)

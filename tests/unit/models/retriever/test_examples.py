@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.models.errors import DatasetError, EmptySplitError
+from pipeline.models.retriever.batches import read_examples
+from pipeline.models.retriever.corpus import Corpus
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    lines = [
+        {
+            "path": f"{name}.lean",
+            "imports": [],
+            "premises": [
+                {"full_name": f"{name}.p{i}", "code": "x", "start": [i, 1], "end": [i, 9]} for i in (1, 2, 3)
+            ],
+        }
+        for name in "AB"
+    ]
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    return Corpus(path)
+
+
+def use(path: str, line: int) -> dict[str, Any]:
+    return {"full_name": "n", "def_path": path, "def_pos": [line, 5], "def_end_pos": [line, 7]}
+
+
+def step(state: str, *uses: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "tactic": "t",
+        "annotated_tactic": ["t", list(uses)],
+        "state_before": state,
+        "state_after": "no goals",
+    }
+
+
+def theorem(*steps: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {
+        "url": "u",
+        "commit": "c",
+        "file_path": "B.lean",
+        "full_name": "t",
+        "start": [7, 1],
+        "end": [8, 1],
+        "traced_tactics": list(steps),
+        **changes,
+    }
+
+
+def write(folder: Path, content: object) -> Path:
+    path = folder / "train.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+def test_a_step_has_its_own_premises_and_those_of_the_whole_proof(tmp_path: Path, corpus: Corpus) -> None:
+    proof = theorem(
+        step("2 goals\n⊢ a", use("B.lean", 2), use("A.lean", 1), use("B.lean", 2)),
+        step("| conv", use("A.lean", 9), use("C.lean", 1)),
+        step("", use("A.lean", 3)),
+    )
+    read = read_examples(write(tmp_path, [proof]), corpus)
+    assert [one.query for one in read.steps] == ["⊢ a", "| conv", ""]
+    assert [one.positives for one in read.steps] == [(0, 4), (), (2,)]
+    assert {one.proof for one in read.steps} == {(0, 2, 4)}
+    assert [one.tactic for one in read.steps] == [0, 1, 2]
+    assert read.with_premises == (read.steps[0], read.steps[2])
+    assert (read.theorems, read.unplaced) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("{}", r"train\.json: \[0\]: .*a list.*\. Export the dataset again$"),
+        ("[", r"train\.json: \[0\]: no JSON.*Export the dataset again$"),
+        ('[{"full_name": 3}]', r"train\.json: theorem 0\.full_name: should be a string"),
+        (
+            [theorem(), theorem(step("⊢ a", {**use("A.lean", 1), "def_pos": [1]}))],
+            r"theorem 1\.traced_tactics\[0\]\.annotated_tactic\[1\]\[0\]\.def_pos: .*Export the dataset again",
+        ),
+        (
+            [theorem(file_path="Gone.lean")],
+            r"theorem 0 \(t\) is of Gone\.lean, which has no line in .*corpus\.jsonl\. Export the dataset again",
+        ),
+    ],
+)
+def test_a_split_file_that_is_none_is_refused_with_its_place(
+    tmp_path: Path, corpus: Corpus, content: object, complaint: str
+) -> None:
+    with pytest.raises(DatasetError, match=complaint):
+        read_examples(write(tmp_path, content), corpus)
+
+
+def test_an_empty_split_and_one_that_is_not_there_are_told_apart(tmp_path: Path, corpus: Corpus) -> None:
+    with pytest.raises(EmptySplitError, match=r"train\.json has no theorem"):
+        read_examples(write(tmp_path, []), corpus)
+    with pytest.raises(DatasetError, match=r"val\.json: No such file") as told:
+        read_examples(tmp_path / "val.json", corpus)
+    assert not isinstance(told.value, EmptySplitError)

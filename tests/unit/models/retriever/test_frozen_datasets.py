@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.models.datasets import dataset_of, forget, frozen
+from pipeline.models.errors import DatasetError
+from pipeline.models.training_job import Order
+
+
+def asked(chain: Path) -> tuple[Path, int]:
+    # What is there is not exported again, so there need be no log.
+    nowhere = Path("/nonexistent/db")
+    return frozen(Order(nowhere, nowhere, "r", False, chain, None, (), None, False), "job")
+
+
+def kept(chain: Path, metadata: str) -> Path:
+    place = dataset_of(chain, "job")
+    place.mkdir(parents=True)
+    (place / "metadata.json").write_text(metadata, encoding="utf-8")
+    return place
+
+
+def test_a_dataset_that_is_there_is_taken_as_it_is_and_cannot_be_written(tmp_path: Path) -> None:
+    place = kept(tmp_path, '{"unsorry": {"position": 12}}')
+    assert asked(tmp_path) == asked(tmp_path) == (place, 12)
+    assert {path.stat().st_mode & 0o222 for path in (place, place / "metadata.json")} == {0}
+    forget(tmp_path, "job")
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("metadata", ["", "[]", "{}", '{"unsorry": {"position": "x"}}'])
+def test_a_dataset_that_is_damaged_is_named_with_what_to_do(tmp_path: Path, metadata: str) -> None:
+    place = kept(tmp_path, metadata)
+    with pytest.raises(DatasetError, match=rf"metadata\.json does not say .* Remove {place}"):
+        asked(tmp_path)

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import json
+import math
+import pickle
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.models.measures import LifelongMetrics, averages, composite_scores, lifelong_metrics
+
+# The matrices of LeanAgent's runs, where they are: they are others' data and not part of this repository.
+MATRICES = Path(__file__).resolve().parents[4].parent / "shared" / "reference" / "leanagent-matrices.json"
+
+# Three tasks. Task 0 is learned at 50, rises to 60 and falls to 40; task 1 is learned at 70 and rises to 75.
+RECALLS = [[50.0, 60.0, 40.0], [70.0, 75.0], [80.0]]
+VALIDATION = [55.0, 65.0, 85.0]
+
+
+def setups() -> dict[str, Any]:
+    if not MATRICES.exists():
+        pytest.skip(
+            "LeanAgent's matrices are not on this machine; the hand-worked example holds the formulas"
+        )
+    read: dict[str, Any] = json.loads(MATRICES.read_text("utf-8"))["setups"]
+    return read
+
+
+def test_the_textbook_measures_of_a_small_example_are_those_worked_out_by_hand() -> None:
+    measured = lifelong_metrics(RECALLS, VALIDATION).textbook
+    assert measured == {
+        "FM": pytest.approx(((60 - 40) + (70 - 75)) / 2),
+        "BWT": pytest.approx(((40 - 50) + (75 - 70)) / 2),
+        "EBWT": pytest.approx(((60 - 50) + (40 - 50) + (75 - 70)) / 3, abs=1e-3),
+        "WF5": pytest.approx(((60 - 40) + 0) / 2),
+        "final_average": pytest.approx((40 + 75 + 80) / 3),
+        "learning_accuracy": pytest.approx((50 + 70 + 80) / 3, abs=1e-3),
+    }
+
+
+def test_leanagents_script_counts_other_things_under_the_same_names() -> None:
+    measured = lifelong_metrics(RECALLS, VALIDATION).leanagent
+    assert measured["FM"] == pytest.approx(((50 - 40) + (70 - 75)) / 2), (
+        "the best of any task, not of this one"
+    )
+    assert measured["EBWT"] == pytest.approx(((50 - 50) + (60 - 50) + (70 - 70)) / 3), (
+        "one evaluation too early"
+    )
+    assert measured["CFR"] == pytest.approx(50 / 65)
+    assert measured["WP5"] == pytest.approx((0 + 15 + 15) / 3)
+    assert measured["IP"] == pytest.approx((85 - 55) / 2)
+    assert math.isnan(measured["WF5"]), "it takes six tasks"
+
+
+@pytest.mark.parametrize("setup", ["LeanAgent", "S3"])
+@pytest.mark.parametrize("form", ["textbook", "published"])
+def test_both_forms_come_out_to_the_printed_digits(setup: str, form: str) -> None:
+    data = setups()[setup]
+    result = lifelong_metrics(data["test_recall_at_10"], data["validation_recall_at_10"])
+    measured = result.textbook if form == "textbook" else result.leanagent
+    printed = {name: value for name, value in data[form].items() if name != "composite"}
+    assert {name: round(measured[name], 2) for name in printed} == printed
+
+
+def test_the_mappings_have_the_files_names() -> None:
+    for data in setups().values():
+        result = lifelong_metrics(data["test_recall_at_10"], data["validation_recall_at_10"])
+        assert result.textbook.keys() == data["textbook"].keys()
+        assert result.leanagent.keys() | {"composite"} == data["published"].keys()
+
+
+recalls_of_a_task = st.floats(0, 100, allow_subnormal=False)
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_the_textbook_measures_are_their_formulas_over_the_square_matrix(data: st.DataObject) -> None:
+    n = data.draw(st.integers(2, 9))
+    # R[k, j] after training on task k; what is not measured is never looked at.
+    square = np.full((n, n), np.nan)
+    for k in range(n):
+        for j in range(k + 1):
+            square[k, j] = data.draw(recalls_of_a_task)
+    ragged = [[float(square[k, j]) for k in range(j, n)] for j in range(n)]
+    textbook = lifelong_metrics(ragged, [50.0] * n).textbook
+    last = n - 1
+    expected = {
+        "FM": np.mean([max(square[k, j] for k in range(j, last)) - square[last, j] for j in range(last)]),
+        "BWT": np.mean([square[last, j] - square[j, j] for j in range(last)]),
+        "EBWT": np.mean([square[k, j] - square[j, j] for k in range(n) for j in range(k)]),
+        "WF5": np.mean(
+            [
+                max(
+                    max(0.0, square[i, j] - square[k, j])
+                    for first in range(j, n)
+                    for i in range(first, min(first + 5, n))
+                    for k in range(i, min(first + 5, n))
+                )
+                for j in range(last)
+            ]
+        ),
+        "final_average": np.mean(square[last]),
+        "learning_accuracy": np.mean(np.diag(square)),
+    }
+    assert textbook == {name: pytest.approx(value, abs=5.1e-4) for name, value in expected.items()}
+
+
+def test_a_result_can_be_kept_and_sent() -> None:
+    result = lifelong_metrics(*chain(50, 1))
+    assert pickle.loads(pickle.dumps(result)) == result
+    assert json.loads(json.dumps(asdict(result)))["textbook"] == result.textbook
+
+
+def test_the_running_average_is_the_published_one() -> None:
+    for data in setups().values():
+        published = data["average_test_recall_at_10"]
+        # The published averages are rounded, one of them from other digits.
+        assert averages(data["test_recall_at_10"]) == pytest.approx(published, abs=0.02)
+
+
+def test_a_window_forgets_a_drop_that_took_longer() -> None:
+    fell_at_once = [[90.0, *[50.0] * 7], *[[10.0] * (7 - i) for i in range(7)]]
+    slowly = [[90.0 - 5 * i for i in range(8)], *[[10.0] * (7 - i) for i in range(7)]]
+    assert lifelong_metrics(fell_at_once, [0.0] * 8).textbook["WF5"] == pytest.approx(40 / 7, abs=1e-3)
+    assert lifelong_metrics(slowly, [0.0] * 8).textbook["WF5"] == pytest.approx(4 * 5 / 7, abs=1e-3)
+
+
+def test_one_task_can_forget_nothing_and_says_so() -> None:
+    measured = lifelong_metrics([[42.0]], [40.0])
+    assert measured.textbook["final_average"] == 42
+    assert all(math.isnan(measured.textbook[name]) for name in ("FM", "BWT", "EBWT", "WF5"))
+
+
+@pytest.mark.parametrize(
+    ("recalls", "validation", "complaint"),
+    [
+        ([], [], "no task"),
+        ([[1.0, 2.0], [3.0, 4.0]], [1.0, 2.0], "task 1 has 2 recalls: it needs 1"),
+        ([[1.0, 2.0], [3.0]], [1.0], "1 validation recalls for 2 tasks"),
+        ([[1.0, math.nan], [3.0]], [1.0, 2.0], "the recalls of task 0 hold nan"),
+        ([[1.0]], [101.0], "the validation recalls hold 101.0"),
+        ([[-0.1]], [1.0], "the recalls of task 0 hold -0.1"),
+        ([["50"]], [1.0], "the recalls of task 0 hold '50'"),
+        ([[1.0]], [None], "the validation recalls hold None"),
+        (
+            [[1.0], [2.0, 3.0]],
+            [1.0, 2.0],
+            "task 0 has 1 recalls: it needs 2, one after each task from its own",
+        ),
+    ],
+)
+def test_a_matrix_that_is_none_is_refused_with_its_defect(
+    recalls: Any, validation: Any, complaint: str
+) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        lifelong_metrics(recalls, validation)
+
+
+def chain(level: float, slope: float) -> tuple[list[list[float]], list[float]]:
+    n = 8
+    return [[level + slope * k for k in range(j, n)] for j in range(n)], [level + slope * k for k in range(n)]
+
+
+# LeanAgent's table (arXiv:2410.06209): WF5, FM, CFR, EBWT, WP5, IP and the composite score, in two groups of setups.
+TABLE = [
+    {
+        "LeanAgent": (0.18, 0.85, 0.88, 1.21, 2.47, 1.02, 0.936),
+        "S1": (7.60, 6.53, 0.87, 0.51, 0.89, 0.36, 0.165),
+        "S2": (7.17, 4.04, 0.88, 1.04, 1.47, 0.26, 0.474),
+        "S3": (0.73, 2.11, 0.85, 0.76, 3.42, 1.06, 0.611),
+    },
+    {
+        "S4": (15.83, 10.50, 0.76, -0.20, 0.0, -1.50, 0.163),
+        "S5": (2.23, 4.06, 0.94, 0.73, 0.09, -0.64, 0.973),
+        "S6": (13.34, 11.44, 0.75, -1.34, 0.0, -1.71, 0.037),
+        "S7": (5.82, 3.80, 0.90, -0.39, 0.11, -0.89, 0.779),
+    },
+]
+
+
+@pytest.mark.parametrize("group", TABLE)
+def test_the_composite_scores_are_the_published_ones(group: dict[str, tuple[float, ...]]) -> None:
+    names = ("WF5", "FM", "CFR", "EBWT", "WP5", "IP")
+    results = {
+        setup: LifelongMetrics(14, {}, dict(zip(names, row[:6], strict=True))) for setup, row in group.items()
+    }
+    # The table's CFR has two digits, of which one is a third of its range: that is what the tolerance is for.
+    published = {setup: pytest.approx(row[6], abs=0.025) for setup, row in group.items()}
+    assert composite_scores(results) == published
+
+
+def test_the_composite_score_is_one_for_the_best_in_all_and_zero_for_the_worst() -> None:
+    best = {"WF5": 0.0, "FM": 1.0, "CFR": 0.9, "EBWT": 2.0, "WP5": 3.0, "IP": 1.0}
+    worst = {"WF5": 5.0, "FM": 2.0, "CFR": 0.8, "EBWT": 1.0, "WP5": 2.0, "IP": -1.0}
+    results = {"best": LifelongMetrics(7, {}, best), "worst": LifelongMetrics(7, {}, worst)}
+    assert composite_scores(results) == {"best": pytest.approx(1), "worst": 0}
+
+
+def test_a_composite_score_of_one_setup_or_of_too_few_tasks_is_refused() -> None:
+    long = lifelong_metrics(*chain(50, 1))
+    with pytest.raises(ValueError, match="at least two setups"):
+        composite_scores({"alone": long})
+    with pytest.raises(ValueError, match=r"setup short has 3 tasks, too few for WF5"):
+        composite_scores({"long": long, "short": lifelong_metrics(RECALLS, VALIDATION)})

@@ -1,0 +1,100 @@
+"""The configurations of tactic and progress models: what is taken, what is refused, and that none loads torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.models.config import Config
+from pipeline.models.errors import ConfigError
+from pipeline.models.progress.config import ProgressConfig
+from pipeline.models.progress.config import for_a_job as progress
+from pipeline.models.retriever.config import for_a_job as retriever
+from pipeline.models.tactics.config import TacticsConfig
+from pipeline.models.tactics.config import for_a_job as tactics
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+@pytest.mark.parametrize("kind", [TacticsConfig, ProgressConfig])
+def test_a_configuration_comes_back_from_its_fields_and_stays(kind: type[Config]) -> None:
+    whole = kind.from_dict({"lr": 1, "seed": 7})
+    assert kind.from_dict(whole.to_dict()) == whole
+    assert repr(whole.to_dict()["lr"]) == "1.0", "1 and 1.0 make one checkpoint"
+    assert kind.from_dict({}).to_dict() == kind().to_dict()
+    with pytest.raises(FrozenInstanceError):
+        whole.seed = 8  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"batchsize": 4}, "batchsize is no field of a training configuration; is batch_size meant?"),
+        ({"xyzzy": 4}, "xyzzy is no field of a training configuration. The fields are "),
+        ({"batch_size": 0}, "batch_size is 0: it takes a number above 0"),
+        ({"batch_size": True}, "of type bool: it takes an int"),
+        ({"batch_size": 1.5}, "of type float: it takes an int"),
+        ({"lr": "1e-3"}, "write 1.0e-3"),
+        ({"lr": float("nan")}, "finite"),
+        ({"lr": 0.0}, "above 0"),
+        ({"device": "gpu"}, "one of auto, cpu, cuda"),
+        ({"seed": -1}, "no number below 0"),
+        ({"seed": 2**32}, "below 2**32"),
+        ({"model_name": None}, "it takes a str"),
+    ],
+)
+def test_what_cannot_be_used_is_named_with_what_is_taken(values: dict[str, Any], said: str) -> None:
+    for read in (tactics, progress, retriever):
+        with pytest.raises(ConfigError) as raised:
+            read(values)
+        assert (raised.value.reason, raised.value.for_good) == ("bad_config", True)
+        assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"objective": "grpo"}, "objective is 'grpo': .* learns people's tactics.*GRPOTrainer"),
+        ({"reward_func": "lean"}, "reward_func is of training with rewards: .*GRPOTrainer.*docs/agents.md"),
+        ({"objective": "dpo"}, "one of sft"),
+        ({"lora": 1}, "lora is 1, of type int: it takes a bool"),
+        ({"lora_rank": 0}, "above 0"),
+        ({"epochs": 0.5}, "it takes an int"),
+        ({"eval_steps": -1}, "no number below 0"),
+    ],
+)
+def test_what_a_job_of_a_tactic_model_does_not_take_is_said(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        tactics(values)
+
+
+def test_what_runs_beside_a_model_loads_no_training_library() -> None:
+    program = (
+        "import sys, importlib\n"
+        "for name in ('chain', 'config', 'datasets', 'errors', 'measures', 'text', 'training_job',\n"
+        "             'progress.config', 'progress.steps', 'retriever.config', 'tactics.config',\n"
+        "             'tactics.prompt', 'tactics.requests', 'tactics.rows'):\n"
+        "    importlib.import_module(f'pipeline.models.{name}')\n"
+        "print(sorted({'torch', 'numpy', 'transformers', 'trl', 'peft', 'pytorch_lightning', 'datasets'}\n"
+        "             & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
+
+
+def test_where_a_dataset_is_kept_is_known_without_the_exporter() -> None:
+    program = (
+        "import sys, pipeline.models.datasets\n"
+        "print([name for name in sys.modules if name.startswith(('store', 'sqlite3'))])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

@@ -1,0 +1,153 @@
+"""Rows from a dataset's split file and from a view: what is kept whole, what is left out, and the count of it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.models.errors import DatasetError
+from pipeline.models.tactics.rows import EMPTY, SORRY, UNREADABLE, read_rows, rows_of_view
+from store.domain.records import TracedTactic
+from store.log.log import EventLog
+from store.recording import record_trace
+from store.view.queries import basic as queries
+from store.view.queries.traces import training_proofs
+from store.view.view import View
+from tests.support.traced_repository import head, make_traced_repository
+
+
+def step(tactic: str, state: str = "⊢ p") -> dict[str, Any]:
+    return {
+        "tactic": tactic,
+        "annotated_tactic": [tactic, []],
+        "state_before": state,
+        "state_after": "no goals",
+    }
+
+
+def split_file(folder: Path, *proofs: list[dict[str, Any]]) -> Path:
+    theorems = [
+        {
+            "url": "https://example.org/r",
+            "commit": "a" * 40,
+            "file_path": "A.lean",
+            "full_name": f"t{number}",
+            "theorem_statement": None,
+            "start": [number + 1, 1],
+            "end": [number + 1, 9],
+            "traced_tactics": steps,
+        }
+        for number, steps in enumerate(proofs)
+    ]
+    path = folder / "train.json"
+    path.write_text(json.dumps(theorems), encoding="utf-8")
+    return path
+
+
+def test_a_row_is_a_state_and_the_whole_tactic_that_was_run_on_it(tmp_path: Path) -> None:
+    tactic = "have h : p := by\n  simp\n  exact <a>foo</a>"
+    found = read_rows(split_file(tmp_path, [step("intro h"), step(tactic, " h : <a>q</a>\n⊢ p\n")]))
+    first, second = found.rows
+    assert (first.state, first.tactic, first.step) == ("⊢ p", "intro h", 0)
+    assert (second.state, second.tactic) == ("h : q\n⊢ p", "have h : p := by\n  simp\n  exact foo")
+    assert (second.theorem, second.path, second.step, second.start) == ("t0", "A.lean", 1, (1, 1))
+    assert (second.url, second.commit) == ("https://example.org/r", "a" * 40)
+    assert (found.proofs, found.skipped, str(found)) == (1, {}, "2 steps of 1 theorems")
+
+
+@pytest.mark.parametrize(
+    ("tactic", "state", "why"),
+    [
+        ("sorry", "⊢ p", SORRY),
+        ("admit", "⊢ p", SORRY),
+        ("exact sorry", "⊢ p", SORRY),
+        ("have h : p := by\n  sorry", "⊢ p", SORRY),
+        ("", "⊢ p", EMPTY),
+        ("-- only words", "⊢ p", EMPTY),
+        ("simp", "", EMPTY),
+        ("simp", "no goals", EMPTY),
+        ("simp /- never closed", "⊢ p", UNREADABLE),
+        ("exact " + "f " * 4000, "⊢ p", UNREADABLE),
+    ],
+)
+def test_a_step_that_teaches_nothing_good_is_left_out_and_counted(
+    tmp_path: Path, tactic: str, state: str, why: str
+) -> None:
+    found = read_rows(split_file(tmp_path, [step("intro h"), step(tactic, state), step("exact h")]))
+    assert [(row.tactic, row.step) for row in found.rows] == [("intro h", 0), ("exact h", 2)]
+    assert found.skipped == {why: 1}
+    assert str(found) == f"2 steps of 1 theorems (1 {why} left out)"
+
+
+@pytest.mark.parametrize(
+    "tactic", ["exact sorry_lemma", 'trace "sorry"', "simp -- no sorry here", "exact h.sorry"]
+)
+def test_the_letters_of_sorry_in_something_else_are_no_sorry(tmp_path: Path, tactic: str) -> None:
+    assert read_rows(split_file(tmp_path, [step(tactic)])).skipped == {}
+
+
+def test_the_digest_is_of_the_rows_and_their_order(tmp_path: Path) -> None:
+    a, b = [step("simp")], [step("rfl")]
+    digests = [read_rows(split_file(tmp_path, *proofs)).digest for proofs in ((a, b), (b, a), (a, b))]
+    assert digests[0] == digests[2] != digests[1]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "No such file"),
+        ("", "Export the dataset again"),
+        ("{}", "Export the dataset again"),
+        ("[1]", r"theorem 0: should be an object, not a number. Export the dataset again"),
+        ('[{"full_name": "t"}]', r"theorem 0\.\w+: is missing"),
+        ("[]", "no step to learn from: 0 steps of 0 theorems"),
+        ("[", "Export the dataset again"),
+    ],
+)
+def test_a_file_that_is_no_split_file_is_named(tmp_path: Path, content: str | None, message: str) -> None:
+    path = tmp_path / "train.json"
+    if content is not None:
+        path.write_text(content, encoding="utf-8")
+    with pytest.raises(DatasetError, match=message) as caught:
+        read_rows(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_split_file_of_sorrys_alone_says_what_was_left_out(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"0 steps of 2 theorems \(2 sorry left out\)"):
+        read_rows(split_file(tmp_path, [step("sorry")], [step("sorry")]))
+
+
+def test_rows_of_a_view_are_the_steps_of_its_training_proofs(tmp_path: Path) -> None:
+    files = list(make_traced_repository(0, 4, 6))
+    one = files[0].theorems[0]
+    whole = TracedTactic("refine ⟨?_, ?_⟩\n· simp\n· rfl", "", (), "⊢ a ∧ b", "no goals")
+    changed = replace(one, tactics=(whole, *one.tactics), sorry=False)
+    files[0] = replace(files[0], theorems=(changed, *files[0].theorems[1:]))
+    with (
+        EventLog.open(tmp_path / "events.db") as log,
+        log.reader() as reader,
+        View.open(tmp_path / "database.db", reader) as view,
+    ):
+        with closing(queries.connect(tmp_path / "database.db")) as questions:
+            record_trace(log, trace=head("1" * 40), files=files, stage=tmp_path / "stage", view=questions)
+        view.catch_up()
+    with closing(queries.connect(tmp_path / "database.db")) as questions:
+        sides = {side: list(training_proofs(questions, "random", side)) for side in ("train", "val", "test")}
+        train = rows_of_view(questions, "train")
+        assert train.proofs == len(sides["train"]) > 0
+        assert {row.theorem for row in train.rows} <= {proof.theorem for proof in sides["train"]}
+        kept = {
+            row.tactic
+            for side in ("train", "val", "test")
+            if sides[side]
+            for row in rows_of_view(questions, side).rows
+        }
+        assert whole.tactic in kept
+        with pytest.raises(DatasetError, match="the val side of the split random has no step"):
+            rows_of_view(questions, "val", traces=["none"])
