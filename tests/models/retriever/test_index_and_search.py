@@ -239,8 +239,8 @@ GROW = """
 import os, signal, sys
 from pathlib import Path
 from pipeline.models.retriever import index
-from pipeline.models.retriever.encoder import load_encoder, tensors_digest
-from pipeline.models.text import byte_ids
+from pipeline.models.retriever.encoder import byte_ids, load_encoder
+from pipeline.models.libraries import tensors_digest
 
 folder, model, first, last, killed_at = Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])
 index._FLUSH = 8

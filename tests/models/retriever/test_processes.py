@@ -41,7 +41,7 @@ if sys.argv[2:]:
 from pathlib import Path
 import pytorch_lightning as pl
 from pipeline.models.retriever import PremiseRetriever, RetrievalDataModule, RetrievalTrainer, training
-from pipeline.models.retriever.encoder import tensors_digest
+from pipeline.models.libraries import tensors_digest
 from pipeline.models.libraries import quiet_libraries
 from pipeline.models.retriever.saving import BestWeights
 from tests.support.retrieval import small_config

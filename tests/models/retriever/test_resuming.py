@@ -29,7 +29,7 @@ import torch
 from pipeline.models import chain as checkpoints
 from pipeline.models.retriever import training
 from pipeline.models.retriever.job import Chain
-from pipeline.models.retriever.encoder import weights_digest
+from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever.fisher import FISHER, Fisher
 from pipeline.models.retriever.job import TaskData, learn
 from tests.support.retrieval import small_config
@@ -71,7 +71,7 @@ def second(where, kill, out):
     kept = {path.name: path.read_text() for path in (where / made.checkpoint).glob("replay.jsonl")}
     # Not the file's digest: safetensors writes metadata in an order of its own.
     if made.fisher is not None:
-        kept["fisher"] = weights_digest(Fisher.load(where / made.checkpoint / FISHER).values)
+        kept["fisher"] = tensors_digest(Fisher.load(where / made.checkpoint / FISHER).values)
     out.write_text(json.dumps([made.checkpoint, made.digest, made.weights, made.steps, kept]))
 
 
