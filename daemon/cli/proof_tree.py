@@ -53,7 +53,7 @@ def tree(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from pipeline.report import search_tree
+    from pipeline.report import tree as search_tree
 
     place = locate(config, as_of)
     with view(place) as database:

@@ -24,7 +24,7 @@ def report(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from pipeline.report.gathering import gather_at
+    from pipeline.report.gather import gather_at
     from pipeline.report.page import render
     from pipeline.report.writing import NotOursError, write
 

@@ -1,7 +1,7 @@
 """A search as it was: every state that it reached, what was tried there and what came of it. For people and for later.
 
 A value of plain data, bounded in size, that goes through JSON and back. States are numbered in the order of their
-discovery; 0 is the root. `pipeline.report.search_tree` shows it.
+discovery; 0 is the root. `pipeline.report.tree` shows it.
 """
 
 from __future__ import annotations

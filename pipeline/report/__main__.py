@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipeline.jobs.protocol import end_with_the_daemon
-from pipeline.report.gathering import gather_at
+from pipeline.report.gather import gather_at
 from pipeline.report.page import render
 from store.errors import LogError
 from store.view.queries import basic as queries

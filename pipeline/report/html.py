@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from pipeline.report.svg import safe
+from pipeline.report.charts import safe
 
 SIMULATED = "SIMULATED"
 UNDEFINED = "undefined"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline.report.charts import Bar, bar_chart
-from pipeline.report.data import ReportData
+from pipeline.report.charts import Bar, Columns, bar_chart, column_chart
+from pipeline.report.gather import DEVICES, OverTime, ReportData
 from pipeline.report.html import (
     MADE_BY,
     SIMULATED,
@@ -16,9 +16,6 @@ from pipeline.report.html import (
     span,
     table,
 )
-from pipeline.report.machine import DEVICES
-from pipeline.report.periods import OverTime
-from pipeline.report.strips import Columns, column_chart
 
 _ON = {"gpu": "With a GPU", "cpu": "Processor alone", "unknown": "Not recorded which"}
 

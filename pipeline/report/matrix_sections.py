@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.report.charts import Line, line_chart
-from pipeline.report.data import ReportData
-from pipeline.report.heat import Scale, change_scale, error_scale, heat_map, rising_scale
+from pipeline.report.charts import Line, Scale, change_scale, error_scale, heat_map, line_chart, rising_scale
+from pipeline.report.gather import ReportData
 from pipeline.report.html import SIMULATED, UNDEFINED, Section, Value, measure, paragraph, table
 from pipeline.report.matrix import Cell, Forgetting, Matrix, Task
 from store.promotion import Rule

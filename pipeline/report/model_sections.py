@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from pipeline.report.data import TRAINED_BY, ReportData
+from pipeline.report.charts import Lane, Mark, lane_chart
+from pipeline.report.gather import TRAINED_BY, ReportData
 from pipeline.report.html import (
     DATA_OF,
     MADE_BY,
@@ -20,7 +21,6 @@ from pipeline.report.html import (
     size,
     table,
 )
-from pipeline.report.strips import Lane, Mark, lane_chart
 from store.view.rows import CheckpointRow, EvaluationRow
 
 _MOST_CHECKPOINTS, _MOST_FAILED, _MOST_EVALUATIONS = 300, 300, 2000

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline.report import machine_sections, matrix_sections, model_sections, proof_sections, work_sections
-from pipeline.report.data import ReportData
+from pipeline.report.charts import ORIGIN, safe
+from pipeline.report.gather import ReportData
 from pipeline.report.html import SIMULATED, Section, paragraph
 from pipeline.report.policy import POLICY
-from pipeline.report.search_tree import PICTURE_STYLE
 from pipeline.report.style import CSS
 from pipeline.report.summary import masthead, summary
-from pipeline.report.svg import ORIGIN, safe
+from pipeline.report.tree import PICTURE_STYLE
 
 MOST_BYTES = 8 << 20
 """Of the page, in UTF-8."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from pipeline.report.charts import Bar, bar_chart
-from pipeline.report.data import Rejection, ReportData, ShownProof
+from pipeline.report.charts import Bar, bar_chart, safe
+from pipeline.report.gather import Rejection, ReportData, ShownProof
 from pipeline.report.html import (
     MADE_BY,
     SIMULATED,
@@ -19,8 +19,7 @@ from pipeline.report.html import (
     shortened,
     table,
 )
-from pipeline.report.search_tree import MEANING, legend
-from pipeline.report.svg import safe
+from pipeline.report.tree import MEANING, legend
 from pipeline.report.tree_sections import MOST_CHARACTERS, tree_section
 from store.view.queries.reports import Searches
 from store.view.rows import ProofRow

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from pipeline.report.data import FINE, ReportData
+from pipeline.report.charts import percent, safe
+from pipeline.report.gather import DEVICES, FINE, ReportData
 from pipeline.report.html import SIMULATED, moment, shortened, span, written
-from pipeline.report.machine import DEVICES
-from pipeline.report.svg import percent, safe
 
 _MOST_NAMED = 3
 """Repositories in trouble that are named; the others are counted."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipeline.prove.tree import Tree, TreeNode
-from pipeline.report import search_tree
+from pipeline.report import tree as search_tree
 from pipeline.report.html import SIMULATED, Value, paragraph, shortened, table
 
 MOST_CHARACTERS = 1 << 20

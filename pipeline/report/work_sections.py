@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from pipeline.report.charts import Line, line_chart
-from pipeline.report.data import FINE, SORRY_COLUMNS, ReportData, RepositoryState
+from pipeline.report.charts import Columns, Line, column_chart, line_chart
+from pipeline.report.gather import FINE, SORRY_COLUMNS, ReportData, RepositoryState
 from pipeline.report.html import SIMULATED, Section, Value, moment, paragraph, table
-from pipeline.report.strips import Columns, column_chart
 
 _MOST_REPOSITORIES = 1000
 _COLUMNS = {

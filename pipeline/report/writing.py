@@ -8,8 +8,8 @@ import secrets
 import stat
 from pathlib import Path
 
+from pipeline.report.charts import ORIGIN
 from pipeline.report.page import Page
-from pipeline.report.svg import ORIGIN
 
 PAGE = "index.html"
 _OUR_PICTURES = re.compile(

@@ -115,7 +115,7 @@ def test_no_database_is_an_error_and_writes_nothing(folder: Folder) -> None:
 def test_it_loads_neither_a_training_library_nor_a_plotting_one(filled: Folder) -> None:
     program = (
         "import sys, json\n"
-        "from pipeline.report.gathering import gather\nfrom pipeline.report.page import render\n"
+        "from pipeline.report.gather import gather\nfrom pipeline.report.page import render\n"
         "from pipeline.report.writing import write\nfrom pathlib import Path\n"
         "from store.view.queries import basic as queries\n"
         "write(render(gather(queries.connect(Path(sys.argv[1])), made_at='now')), Path(sys.argv[2]))\n"

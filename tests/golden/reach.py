@@ -21,7 +21,7 @@ from unittest import mock
 from daemon.http.metrics import LiveNumbers, exposition
 from daemon.serve_order import order_of
 from daemon.settings import load
-from pipeline.report.gathering import gather_at
+from pipeline.report.gather import gather_at
 from pipeline.serve.app import make_app
 from store.log.log import EventLog
 from store.log.reader import LogReader

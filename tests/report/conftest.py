@@ -25,8 +25,7 @@ import pytest
 
 import tests.support.memory_log
 from pipeline.prove.tree import Tree, TreeNode, Tried
-from pipeline.report.data import ReportData
-from pipeline.report.gathering import gather
+from pipeline.report.gather import ReportData, gather
 from pipeline.report.page import render
 from pipeline.report.writing import write
 from store.domain.identity import short_hash

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.prove.tree import Tree, TreeNode
-from pipeline.report.gathering import gather
+from pipeline.report.gather import gather
 from pipeline.report.page import render
 from pipeline.report.writing import write
 from store.view.queries import basic as queries

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
 from pipeline.prove.tree import Tree, TreeNode, Tried
-from pipeline.report import search_tree
+from pipeline.report import tree as search_tree
 
 HOSTILE = '</pre><script>alert("x")</script>&amp;\x1b[2J\u202e\x00 \' onmouseover="x" ]]>'
 

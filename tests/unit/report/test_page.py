@@ -12,8 +12,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from pipeline.report.data import SORRY_COLUMNS, ReportData
-from pipeline.report.gathering import gather
+from pipeline.report.gather import SORRY_COLUMNS, ReportData, gather
 from pipeline.report.html import shortened
 from pipeline.report.page import Page, render
 from store.events.base import EventBody

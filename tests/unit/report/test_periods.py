@@ -6,8 +6,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from pipeline.report.machine import by_kind, by_period
-from pipeline.report.periods import by_days, over_time
+from pipeline.report.gather import by_days, by_kind, by_period, over_time
 from store.view.queries.reports import JobCount, Ran
 
 FIRST = date(2026, 1, 7)  # a Wednesday

@@ -8,8 +8,7 @@ from sqlite3 import Connection
 
 import pytest
 
-from pipeline.report.gathering import MOST_PROOFS, gather
-from pipeline.report.history import Moment, followed
+from pipeline.report.gather import MOST_PROOFS, Moment, followed, gather
 from store.events.base import EventBody
 from store.events.jobs import JobSucceeded
 from store.events.repositories import BranchCreated, BranchUnwatched

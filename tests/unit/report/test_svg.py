@@ -9,10 +9,26 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from pipeline.report.charts import Bar, Line, bar_chart, line_chart
-from pipeline.report.heat import change_scale, heat_map, ink, luminance, rising_scale
-from pipeline.report.strips import Columns, Lane, Mark, column_chart, lane_chart
-from pipeline.report.svg import DARK, LIGHT, cut_front, safe
+from pipeline.report.charts import (
+    DARK,
+    LIGHT,
+    Bar,
+    Columns,
+    Lane,
+    Line,
+    Mark,
+    bar_chart,
+    change_scale,
+    column_chart,
+    cut_front,
+    heat_map,
+    ink,
+    lane_chart,
+    line_chart,
+    luminance,
+    rising_scale,
+    safe,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 

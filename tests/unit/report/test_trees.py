@@ -14,11 +14,10 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from pipeline.prove.tree import Tree, TreeNode
-from pipeline.report import gathering, proof_sections
-from pipeline.report.data import ReportData
-from pipeline.report.gathering import Blob, gather, gather_at
+from pipeline.report import proof_sections
+from pipeline.report.gather import Blob, ReportData, gather, gather_at
 from pipeline.report.page import render
-from pipeline.report.search_tree import drawing
+from pipeline.report.tree import drawing
 from pipeline.report.tree_sections import tree_section
 from store.errors import DatabaseCorruptError
 from store.events.base import EventBody
@@ -216,7 +215,7 @@ def test_a_large_tree_is_drawn_in_part_and_the_page_says_where_the_rest_is() -> 
 def test_of_many_trees_the_newest_are_drawn_until_the_page_is_full(
     told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gathering, "MOST_TREES", 3)
+    monkeypatch.setattr("pipeline.report.gather.MOST_TREES", 3)
     for _ in range(5):
         told.proof(proved())
     html = render(told.gathered()).html

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 import tests.support.memory_log
-from pipeline.report.gathering import gather
-from pipeline.report.history import followed
+from pipeline.report.gather import followed, gather
 from pipeline.report.page import render
 from store.events.base import EventBody
 from store.events.jobs import JobFailed, JobSucceeded
@@ -156,7 +155,7 @@ def test_all_of_it_is_of_one_moment_whatever_is_recorded_meanwhile(
             record("example.org/b/meanwhile")
             return followed(*arguments)
 
-        monkeypatch.setattr("pipeline.report.gathering.followed", meanwhile)
+        monkeypatch.setattr("pipeline.report.gather.followed", meanwhile)
         try:
             data = gather(connection, made_at="2026-01-08T00:00:00+00:00")
             assert (data.position, [row.repository for row in data.repositories]) == (

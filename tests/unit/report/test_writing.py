@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.report.charts import ORIGIN
 from pipeline.report.page import Page
-from pipeline.report.svg import ORIGIN
 from pipeline.report.writing import NotOursError, write
 
 HTML = f'<meta name="generator" content="{ORIGIN}">'

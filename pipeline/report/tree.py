@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipeline.prove.tree import NodeOutcome, Tree, TreeNode, Tried
+from pipeline.report.charts import cut, safe
 from pipeline.report.policy import POLICY
 from pipeline.report.style import CSS
-from pipeline.report.svg import cut, safe
 
 DRAWN = 300
 """So many states are drawn; the list has all that the tree has."""
