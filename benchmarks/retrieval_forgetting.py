@@ -22,9 +22,10 @@ import torch
 
 from benchmarks.retrieval_repositories import write_tasks
 from benchmarks.store_bench import Row, say
+from pipeline.models.chain import Chain
 from pipeline.models.measures import lifelong_metrics
 from pipeline.models.retriever.config import Loss, TrainingConfig
-from pipeline.models.retriever.job import Chain, learn_all
+from pipeline.models.retriever.job import learn_all
 from tests.support.retrieval import small_config
 from tests.support.tiny_models import make_tiny_retriever
 

@@ -20,7 +20,6 @@ of that to the next one that opens the folder (`settle`).
 
 from __future__ import annotations
 
-import abc
 import fcntl
 import hashlib
 import importlib.metadata
@@ -30,17 +29,46 @@ import platform
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any
 
 from pipeline.durable import file_digest, make_durable, sync
-from pipeline.models.errors import CheckpointError, LearningError
+from pipeline.models.config import Config
+from pipeline.models.datasets import TaskData
+from pipeline.models.errors import CheckpointError
+
+DESCRIPTION = "checkpoint.json"
+FISHER = "fisher.safetensors"
+_RUNS = ".runs"
+_ID = re.compile("[0-9a-f]{16}")
 
 _INDEX = "model.safetensors.index.json"
 _PART = re.compile(r"model-\d+-of-\d+\.safetensors")
 _WHOLE = ("adapter_model.safetensors", "model.safetensors", _INDEX, "pytorch_model.bin")
+
+_NEW = ".new"
+_READY = ".ready"
+_EARLIER = ".earlier"
+_LOCK = ".lock"
+# Names that transformers and PEFT write, or wrote once, and ours.
+_MODEL_FILES = (
+    *("config.json", "generation_config.json", "model*.safetensors*", "pytorch_model*.bin*", "adapter_*"),
+    *(
+        "tokenizer*",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "chat_template.*",
+        "vocab.*",
+        "merges.txt",
+    ),
+    *("spiece.model", "training_args.bin", "prompt.json", "base.json", DESCRIPTION),
+)
+_NO_START = (DESCRIPTION, "training_args.bin", "base.json")
+
+
+# ---- a model's files
 
 
 def weights_of(names: Collection[str]) -> tuple[str, ...]:
@@ -64,247 +92,51 @@ def weights_digest(files: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps([[name, files[name]] for name in names]).encode()).hexdigest()
 
 
-DESCRIPTION = "checkpoint.json"
-_RUNS = ".runs"
-_ID = re.compile("[0-9a-f]{16}")
+def begun(folder: Path) -> str:
+    """Return the SHA-256 of a folder's weights, as `checkpoint_saved` has it; "" where there are none."""
+    names = weights_of([path.name for path in folder.glob("*") if path.is_file()])
+    return weights_digest({name: file_digest(folder / name) for name in names})
 
 
-class Described(Protocol):
-    """What every checkpoint.json says; `files` are the SHA-256 of each of the other files, by name."""
-
-    @property
-    def checkpoint(self) -> str: ...
-
-    @property
-    def parent(self) -> str | None: ...
-
-    @property
-    def base(self) -> str: ...
-
-    @property
-    def data_seq(self) -> int: ...
-
-    @property
-    def config(self) -> dict[str, Any]: ...
-
-    @property
-    def seed(self) -> int: ...
-
-    @property
-    def steps(self) -> int: ...
-
-    @property
-    def files(self) -> Mapping[str, str]: ...
-
-    @property
-    def fisher(self) -> str | None: ...
-
-    @property
-    def versions(self) -> dict[str, str]: ...
-
-    @property
-    def device(self) -> str: ...
-
-    @property
-    def seconds(self) -> float: ...
-
-    @property
-    def warnings(self) -> tuple[str, ...]: ...
-
-    def as_json(self) -> dict[str, Any]: ...
+def start_of(folder: Path) -> str:
+    """Return the SHA-256 of all that training from a folder follows from: the weights, each part of them, their
+    configuration, the tokenizer and its template; "" of a hub's model."""
+    found = {path for pattern in _MODEL_FILES for path in folder.glob(pattern) if path.is_file()}
+    said = [(path.name, file_digest(path)) for path in sorted(found) if path.name not in _NO_START]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest() if said else ""
 
 
-T = TypeVar("T", bound=Described)
+def versions(libraries: Sequence[str]) -> dict[str, str]:
+    """Return the versions of this program, of Python, and of the libraries that a checkpoint's weights follow from."""
+    return {
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in ("unsorry", *libraries)},
+    }
 
 
-class Checkpoints(abc.ABC, Generic[T]):
-    """The checkpoints of one folder. `error` is what its methods raise for what is missing, damaged or held."""
-
-    error: ClassVar[type[LearningError]]
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    @abc.abstractmethod
-    def described(self, found: Any) -> T:
-        """Return what a checkpoint.json says.
-
-        Raises:
-            ValueError, TypeError, KeyError: it describes no checkpoint of this kind.
-        """
-
-    def path(self, checkpoint: str) -> Path:
-        """Return the folder of a checkpoint, there or not."""
-        return self.folder / checkpoint
-
-    def run(self, checkpoint: str) -> Path:
-        """Return the folder in which a checkpoint is being made, there or not."""
-        return self.folder / _RUNS / checkpoint
-
-    def has(self, checkpoint: str) -> bool:
-        return (self.path(checkpoint) / DESCRIPTION).exists()
-
-    @contextmanager
-    def making(self, checkpoint: str) -> Iterator[Path]:
-        """Hold the run's folder of a checkpoint, made if need be, for this process alone.
-
-        Raises:
-            LearningError: (`error`) another process has it, or it cannot be made.
-        """
-        run = self.run(checkpoint)
-        try:
-            run.mkdir(parents=True, exist_ok=True)
-            lock = (run / "lock").open("w")
-        except OSError as error:
-            raise self.error(f"{run} cannot be written ({error.strerror})") from error
-        with lock:
-            try:
-                # Not `flock`: the loader's workers would inherit it, and outlive a process that is killed.
-                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except (BlockingIOError, PermissionError) as error:
-                raise self.error(
-                    f"another process is making the checkpoint {checkpoint} (it holds {run / 'lock'}). Wait for it: "
-                    "what it makes is what this one would"
-                ) from error
-            yield run
-
-    def drop_runs(self) -> None:
-        """Remove what runs have written that no process is at: those of data and settings that nobody has any more."""
-        for run in self.folder.glob(f"{_RUNS}/*"):
-            with suppress(self.error), self.making(run.name):
-                shutil.rmtree(run, ignore_errors=True)
-
-    def read(self, checkpoint: str, *, verify: bool = False) -> T:
-        """Return a checkpoint's description; `verify` also compares its files with it.
-
-        Raises:
-            LearningError: (`error`) it is not there, or is damaged.
-        """
-        path = self.path(checkpoint)
-        try:
-            if not _ID.fullmatch(checkpoint):
-                raise FileNotFoundError(checkpoint)
-            found = self.described(json.loads((path / DESCRIPTION).read_bytes()))
-        except FileNotFoundError as error:
-            raise self.error(
-                f"no checkpoint {checkpoint} in {self.folder}. `unsorry models list` names those that there are"
-            ) from error
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise self.error(f"{path / DESCRIPTION} cannot be read ({error}). {_remedy(path)}") from error
-        if found.checkpoint != checkpoint:
-            raise self.error(
-                f"{path} is the checkpoint {found.checkpoint} under another's name. {_remedy(path)}"
-            )
-        if verify:
-            for name, wanted in found.files.items():
-                if _digest_if_there(path / name) != wanted:
-                    raise self.error(
-                        f"{path / name} is not what was saved: its SHA-256 is not {wanted[:12]}…. {_remedy(path)}"
-                    )
-        return found
-
-    def once(self, checkpoint: str, *, parent: str | None, make: Callable[[Path], T]) -> T:
-        """Return a checkpoint; where it is not there, `make` it, in the run's folder that it is given.
-
-        Raises:
-            LearningError: (`error`) the checkpoint or its parent is damaged, or another process is making it. And what
-                `make` raises.
-        """
-        if self.has(checkpoint):
-            return self.read(checkpoint, verify=True)
-        if parent is not None:
-            self.read(parent, verify=True)
-        with self.making(checkpoint) as run:
-            if self.has(checkpoint):
-                return self.read(checkpoint, verify=True)
-            return make(run)
-
-    def put(
-        self, checkpoint: str, write: Callable[[Path], object], describe: Callable[[dict[str, str]], T]
-    ) -> T:
-        """Write a checkpoint: first beside, then into its place by one rename; then its run's folder goes.
-
-        Args:
-            checkpoint: its id.
-            write: makes a folder with the model's files.
-            describe: says what checkpoint.json has, given the SHA-256 of each of them.
-
-        Raises:
-            LearningError: (`error`) it could not be written (a full disk): there is no checkpoint then, and the run's
-                folder stays, so that a repeated run goes on from what is there.
-        """
-        # Not at the top: the daemon imports this module, and has no safetensors.
-        from safetensors import SafetensorError
-
-        place = self.path(checkpoint)
-        beside = self.folder / f".new-{checkpoint}"
-        try:
-            shutil.rmtree(beside, ignore_errors=True)
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write(beside)
-            made = describe({path.name: file_digest(path) for path in sorted(beside.iterdir())})
-            text = json.dumps(made.as_json(), indent=2) + "\n"
-            (beside / DESCRIPTION).write_text(text, encoding="utf-8")
-            make_durable(beside)
-            if place.exists():
-                # Without a description: a copy of this very checkpoint that was cut off. Nothing goes over a whole one.
-                shutil.rmtree(place)
-            beside.rename(place)
-            sync(self.folder)
-        except (OSError, SafetensorError, self.error) as error:
-            shutil.rmtree(beside, ignore_errors=True)
-            reason = (isinstance(error, OSError) and error.strerror) or str(error)
-            raise self.error(
-                f"the checkpoint {checkpoint} cannot be written to {self.folder} ({reason}). Make room, then run it "
-                "again: it goes on from what its run has saved"
-            ) from error
-        shutil.rmtree(self.run(checkpoint), ignore_errors=True)
-        return made
-
-
-def checkpoint_id(
-    *, parent: str | None, base: str, begun: str, task: str, data: str, config: Mapping[str, Any]
-) -> str:
-    """Return the id of the checkpoint that follows from these: 16 hexadecimal digits.
-
-    `begun` is the SHA-256 of what the chain began with, where that is in a folder, as a folder may be given other
-    weights under its name. `config` is what of a configuration decides the weights.
-    """
-    about = [parent, base, begun, task, data, dict(config)]
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _remedy(path: Path) -> str:
-    return f"Restore it from a backup, or go on from another checkpoint; without the folder {path} it is trained again"
-
-
-def _digest_if_there(path: Path) -> str | None:
-    try:
-        return file_digest(path)
-    except FileNotFoundError:
-        return None
+# ---- the chain
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class Checkpoint:
     """A link of a chain.
 
     Attributes:
         checkpoint: its id.
         parent: the checkpoint that it was trained from; None where that was `base`.
         base: the hub name or folder that the chain began with.
-        task: the repository's key.
-        data: the SHA-256 of what it was trained on.
-        data_seq: the log position of the data.
+        task: its last task: a repository's key, or the caller's name of it.
+        data: the SHA-256 of the data that it was trained on.
+        data_seq: the log position of the data; 0 where it is from no log.
         config: the training configuration.
         seed: of the run.
         steps: of the optimiser.
         files: the SHA-256 of each of its other files, by name.
         versions: of this program, Python and the libraries that made it.
-        device: what it was trained on.
-        seconds: how long that took; of a run that was cut off, its last attempt.
-        warnings: what a reader should know of it.
-        about: what else its checkpoint.json says.
+        device: of the training.
+        seconds: of the training; of an interrupted run, those of its last attempt.
+        warnings: about the model and what it keeps for the next task.
+        about: the other fields of its checkpoint.json.
     """
 
     checkpoint: str
@@ -324,95 +156,285 @@ class Link:
     about: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def fisher(self) -> None:
-        """No Fisher information: these models are not kept from forgetting by it."""
-        return None
+    def weights(self) -> str:
+        """The SHA-256 of the weights' file, or of all their parts."""
+        return weights_digest(self.files)
+
+    @property
+    def fisher(self) -> str | None:
+        """The SHA-256 of the Fisher information's file, if there is one."""
+        return self.files.get(FISHER)
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of a retriever's weights by name and value (`libraries.tensors_digest`)."""
+        return str(self.about["digest"])
 
     def as_json(self) -> dict[str, Any]:
-        said = asdict(self)
-        about: dict[str, Any] = said.pop("about")
-        return {**about, **said}
+        """Return the content of checkpoint.json."""
+        content = asdict(self)
+        about: dict[str, Any] = content.pop("about")
+        return {**about, **content}
+
+    @classmethod
+    def of_json(cls, content: Any) -> Checkpoint:
+        """Read the content of a checkpoint.json.
+
+        Raises:
+            ValueError, TypeError, KeyError: it describes no checkpoint.
+        """
+        if not isinstance(content, dict) or not weights_of(content.get("files", {})):
+            raise ValueError("it describes no checkpoint")
+        known = {key: value for key, value in content.items() if key in _FIELDS}
+        about = {key: value for key, value in content.items() if key not in _FIELDS}
+        return cls(**{**known, "warnings": tuple(content["warnings"])}, about=about)
 
 
-_FIELDS = frozenset(item.name for item in fields(Link)) - {"about"}
+_FIELDS = frozenset(item.name for item in fields(Checkpoint)) - {"about"}
 
 
-class Chain(Checkpoints[Link]):
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A task on top of a checkpoint: the id of the checkpoint that it leads to, made or not, and its origin.
+
+    `start` is the folder or hub name of the model to train from.
+    """
+
+    checkpoint: str
+    parent: str | None
+    base: str
+    start: str
+    task: TaskData
+    data: str
+    config: dict[str, Any]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The facts of a training that are known when it has ended, for the checkpoint's description."""
+
+    steps: int
+    device: str
+    seconds: float
+    versions: dict[str, str]
+    warnings: tuple[str, ...] = ()
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+class Chain:
     """The checkpoints of one folder."""
 
-    error: ClassVar[type[LearningError]] = CheckpointError
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
-    def described(self, found: Any) -> Link:
-        """Return what a checkpoint.json says."""
-        if not isinstance(found, dict) or not weights_of(found.get("files", {})):
-            raise ValueError("it describes no checkpoint")
-        known = {key: value for key, value in found.items() if key in _FIELDS}
-        about = {key: value for key, value in found.items() if key not in _FIELDS}
-        return Link(**{**known, "warnings": tuple(found["warnings"])}, about=about)
+    def path(self, checkpoint: str) -> Path:
+        """Return the folder of a checkpoint, there or not."""
+        return self.folder / checkpoint
+
+    def run(self, checkpoint: str) -> Path:
+        """Return the folder in which a checkpoint is being made, there or not."""
+        return self.folder / _RUNS / checkpoint
+
+    def has(self, checkpoint: str) -> bool:
+        return (self.path(checkpoint) / DESCRIPTION).exists()
+
+    def start(self, config: Config, parent: str | None) -> str:
+        """Return the folder or hub name of the model that a task on top of `parent` is trained from."""
+        return config.model_name if parent is None else str(self.path(parent))
+
+    def step(
+        self,
+        task: TaskData,
+        config: Config,
+        *,
+        parent: str | None,
+        data: str,
+        begun: Callable[[Path], str] = start_of,
+    ) -> Step:
+        """Return the step that a task is on top of a checkpoint (None: on top of `config.model_name`).
+
+        Args:
+            task: with its name.
+            config: of the training.
+            parent: the checkpoint's id.
+            data: the SHA-256 of the data to train on.
+            begun: hashes a folder that a chain begins with.
+
+        Raises:
+            CheckpointError: the parent cannot be read.
+        """
+        base = config.model_name if parent is None else self.read(parent).base
+        identity = checkpoint_id(
+            parent=parent,
+            base=base,
+            begun=begun(Path(config.model_name)) if parent is None else "",
+            task=task.name,
+            data=data,
+            config=config.content(),
+        )
+        start = self.start(config, parent)
+        return Step(identity, parent, base, start, task, data, config.to_dict(), config.seed)
+
+    @contextmanager
+    def making(self, checkpoint: str) -> Iterator[Path]:
+        """Hold the run's folder of a checkpoint, made if need be, for this process alone.
+
+        Raises:
+            CheckpointError: another process has it, or it cannot be made.
+        """
+        run = self.run(checkpoint)
+        busy = (
+            f"another process is making the checkpoint {checkpoint} (it holds {run / 'lock'}). Wait for it: it makes "
+            "the same as this one would"
+        )
+        with _alone(run, "lock", busy):
+            yield run
+
+    def drop_runs(self) -> None:
+        """Remove the files of runs that no process is working on: their data and settings are out of date."""
+        for run in self.folder.glob(f"{_RUNS}/*"):
+            with suppress(CheckpointError), self.making(run.name):
+                shutil.rmtree(run, ignore_errors=True)
+
+    def read(self, checkpoint: str, *, verify: bool = False) -> Checkpoint:
+        """Return a checkpoint's description; `verify` also compares its files with it.
+
+        Raises:
+            CheckpointError: it is not there, or is damaged.
+        """
+        path = self.path(checkpoint)
+        try:
+            if not _ID.fullmatch(checkpoint):
+                raise FileNotFoundError(checkpoint)
+            found = Checkpoint.of_json(json.loads((path / DESCRIPTION).read_bytes()))
+        except FileNotFoundError as error:
+            raise CheckpointError(
+                f"no checkpoint {checkpoint} in {self.folder}. `unsorry models list` names those that there are"
+            ) from error
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise CheckpointError(
+                f"{path / DESCRIPTION} cannot be read ({error}). {_remedy(path)}"
+            ) from error
+        if found.checkpoint != checkpoint:
+            raise CheckpointError(
+                f"{path} is the checkpoint {found.checkpoint} under another's name. {_remedy(path)}"
+            )
+        if verify and (changed := _changed(path, found.files)) is not None:
+            name, wanted = changed
+            raise CheckpointError(
+                f"{path / name} is not what was saved: its SHA-256 is not {wanted[:12]}…. {_remedy(path)}"
+            )
+        return found
+
+    def ancestors(self, checkpoint: str) -> list[Checkpoint]:
+        """Return a checkpoint and those it was trained from, the newest first.
+
+        Raises:
+            CheckpointError: a link is missing, or is an ancestor of itself.
+        """
+        found = [self.read(checkpoint)]
+        seen = {checkpoint}
+        while (parent := found[-1].parent) is not None:
+            if parent in seen:
+                raise CheckpointError(
+                    f"the checkpoint {parent} goes back to itself: a checkpoint.json in {self.folder} was changed. "
+                    "Restore it from a backup"
+                )
+            seen.add(parent)
+            found.append(self.read(parent))
+        return found
+
+    def once(self, step: Step, make: Callable[[Path], Checkpoint], *, hold: bool = True) -> Checkpoint:
+        """Return a step's checkpoint; where it does not exist, `make` it in its run's folder.
+
+        Without `hold` this process takes part in a run that another one holds.
+
+        Raises:
+            CheckpointError: the checkpoint or its parent is damaged, or another process is making it. And what `make`
+                raises.
+        """
+        if self.has(step.checkpoint):
+            return self.read(step.checkpoint, verify=True)
+        if step.parent is not None:
+            self.read(step.parent, verify=True)
+        with self.making(step.checkpoint) if hold else nullcontext(self.run(step.checkpoint)) as run:
+            if self.has(step.checkpoint):
+                return self.read(step.checkpoint, verify=True)
+            return make(run)
+
+    def put(self, step: Step, write: Callable[[Path], object], facts: Facts) -> Checkpoint:
+        """Write a step's checkpoint: first beside, then into its place by one rename; then its run's folder goes.
+
+        Args:
+            step: of the chain.
+            write: writes the model's files into an empty folder.
+            facts: of the training.
+
+        Raises:
+            CheckpointError: it could not be written (a full disk): there is no checkpoint then, and the run's folder
+                stays, so that a repeated run continues from it.
+        """
+        place = self.path(step.checkpoint)
+        beside = self.folder / f".new-{step.checkpoint}"
+
+        def described(files: dict[str, str]) -> Checkpoint:
+            return Checkpoint(
+                checkpoint=step.checkpoint,
+                parent=step.parent,
+                base=step.base,
+                task=step.task.name,
+                data=step.data,
+                data_seq=step.task.data_seq,
+                config=step.config,
+                seed=step.seed,
+                steps=facts.steps,
+                files=files,
+                versions=facts.versions,
+                device=facts.device,
+                seconds=facts.seconds,
+                warnings=facts.warnings,
+                about=facts.about,
+            )
+
+        failed = (
+            f"the checkpoint {step.checkpoint} cannot be written to {self.folder}",
+            "Make room, then run it again: it continues from the saved files of its run",
+        )
+        with _writing(beside, failed):
+            made = Checkpoint.of_json(_write_model(beside, write, lambda files: described(files).as_json()))
+            if place.exists():
+                # Without a description: an interrupted copy of this very checkpoint. Nothing replaces a whole one.
+                shutil.rmtree(place)
+            beside.rename(place)
+            sync(self.folder)
+        shutil.rmtree(self.run(step.checkpoint), ignore_errors=True)
+        return made
 
 
-def versions(libraries: Sequence[str]) -> dict[str, str]:
-    """Return the versions of this program, of Python, and of the libraries that a checkpoint's weights follow from."""
-    return {
-        "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in ("unsorry", *libraries)},
-    }
+def checkpoint_id(
+    *, parent: str | None, base: str, begun: str, task: str, data: str, config: Mapping[str, Any]
+) -> str:
+    """Return the id of the checkpoint that follows from these: 16 hexadecimal digits.
+
+    `begun` is the SHA-256 of the model that the chain began with, where that is in a folder, as a folder may be given
+    other weights under its name. `config` has the fields of a configuration that decide the weights.
+    """
+    about = [parent, base, begun, task, data, dict(config)]
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
 
 
-_NEW = ".new"
-_READY = ".ready"
-_EARLIER = ".earlier"
-_LOCK = ".lock"
-# What transformers and PEFT write, or wrote once, and what is ours.
-_MODEL_FILES = (
-    *("config.json", "generation_config.json", "model*.safetensors*", "pytorch_model*.bin*", "adapter_*"),
-    *(
-        "tokenizer*",
-        "special_tokens_map.json",
-        "added_tokens.json",
-        "chat_template.*",
-        "vocab.*",
-        "merges.txt",
-    ),
-    *("spiece.model", "training_args.bin", "prompt.json", "base.json", DESCRIPTION),
-)
-_NO_START = (DESCRIPTION, "training_args.bin", "base.json")
+# ---- a trainer's folder
 
 
-def begun(folder: Path) -> str:
-    """Return the SHA-256 of a folder's weights, as `checkpoint_saved` has it; "" where there are none."""
-    names = weights_of([path.name for path in folder.glob("*") if path.is_file()])
-    return weights_digest({name: file_digest(folder / name) for name in names})
-
-
-def start_of(folder: Path) -> str:
-    """Return the SHA-256 of all that training from a folder follows from: the weights, each part of them, their
-    configuration, the tokenizer and its template; "" of a hub's model."""
-    found = {path for pattern in _MODEL_FILES for path in folder.glob(pattern) if path.is_file()}
-    said = [(path.name, file_digest(path)) for path in sorted(found) if path.name not in _NO_START]
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest() if said else ""
-
-
-@contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Make the folder if need be and hold it for this process alone.
+def alone_in(folder: Path) -> Any:
+    """Make the folder if need be and hold it for this process alone; a context manager.
 
     Raises:
         CheckpointError: another process trains into it, or it cannot be made.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / _LOCK).open("w")
-    except OSError as error:
-        raise CheckpointError(f"{folder} cannot be written ({error.strerror})") from error
-    with lock:
-        try:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError) as error:
-            raise CheckpointError(
-                f"another process trains into {folder} (it holds {folder / _LOCK}). Wait for it, or name another folder"
-            ) from error
-        yield
+    busy = f"another process trains into {folder} (it holds {folder / _LOCK}). Wait for it, or name another folder"
+    return _alone(folder, _LOCK, busy)
 
 
 def publish(folder: Path, write: Callable[[Path], object], about: Mapping[str, Any]) -> None:
@@ -420,40 +442,27 @@ def publish(folder: Path, write: Callable[[Path], object], about: Mapping[str, A
 
     Args:
         folder: its home; made if need be.
-        write: writes the model's files into the folder that it is given.
-        about: what checkpoint.json says, beside "files".
+        write: writes the model's files into an empty folder.
+        about: the content of checkpoint.json, beside "files".
 
     Raises:
         CheckpointError: the disk refused; the model before is as it was.
     """
-    from safetensors import SafetensorError
-
     settle(folder)
     beside = folder / _NEW
-    try:
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
-        write(beside)
-        files = {path.name: file_digest(path) for path in sorted(beside.iterdir())}
-        described = json.dumps({**about, "files": files}, indent=2) + "\n"
-        (beside / DESCRIPTION).write_text(described, encoding="utf-8")
-        for path in beside.iterdir():
-            sync(path)
-        sync(beside)
+    failed = (
+        f"the model cannot be written to {folder}",
+        "Make room, then run it again: the earlier files of the folder are unchanged",
+    )
+    with _writing(beside, failed):
+        _write_model(beside, write, lambda files: {**about, "files": files})
         beside.rename(folder / _READY)
         sync(folder)
-    except (OSError, SafetensorError) as error:
-        shutil.rmtree(beside, ignore_errors=True)
-        reason = (isinstance(error, OSError) and error.strerror) or str(error)
-        raise CheckpointError(
-            f"the model cannot be written to {folder} ({reason}). Make room, then run it again: what the folder had "
-            "before is there"
-        ) from error
     settle(folder)
 
 
 def settle(folder: Path) -> None:
-    """Finish a `publish` that was cut off while files took their places; nothing otherwise.
+    """Finish a `publish` that was interrupted while files took their places; nothing otherwise.
 
     Raises:
         CheckpointError: the disk refused.
@@ -471,7 +480,7 @@ def settle(folder: Path) -> None:
             for path in sorted(ready.iterdir()):
                 if path.name != DESCRIPTION:
                     path.replace(folder / path.name)
-            # The last one: while it is there, what the folder says of itself is not to be believed.
+            # The last one: while it is there, the folder's own description is not to be believed.
             sync(folder)
             described.replace(folder / DESCRIPTION)
         ready.rmdir()
@@ -483,7 +492,7 @@ def settle(folder: Path) -> None:
 
 
 def read_about(folder: Path, *, verify: bool = False) -> dict[str, Any] | None:
-    """Return what checkpoint.json says; None where there is none. `verify` compares the files with it.
+    """Return the content of checkpoint.json; None where there is none. `verify` compares the files with it.
 
     Raises:
         CheckpointError: it cannot be read, or a file is not what was saved.
@@ -498,13 +507,12 @@ def read_about(folder: Path, *, verify: bool = False) -> dict[str, Any] | None:
         raise CheckpointError(
             f"{path} cannot be read ({error}). Restore it from a backup, or move it away"
         ) from error
-    if verify:
-        for name, wanted in files.items():
-            if not (folder / name).is_file() or file_digest(folder / name) != wanted:
-                raise CheckpointError(
-                    f"{folder / name} is not what was saved: its SHA-256 is not {wanted[:12]}…. Restore it from a "
-                    f"backup; without {path} training begins anew, and keeps what is there in {_EARLIER}"
-                )
+    if verify and (changed := _changed(folder, files)) is not None:
+        name, wanted = changed
+        raise CheckpointError(
+            f"{folder / name} is not what was saved: its SHA-256 is not {wanted[:12]}…. Restore it from a backup; "
+            f"without {path} training begins anew, and keeps the present files in {_EARLIER}"
+        )
     return about
 
 
@@ -522,10 +530,69 @@ def set_aside(folder: Path) -> Path | None:
         while (place := folder / _EARLIER / str(number)).exists():
             number += 1
         place.mkdir(parents=True)
-        # The description first: what is cut off half way describes no model any more.
+        # The description first: a half-moved model has none.
         for path in sorted(set(files), key=lambda path: path.name != DESCRIPTION):
             os.rename(path, place / path.name)  # noqa: PTH104 - not `replace`: nothing is there
         sync(folder)
     except OSError as error:
         raise CheckpointError(f"the model in {folder} cannot be moved away ({error.strerror})") from error
     return place
+
+
+# ---- shared by both
+
+
+def _write_model(
+    folder: Path, write: Callable[[Path], object], describe: Callable[[dict[str, str]], dict[str, Any]]
+) -> dict[str, Any]:
+    """Write a model and its description into a new folder, flushed; return the description."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    write(folder)
+    content = describe({path.name: file_digest(path) for path in sorted(folder.iterdir())})
+    (folder / DESCRIPTION).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    make_durable(folder)
+    return content
+
+
+@contextmanager
+def _writing(beside: Path, failed: tuple[str, str]) -> Iterator[None]:
+    """Turn what the disk says into a CheckpointError, and remove what was written. `failed`: what, and the remedy."""
+    # Not at the top: the daemon imports this module, and has no safetensors.
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, SafetensorError, CheckpointError) as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
+        raise CheckpointError(f"{failed[0]} ({reason}). {failed[1]}") from error
+
+
+@contextmanager
+def _alone(folder: Path, name: str, busy: str) -> Iterator[None]:
+    """Hold a lock file in a folder, made if need be; `busy` is the message where another process has it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / name).open("w")
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be written ({error.strerror})") from error
+    with lock:
+        try:
+            # Not `flock`: a loader's workers would inherit it, and outlive a process that is killed.
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:
+            raise CheckpointError(busy) from error
+        yield
+
+
+def _changed(folder: Path, files: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the first file that is missing or not what was saved, and the SHA-256 that it should have."""
+    for name, wanted in files.items():
+        if not (folder / name).is_file() or file_digest(folder / name) != wanted:
+            return name, wanted
+    return None
+
+
+def _remedy(path: Path) -> str:
+    return f"Restore it from a backup, or go on from another checkpoint; without the folder {path} it is trained again"

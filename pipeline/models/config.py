@@ -47,7 +47,10 @@ class Config:
     __slots__ = ()
 
     takes: ClassVar[Takes]
-    error: ClassVar[type[ConfigError]] = ConfigError
+    no_content: ClassVar[frozenset[str]]
+    """Fields that do not change the weights that a training makes."""
+    model_name: str
+    seed: int
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -61,11 +64,15 @@ class Config:
             if key not in names:
                 near = difflib.get_close_matches(str(key), names, n=1)
                 meant = f"; is {near[0]} meant?" if near else f". The fields are {', '.join(names)}"
-                raise cls.error(f"{key} is no field of a training configuration{meant}")
+                raise ConfigError(f"{key} is no field of a training configuration{meant}")
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)  # type: ignore[call-overload, no-any-return]  # as above
+
+    def content(self) -> dict[str, Any]:
+        """Return the fields that decide the weights that a training makes."""
+        return {name: value for name, value in self.to_dict().items() if name not in self.no_content}
 
     def checked(self) -> None:
         """Look at every field.
@@ -76,7 +83,7 @@ class Config:
         for item in fields(self):  # type: ignore[arg-type]  # as above
             value = getattr(self, item.name)
             if (wrong := _wrong(item.name, value, item.type, self.takes)) is not None:
-                raise self.error(f"{item.name} is {wrong}")
+                raise ConfigError(f"{item.name} is {wrong}")
             if item.type == "float":
                 # 1 and 1.0 are one setting, and have to make one checkpoint's id.
                 object.__setattr__(self, item.name, float(value))

@@ -44,6 +44,22 @@ class Interval:
     high: float
 
 
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The measures of a model on `n` steps of `theorems` theorems, each with its interval.
+
+    `dataset` is the SHA-256 of the questions and the right answers; `new_embeddings` the number of premises that had to
+    be embedded for it.
+    """
+
+    metrics: Mapping[str, Interval]
+    n: int
+    theorems: int
+    dataset: str
+    seconds: float
+    new_embeddings: int = 0
+
+
 def rate(positives: Collection[int], ranked: Sequence[int]) -> tuple[float, float, float]:
     """Return recall@1, recall@10 and the reciprocal rank of one step's ranking.
 

@@ -34,19 +34,20 @@ Fails with the `reason` of a LearningError; no failure makes a checkpoint, and n
 from __future__ import annotations
 
 import abc
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pipeline.durable import file_digest, write_text_whole
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter
-from pipeline.models.chain import Checkpoints, Described, weights_digest, weights_of
+from pipeline.models.chain import Chain, Checkpoint, weights_of
 from pipeline.models.datasets import TaskData, forget, forget_others
-from pipeline.models.errors import LearningError
+from pipeline.models.errors import CheckpointError, DatasetError, LearningError, NothingToLearnError
+from pipeline.models.measures import Evaluation, with_bounds
 from store.domain.identity import short_hash
 from store.errors import LogError
 from store.events.models import CheckpointSaved, EvaluationFinished, ModelKind
@@ -56,6 +57,9 @@ from store.view.queries import models as model_queries
 _EVALUATIONS = ".evaluations"
 _TELL_EVERY_S = 1.0
 T = TypeVar("T")
+C = TypeVar("C")
+OnStep = Callable[[int, int], object]
+"""Takes (steps done, steps in all)."""
 
 
 def stream_of(model: ModelKind) -> str:
@@ -77,7 +81,7 @@ def read_parameters(kind: str, read: Callable[[], T]) -> T:
         raise JobError(
             "bad_spec",
             f"the {kind} job's parameters cannot be read: {type(error).__name__}: {error}",
-            remedy=f"see pipeline/{kind}.py for what they are",
+            remedy="see pipeline/models/training_job.py and the job.py of the model",
             deterministic=True,
         ) from error
 
@@ -129,16 +133,6 @@ class Unmeasured:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """A measurement's numbers: `dataset` is the SHA-256 of the `n` examples that were asked."""
-
-    metrics: Mapping[str, float]
-    dataset: str
-    n: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class Teller:
     """In whose name measurements are told: the job's id, its reporter, and whether the simulator had a part in them."""
 
@@ -147,41 +141,32 @@ class Teller:
     simulated: bool
 
 
-class Measuring(abc.ABC):
-    """Measures one checkpoint, and tells each measurement as an event.
-
-    Attributes:
-        model: which model the checkpoint is of.
-        empty: what `measure` raises where a split has nothing to measure.
-    """
+class Measuring(abc.ABC, Generic[C]):
+    """Measures one checkpoint, and records each measurement as an event. `C` is the model's configuration."""
 
     model: ClassVar[ModelKind]
-    empty: ClassVar[tuple[type[LearningError], ...]]
 
-    def __init__(self, chain: Path, checkpoint: str, teller: Teller) -> None:
-        """Args:
-        chain: the folder of checkpoints.
-        checkpoint: the id of one.
-        teller: tells.
-        """
+    def __init__(self, chain: Chain, checkpoint: str, config: C, teller: Teller) -> None:
         self.chain = chain
         self.checkpoint = checkpoint
+        self.config = config
         self.teller = teller
 
     @abc.abstractmethod
-    def files(self, task: TaskData, split: str) -> tuple[Path, ...]:
-        """Return the files of a dataset that a measurement reads."""
+    def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
+        """Return the files of a dataset that a measurement reads, there or not."""
 
     @abc.abstractmethod
-    def settings(self) -> str:
-        """Return what else decides what a measurement says, as text."""
+    def settings(self) -> list[Any]:
+        """Return the other values that decide a measurement."""
 
     @abc.abstractmethod
-    def measure(self, task: TaskData, split: str, on_batch: Callable[[int, int], object]) -> Measured:
-        """Measure the checkpoint on one split of a task.
+    def measure(self, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
+        """Measure the checkpoint on one split of a task, whose files are there.
 
         Raises:
-            LearningError: the dataset or the checkpoint cannot be used; one of `empty`: there is nothing to measure.
+            NothingToLearnError: there is nothing to measure.
+            LearningError: the dataset or the checkpoint cannot be used.
         """
 
     def tell(self, task: TaskData, split: str, *, repository: str | None) -> EvaluationFinished | Unmeasured:
@@ -193,7 +178,7 @@ class Measuring(abc.ABC):
         """
         try:
             body = self._measured(task, split, repository)
-        except self.empty as error:
+        except NothingToLearnError as error:
             return Unmeasured(task.name, split, str(error))
         # By the job too: another one that measures the same says so in its own name.
         key = (body.evaluation, self.teller.job)
@@ -201,9 +186,13 @@ class Measuring(abc.ABC):
         return body
 
     def _measured(self, task: TaskData, split: str, repository: str | None) -> EvaluationFinished:
-        read = [file_digest(path) for path in self.files(task, split)]
-        evaluation = short_hash("evaluation", self.checkpoint, task.name, split, *read, self.settings())
-        path = self.chain / _EVALUATIONS / f"{evaluation}.json"
+        paths = self.paths(task, split)
+        for path in paths:
+            if not path.is_file():
+                raise DatasetError(f"{task.name}: {path} is not there")
+        read, settings = [file_digest(path) for path in paths], json.dumps(self.settings())
+        evaluation = short_hash("evaluation", self.checkpoint, task.name, split, *read, settings)
+        path = self.chain.folder / _EVALUATIONS / f"{evaluation}.json"
         kept = _read_kept(path)
         if kept is not None:
             about = {
@@ -220,7 +209,7 @@ class Measuring(abc.ABC):
             repository=repository,
             split=split,
             dataset=found.dataset,
-            metrics=dict(found.metrics),
+            metrics=with_bounds(found.metrics),
             n=found.n,
             seconds=found.seconds,
             job=self.teller.job,
@@ -230,58 +219,13 @@ class Measuring(abc.ABC):
         return body
 
 
-M = TypeVar("M")
-
-
-class MeasuringOneFile(Measuring, Generic[M]):
-    """Measures a model that is loaded once, on splits that are a file each.
-
-    Attributes:
-        missing: what is raised where a split's file is not there.
-    """
-
-    missing: ClassVar[type[LearningError]]
-
-    @abc.abstractmethod
-    def file(self, task: TaskData, split: str) -> Path:
-        """Return where a split's file is, there or not."""
-
-    @abc.abstractmethod
-    def load(self) -> M:
-        """Return the checkpoint's model.
-
-        Raises:
-            LearningError: it cannot be loaded.
-        """
-
-    @cached_property
-    def loaded(self) -> M:
-        """The model, loaded when it is first asked for."""
-        return self.load()
-
-    def files(self, task: TaskData, split: str) -> tuple[Path, ...]:
-        """Return the split's file.
-
-        Raises:
-            LearningError: (`missing`) it is not there.
-        """
-        path = self.file(task, split)
-        if not path.is_file():
-            raise self.missing(f"{task.name}: {path} is not there")
-        return (path,)
-
-
-class _KeptError(LearningError):
-    reason = "bad_checkpoint"
-
-
 def _read_kept(path: Path) -> EvaluationFinished | None:
     try:
         return EvaluationFinished.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise _KeptError(
+        raise CheckpointError(
             f"{path}, a measurement, cannot be read ({error}). Remove it: it is made again"
         ) from error
 
@@ -323,21 +267,15 @@ class Order:
         )
 
 
-CheckpointT = TypeVar("CheckpointT", bound=Described)
-C = TypeVar("C")
-
-
-class TrainingJob(abc.ABC, Generic[CheckpointT, C]):
+class TrainingJob(abc.ABC, Generic[C]):
     """A job that trains one model; see the module. `C` is the model's configuration."""
 
     model: ClassVar[ModelKind]
 
-    def __init__(
-        self, order: Order, config: C, chain: Checkpoints[CheckpointT], spec: JobSpec, reporter: Reporter
-    ) -> None:
+    def __init__(self, order: Order, config: C, spec: JobSpec, reporter: Reporter) -> None:
         self.order = order
         self.config = config
-        self.chain = chain
+        self.chain = Chain(order.chain)
         self.spec = spec
         self.reporter = reporter
 
@@ -350,7 +288,7 @@ class TrainingJob(abc.ABC, Generic[CheckpointT, C]):
         """
 
     @abc.abstractmethod
-    def learn(self, task: TaskData, on_step: Callable[[int, int], object]) -> CheckpointT:
+    def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
         """Return the checkpoint that the task leads to, made if need be.
 
         Raises:
@@ -359,7 +297,7 @@ class TrainingJob(abc.ABC, Generic[CheckpointT, C]):
         """
 
     @abc.abstractmethod
-    def measuring(self, checkpoint: str, teller: Teller) -> Measuring:
+    def measuring(self, checkpoint: str, teller: Teller) -> Measuring[C]:
         """Return what measures the checkpoint."""
 
     def run(self) -> dict[str, Any]:
@@ -399,7 +337,7 @@ class TrainingJob(abc.ABC, Generic[CheckpointT, C]):
             **measured,
         }
 
-    def _saved(self, made: CheckpointT, *, simulated: bool) -> CheckpointSaved:
+    def _saved(self, made: Checkpoint, *, simulated: bool) -> CheckpointSaved:
         folder = self.chain.path(made.checkpoint)
         return CheckpointSaved(
             model=self.model,
@@ -410,7 +348,7 @@ class TrainingJob(abc.ABC, Generic[CheckpointT, C]):
             config=made.config,
             seed=made.seed,
             steps=made.steps,
-            weights=weights_digest(made.files),
+            weights=made.weights,
             size_bytes=sum((folder / name).stat().st_size for name in weights_of(made.files)),
             fisher=made.fisher,
             versions=made.versions,
@@ -425,7 +363,7 @@ class TrainingJob(abc.ABC, Generic[CheckpointT, C]):
             known = model_queries.checkpoints(view, self.model)
         return any(row.simulated for row in known if row.checkpoint == self.order.parent)
 
-    def _measure(self, measuring: Measuring, tasks: Sequence[TaskData]) -> dict[str, Any]:
+    def _measure(self, measuring: Measuring[C], tasks: Sequence[TaskData]) -> dict[str, Any]:
         """Measure on the test set of every task, the newest one last, and on the val set of that."""
         wanted = [*((task, "test") for task in tasks), (tasks[-1], "val")]
         evaluations, unmeasured = [], []

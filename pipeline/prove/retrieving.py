@@ -21,13 +21,12 @@ import torch
 from torch import Tensor
 from transformers import T5EncoderModel
 
-from pipeline.models.chain import DESCRIPTION
+from pipeline.models.chain import DESCRIPTION, Chain
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever.config import TrainingConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Tokens, load_encoder, load_tokens
 from pipeline.models.retriever.index import EmbeddingIndex, embed_texts, top_k
-from pipeline.models.retriever.job import Chain
 from pipeline.models.retriever.retriever import PremiseRetriever
 from pipeline.models.tactics.service import Batching
 from pipeline.models.text import query_text, state_of

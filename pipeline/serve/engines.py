@@ -30,7 +30,7 @@ from transformers import (
     T5EncoderModel,
 )
 
-from pipeline.models.chain import DESCRIPTION, read_about, settle
+from pipeline.models.chain import DESCRIPTION, Chain, read_about, settle
 from pipeline.models.endpoint.client import ChatClient
 from pipeline.models.errors import DivergedError, ModelError
 from pipeline.models.libraries import computes_in_bfloat16, device_of, load_tokenizer, quiet_libraries
@@ -41,7 +41,6 @@ from pipeline.models.progress.steps import Step
 from pipeline.models.retriever.config import TrainingConfig
 from pipeline.models.retriever.encoder import Tokens, load_encoder, load_tokens
 from pipeline.models.retriever.index import embed_texts
-from pipeline.models.retriever.job import Chain
 from pipeline.models.tactics.generate import Completion, Generator, Rows
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions, read_tactic

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.models.retriever.job import Chain, Checkpoint
+from pipeline.models.chain import Chain, Facts, Step
+from pipeline.models.datasets import TaskData
 from pipeline.serve.order import PROMOTED, Limits, ModelOrder, RungOrder
 from tests.support.chat_server import ChatServer, Says
 from tests.support.events import REPOSITORY
@@ -35,33 +36,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     world.trace([premises("A.lean", ["one", "two"])], sha=world.sha, simulated=True)
     make_saying(world.folder / "models" / "tactics" / TACTICS, {"rfl": 1.0})
     Chain(world.folder / "models" / "retriever").put(
-        RETRIEVER, lambda folder: make_tiny_retriever(folder, d_model=16, layers=1), described
+        Step(RETRIEVER, None, "tiny", "tiny", TaskData(REPOSITORY, world.folder, 1), "d" * 64, {}, 0),
+        lambda folder: make_tiny_retriever(folder, d_model=16, layers=1),
+        Facts(steps=0, device="cpu", seconds=0.0, versions={}),
     )
     with Promotions(world.order()) as promotions:
         promotions.promote("tactics", TACTICS, simulated=True)
         promotions.promote("retriever", RETRIEVER, simulated=True)
     return world
-
-
-def described(files: dict[str, str]) -> Checkpoint:
-    """Say what a retriever's checkpoint.json has."""
-    return Checkpoint(
-        checkpoint=RETRIEVER,
-        parent=None,
-        base="tiny",
-        task=REPOSITORY,
-        data="d" * 64,
-        data_seq=1,
-        config={},
-        seed=0,
-        steps=0,
-        files=files,
-        digest="",
-        versions={},
-        device="cpu",
-        seconds=0.0,
-        warnings=(),
-    )
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
 from pipeline.models.config import Config, Device, Takes
-from pipeline.models.errors import ConfigError
 
 _TAKES = Takes(
     positive=frozenset({"epochs", "batch_size", "lr", "max_seq_len"}),
@@ -43,7 +42,7 @@ class ProgressConfig(Config):
     save_minutes: float = 10.0
 
     takes: ClassVar[Takes] = _TAKES
-    error: ClassVar[type[ConfigError]] = ConfigError
+    no_content: ClassVar[frozenset[str]] = frozenset({"save_minutes"})
 
     def __post_init__(self) -> None:
         self.checked()

@@ -15,34 +15,25 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pipeline.durable import file_digest
 from pipeline.jobs.protocol import JobSpec, Reporter
-from pipeline.models.chain import (
-    DESCRIPTION,
-    Chain,
-    Link,
-    checkpoint_id,
-    read_about,
-    settle,
-    start_of,
-    versions,
-)
+from pipeline.models.chain import DESCRIPTION, Chain, Checkpoint, Facts, read_about, settle, versions
 from pipeline.models.datasets import TaskData
-from pipeline.models.errors import DatasetError, LearningError, NothingToLearnError
-from pipeline.models.measures import Interval, summarise, with_bounds
+from pipeline.models.errors import DatasetError, NothingToLearnError
+from pipeline.models.measures import Evaluation, summarise
 from pipeline.models.progress.config import ProgressConfig, for_a_job
 from pipeline.models.progress.model import ProgressModel
 from pipeline.models.progress.steps import LEARN, TEST, Row, frozen_progress, read_dataset
 from pipeline.models.progress.training import ProgressTrainer
 from pipeline.models.training_job import (
-    Measured,
     Measuring,
-    MeasuringOneFile,
+    OnStep,
     Order,
     Teller,
     TrainingJob,
@@ -62,8 +53,8 @@ def learn(
     config: ProgressConfig,
     *,
     parent: str | None,
-    on_step: Callable[[int, int], object] = lambda _done, _total: None,
-) -> Link:
+    on_step: OnStep = lambda _done, _total: None,
+) -> Checkpoint:
     """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
 
     One that is there already, from the same parent, data and configuration, is not made again; one that was cut off
@@ -77,56 +68,34 @@ def learn(
         on_step: told (optimiser steps done, in all) after each.
 
     Raises:
-        TacticsError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another process
+        LearningError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another process
             is at it.
         Yielded: the job was asked to make way, and the run is saved.
     """
-    base = config.model_name if parent is None else chain.read(parent).base
     path = task.dataset / LEARN
     if not path.is_file():
         raise DatasetError(f"{task.name}: {path} is not there")
-    data = file_digest(path)
-    identity = checkpoint_id(
-        parent=parent,
-        base=base,
-        begun=start_of(Path(config.model_name)) if parent is None else "",
-        task=task.name,
-        data=data,
-        config={key: value for key, value in config.to_dict().items() if key != "save_minutes"},
-    )
+    step = chain.step(task, config, parent=parent, data=file_digest(path))
 
-    def make(run: Path) -> Link:
+    def make(run: Path) -> Checkpoint:
         made = run / "model"
-        start = base if parent is None else str(chain.path(parent))
-        about = _trained(config, start, path, made, on_step)
+        about = _trained(config, step.start, path, made, on_step)
+        facts = Facts(
+            steps=int(about["steps"]),
+            device=str(about["device"]),
+            seconds=float(about["seconds"]),
+            versions=versions(_LIBRARIES),
+            warnings=_warnings(about),
+            about={name: about[name] for name in _KEPT},
+        )
 
         def write(folder: Path) -> None:
-            folder.mkdir()
             for name in about["files"]:
                 shutil.copyfile(made / name, folder / name)
 
-        def described(files: dict[str, str]) -> Link:
-            return Link(
-                checkpoint=identity,
-                parent=parent,
-                base=base,
-                task=task.name,
-                data=data,
-                data_seq=task.data_seq,
-                config=config.to_dict(),
-                seed=config.seed,
-                steps=int(about["steps"]),
-                files=files,
-                versions=versions(_LIBRARIES),
-                device=str(about["device"]),
-                seconds=float(about["seconds"]),
-                warnings=_warnings(about),
-                about={name: about[name] for name in _KEPT},
-            )
+        return chain.put(step, write, facts)
 
-        return chain.put(identity, write, described)
-
-    return chain.once(identity, parent=parent, make=make)
+    return chain.once(step, make)
 
 
 _KEPT = (
@@ -145,7 +114,7 @@ _KEPT = (
 
 
 def _trained(
-    config: ProgressConfig, start: str, data: Path, made: Path, on_step: Callable[[int, int], object]
+    config: ProgressConfig, start: str, data: Path, made: Path, on_step: OnStep
 ) -> Mapping[str, Any]:
     """Return what is said of the model in the run's folder, trained if it is not there yet."""
     settle(made)
@@ -181,24 +150,13 @@ def _warnings(about: Mapping[str, Any]) -> tuple[str, ...]:
     return (said,)
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressResult:
-    """How a model did on `n` steps of `proofs` proofs: `METRICS`. `dataset` is the SHA-256 of the steps."""
-
-    metrics: Mapping[str, Interval]
-    n: int
-    proofs: int
-    dataset: str
-    seconds: float
-
-
 def evaluate(
     model: ProgressModel,
     rows: Sequence[Row],
     *,
     seed: int,
-    on_batch: Callable[[int, int], object] = lambda _done, _total: None,
-) -> ProgressResult:
+    on_batch: OnStep = lambda _done, _total: None,
+) -> Evaluation:
     """Ask a model for the steps that remain after each step, and rate what it says.
 
     Args:
@@ -215,10 +173,10 @@ def evaluate(
             off = abs(said - row.steps_remaining)
             rated.append((off, off * off, float(off <= 1)))
         on_batch(first + len(part), len(rows))
-    return ProgressResult(
+    return Evaluation(
         metrics=summarise(rated, [row.proof for row in rows], seed=seed, names=METRICS),
         n=len(rows),
-        proofs=len({row.proof for row in rows}),
+        theorems=len({row.proof for row in rows}),
         dataset=_digest(rows),
         seconds=time.monotonic() - started,
     )
@@ -234,31 +192,25 @@ def _digest(rows: Sequence[Row]) -> str:
 _FILES = {"test": TEST, "val": LEARN}
 
 
-class ProgressMeasuring(MeasuringOneFile[ProgressModel]):
+class ProgressMeasuring(Measuring[ProgressConfig]):
     """Measures one progress model of a chain."""
 
     model: ClassVar[ModelKind] = "progress"
-    empty: ClassVar[tuple[type[LearningError], ...]] = (NothingToLearnError,)
-    missing: ClassVar[type[LearningError]] = DatasetError
 
-    def __init__(self, chain: Path, checkpoint: str, config: ProgressConfig, teller: Teller) -> None:
-        super().__init__(chain, checkpoint, teller)
-        self.config = config
+    def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
+        return (task.dataset / _FILES[split],)
 
-    def file(self, task: TaskData, split: str) -> Path:
-        return task.dataset / _FILES[split]
+    def settings(self) -> list[Any]:
+        return [self.config.seed]
 
-    def settings(self) -> str:
-        return json.dumps([self.config.seed])
+    @cached_property
+    def loaded(self) -> ProgressModel:
+        """The checkpoint's model, loaded once."""
+        return ProgressModel(self.chain.path(self.checkpoint), device=self.config.device)
 
-    def load(self) -> ProgressModel:
-        return ProgressModel(self.chain / self.checkpoint, device=self.config.device)
-
-    def measure(self, task: TaskData, split: str, on_batch: Callable[[int, int], object]) -> Measured:
-        """Measure the checkpoint on one split."""
-        rows = _rows_of(self.file(task, split), split)
-        found = evaluate(self.loaded, rows, seed=self.config.seed, on_batch=on_batch)
-        return Measured(with_bounds(found.metrics), found.dataset, found.n, found.seconds)
+    def measure(self, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
+        (path,) = self.paths(task, split)
+        return evaluate(self.loaded, _rows_of(path, split), seed=self.config.seed, on_batch=on_batch)
 
 
 def _rows_of(path: Path, split: str) -> list[Row]:
@@ -270,21 +222,17 @@ def _rows_of(path: Path, split: str) -> list[Row]:
     return rows
 
 
-class ProgressJob(TrainingJob[Link, ProgressConfig]):
+class ProgressJob(TrainingJob[ProgressConfig]):
     model: ClassVar[ModelKind] = "progress"
-
-    def __init__(self, order: Order, config: ProgressConfig, spec: JobSpec, reporter: Reporter) -> None:
-        self.models = Chain(order.chain)
-        super().__init__(order, config, self.models, spec, reporter)
 
     def frozen(self) -> tuple[Path, int]:
         return frozen_progress(self.order, self.spec.job)
 
-    def learn(self, task: TaskData, on_step: Callable[[int, int], object]) -> Link:
-        return learn(task, self.models, self.config, parent=self.order.parent, on_step=on_step)
+    def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
+        return learn(task, self.chain, self.config, parent=self.order.parent, on_step=on_step)
 
-    def measuring(self, checkpoint: str, teller: Teller) -> Measuring:
-        return ProgressMeasuring(self.order.chain, checkpoint, self.config, teller)
+    def measuring(self, checkpoint: str, teller: Teller) -> ProgressMeasuring:
+        return ProgressMeasuring(self.chain, checkpoint, self.config, teller)
 
 
 def train(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:

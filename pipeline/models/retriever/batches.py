@@ -17,6 +17,8 @@ negatives, their second ones, and so on.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -103,6 +105,20 @@ def read_examples(path: Path, corpus: Corpus) -> Examples:
     if theorems == 0:
         raise EmptySplitError(f"{path} has no theorem. Export the dataset again once theorems are traced")
     return Examples(tuple(steps), theorems, unplaced)
+
+
+def dataset_digest(corpus: Corpus, examples: Sequence[Example]) -> str:
+    """Return the SHA-256 of the questions, their right answers, and the premises to choose from."""
+    digest = hashlib.sha256()
+    for file in corpus.files:
+        # Imports and positions too: they decide what may be chosen.
+        digest.update(json.dumps([file.path, file.imports]).encode())
+        for premise in file.premises:
+            digest.update(json.dumps([premise.full_name, premise.start, premise.end, premise.code]).encode())
+    for example in examples:
+        asked = [example.file_path, example.full_name, example.start, example.tactic, example.query]
+        digest.update(json.dumps([*asked, example.positives]).encode())
+    return digest.hexdigest()
 
 
 def _steps(file_path: str, proved: TracedTheorem, corpus: Corpus) -> tuple[list[Example], int]:

@@ -13,7 +13,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Literal, get_args
 
-from pipeline.models import errors
 from pipeline.models.config import Config, Device, Takes
 from pipeline.models.errors import ConfigError
 
@@ -126,7 +125,10 @@ class TrainingConfig(Config):
     replay_share: float = 0.25
 
     takes: ClassVar[Takes] = _TAKES
-    error: ClassVar[type[errors.ConfigError]] = ConfigError
+    # How often a run is saved, how it is watched and the size of an evaluation's batches.
+    no_content: ClassVar[frozenset[str]] = frozenset(
+        {"num_workers", "timeout_seconds", "log_every_n_steps", "checkpoint_every_n_steps", "eval_batch_size"}
+    )
 
     def __post_init__(self) -> None:
         self.checked()

@@ -23,11 +23,12 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from pipeline.durable import file_digest, make_durable, sync
+from pipeline.models.chain import Chain, Checkpoint
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import CheckpointError, DatasetError, EmptySplitError, NothingToMeasureError
+from pipeline.models.measures import Evaluation
 from pipeline.models.retriever.config import TrainingConfig
-from pipeline.models.retriever.evaluation import EvaluationResult
-from pipeline.models.retriever.job import Chain, Checkpoint, first_process, learn, measure, plan
+from pipeline.models.retriever.job import first_process, learn, measure, plan
 from pipeline.models.retriever.retriever import PremiseRetriever
 from store.leandojo import DynamicDatabase, Repository
 
@@ -43,7 +44,7 @@ class Scores:
     r1: float
     r10: float
     mrr: float
-    result: EvaluationResult
+    result: Evaluation
 
     def __str__(self) -> str:
         return f"R@1 = {self.r1:.2f} %, R@10 = {self.r10:.2f} %, MRR = {self.mrr:.4f} ({self.result.n} steps)"

@@ -44,7 +44,6 @@ from pipeline.models.retriever.batches import Batch
 from pipeline.models.retriever.config import FisherLabels, FisherScale, Loss
 from pipeline.models.retriever.encoder import RowLosses, embed
 
-FISHER = "fisher.safetensors"
 _FORMAT = "unsorry-fisher-1"
 _PREFIX = "fisher."
 

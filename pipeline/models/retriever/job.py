@@ -34,45 +34,36 @@ that uses a premise is a failure, `bad_dataset`.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
-import json
 import math
 import os
-import platform
+import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
+from transformers import T5EncoderModel
 
 from pipeline.durable import file_digest
 from pipeline.jobs.protocol import JobSpec, Reporter
-from pipeline.models import chain as checkpoints
-from pipeline.models.chain import Checkpoints
-from pipeline.models.datasets import TaskData as TaskData
-from pipeline.models.datasets import frozen
+from pipeline.models.chain import Chain, Checkpoint, Facts, Step, versions
+from pipeline.models.datasets import TaskData, frozen
 from pipeline.models.errors import (
-    CheckpointError,
     DatasetError,
     EmptySplitError,
-    LearningError,
     NothingToMeasureError,
 )
 from pipeline.models.libraries import tensors_digest
-from pipeline.models.measures import with_bounds
-from pipeline.models.retriever.batches import RetrievalDataModule
+from pipeline.models.measures import Evaluation, rate, summarise
+from pipeline.models.retriever.batches import Example, RetrievalDataModule, dataset_digest
 from pipeline.models.retriever.config import TrainingConfig, for_a_job
-from pipeline.models.retriever.encoder import WEIGHTS, load_encoder
-from pipeline.models.retriever.evaluation import EvaluationResult, dataset_digest, evaluate
-from pipeline.models.retriever.fisher import FISHER
-from pipeline.models.retriever.index import EmbeddingIndex
-from pipeline.models.retriever.retriever import PremiseRetriever
-from pipeline.models.retriever.strategies import Kept
+from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.retriever.encoder import WEIGHTS, Tokens, load_encoder
+from pipeline.models.retriever.index import EmbeddingIndex, accessible_masks, embed_texts, top_k
 from pipeline.models.retriever.training import OnStep, data_module, on_cuda, train_task, validation_examples
 from pipeline.models.training_job import (
-    Measured,
     Measuring,
     Order,
     Teller,
@@ -83,191 +74,25 @@ from pipeline.models.training_job import (
 )
 from store.events.models import ModelKind
 
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A link of a chain.
-
-    Attributes:
-        checkpoint: its id.
-        parent: the checkpoint that it was trained from; None where that was `base`.
-        base: the hub name or folder that the chain began with.
-        task: what it was trained on last: a repository's key, or what the caller calls it.
-        data: the SHA-256 of the corpus, the training examples, and those that chose the best epoch.
-        data_seq: the log position of the data; 0 where it is from no log.
-        config: the training configuration.
-        seed: of the run.
-        steps: of the optimiser.
-        files: the SHA-256 of each of its other files, by name.
-        digest: the SHA-256 of the weights by name and value (`encoder.weights_digest`).
-        versions: of this program, Python and the libraries that made it.
-        device: what it was trained on.
-        seconds: how long that took; of a run that was cut off, its last attempt.
-        warnings: what a reader should know of what it keeps for the next task.
-    """
-
-    checkpoint: str
-    parent: str | None
-    base: str
-    task: str
-    data: str
-    data_seq: int
-    config: dict[str, Any]
-    seed: int
-    steps: int
-    files: dict[str, str]
-    digest: str
-    versions: dict[str, str]
-    device: str
-    seconds: float
-    warnings: tuple[str, ...]
-
-    @property
-    def weights(self) -> str:
-        """The SHA-256 of the weights' file."""
-        return self.files[WEIGHTS]
-
-    @property
-    def fisher(self) -> str | None:
-        """The SHA-256 of the Fisher information's file, if there is one."""
-        return self.files.get(FISHER)
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-class Chain(Checkpoints[Checkpoint]):
-    """The retriever's checkpoints of one folder."""
-
-    error: ClassVar[type[LearningError]] = CheckpointError
-
-    def described(self, found: Any) -> Checkpoint:
-        """Return what a checkpoint.json says."""
-        if not isinstance(found, dict) or WEIGHTS not in found.get("files", {}):
-            raise ValueError("it describes no checkpoint")
-        return Checkpoint(**{**found, "warnings": tuple(found["warnings"])})
-
-    def ancestors(self, checkpoint: str) -> list[Checkpoint]:
-        """Return a checkpoint and those it was trained from, the newest first.
-
-        Raises:
-            CheckpointError: a link is missing, or is an ancestor of itself.
-        """
-        found = [self.read(checkpoint)]
-        seen = {checkpoint}
-        while (parent := found[-1].parent) is not None:
-            if parent in seen:
-                raise CheckpointError(
-                    f"the checkpoint {parent} goes back to itself: a checkpoint.json in {self.folder} was changed. "
-                    "Restore it from a backup"
-                )
-            seen.add(parent)
-            found.append(self.read(parent))
-        return found
-
-    def save(
-        self,
-        checkpoint: str,
-        model: PremiseRetriever,
-        kept: Kept,
-        *,
-        parent: str | None,
-        base: str,
-        task: str,
-        data: str,
-        data_seq: int,
-        config: TrainingConfig,
-        steps: int,
-        device: str,
-        seconds: float,
-    ) -> Checkpoint:
-        """Write a checkpoint, as `put` does.
-
-        Raises:
-            CheckpointError: it could not be written (a full disk): there is no checkpoint then, and the run's folder
-                stays, so that a repeated run only writes.
-        """
-
-        def write(folder: Path) -> None:
-            model.save(folder)
-            kept.save(folder)
-
-        return self.put(
-            checkpoint,
-            write,
-            lambda files: Checkpoint(
-                checkpoint=checkpoint,
-                parent=parent,
-                base=base,
-                task=task,
-                data=data,
-                data_seq=data_seq,
-                config=config.to_dict(),
-                seed=config.seed,
-                steps=steps,
-                files=files,
-                digest=tensors_digest(model.encoder.state_dict()),
-                versions=versions(),
-                device=device,
-                seconds=seconds,
-                warnings=kept.warnings,
-            ),
-        )
-
-
-def retriever_id(
-    *, parent: str | None, base: str, begun: str, task: str, data: str, config: Mapping[str, Any]
-) -> str:
-    """Return the id of the retriever that follows from these, as `pipeline.models.chain.checkpoint_id`."""
-    # How often a run is saved, how it is watched and what an evaluation takes at once do not change what it makes.
-    named = {key: value for key, value in config.items() if key not in _NOT_ITS_CONTENT}
-    return checkpoints.checkpoint_id(
-        parent=parent, base=base, begun=begun, task=task, data=data, config=named
-    )
-
-
-_NOT_ITS_CONTENT = frozenset(
-    {"num_workers", "timeout_seconds", "log_every_n_steps", "checkpoint_every_n_steps", "eval_batch_size"}
-)
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of what decides a checkpoint's weights: this program, Python, and who computes and draws."""
-    names = ("unsorry", "torch", "transformers", "pytorch-lightning", "numpy")
-    return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in names}}
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A task on top of a checkpoint: the `checkpoint` that it makes, made or not, and what it is made from."""
-
-    checkpoint: str
-    start: str | Path
-    base: str
-    digest: str
-    data: RetrievalDataModule
+_LIBRARIES = ("torch", "transformers", "pytorch-lightning", "numpy")
 
 
 def plan(task: TaskData, chain: Chain, config: TrainingConfig, *, parent: str | None) -> Step:
-    """Say which checkpoint a task leads to from a checkpoint (None: from `config.model_name`). Trains nothing.
+    """Return the step that a task is on top of a checkpoint (None: of `config.model_name`). Trains nothing.
 
     Raises:
-        RetrievalError: the dataset or the parent cannot be used.
+        LearningError: the dataset or the parent cannot be used.
     """
-    base = config.model_name if parent is None else chain.read(parent).base
-    start: str | Path = config.model_name if parent is None else chain.path(parent)
-    data = data_module(task.dataset, config, tokens_of=start)
-    digest = _data_digest(data)
-    weights = Path(config.model_name, WEIGHTS)
-    identity = retriever_id(
-        parent=parent,
-        base=base,
-        begun=file_digest(weights) if parent is None and weights.is_file() else "",
-        task=task.name,
-        data=digest,
-        config=config.to_dict(),
-    )
-    return Step(identity, start, base, digest, data)
+    return _planned(task, chain, config, parent)[0]
+
+
+def _planned(
+    task: TaskData, chain: Chain, config: TrainingConfig, parent: str | None
+) -> tuple[Step, RetrievalDataModule]:
+    if parent is not None:
+        chain.read(parent)
+    data = data_module(task.dataset, config, tokens_of=chain.start(config, parent))
+    return chain.step(task, config, parent=parent, data=_data_digest(data), begun=_begun), data
 
 
 def learn(
@@ -280,25 +105,20 @@ def learn(
 ) -> Checkpoint:
     """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
 
-    One that is there already, from the same parent, data and configuration, is not made again.
+    An existing one, from the same parent, data and configuration, is not made again.
 
     Raises:
-        RetrievalError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another
-            process is at it.
+        LearningError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another process
+            is making the same checkpoint.
     """
-    step = plan(task, chain, config, parent=parent)
-    if chain.has(step.checkpoint):
-        return chain.read(step.checkpoint, verify=True)
-    if parent is not None:
-        chain.read(parent, verify=True)
-    # The other processes take part in what the first one holds.
+    step, data = _planned(task, chain, config, parent)
+
     first = first_process()
-    with chain.making(step.checkpoint) if first else nullcontext(chain.run(step.checkpoint)) as run:
-        if chain.has(step.checkpoint):
-            return chain.read(step.checkpoint, verify=True)
+
+    def make(run: Path) -> Checkpoint:
         model, kept, trained = train_task(
             step.start,
-            step.data,
+            data,
             config,
             run=run,
             state=None if parent is None else chain.path(parent),
@@ -306,29 +126,32 @@ def learn(
             base=step.base,
             on_step=on_step,
         )
+
+        def write(folder: Path) -> None:
+            model.save(folder)
+            kept.save(folder)
+
         if first:
-            chain.save(
-                step.checkpoint,
-                model,
-                kept,
-                parent=parent,
-                base=step.base,
-                task=task.name,
-                data=step.digest,
-                data_seq=task.data_seq,
-                config=config,
-                steps=trained.steps,
-                device=trained.device,
-                seconds=trained.seconds,
-            )
+            about = {"digest": tensors_digest(model.encoder.state_dict())}
+            made = versions(_LIBRARIES)
+            facts = Facts(trained.steps, trained.device, trained.seconds, made, kept.warnings, about)
+            chain.put(step, write, facts)
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
-    return chain.read(step.checkpoint)
+        return chain.read(step.checkpoint)
+
+    return chain.once(step, make, hold=first)
 
 
 def first_process() -> bool:
     """Whether this is the program itself: Lightning starts it once more for each further GPU."""
     return os.environ.get("LOCAL_RANK", "0") == "0"
+
+
+def _begun(folder: Path) -> str:
+    """Return the SHA-256 of the weights in a folder; "" of a model of the hub."""
+    weights = folder / WEIGHTS
+    return file_digest(weights) if weights.is_file() else ""
 
 
 def _data_digest(data: RetrievalDataModule) -> str:
@@ -348,7 +171,7 @@ def measure(
     split: str = "test",
     indices: Path | None = None,
     on_batch: Callable[[int, int], object] = lambda _done, _total: None,
-) -> EvaluationResult:
+) -> Evaluation:
     """Measure a checkpoint's folder (or a hub name) on one split of a task's dataset.
 
     Args:
@@ -389,6 +212,83 @@ def measure(
     )
 
 
+def evaluate(
+    encoder: T5EncoderModel,
+    tokens: Tokens,
+    corpus: Corpus,
+    examples: Sequence[Example],
+    *,
+    index: EmbeddingIndex | None = None,
+    max_seq_len: int = 512,
+    query_length: int = 1024,
+    retrieved: int = 100,
+    batch_size: int = 64,
+    seed: int = 3407,
+    on_batch: Callable[[int, int], object] = lambda _done, _total: None,
+) -> Evaluation:
+    """Rank the accessible premises of every step that has a positive, and rate the rankings.
+
+    Args:
+        encoder: as it is; put into evaluation mode meanwhile.
+        tokens: makes ids of texts.
+        corpus: the premises; examples are indices of it.
+        examples: the steps; those without a positive are left out.
+        index: keeps the premises' embeddings; without one they are computed and forgotten.
+        max_seq_len: tokens of the longest document. Training on longer ones would be another truncation.
+        query_length: tokens of the longest query.
+        retrieved: how long the rankings are.
+        batch_size: queries at a time.
+        seed: of the intervals.
+        on_batch: told (steps done, steps in all).
+
+    Raises:
+        NothingToMeasureError: no step has a positive.
+        DivergedError: the encoder's weights are no finite numbers.
+    """
+    started = time.monotonic()
+    asked = [example for example in examples if example.positives]
+    if not asked:
+        raise NothingToMeasureError(
+            f"no step uses a premise of {corpus.source}, so there is nothing to measure. Is the corpus of the same "
+            "export?"
+        )
+    documents = [premise.serialize() for premise in corpus.all_premises]
+    if index is None:
+        vectors = embed_texts(encoder, tokens, documents, max_seq_len)
+        new = len(documents)
+    else:
+        stored, new = index.vectors(documents, encoder, tokens)
+        vectors = torch.from_numpy(stored).to(encoder.device)
+    rated = []
+    for start in range(0, len(asked), batch_size):
+        part = asked[start : start + batch_size]
+        queries = embed_texts(encoder, tokens, [example.query for example in part], query_length)
+        rated += _rate(queries, vectors, corpus, part, retrieved)
+        on_batch(start + len(part), len(asked))
+    theorems = [(example.file_path, example.full_name, example.start) for example in asked]
+    return Evaluation(
+        metrics=summarise(rated, theorems, seed=seed),
+        n=len(asked),
+        theorems=len(set(theorems)),
+        dataset=dataset_digest(corpus, asked),
+        new_embeddings=new,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _rate(
+    queries: Tensor, vectors: Tensor, corpus: Corpus, examples: Sequence[Example], retrieved: int
+) -> list[tuple[float, float, float]]:
+    allowed = accessible_masks(
+        corpus, [(example.file_path, example.start) for example in examples], queries.device
+    )
+    found = top_k(queries, vectors, allowed, retrieved)
+    return [
+        rate(example.positives, indices.tolist())
+        for example, (indices, _) in zip(examples, found, strict=True)
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class ChainReport:
     """What a chain of tasks became.
@@ -401,7 +301,7 @@ class ChainReport:
     checkpoints: tuple[Checkpoint, ...]
     recall: tuple[tuple[float, ...], ...]
     validation: tuple[float, ...]
-    results: dict[tuple[int, int], EvaluationResult]
+    results: dict[tuple[int, int], Evaluation]
 
 
 def learn_all(
@@ -415,7 +315,7 @@ def learn_all(
     checkpoints: list[Checkpoint] = []
     recall: list[list[float]] = []
     validation: list[float] = []
-    results: dict[tuple[int, int], EvaluationResult] = {}
+    results: dict[tuple[int, int], Evaluation] = {}
     for k, task in enumerate(tasks):
         parent = checkpoints[-1].checkpoint if checkpoints else None
         checkpoints.append(learn(task, chain, config, parent=parent))
@@ -432,86 +332,66 @@ def learn_all(
 
 def _measured(
     checkpoint: Path, task: TaskData, config: TrainingConfig, split: str, indices: Path | None
-) -> EvaluationResult | None:
+) -> Evaluation | None:
     try:
         return measure(checkpoint, task, config, split=split, indices=indices)
     except (EmptySplitError, NothingToMeasureError):
         return None
 
 
-def _recall_at_10(found: EvaluationResult | None) -> float:
+def _recall_at_10(found: Evaluation | None) -> float:
     return math.nan if found is None else 100 * found.metrics["recall@10"].mean
 
 
-MODEL: ModelKind = "retriever"
 _FOLLOWS_FROM = ("max_seq_len", "data_max_seq_len", "num_retrieved", "seed")
-"""What of a configuration decides what a measurement says."""
+"""Fields of a configuration that decide a measurement."""
 
 
-class RetrieverMeasuring(Measuring):
+class RetrieverMeasuring(Measuring[TrainingConfig]):
     """Measures one retriever of a chain; `indices` is the folder of embedding indices."""
 
-    model: ClassVar[ModelKind] = MODEL
-    empty: ClassVar[tuple[type[LearningError], ...]] = (EmptySplitError, NothingToMeasureError)
+    model: ClassVar[ModelKind] = "retriever"
 
     def __init__(
-        self,
-        chain: Chain,
-        checkpoint: str,
-        config: TrainingConfig,
-        indices: Path,
-        teller: Teller,
+        self, chain: Chain, checkpoint: str, config: TrainingConfig, teller: Teller, indices: Path
     ) -> None:
-        super().__init__(chain.folder, checkpoint, teller)
-        self.config = config
+        super().__init__(chain, checkpoint, config, teller)
         self.indices = indices
 
-    def files(self, task: TaskData, split: str) -> tuple[Path, ...]:
-        """Return the corpus and the split's file.
+    def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
+        return (task.dataset / "corpus.jsonl", task.dataset / "random" / f"{split}.json")
 
-        Raises:
-            DatasetError: one is not there.
-        """
-        found = tuple(task.dataset / name for name in ("corpus.jsonl", f"random/{split}.json"))
-        for path in found:
-            if not path.is_file():
-                raise DatasetError(f"{task.name}: {path} cannot be read (No such file or directory)")
-        return found
+    def settings(self) -> list[Any]:
+        return [getattr(self.config, name) for name in _FOLLOWS_FROM]
 
-    def settings(self) -> str:
-        return json.dumps([getattr(self.config, name) for name in _FOLLOWS_FROM])
-
-    def measure(self, task: TaskData, split: str, on_batch: Callable[[int, int], object]) -> Measured:
-        """Measure the checkpoint on one split: metrics as `pipeline.models.retriever.job` says."""
-        found = measure(
-            self.chain / self.checkpoint,
+    def measure(self, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
+        return measure(
+            self.chain.path(self.checkpoint),
             task,
             self.config,
             split=split,
             indices=self.indices,
             on_batch=on_batch,
         )
-        return Measured(with_bounds(found.metrics), found.dataset, found.n, found.seconds)
 
 
-class RetrieverJob(TrainingJob[Checkpoint, TrainingConfig]):
-    model: ClassVar[ModelKind] = MODEL
+class RetrieverJob(TrainingJob[TrainingConfig]):
+    model: ClassVar[ModelKind] = "retriever"
 
     def __init__(
-        self, order: Order, config: TrainingConfig, indices: Path, spec: JobSpec, reporter: Reporter
+        self, order: Order, config: TrainingConfig, spec: JobSpec, reporter: Reporter, indices: Path
     ) -> None:
-        self.retrievers = Chain(order.chain)
-        super().__init__(order, config, self.retrievers, spec, reporter)
+        super().__init__(order, config, spec, reporter)
         self.indices = indices
 
     def frozen(self) -> tuple[Path, int]:
         return frozen(self.order, self.spec.job)
 
-    def learn(self, task: TaskData, on_step: Callable[[int, int], object]) -> Checkpoint:
-        return learn(task, self.retrievers, self.config, parent=self.order.parent, on_step=on_step)
+    def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
+        return learn(task, self.chain, self.config, parent=self.order.parent, on_step=on_step)
 
-    def measuring(self, checkpoint: str, teller: Teller) -> Measuring:
-        return RetrieverMeasuring(self.retrievers, checkpoint, self.config, self.indices, teller)
+    def measuring(self, checkpoint: str, teller: Teller) -> RetrieverMeasuring:
+        return RetrieverMeasuring(self.chain, checkpoint, self.config, teller, self.indices)
 
 
 def train(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
@@ -520,7 +400,7 @@ def train(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
     order, config, indices = read_parameters(
         "train", lambda: (Order.read(given), for_a_job(given["config"]), Path(given["indices"]))
     )
-    return RetrieverJob(order, config, indices, spec, reporter).run()
+    return RetrieverJob(order, config, spec, reporter, indices).run()
 
 
 _SPLITS = ("test", "val")
@@ -567,8 +447,8 @@ def evaluate_checkpoint(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
             order.chain,
             order.checkpoint,
             config,
-            order.indices,
             Teller(spec.job, reporter, order.simulated),
+            order.indices,
         )
         found = measuring.tell(order.task, order.split, repository=order.repository)
         if isinstance(found, Unmeasured):

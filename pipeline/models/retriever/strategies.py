@@ -36,12 +36,12 @@ import torch
 from torch import Tensor, distributed, nn
 from transformers import T5EncoderModel
 
+from pipeline.models.chain import FISHER
 from pipeline.models.errors import CheckpointError
 from pipeline.models.retriever.batches import Batch
 from pipeline.models.retriever.config import Loss, TrainingConfig
 from pipeline.models.retriever.encoder import RowLosses, Tokens, padded
 from pipeline.models.retriever.fisher import (
-    FISHER,
     Fisher,
     RetrievalLosses,
     accumulated,

@@ -31,10 +31,9 @@ from pytorch_lightning.strategies import DDPStrategy
 from pipeline.jobs import preemption
 from pipeline.models.errors import CheckpointError, ConfigError, EmptySplitError
 from pipeline.models.libraries import quiet_libraries
-from pipeline.models.retriever.batches import Batches, Example, RetrievalDataModule
+from pipeline.models.retriever.batches import Batches, Example, RetrievalDataModule, dataset_digest
 from pipeline.models.retriever.config import TrainingConfig
 from pipeline.models.retriever.encoder import row_losses
-from pipeline.models.retriever.evaluation import dataset_digest
 from pipeline.models.retriever.retriever import MEASURES, PremiseRetriever
 from pipeline.models.retriever.saving import (
     UNREADABLE,

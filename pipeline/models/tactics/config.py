@@ -62,7 +62,7 @@ class TacticsConfig(Config):
     save_minutes: float = 10.0
 
     takes: ClassVar[Takes] = _TAKES
-    error: ClassVar[type[ConfigError]] = ConfigError
+    no_content: ClassVar[frozenset[str]] = frozenset({"eval_steps", "save_minutes"})
 
     def __post_init__(self) -> None:
         if str(self.objective) == "grpo":

@@ -23,11 +23,11 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -36,11 +36,20 @@ from peft import LoraConfig, PeftModel
 from torch import Tensor
 
 from pipeline.jobs.protocol import JobSpec, Reporter
-from pipeline.models.chain import Chain, Link, checkpoint_id, read_about, start_of, versions
+from pipeline.models.chain import (
+    Chain,
+    Checkpoint,
+    Facts,
+    Step,
+    checkpoint_id,
+    read_about,
+    start_of,
+    versions,
+)
 from pipeline.models.datasets import TaskData, frozen
-from pipeline.models.errors import ConfigError, DatasetError, LearningError, NothingToLearnError
+from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.libraries import computes_in_bfloat16, device_of
-from pipeline.models.measures import Interval, summarise, with_bounds
+from pipeline.models.measures import Evaluation, summarise
 from pipeline.models.running import Saves
 from pipeline.models.tactics.config import TacticsConfig, for_a_job
 from pipeline.models.tactics.generate import Generator, padded
@@ -49,9 +58,8 @@ from pipeline.models.tactics.requests import Decoding, Request
 from pipeline.models.tactics.rows import Row, Rows, read_rows
 from pipeline.models.tactics.training import Database, Repository, RepositoryTrainer, SFTTrainer
 from pipeline.models.training_job import (
-    Measured,
     Measuring,
-    MeasuringOneFile,
+    OnStep,
     Order,
     Teller,
     TrainingJob,
@@ -66,25 +74,14 @@ _AT_ONCE = 64
 _LOGITS = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class TacticsResult:
-    """How a model did on `n` steps of `theorems` theorems. `dataset` is the SHA-256 of the steps."""
-
-    metrics: Mapping[str, Interval]
-    n: int
-    theorems: int
-    dataset: str
-    seconds: float
-
-
 def evaluate(
     model: TacticModel,
     rows: Rows,
     *,
     most: int = 0,
     seed: int = 3407,
-    on_batch: Callable[[int, int], object] = lambda _done, _total: None,
-) -> TacticsResult:
+    on_batch: OnStep = lambda _done, _total: None,
+) -> Evaluation:
     """Ask a model for the tactic of every step, and rate what it says.
 
     Args:
@@ -114,7 +111,7 @@ def evaluate(
             rated.append((float(any(found[:1])), float(any(found)), accuracy))
         on_batch(start + len(part), len(asked))
     theorems = [(row.path, row.theorem, row.start) for row in asked]
-    return TacticsResult(
+    return Evaluation(
         metrics=summarise(rated, theorems, seed=seed, names=METRICS),
         n=len(asked),
         theorems=len(set(theorems)),
@@ -221,8 +218,6 @@ def _encoder_decoder_logits(
 
 
 _LIBRARIES = ("torch", "transformers", "trl", "peft")
-# They decide what is measured and what a run that is cut off loses, and no weight.
-_NOT_ITS_CONTENT = frozenset({"eval_steps", "save_minutes"})
 
 
 def learn(
@@ -231,8 +226,8 @@ def learn(
     config: TacticsConfig,
     *,
     parent: str | None,
-    on_step: Callable[[int, int], object] = lambda _done, _total: None,
-) -> Link:
+    on_step: OnStep = lambda _done, _total: None,
+) -> Checkpoint:
     """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
 
     One that is there already, from the same parent, data and configuration, is not made again; one that was cut off
@@ -246,24 +241,16 @@ def learn(
         on_step: told (optimiser steps done, in all) after each.
 
     Raises:
-        TacticsError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another process
+        LearningError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another process
             is at it.
         Yielded: the job was asked to make way, and the run is saved.
     """
-    base = config.model_name if parent is None else chain.read(parent).base
     rows = read_rows(task.dataset / "random" / "train.json")
-    identity = checkpoint_id(
-        parent=parent,
-        base=base,
-        begun=start_of(Path(config.model_name)) if parent is None else "",
-        task=task.name,
-        data=rows.digest,
-        config={key: value for key, value in config.to_dict().items() if key not in _NOT_ITS_CONTENT},
-    )
+    step = chain.step(task, config, parent=parent, data=rows.digest)
 
-    def make(run: Path) -> Link:
+    def make(run: Path) -> Checkpoint:
         started = time.monotonic()
-        trainer = _trainer(config, base if parent is None else str(chain.path(parent)), run, on_step)
+        trainer = _trainer(config, step.start, run, on_step)
         fitted = trainer.fit(rows, Saves(run / "steps", 60 * config.save_minutes))
         trainer.check_finite()
         warnings = (
@@ -271,34 +258,18 @@ def learn(
             if fitted.dropped
             else ()
         )
+        about = {
+            "fitted": {**asdict(fitted), "measures": dict(fitted.measures)},
+            "rows": {"steps": len(rows.rows), "proofs": rows.proofs, "skipped": dict(rows.skipped)},
+        }
+        seconds = time.monotonic() - started
+        facts = Facts(fitted.steps, trainer.device.type, seconds, versions(_LIBRARIES), warnings, about)
+        return chain.put(step, trainer.write, facts)
 
-        def described(files: dict[str, str]) -> Link:
-            return Link(
-                checkpoint=identity,
-                parent=parent,
-                base=base,
-                task=task.name,
-                data=rows.digest,
-                data_seq=task.data_seq,
-                config=config.to_dict(),
-                seed=config.seed,
-                steps=fitted.steps,
-                files=files,
-                versions=versions(_LIBRARIES),
-                device=trainer.device.type,
-                seconds=time.monotonic() - started,
-                warnings=warnings,
-                about={"fitted": {**asdict(fitted), "measures": dict(fitted.measures)}, "rows": _told(rows)},
-            )
-
-        return chain.put(identity, trainer.write, described)
-
-    return chain.once(identity, parent=parent, make=make)
+    return chain.once(step, make)
 
 
-def _trainer(
-    config: TacticsConfig, start: str, run: Path, on_step: Callable[[int, int], object]
-) -> SFTTrainer:
+def _trainer(config: TacticsConfig, start: str, run: Path, on_step: OnStep) -> SFTTrainer:
     adapter = LoraConfig(
         r=config.lora_rank,
         lora_alpha=2 * config.lora_rank,
@@ -322,57 +293,42 @@ def _trainer(
     )
 
 
-def _told(rows: Rows) -> dict[str, Any]:
-    return {"steps": len(rows.rows), "proofs": rows.proofs, "skipped": dict(rows.skipped)}
-
-
-class TacticsMeasuring(MeasuringOneFile[TacticModel]):
+class TacticsMeasuring(Measuring[TacticsConfig]):
     """Measures one tactic model of a chain."""
 
     model: ClassVar[ModelKind] = "tactics"
-    empty: ClassVar[tuple[type[LearningError], ...]] = (NothingToLearnError,)
-    missing: ClassVar[type[LearningError]] = DatasetError
 
-    def __init__(self, chain: Path, checkpoint: str, config: TacticsConfig, teller: Teller) -> None:
-        super().__init__(chain, checkpoint, teller)
-        self.config = config
+    def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
+        return (task.dataset / "random" / f"{split}.json",)
 
-    def file(self, task: TaskData, split: str) -> Path:
-        return task.dataset / "random" / f"{split}.json"
+    def settings(self) -> list[Any]:
+        return [CANDIDATES, self.config.eval_steps, self.config.seed]
 
-    def settings(self) -> str:
-        return json.dumps([CANDIDATES, self.config.eval_steps, self.config.seed])
-
-    def load(self) -> TacticModel:
+    @cached_property
+    def loaded(self) -> TacticModel:
+        """The checkpoint's model, loaded once."""
         device = device_of(self.config.device)
         # As the provers have it.
         dtype = torch.bfloat16 if computes_in_bfloat16(device) else torch.float32
-        return load_model(self.chain / self.checkpoint, device=device, dtype=dtype)
+        return load_model(self.chain.path(self.checkpoint), device=device, dtype=dtype)
 
-    def measure(self, task: TaskData, split: str, on_batch: Callable[[int, int], object]) -> Measured:
-        """Measure the checkpoint on one split."""
-        rows = read_rows(self.file(task, split))
-        found = evaluate(
-            self.loaded, rows, most=self.config.eval_steps, seed=self.config.seed, on_batch=on_batch
-        )
-        return Measured(with_bounds(found.metrics), found.dataset, found.n, found.seconds)
+    def measure(self, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
+        (path,) = self.paths(task, split)
+        most, seed = self.config.eval_steps, self.config.seed
+        return evaluate(self.loaded, read_rows(path), most=most, seed=seed, on_batch=on_batch)
 
 
-class TacticsJob(TrainingJob[Link, TacticsConfig]):
+class TacticsJob(TrainingJob[TacticsConfig]):
     model: ClassVar[ModelKind] = "tactics"
-
-    def __init__(self, order: Order, config: TacticsConfig, spec: JobSpec, reporter: Reporter) -> None:
-        self.models = Chain(order.chain)
-        super().__init__(order, config, self.models, spec, reporter)
 
     def frozen(self) -> tuple[Path, int]:
         return frozen(self.order, self.spec.job)
 
-    def learn(self, task: TaskData, on_step: Callable[[int, int], object]) -> Link:
-        return learn(task, self.models, self.config, parent=self.order.parent, on_step=on_step)
+    def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
+        return learn(task, self.chain, self.config, parent=self.order.parent, on_step=on_step)
 
-    def measuring(self, checkpoint: str, teller: Teller) -> Measuring:
-        return TacticsMeasuring(self.order.chain, checkpoint, self.config, teller)
+    def measuring(self, checkpoint: str, teller: Teller) -> TacticsMeasuring:
+        return TacticsMeasuring(self.chain, checkpoint, self.config, teller)
 
 
 def train(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
@@ -412,13 +368,13 @@ class TrainerJob(TacticsJob):
         self._trainer = trainer
         self._work = work
 
-    def learn(self, task: TaskData, on_step: Callable[[int, int], object]) -> Link:  # noqa: ARG002 - the trainer's own
+    def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:  # noqa: ARG002 - the trainer's own
         """Train, and give what came of it a place in the chain.
 
         Raises:
             NothingToLearnError: the repository has no step to learn from.
             ConfigError: the simulator rewarded what is to count as Lean's.
-            TacticsError: what the trainer says.
+            LearningError: what the trainer says.
         """
         last = self._work.repos[-1]
         self._trainer.train(self._work.repos, self._work.database, self._work.data_path)
@@ -435,54 +391,41 @@ class TrainerJob(TacticsJob):
             )
         return self._adopted(folder, about, task)
 
-    def measuring(self, checkpoint: str, teller: Teller) -> Measuring:
-        return _Measuring(self._trainer, self.order.chain, checkpoint, self.config, teller)
+    def measuring(self, checkpoint: str, teller: Teller) -> TacticsMeasuring:
+        return _Measuring(self._trainer, self.chain, checkpoint, self.config, teller)
 
-    def _adopted(self, folder: Path, about: dict[str, Any], task: TaskData) -> Link:
+    def _adopted(self, folder: Path, about: dict[str, Any], task: TaskData) -> Checkpoint:
         parent, config = self.order.parent, {"kind": about["kind"], **about["settings"]}
-        fitted = about["fitted"]
         identity = checkpoint_id(
             parent=parent,
             base=about["base"],
             begun=about["begun"],
             task=task.name,
-            # With the weights: what a reward function said stands nowhere else.
+            # With the weights: a reward function's answers are recorded nowhere else.
             data=f"{about['rows']} {start_of(folder)}",
             config=config,
         )
+        seed = int(config["seed"])
+        step = Step(identity, parent, about["base"], str(folder), task, about["rows"], config, seed)
+        facts = Facts(
+            steps=int(about["fitted"]["steps"]),
+            device=about["device"],
+            seconds=float(about["seconds"]),
+            versions=about["versions"],
+            about={name: about[name] for name in _ADOPTED if name in about},
+        )
 
         def copied(beside: Path) -> None:
-            beside.mkdir()
             for name in about["files"]:
                 shutil.copy2(folder / name, beside / name)
-            # Another way leads to it from here.
+            # The way to the base is another one from here.
             name_base(beside, base_of(folder), home=beside)
 
-        def described(files: dict[str, str]) -> Link:
-            return Link(
-                checkpoint=identity,
-                parent=parent,
-                base=about["base"],
-                task=task.name,
-                data=about["rows"],
-                data_seq=task.data_seq,
-                config=config,
-                seed=int(about["settings"]["seed"]),
-                steps=int(fitted["steps"]),
-                files=files,
-                versions=about["versions"],
-                device=about["device"],
-                seconds=float(about["seconds"]),
-                about={
-                    name: about[name]
-                    for name in ("fitted", "repositories", "grpo", "simulated", "lean")
-                    if name in about
-                },
-            )
+        return self.chain.once(step, lambda _run: self.chain.put(step, copied, facts))
 
-        return self.models.once(
-            identity, parent=parent, make=lambda _run: self.models.put(identity, copied, described)
-        )
+
+_ADOPTED = ("fitted", "repositories", "grpo", "simulated", "lean")
+"""Fields of a trainer's description that a checkpoint.json has too."""
 
 
 class _Measuring(TacticsMeasuring):
@@ -492,5 +435,6 @@ class _Measuring(TacticsMeasuring):
         super().__init__(*given)
         self._trainer = trainer
 
-    def load(self) -> TacticModel:
+    @cached_property
+    def loaded(self) -> TacticModel:
         return self._trainer.loaded()

@@ -12,9 +12,9 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
+from pipeline.models.chain import Chain
 from pipeline.models.errors import CheckpointError, DatasetError, DivergedError
 from pipeline.models.retriever import PremiseRetriever, RetrievalTrainer, TrainingConfig
-from pipeline.models.retriever.job import Chain
 from store.leandojo import DynamicDatabase, Repository
 from tests.support.retrieval import small_config, write_dataset
 from tests.support.tiny_models import make_tiny_retriever

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from pipeline.models.chain import FISHER, Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import CheckpointError
 from pipeline.models.retriever.config import TrainingConfig
-from pipeline.models.retriever.fisher import FISHER, Fisher
-from pipeline.models.retriever.job import Chain, learn
+from pipeline.models.retriever.fisher import Fisher
+from pipeline.models.retriever.job import learn
 from pipeline.models.retriever.retriever import PremiseRetriever
 from tests.support.daemon.disk import SmallDisk, small_disk
 from tests.support.retrieval import small_config

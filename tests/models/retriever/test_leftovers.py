@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from pipeline.models.chain import Chain
 from pipeline.models.datasets import dataset_of, forget_others
-from pipeline.models.retriever.job import Chain
 
 
 def test_datasets_of_jobs_that_nobody_needs_go_and_the_others_stay(tmp_path: Path) -> None:

@@ -16,13 +16,13 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
+from pipeline.models.chain import FISHER, Chain
 from pipeline.models.errors import CheckpointError
 from pipeline.models.libraries import quiet_libraries, tensors_digest
 from pipeline.models.retriever import PremiseRetriever, RetrievalDataModule
 from pipeline.models.retriever.encoder import byte_ids, load_encoder, squared_error
-from pipeline.models.retriever.evaluation import evaluate
-from pipeline.models.retriever.fisher import FISHER, Fisher, parameters_of
-from pipeline.models.retriever.job import Chain
+from pipeline.models.retriever.fisher import Fisher, parameters_of
+from pipeline.models.retriever.job import evaluate
 from store.leandojo import DynamicDatabase, Repository
 from tests.support.retrieval import write_dataset
 from tests.support.tiny_models import make_tiny_retriever

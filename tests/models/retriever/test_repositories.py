@@ -11,10 +11,11 @@ import pytest
 
 from benchmarks.retrieval_repositories import Tracing, write_tasks
 from examples import demo_library
+from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.retriever.batches import read_examples
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.job import Chain, learn, measure
+from pipeline.models.retriever.job import learn, measure
 from tests.support.retrieval import small_config
 from tests.support.tiny_models import make_tiny_retriever
 

@@ -28,10 +28,12 @@ from pathlib import Path
 import torch
 from pipeline.models import chain as checkpoints
 from pipeline.models.retriever import training
-from pipeline.models.retriever.job import Chain
+from pipeline.models.chain import Chain
 from pipeline.models.libraries import tensors_digest
-from pipeline.models.retriever.fisher import FISHER, Fisher
-from pipeline.models.retriever.job import TaskData, learn
+from pipeline.models.chain import FISHER
+from pipeline.models.retriever.fisher import Fisher
+from pipeline.models.datasets import TaskData
+from pipeline.models.retriever.job import learn
 from tests.support.retrieval import small_config
 
 folder, settings, kills = Path(sys.argv[1]), json.loads(sys.argv[2]), json.loads(sys.argv[3])

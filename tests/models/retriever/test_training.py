@@ -14,14 +14,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from pipeline.models.chain import FISHER, Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever import strategies
 from pipeline.models.retriever.batches import Batch
 from pipeline.models.retriever.config import TrainingConfig
 from pipeline.models.retriever.encoder import load_encoder
-from pipeline.models.retriever.fisher import FISHER, Fisher, parameters_of
-from pipeline.models.retriever.job import Chain, learn
+from pipeline.models.retriever.fisher import Fisher, parameters_of
+from pipeline.models.retriever.job import learn
 from pipeline.models.retriever.retriever import PremiseRetriever
 from pipeline.models.retriever.training import data_module, train_task
 from tests.support.retrieval import small_config

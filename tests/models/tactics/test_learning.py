@@ -13,7 +13,7 @@ import pytest
 from transformers import PreTrainedModel
 
 from pipeline.durable import file_digest
-from pipeline.models.chain import Chain, Link, begun, weights_digest, weights_of
+from pipeline.models.chain import Chain, Checkpoint, begun, weights_digest, weights_of
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import CheckpointError
 from pipeline.models.tactics.config import TacticsConfig
@@ -92,14 +92,14 @@ def test_a_disk_that_is_full_at_the_end_costs_no_step(
         chain = Chain(tmp_path / "disk" / "chain")
         put = Chain.put
 
-        def when_full(self: Chain, *given: Any) -> Link:
+        def when_full(self: Chain, *given: Any) -> Checkpoint:
             disk.refuse(os.getpid())
             return put(self, *given)
 
         with monkeypatch.context() as patched:
             patched.setattr(Chain, "put", when_full)
             with pytest.raises(
-                CheckpointError, match=r"cannot be written to .*goes on from what its run has"
+                CheckpointError, match=r"cannot be written to .*continues from the saved files"
             ):
                 learn(task, chain, config, parent=None)
         disk.mend()

@@ -28,7 +28,7 @@ def test_a_configuration_comes_back_from_its_fields_and_stays(kind: type[Config]
     assert repr(whole.to_dict()["lr"]) == "1.0", "1 and 1.0 make one checkpoint"
     assert kind.from_dict({}).to_dict() == kind().to_dict()
     with pytest.raises(FrozenInstanceError):
-        whole.seed = 8  # type: ignore[attr-defined]
+        whole.seed = 8  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
