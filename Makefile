@@ -7,7 +7,7 @@ PIP := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pip --disable-pip-version
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help demo test nightly unit lint lock audit clean install uninstall install-user uninstall-user
+.PHONY: help demo test test-all nightly unit lint lock audit clean install uninstall install-user uninstall-user
 
 help:
 	@echo "make demo       the whole loop, from a commit to a checked proof, on a small Lean project"
@@ -47,10 +47,16 @@ demo: $(VENV)/.train
 # Two test processes and one thread in each: torch's threads would only wait for each other. What changed since the
 # installation is compiled first, or each of the thousands of processes that the tests start would compile it anew.
 COMPILE := @env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q daemon store pipeline
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --durations=25
-test: lint
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+# What loads torch is run by itself: the other workers then do without it.
+MODELS := $(addprefix tests/,agents progress prove retrieval serve tactics training_jobs unit/serve)
+test: $(VENV)/.dev
 	$(COMPILE)
-	$(PYTEST)
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint test-all
+
+test-all: $(VENV)/.dev
+	$(PYTEST) tests $(addprefix --ignore=,$(MODELS))
+	$(PYTEST) $(MODELS)
 
 # The long variants of tests: many more cases of the same; and whether a locked version has become a dangerous one.
 nightly: $(VENV)/.dev $(VENV)/.audit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,9 @@ from pipeline.lean.toolchain.standins import SWITCH
 
 # Programs that stand in for Lean run in these tests, and in the processes that they start, and nowhere else.
 os.environ[SWITCH] = "1"
+# A shell that starts a job in the background has it ignore SIGINT, and so would every program that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # No test takes a model from the hub, and to look for one that is not there takes half a minute without a network.
 os.environ["HF_HUB_OFFLINE"] = "1"
 

@@ -187,6 +187,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
     return Killed(directory, kills, demo.returncode, output, acknowledged, kept)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_killing_the_daemon_at_ten_random_moments_loses_nothing_and_the_demo_still_ends(
     killed: Killed,
@@ -198,6 +199,7 @@ def test_killing_the_daemon_at_ten_random_moments_loses_nothing_and_the_demo_sti
     assert told(killed.kept)[: len(killed.acknowledged)] == killed.acknowledged
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_the_demo_runs_twice_in_a_row_and_leaves_patches_that_own_up_to_the_simulator(killed: Killed) -> None:
     """The second time, in the folder that the first one left; what it shows is its own and not the first one's."""
@@ -235,6 +237,7 @@ def test_the_demo_runs_twice_in_a_row_and_leaves_patches_that_own_up_to_the_simu
 
 
 @pytest.mark.lean
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_where_lean_is_found_the_demo_ends_with_proofs_that_lean_verified(tmp_path: Path) -> None:
     directory = tmp_path / "demo"

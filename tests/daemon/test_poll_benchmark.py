@@ -9,6 +9,8 @@ import pytest
 
 from benchmarks.poll import main
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.slow
 def test_the_polling_benchmark_runs_and_an_unchanged_round_is_as_cheap_as_it_has_to_be(

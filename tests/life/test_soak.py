@@ -124,7 +124,9 @@ class Watch:
 @pytest.mark.parametrize(
     ("seconds", "push_every_s", "grows_at_most", "extra"),
     [
-        pytest.param(60.0, 6.0, 6 * MIB, SETTINGS + UNTRACED, marks=pytest.mark.timeout(600)),
+        pytest.param(
+            60.0, 6.0, 6 * MIB, SETTINGS + UNTRACED, marks=[pytest.mark.slow, pytest.mark.timeout(600)]
+        ),
         pytest.param(1800.0, 4.0, 12 * MIB, SETTINGS, marks=[pytest.mark.slow, pytest.mark.timeout(2700)]),
     ],
     ids=["a minute", "half an hour"],

@@ -14,7 +14,7 @@ from benchmarks.prove import main
 from benchmarks.prove_family import shapes, steps_of
 from benchmarks.prove_gpu import GpuSizes, measure_gpu
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 SMALL = {
     "hidden_size": 16,

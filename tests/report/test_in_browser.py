@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PAGES = ("year", "mixed", "empty")
 OPEN_ALL = "document.querySelectorAll('details').forEach(one => one.open = true)"
 TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"

@@ -9,6 +9,8 @@ import pytest
 
 from benchmarks.serve import QUICK, Turn, main
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.slow
 def test_the_servers_benchmark_asks_two_real_servers_and_tells_every_figure(tmp_path: Path) -> None:

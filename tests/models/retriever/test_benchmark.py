@@ -22,7 +22,7 @@ from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.index import top_k
 from tests.support.retrieval import write_dataset
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 
 def measures(final: float, forgotten: float) -> dict[str, float]:

@@ -1,0 +1,128 @@
+"""The whole loop on a small project, by the real daemon and without torch: from a commit to a patch, through kills.
+
+`make nightly` runs the demo itself, with its models, twice (tests/acceptance).
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from daemon.paths import Paths
+from pipeline.gate.patch import RefusedPatchError, is_simulated_patch, refuse_simulated
+from store.view.queries import basic as queries
+from tests.support.daemon import kills
+from tests.support.daemon.house import House
+from tests.support.daemon.remote import Remote
+
+SIMULATED = '[lean]\nbackend = "simulator"\n[prove]\nrungs = [0]\n[jobs]\nretry_base = "1s"\n'
+FIRST = {
+    "Demo.lean": "import Demo.Logic\nimport Demo.Arithmetic\n",
+    "Demo/Logic.lean": (
+        "theorem swap (p q : Prop) (h : p ∧ q) : q ∧ p := by\n  sorry\n\n"
+        "theorem people (p : Prop) (h : p) : p := by\n  sorry\n"
+    ),
+    "Demo/Arithmetic.lean": (
+        "theorem two : 1 + 1 = 2 := by\n  sorry\n\ntheorem wrong (p q : Prop) : p → q := by\n  sorry\n"
+    ),
+}
+SECOND = {
+    "Demo/Logic.lean": FIRST["Demo/Logic.lean"].replace("(h : p) : p := by\n  sorry", "(h : p) : p := h")
+}
+
+
+def life(tmp_path: Path, *, every: str = "1h") -> tuple[House, Remote, Paths]:
+    house = House(tmp_path)
+    remote = house.remote("demo")
+    remote.commit("first", FIRST)
+    return house, remote, house.write(repos=[remote.path], every=every, slowest=every, extra=SIMULATED).paths
+
+
+def settled(house: House, paths: Paths, tip: str) -> bool:
+    """Whether the tip is scanned and traced, each sorry of it was tried, and nothing is under way or due."""
+    events = kills.read(paths)
+    of_tip = {event.type for event in events if event.data.get("sha") == tip}
+    found = {event.data["proof"] for event in events if event.type == "proof_found"}
+    judged = {event.data["proof"] for event in events if event.type in ("proof_checked", "proof_rejected")}
+    tried = {event.data["sorry"] for event in events if event.type == "attempt_finished"}
+    with closing(queries.connect(paths.database_db)) as view:
+        still_open = {row.sorry for row in queries.sorries(view) if row.state == "open"}
+    return (
+        {"commit_scanned", "commit_traced"} <= of_tip
+        and found <= judged
+        and still_open <= tried
+        and not kills.open_attempts(events)
+    )
+
+
+def test_a_commit_becomes_proofs_and_patches_and_a_persons_fill_is_recognised(tmp_path: Path) -> None:
+    house, remote, paths = life(tmp_path, every="1s")
+    tip = subprocess.check_output(["git", "-C", remote.path, "rev-parse", "HEAD"], text=True).strip()
+    with house.daemon() as process:
+        house.wait_for(paths.database_db.exists, what="the view")
+        house.wait_for(lambda: settled(house, paths, tip), what="the first commit to be worked off")
+        tip = remote.commit("a person fills one", SECOND)
+        house.wait_for(
+            lambda: house.events("sorry_filled") and settled(house, paths, tip), what="the second commit"
+        )
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+    with closing(queries.connect(paths.database_db)) as view:
+        states = {row.declaration: row.state for row in queries.sorries(view)}
+        proofs = queries.proofs(view)
+    assert states["people"] == "filled"
+    assert states["wrong"] == "open", "no proof of a false statement"
+    assert {"swap", "two"} <= {proof.declaration for proof in proofs}
+    assert all(proof.simulated and proof.state != "verified" for proof in proofs)
+    outcomes = {event.data["outcome"] for event in house.events("attempt_finished")}
+    assert "disproved" in outcomes, "the statement that is false is shown to be"
+    patches = list(paths.patches.rglob("*.patch"))
+    assert len(patches) == len(proofs)
+    checkout = tmp_path / "checkout"
+    subprocess.run(["git", "clone", "-q", str(remote.path), str(checkout)], check=True)
+    for patch in patches:
+        text = patch.read_text(encoding="utf-8")
+        assert is_simulated_patch(text)
+        with pytest.raises(RefusedPatchError, match="simulated"):
+            refuse_simulated(text)
+    kept = next(patch for patch in patches if "Declaration: two" in patch.read_text("utf-8"))
+    subprocess.run(["git", "-C", str(checkout), "apply", str(kept)], check=True)
+    assert "1 + 1 = 2 := by\n  sorry" not in (checkout / "Demo/Arithmetic.lean").read_text("utf-8")
+    assert kills.differences(paths) == [], "a rebuild makes the same view"
+
+
+@pytest.mark.timeout(240)
+def test_ten_kills_of_the_daemon_lose_nothing_and_the_work_still_ends(tmp_path: Path) -> None:
+    house, remote, paths = life(tmp_path, every="1s")
+    dice, before, ready = random.Random(20261123), kills.read(paths), 0
+    for number in range(10):
+        process = house.start()
+        try:
+            if number % 3:
+                # The others die at their work, however long the start takes on a busy machine.
+                house.wait_for(lambda: house.log().count('"daemon_ready"') > ready, what="the start")  # noqa: B023
+            time.sleep(dice.uniform(0.05, 0.9))
+        finally:
+            kills.kill(process)
+        ready = house.log().count('"daemon_ready"')
+        events = kills.read(paths)
+        assert kills.faults(events, before=before) == []
+        assert kills.differences(paths) == []
+        before = events
+    tip = remote.commit("a person fills one", SECOND)
+    with house.daemon() as process:
+        house.wait_for(lambda: settled(house, paths, tip), what="everything to be worked off", seconds=120)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+    events = kills.read(paths)
+    assert kills.faults(events, before=before) == []
+    assert kills.open_attempts(events) == set()
+    assert kills.differences(paths) == []
+    assert kills.orphans(paths) == []
+    assert [event for event in events if event.type == "job_failed"] == []
