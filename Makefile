@@ -49,14 +49,13 @@ demo: $(VENV)/.train
 COMPILE := @env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q daemon store pipeline
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 # What loads torch is run by itself: the other workers then do without it.
-MODELS := $(addprefix tests/,agents progress prove retrieval serve tactics training_jobs unit/serve)
+MODELS := $(addprefix tests/,agents models prove serve unit/serve)
 test: $(VENV)/.dev
 	$(COMPILE)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint test-all
 
 test-all: $(VENV)/.dev
-	$(PYTEST) tests $(addprefix --ignore=,$(MODELS))
-	$(PYTEST) $(MODELS)
+	$(PYTEST) tests $(addprefix --ignore=,$(MODELS)); core=$$?; $(PYTEST) $(MODELS) && exit $$core
 
 # The long variants of tests: many more cases of the same; and whether a locked version has become a dangerous one.
 nightly: $(VENV)/.dev $(VENV)/.audit

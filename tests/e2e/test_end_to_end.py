@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import signal
+import sqlite3
 import subprocess
 import time
 from contextlib import closing
@@ -51,8 +52,11 @@ def settled(house: House, paths: Paths, tip: str) -> bool:
     found = {event.data["proof"] for event in events if event.type == "proof_found"}
     judged = {event.data["proof"] for event in events if event.type in ("proof_checked", "proof_rejected")}
     tried = {event.data["sorry"] for event in events if event.type == "attempt_finished"}
-    with closing(queries.connect(paths.database_db)) as view:
-        still_open = {row.sorry for row in queries.sorries(view) if row.state == "open"}
+    try:
+        with closing(queries.connect(paths.database_db)) as view:
+            still_open = {row.sorry for row in queries.sorries(view) if row.state == "open"}
+    except sqlite3.OperationalError:
+        return False  # the daemon makes the view at this moment
     return (
         {"commit_scanned", "commit_traced"} <= of_tip
         and found <= judged

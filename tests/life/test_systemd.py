@@ -54,7 +54,7 @@ ARMED = """
 import asyncio, os, time
 from pathlib import Path
 from daemon.store_service import Ledger
-from daemon.scheduler import Work
+from daemon.scheduler import Scheduler
 
 def armed():
     # Once: the process that comes after is well.
@@ -64,7 +64,7 @@ def armed():
         return False
     return True
 
-start_due, check_files = Work.start_due, Ledger._check_files
+start_due, check_files = Scheduler.start_due, Ledger._check_files
 """
 WEDGES = {
     "a call that blocks the loop": """
@@ -72,14 +72,14 @@ async def blocked(self):
     if armed():
         time.sleep(600)
     await start_due(self)
-Work.start_due = blocked
+Scheduler.start_due = blocked
 """,
     "a turn that waits for ever": """
 async def waits(self):
     if armed():
         await asyncio.Event().wait()
     await start_due(self)
-Work.start_due = waits
+Scheduler.start_due = waits
 """,
     "a writer that hangs": """
 def hangs(self):
@@ -93,7 +93,7 @@ async def ended(self):
     if armed():
         next(task for task in asyncio.all_tasks() if task.get_name() == "control").cancel()
     await start_due(self)
-Work.start_due = ended
+Scheduler.start_due = ended
 """,
     "a process that is stopped": "",
 }
