@@ -23,7 +23,7 @@ from starlette.routing import Route
 from daemon.context import Context
 from pipeline.here import names_this_machine
 from pipeline.jobs.child import hold_to, job_environment
-from pipeline.report.policy import POLICY
+from pipeline.report import POLICY
 
 PATIENCE_S = 120.0
 FAILED_S = 10.0

@@ -1,135 +1,139 @@
-"""What sections are made of: tables, figures, and how values are written. SIMULATED is written in words."""
+"""The tables of a page, the way that values are written, and the environment of the templates.
+
+The templates escape every text (autoescape) and replace its control characters. SIMULATED is written in words.
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 from html import escape
+from typing import TYPE_CHECKING, Any
 
-from pipeline.report.charts import safe
+from pipeline.report import POLICY
+from pipeline.report.charts import ORIGIN, clean
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 SIMULATED = "SIMULATED"
 UNDEFINED = "undefined"
-_LONG_WORD = 20
-"""Characters from which on a row's head may break anywhere, and has room."""
 MADE_BY, DATA_OF = "Made by", "Data of"
 """Headers of the columns that hold `made_by` and `data_of`."""
-_NUMBER = re.compile(r"[+-]?\d+\.\d+( \([\d.]+ to [\d.]+\))?|[\d,]+:\d\d:\d\d")
-_WIDEST_ESCAPE = len("&quot;")
 LONG_TABLE = 15
-"""Rows from which on a table is folded in."""
+"""A table of so many rows is folded."""
 LONGEST = 600
 """Characters of a text from elsewhere that are shown; a name or a reason may have any length."""
+_LONG_WORD = 20
+"""Characters from which on a row's head may break anywhere, and has room."""
+_NUMBER = re.compile(r"[+-]?\d+\.\d+( \([\d.]+ to [\d.]+\))?|[\d,]+:\d\d:\d\d")
+_WIDEST_ESCAPE = len("&quot;")
 
 Value = str | int | float | None
-"""Of a table's cell: text, a number (right-aligned; a float to one decimal), or None for what is not known."""
+"""A table's cell: text, a number (right-aligned; a float to one decimal), or None for what is not known."""
 
 
-@dataclass(slots=True)
-class Section:
-    """A part of the page below a heading of its own, and its pictures by the name of their file, without .svg."""
+@cache
+def environment() -> Environment:
+    """Return the templates' environment; jinja2 is loaded here, since the text of a search tree needs none."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    identity: str
-    heading: str
-    body: str = ""
-    pictures: dict[str, str] = field(default_factory=dict)
-
-    def add(self, *parts: str) -> None:
-        """Put HTML at the end."""
-        self.body += "".join(parts)
-
-    def draw(self, name: str, svg: str) -> None:
-        """Put a picture at the end. A wide one scrolls in its own box, which the keyboard can reach."""
-        self.pictures[name] = svg
-        self.body += (
-            f'<figure class="scroll" tabindex="0" role="group" aria-label="Picture: {name}">{svg}</figure>'
-        )
-
-    def html(self) -> str:
-        """Return the section, named by its heading."""
-        heading = f'<h2 id="{self.identity}">{safe(self.heading)}</h2>'
-        return f'<section aria-labelledby="{self.identity}">{heading}{self.body}</section>'
+    made = Environment(
+        loader=PackageLoader("pipeline.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalized,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        n=lambda number: f"{number:,}", moment=moment, span=span, short=shortened, many=many, figure=figure
+    )
+    made.globals.update(SIMULATED=SIMULATED, POLICY=POLICY, ORIGIN=ORIGIN)
+    return made
 
 
-def paragraph(words: str, *, dim: bool = False) -> str:
-    """Return a paragraph of plain text."""
-    named = ' class="dim"' if dim else ""
-    return f"<p{named}>{safe(words)}</p>"
+def _finalized(value: Any) -> Any:
+    """Replace control characters of each text that a template writes, before it is escaped."""
+    return value if hasattr(value, "__html__") else clean(str(value))
 
 
-def table(
-    caption: str,
-    headers: Sequence[str],
-    rows: Sequence[Sequence[Value]],
-    *,
-    long: Sequence[str] = (),
-    folded: bool | None = None,
-    empty: str = "",
-) -> str:
-    """Return a table that scrolls in its own box; where there is no row, a paragraph that says so.
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that scrolls in its own box; without a row, a paragraph that says so.
 
-    Args:
+    Attributes:
         caption: what it holds.
         headers: of the columns; the first one's cells head their rows.
         rows: as many values each as there are headers.
         long: headers of columns of long text, which may break anywhere.
         folded: whether it is shown only when asked for; None: if it has `LONG_TABLE` rows or more. A long one that is
             not scrolls upwards too, below its head.
-        empty: what would make a first row, for where there is none.
+        empty: what would make a first row.
     """
-    if not rows:
-        return paragraph(
-            f"{caption}: none yet; the first comes with {empty}." if empty else f"{caption}: none."
-        )
-    kinds = [
-        "long" if name in long else "t" if name.endswith("(UTC)") or name in (MADE_BY, DATA_OF) else ""
-        for name in headers
-    ]
-    # Where there are numbers, they stand below one another, and so does what is said in place of one.
-    kinds = [
-        kind or ("n" if number and any(_is_number(row[number]) for row in rows) else "")
-        for number, kind in enumerate(kinds)
-    ]
-    head = "".join(map(_head, headers, kinds))
-    first = (
-        ' class="t"'
-        if kinds[0] == "t"
-        else ' class="long"'
-        if any(len(written(row[0])) > _LONG_WORD for row in rows)
-        else ""
-    )
-    body = "".join(
-        f'<tr><th scope="row"{first}>{_isolated(written(row[0]))}</th>{"".join(map(_cell, row[1:], kinds[1:]))}</tr>'
-        for row in rows
-    )
-    tall = " tall" if folded is False and len(rows) >= LONG_TABLE else ""
-    whole = (
-        f'<div class="scroll{tall}" role="group" aria-label="{safe(caption)}" tabindex="0"><table>'
-        f"<caption><span>{safe(caption)}</span></caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
-    if folded is None:
-        folded = len(rows) >= LONG_TABLE
-    return (
-        f"<details><summary>{safe(caption)}: {len(rows)} rows</summary>{whole}</details>" if folded else whole
-    )
+
+    caption: str
+    headers: Sequence[str]
+    rows: Sequence[Sequence[Value]]
+    long: Sequence[str] = ()
+    folded: bool | None = None
+    empty: str = ""
+
+    @property
+    def is_folded(self) -> bool:
+        return len(self.rows) >= LONG_TABLE if self.folded is None else self.folded
+
+    @property
+    def is_tall(self) -> bool:
+        return self.folded is False and len(self.rows) >= LONG_TABLE
+
+    @property
+    def head(self) -> list[tuple[str, str]]:
+        """Return each header with the class of its column."""
+        return [(name, self._kind(at)) for at, name in enumerate(self.headers)]
+
+    @property
+    def body(self) -> Iterator[list[tuple[str, str]]]:
+        """Yield each row as texts with their classes."""
+        kinds = [kind for _, kind in self.head]
+        if kinds[0] != "t":
+            kinds[0] = "long" if any(len(written(row[0])) > _LONG_WORD for row in self.rows) else ""
+        for row in self.rows:
+            texts = [written(value) for value in row]
+            yield [
+                (text, f"{kind} fake".lstrip() if at and text.startswith(SIMULATED) else kind)
+                for at, (text, kind) in enumerate(zip(texts, kinds, strict=True))
+            ]
+
+    def _kind(self, at: int) -> str:
+        name = self.headers[at]
+        if name in self.long:
+            return "long"
+        if name.endswith("(UTC)") or name in (MADE_BY, DATA_OF):
+            return "t"
+        # In a column with numbers the words in place of one are aligned as they are.
+        return "n" if at and any(_is_number(row[at]) for row in self.rows) else ""
+
+
+def _is_number(value: Value) -> bool:
+    """Tell whether a value is a number, is written as one, or is one that is not known."""
+    return not isinstance(value, str) or _NUMBER.fullmatch(value) is not None
 
 
 def written(value: Value) -> str:
     """Return a cell's text."""
     if value is None:
         return "unknown"
-    return (
-        f"{value:,.1f}"
-        if isinstance(value, float)
-        else f"{value:,}"
-        if isinstance(value, int)
-        else shortened(value)
-    )
+    if isinstance(value, str):
+        return shortened(value)
+    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
 
 
 def shortened(words: str, most: int = LONGEST) -> str:
-    """Return text that takes at most so many characters once it is escaped; it says where there was more."""
+    """Return text that takes at most so many characters once it is escaped, and says how many more there were."""
     kept = words[:most]
     while (over := len(escape(kept)) - most) > 0:
         kept = kept[: -max(1, over // _WIDEST_ESCAPE)]
@@ -147,13 +151,28 @@ def data_of(simulated: bool) -> str:
     return f"{SIMULATED}: the simulator" if simulated else "Lean"
 
 
+def marked(name: str, simulated: bool) -> str:
+    """Put the word before the name of what was simulated."""
+    return f"{SIMULATED} {name}" if simulated else name
+
+
+def many(n: int, one: str, more: str) -> str:
+    """Count things: "1 job", "2 jobs"."""
+    return f"{n:,} {one if n == 1 else more}"
+
+
+def figure(value: float) -> str:
+    """Return a number to four digits."""
+    return f"{value:.4g}" if math.isfinite(value) else str(value).replace("inf", "∞")
+
+
 def measure(value: float | None) -> str:
     """Return a measure to three decimals."""
     return UNDEFINED if value is None else f"{value:.3f}"
 
 
 def moment(text: str) -> str:
-    """A time to the second."""
+    """Return a time to the second."""
     return text[:19].replace("T", " ") if text[10:11] == "T" else text
 
 
@@ -165,7 +184,7 @@ def span(seconds: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Return a time span as h:mm:ss, which stands below another one in a column."""
+    """Return a time span as h:mm:ss, which is easy to compare in a column."""
     whole = round(seconds)
     return f"{whole // 3600:,}:{whole // 60 % 60:02}:{whole % 60:02}"
 
@@ -173,25 +192,3 @@ def clock(seconds: float) -> str:
 def size(size_bytes: int | None) -> str | None:
     """Return a number of bytes in MiB."""
     return None if size_bytes is None else f"{size_bytes / 2**20:,.0f} MiB"
-
-
-def _head(name: str, kind: str) -> str:
-    css = ' class="n"' if kind == "n" else ""
-    return f'<th scope="col"{css}>{safe(name)}</th>'
-
-
-def _is_number(value: Value) -> bool:
-    """Whether it is one, is written as one, or is one that is not known."""
-    return not isinstance(value, str) or _NUMBER.fullmatch(value) is not None
-
-
-def _cell(value: Value, kind: str) -> str:
-    words = written(value)
-    kind = f"{kind} fake".lstrip() if words.startswith(SIMULATED) else kind
-    named = f' class="{kind}"' if kind else ""
-    return f"<td{named}>{_isolated(words)}</td>"
-
-
-def _isolated(text: str) -> str:
-    """Text of any writing direction, which leaves that of what stands around it alone."""
-    return safe(text) if text.isascii() else f"<bdi>{safe(text)}</bdi>"

@@ -7,9 +7,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from pipeline.report.html import Section
 from pipeline.report.matrix import Cell, Matrix, Task
-from pipeline.report.matrix_sections import matrix_section
+from pipeline.report.page import Section, matrix_section
 from store.events.models import ModelKind
 from store.promotion import RULES
 
@@ -32,11 +31,14 @@ def matrix(n_tasks: int, n_checkpoints: int) -> Matrix:
 
 
 def texts(section: Section, picture: str) -> list[str | None]:
-    return [node.text for node in ET.fromstring(section.pictures[picture]).iter(f"{SVG}text")]
+    return [
+        node.text
+        for node in ET.fromstring({one.name: one.svg for one in section.pictures}[picture]).iter(f"{SVG}text")
+    ]
 
 
 def framed(section: Section) -> int:
-    grid = ET.fromstring(section.pictures["recall-matrix"])
+    grid = ET.fromstring(section.pictures[0].svg)
     return sum(node.get("class") == "first" for node in grid.iter(f"{SVG}rect"))
 
 
@@ -51,24 +53,24 @@ def test_of_a_very_large_matrix_the_newest_part_is_shown_and_the_page_says_so(
     section = matrix_section(matrix(tasks, checkpoints), "")
     shown_tasks, shown = min(tasks, 60), min(checkpoints, 120)
     said = f"the newest {shown_tasks} of {tasks} test sets and {shown} of {checkpoints} checkpoints"
-    assert said in section.body
+    assert said in section.html
     numbers = [int(text) for text in texts(section, "recall-matrix") if text and text.isdecimal()]
     assert numbers == list(range(checkpoints - shown + 1, checkpoints + 1))
     names = [text for text in texts(section, "recall-matrix") if text and text.startswith("task-")]
     assert names == [f"task-{j}" for j in range(tasks - shown_tasks, tasks)]
     begun = sum(j >= checkpoints - shown for j in range(tasks - shown_tasks, tasks))
     assert framed(section) == begun + 1
-    assert len(re.findall(r'<th scope="col" class="n">\d+: k\d+</th>', section.body)) == shown
+    assert len(re.findall(r'<th scope="col" class="n">\d+: k\d+</th>', section.html)) == shown
 
 
 def test_of_a_matrix_that_fits_nothing_is_said_to_be_left_out() -> None:
-    assert "Shown are" not in matrix_section(matrix(60, 120), "").body
+    assert "Shown are" not in matrix_section(matrix(60, 120), "").html
 
 
 def test_one_checkpoint_has_no_lines_and_no_changes() -> None:
     section = matrix_section(matrix(1, 1), "")
-    assert list(section.pictures) == ["recall-matrix"]
-    assert "measured once" in section.body
+    assert [one.name for one in section.pictures] == ["recall-matrix"]
+    assert "measured once" in section.html
 
 
 def small(model: ModelKind, *rows: tuple[float | None, ...]) -> Matrix:
@@ -81,24 +83,28 @@ def small(model: ModelKind, *rows: tuple[float | None, ...]) -> Matrix:
 
 def test_errors_are_told_in_steps_and_an_error_that_grew_is_a_loss() -> None:
     section = matrix_section(small("progress", (1.25, 0.5, 2.0), (None, 3.0, 3.0)), "")
-    assert list(section.pictures) == ["progress-matrix", "progress-over-time", "progress-change"]
+    assert [one.name for one in section.pictures] == [
+        "progress-matrix",
+        "progress-over-time",
+        "progress-change",
+    ]
     assert section.identity == "progress"
     grid = texts(section, "progress-matrix")
     assert "mae in steps, split test" in grid
     assert {"1.25", "0.50", "2.00", "3.00"} <= set(grid)
-    assert "percent" not in section.body
+    assert "percent" not in section.html
     change = texts(section, "progress-change")
     assert "How much better mae became since a task's first measurement, in steps, split test" in change
     assert {"+0.75", "-0.75", "0.00"} <= set(change)
     for cell in ("1.25", "0.50", "2.00", "-0.75", "1.50"):
-        assert f">{cell}<" in section.body.rpartition("Forgetting, task by task, in steps")[2]
+        assert f">{cell}<" in section.html.rpartition("Forgetting, task by task, in steps")[2]
 
 
 def test_tactics_are_told_in_percent_with_pictures_of_their_own() -> None:
     section = matrix_section(small("tactics", (0.5, 0.25)), "-simulated")
-    assert list(section.pictures) == [
+    assert [one.name for one in section.pictures] == [
         f"tactics-{kind}-simulated" for kind in ("matrix", "over-time", "change")
     ]
-    assert "Tactic matrix: tactic@8 in percent" in section.body
-    assert "Forgetting, task by task, in percent and points" in section.body
-    assert "recall" not in section.body.split("<h3>Forgetting")[0]
+    assert "Tactic matrix: tactic@8 in percent" in section.html
+    assert "Forgetting, task by task, in percent and points" in section.html
+    assert "recall" not in section.html.split("<h3>Forgetting")[0]

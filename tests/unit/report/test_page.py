@@ -136,7 +136,7 @@ def test_every_number_is_the_one_that_the_view_answers(made: tuple[Connection, R
     } == reasons
     assert reasons
     moments = [(m.open, m.opened, m.by_people, m.by_us, m.removed) for m in data.history]
-    assert [tuple(map(int, row[1:])) for row in reader.table("Sorrys over time")] == moments
+    assert [tuple(map(int, row[1:])) for row in reader.table("Sorries over time")] == moments
     columns = [name for name in SORRY_COLUMNS if name != "by_simulation"]
     assert [(row[0], *map(int, row[2:7])) for row in reader.table("State of each repository")] == [
         (row.repository, *(row.sorries[name] for name in columns)) for row in data.repositories
@@ -198,7 +198,7 @@ def test_the_top_has_the_figures_and_counts_nothing_simulated_among_them(
     figures = dict(re.findall(r"<dt>([^<]+)</dt><dd>([^<]+)</dd>", top))
     real = sum(row.n for row in data.proofs if row.state == "verified")
     assert figures == {
-        "Sorrys in the source": str(data.history[-1].open),
+        "Sorries in the source": str(data.history[-1].open),
         "Filled by us": str(data.sorries["by_us"]),
         "Proofs verified by Lean": str(real),
         "Machine time": "0.0 s",
@@ -470,5 +470,5 @@ def test_sections_without_anything_say_none_and_what_is_unknown_is_said(view_of:
 def test_long_tables_are_folded_in_and_short_ones_are_not(made: tuple[Connection, ReportData, Page]) -> None:
     _, data, page = made
     assert len(data.history) > 15
-    assert f"<summary>Sorrys over time: {len(data.history)} rows</summary>" in page.html
+    assert f"<summary>Sorries over time: {len(data.history)} rows</summary>" in page.html
     assert "<summary>State of each repository" not in page.html

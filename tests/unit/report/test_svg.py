@@ -12,11 +12,8 @@ import pytest
 from pipeline.report.charts import (
     DARK,
     LIGHT,
-    Bar,
-    Columns,
-    Lane,
-    Line,
     Mark,
+    Series,
     bar_chart,
     change_scale,
     column_chart,
@@ -49,7 +46,7 @@ def chart(
     ends: tuple[float, float] | None = None,
 ) -> str:
     names = [str(index) for index in range(len(values))]
-    return line_chart("i", "t", positions=names, lines=[Line("l", values)], unit="u", at=at, ends=ends)
+    return line_chart("i", "t", positions=names, lines=[Series("l", values)], unit="u", at=at, ends=ends)
 
 
 def test_a_line_is_as_high_as_its_values() -> None:
@@ -89,26 +86,26 @@ def test_a_line_is_broken_where_nothing_was_measured() -> None:
 def test_a_long_line_has_few_marks_and_the_heavy_one_none() -> None:
     values = tuple(float(index % 7) for index in range(200))
     assert len(marks(chart(values))) <= 24
-    svg = line_chart("i", "t", positions=["1", "2"], lines=[Line("mean", (1.0, 2.0), heavy=True)], unit="u")
+    svg = line_chart("i", "t", positions=["1", "2"], lines=[Series("mean", (1.0, 2.0), heavy=True)], unit="u")
     assert 'class="mean"' in svg
     assert 'transform="translate(60' not in svg
 
 
 def test_a_simulated_line_is_drawn_as_all_that_is_simulated() -> None:
-    lines = [Line("real", (1.0, 2.0)), Line("SIMULATED", (2.0, 3.0), simulated=True)]
+    lines = [Series("real", (1.0, 2.0)), Series("SIMULATED", (2.0, 3.0), simulated=True)]
     drawn = ET.fromstring(line_chart("i", "t", positions=["1", "2"], lines=lines, unit="u"))
     assert sum(node.get("class") == "made-up" for node in drawn.iter(f"{SVG}path")) == 2, (
         "it, and the legend's"
     )
 
 
-def columns(rows: list[Columns], positions: list[str]) -> ET.Element:
+def columns(rows: list[Series], positions: list[str]) -> ET.Element:
     return ET.fromstring(column_chart("i", "t", positions=positions, rows=rows, form=str, per="day"))
 
 
 def test_columns_of_all_rows_have_one_scale_and_simulated_ones_are_drawn_otherwise() -> None:
     days = ["d1", "d2"]
-    root = columns([Columns("a", (4.0, 0.0), colour=2), Columns("b", (1.0, 2.0), simulated=True)], days)
+    root = columns([Series("a", (4.0, 0.0), colour=2), Series("b", (1.0, 2.0), simulated=True)], days)
     drawn = [node for node in root.iter(f"{SVG}rect") if node.find(f"{SVG}title") is not None]
     assert [node.get("class") for node in drawn] == ["column c2", "made-up", "made-up"], "none for what is 0"
     heights = [float(node.get("height", "")) for node in drawn]
@@ -119,17 +116,15 @@ def test_columns_of_all_rows_have_one_scale_and_simulated_ones_are_drawn_otherwi
 
 def test_many_columns_fit_the_width_of_few() -> None:
     days = [f"2026-01-{1 + number % 28:02}" for number in range(60)]
-    root = columns([Columns("a", (1.0,) * 60)], days)
+    root = columns([Series("a", (1.0,) * 60)], days)
     places = [float(node.get("x", "")) for node in root.iter(f"{SVG}rect") if node.get("x")]
     assert places == sorted(set(places))
     assert places[-1] - places[0] < 600
 
 
 def test_a_training_run_is_marked_by_shape_at_its_time() -> None:
-    lane = Lane(
-        "retriever", (Mark(0.0, "was in use", "k0"), Mark(30.0, "refused", "k1"), Mark(40.0, "in use", "k2"))
-    )
-    root = ET.fromstring(lane_chart("i", "t", lanes=[lane], ends=("a", "b")))
+    marks = (Mark(0.0, "was in use", "k0"), Mark(30.0, "refused", "k1"), Mark(40.0, "in use", "k2"))
+    root = ET.fromstring(lane_chart("i", "t", lanes=[("retriever", marks)], ends=("a", "b")))
     told = {
         node.findtext(f"{SVG}title"): node
         for node in root.iter(f"{SVG}path")
@@ -144,7 +139,7 @@ def test_a_training_run_is_marked_by_shape_at_its_time() -> None:
 
 def test_labels_of_positions_do_not_touch_and_both_ends_are_written() -> None:
     names = [f"2026-{1 + index // 28:02}-{1 + index % 28:02}" for index in range(60)]
-    svg = line_chart("i", "t", positions=names, lines=[Line("l", (1.0,) * 60)], unit="u")
+    svg = line_chart("i", "t", positions=names, lines=[Series("l", (1.0,) * 60)], unit="u")
     shown = [node for node in ET.fromstring(svg).iter(f"{SVG}text") if node.text in names]
     assert (shown[0].text, shown[-1].text) == (names[0], names[-1])
     places = [float(node.get("x", "")) for node in shown]
@@ -152,7 +147,7 @@ def test_labels_of_positions_do_not_touch_and_both_ends_are_written() -> None:
 
 
 def test_bars_are_as_long_as_their_values_and_simulated_ones_are_drawn_otherwise() -> None:
-    svg = bar_chart("i", "t", bars=[Bar("a", 4, False), Bar("b", 1, True)], form=str)
+    svg = bar_chart("i", "t", bars=[Series("a", (4,)), Series("b", (1,), simulated=True)], form=str)
     drawn = [
         node for node in ET.fromstring(svg).iter(f"{SVG}rect") if node.get("class") in ("bar", "made-up")
     ]

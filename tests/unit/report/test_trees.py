@@ -14,11 +14,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from pipeline.prove.tree import Tree, TreeNode
-from pipeline.report import proof_sections
 from pipeline.report.gather import Blob, ReportData, gather, gather_at
-from pipeline.report.page import render
+from pipeline.report.page import _search, render
 from pipeline.report.tree import drawing
-from pipeline.report.tree_sections import tree_section
 from store.errors import DatabaseCorruptError
 from store.events.base import EventBody
 from store.log.envelope import Expect, NewEvent
@@ -143,7 +141,7 @@ def test_what_the_simulator_proved_is_marked_in_its_tree_and_is_no_verified_proo
     assert (data.verified, len(data.others)) == ((), 1)
     assert "SIMULATED: The proof step by step" in html
     assert 'aria-label="SIMULATED: search tree of proof' in html
-    assert "The newest proofs that Lean verified</h3><p>None yet.</p>" in html
+    assert "The newest proofs that Lean verified</h3>\n<p>None yet.</p>" in html
 
 
 @pytest.mark.parametrize(
@@ -206,7 +204,7 @@ def test_a_hostile_tree_does_nothing(told: Told) -> None:
 
 
 def test_a_large_tree_is_drawn_in_part_and_the_page_says_where_the_rest_is() -> None:
-    html = tree_section(large(500), proof="abc", simulated=False)
+    html = _search(large(500), proof="abc", simulated=False)
     assert "40 are shown, `unsorry proofs tree abc` has all" in html
     assert "The proof step by step, the first 40 of 499" in html
     assert len(html) < 200_000
@@ -221,7 +219,7 @@ def test_of_many_trees_the_newest_are_drawn_until_the_page_is_full(
     html = render(told.gathered()).html
     assert html.count('<div class="map">') == 3
     assert html.count("only the newest 3 are drawn here") == 2
-    monkeypatch.setattr(proof_sections, "MOST_CHARACTERS", 1)
+    monkeypatch.setattr("pipeline.report.page.MOST_TREE_CHARACTERS", 1)
     html = render(told.gathered()).html
     assert html.count('<div class="map">') == 1
     assert html.count("the page is full of trees already") == 2
