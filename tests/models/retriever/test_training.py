@@ -151,7 +151,7 @@ def test_what_a_run_made_is_not_saved_as_a_checkpoint_once_it_is_damaged(
 ) -> None:
     chain = Chain(tmp_path / "chain")
     with monkeypatch.context() as patched:
-        patched.setattr(Chain, "save", lambda *_, **__: (_ for _ in ()).throw(InterruptedError))
+        patched.setattr(Chain, "put", lambda *_, **__: (_ for _ in ()).throw(InterruptedError))
         with pytest.raises(InterruptedError):
             learn(tasks[0], chain, config, parent=None)
     [made] = chain.folder.glob(".runs/*/trained.pt")

@@ -15,7 +15,7 @@ from peft import LoraConfig, PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl.trainer import base_trainer
 
-from pipeline.models import chain as saving
+from pipeline.models import chain
 from pipeline.models.errors import (
     CheckpointError,
     ConfigError,
@@ -261,7 +261,7 @@ def test_a_full_disk_leaves_the_model_before(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(saving, "sync", full)
+        patched.setattr(chain, "make_durable", full)
         with pytest.raises(CheckpointError, match=r"No space left on device\). Make room"):
             made.train(database.repositories, database, tmp_path / "merged")
     assert same(weights(tmp_path / "outputs"), before)
