@@ -1,4 +1,4 @@
-"""The tables of a page, the way that values are written, and the environment of the templates.
+"""The pieces of a page: its tables, pictures and sections, the way that values are written, and the templates.
 
 The templates escape every text (autoescape) and replace its control characters. SIMULATED is written in words.
 """
@@ -116,6 +116,37 @@ class Table:
             return "t"
         # In a column with numbers the words in place of one are aligned as they are.
         return "n" if at and any(_is_number(row[at]) for row in self.rows) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture, and the name of its file without .svg."""
+
+    name: str
+    svg: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page below a heading of its own, and its pictures."""
+
+    identity: str
+    heading: str
+    html: str
+    pictures: tuple[Picture, ...]
+
+
+def macro(name: str, /, **parts: Any) -> str:
+    """Return what a macro of the templates makes of its parts."""
+    # As it comes, so that a template that gets it does not escape it again.
+    made: str = getattr(environment().get_template("macros.html").module, name)(**parts)
+    return made
+
+
+def section(identity: str, heading: str, named: str, **parts: Any) -> Section:
+    """Return a section: the named macro's HTML below its heading, and the pictures among its parts."""
+    html = macro("section", identity=identity, heading=heading, body=macro(named, **parts))
+    return Section(identity, heading, html, tuple(one for one in parts.values() if isinstance(one, Picture)))
 
 
 def _is_number(value: Value) -> bool:

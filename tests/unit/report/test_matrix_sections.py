@@ -7,8 +7,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from pipeline.report.html import Section
 from pipeline.report.matrix import Cell, Matrix, Task
-from pipeline.report.page import Section, matrix_section
+from pipeline.report.model_sections import matrix_section
 from store.events.models import ModelKind
 from store.promotion import RULES
 

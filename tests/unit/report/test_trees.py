@@ -15,7 +15,8 @@ import pytest
 
 from pipeline.prove.tree import Tree, TreeNode
 from pipeline.report.gather import Blob, ReportData, gather, gather_at
-from pipeline.report.page import _search, render
+from pipeline.report.page import render
+from pipeline.report.sections import search
 from pipeline.report.tree import drawing
 from store.errors import DatabaseCorruptError
 from store.events.base import EventBody
@@ -204,7 +205,7 @@ def test_a_hostile_tree_does_nothing(told: Told) -> None:
 
 
 def test_a_large_tree_is_drawn_in_part_and_the_page_says_where_the_rest_is() -> None:
-    html = _search(large(500), proof="abc", simulated=False)
+    html = search(large(500), proof="abc", simulated=False)
     assert "40 are shown, `unsorry proofs tree abc` has all" in html
     assert "The proof step by step, the first 40 of 499" in html
     assert len(html) < 200_000
@@ -219,7 +220,7 @@ def test_of_many_trees_the_newest_are_drawn_until_the_page_is_full(
     html = render(told.gathered()).html
     assert html.count('<div class="map">') == 3
     assert html.count("only the newest 3 are drawn here") == 2
-    monkeypatch.setattr("pipeline.report.page.MOST_TREE_CHARACTERS", 1)
+    monkeypatch.setattr("pipeline.report.sections.MOST_TREE_CHARACTERS", 1)
     html = render(told.gathered()).html
     assert html.count('<div class="map">') == 1
     assert html.count("the page is full of trees already") == 2

@@ -1,0 +1,444 @@
+"""The sections on the trained models: what each remembers and forgets, training, and evaluations.
+
+Every picture has a table beside it. The prose around them is in `templates/macros.html`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pipeline.report.charts import (
+    Mark,
+    Scale,
+    Series,
+    change_scale,
+    error_scale,
+    heat_map,
+    lane_chart,
+    line_chart,
+    rising_scale,
+)
+from pipeline.report.gather import (
+    TRAINED_BY,
+    ReportData,
+)
+from pipeline.report.html import (
+    DATA_OF,
+    MADE_BY,
+    SIMULATED,
+    Picture,
+    Section,
+    Table,
+    Value,
+    data_of,
+    made_by,
+    many,
+    marked,
+    measure,
+    moment,
+    section,
+    shortened,
+    size,
+)
+from pipeline.report.matrix import Cell, Forgetting, Matrix, Task
+from store.view.rows import CheckpointRow, EvaluationRow
+
+if TYPE_CHECKING:
+    from store.events.models import ModelKind
+
+_MOST_CHECKPOINTS, _MOST_FAILED, _MOST_EVALUATIONS = 300, 300, 2000
+_MOST_TASKS, _MOST_LINKS = 60, 120
+"""Of a matrix; of more, pictures and tables have the newest, and the measures are over all."""
+
+
+# ---- matrices
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """The words of a model's matrix: `stem` begins the names of its pictures and its section, `caption` its table."""
+
+    stem: str
+    heading: str
+    caption: str
+    trained: str
+    meaning: str
+
+
+_WORDS: Mapping[ModelKind, _Words] = {
+    "retriever": _Words(
+        "recall", "Recall and forgetting", "Recall matrix", "retriever",
+        "recall@10 is the share, in percent, of the premises that a proof step uses which are among the first ten "
+        "retrieved, mean over steps.",
+    ),
+    "tactics": _Words(
+        "tactics", "Tactics and forgetting", "Tactic matrix", "tactic model",
+        "tactic@8 is the share, in percent, of the steps whose own tactic is among the eight likeliest that the model "
+        "writes.",
+    ),
+    "progress": _Words(
+        "progress", "Steps remaining and forgetting", "Error matrix", "progress model",
+        "mae is by how many steps the model's prediction of the steps that a proof still needs is off, mean over "
+        "steps; less is better.",
+    ),
+}  # fmt: skip
+_MEASURES = {
+    "FM": ("lower", "forgetting measure: best earlier figure of a task less its last, mean over tasks",
+           "the script compares different tasks"),
+    "WF5": ("lower", "windowed forgetting: deepest fall of a task within five evaluations, mean over tasks",
+            "the script looks at the falls of the average, whose tasks grow"),
+    "BWT": ("higher", "backward transfer: last figure of a task less its first, mean over tasks", ""),
+    "EBWT": ("higher", "extended backward transfer: as BWT, after every later task",
+             "the script leaves the last checkpoint out and counts each task's own"),
+    "final_average": ("higher", "mean over all tasks at the end", ""),
+    "learning_accuracy": ("higher", "mean of each task right after it was learned", ""),
+    "CFR": ("higher", "", "catastrophic forgetting resilience: lowest average over highest, a ratio"),
+    "WP5": ("higher", "", "windowed plasticity: gain of the average over five tasks"),
+    "IP": ("higher", "", "incremental plasticity: mean change of the validation figure from task to task"),
+}  # fmt: skip
+_MEAN = "Mean over the tasks seen"
+
+
+def matrices(data: ReportData) -> Iterator[Section]:
+    """Yield a section for each matrix; for a model without one, a section that says so, if there is such a model."""
+    for model, words in _WORDS.items():
+        of_model = [matrix for matrix in data.matrices if matrix.model == model]
+        if not of_model and (model == "retriever" or any(row.model == model for row in data.trainings)):
+            yield section(words.stem, words.heading, "missing", trained=words.trained)
+        for simulated in (False, True):
+            of_kind = [matrix for matrix in of_model if matrix.simulated == simulated]
+            for number, matrix in enumerate(of_kind, start=1):
+                name = ("-simulated" if simulated else "") + (f"-{number}" if len(of_kind) > 1 else "")
+                yield matrix_section(matrix, name)
+
+
+def matrix_section(matrix: Matrix, name: str) -> Section:
+    """Return the section of one matrix; `name` is put at the end of the names of its pictures."""
+    return _MatrixSection(matrix, name).section()
+
+
+class _MatrixSection:
+    """One matrix as a section. `first` is the number of checkpoints of its beginning that are not shown."""
+
+    def __init__(self, matrix: Matrix, name: str) -> None:
+        self.matrix, self.name = matrix, name
+        self.rule, self.words = matrix.rule, _WORDS[matrix.model]
+        self.mark = f"{SIMULATED}: " if matrix.simulated else ""
+        self.errors = self.rule.lower_is_better
+        self.unit = "steps" if self.errors else "percent"
+        # Points to one decimal, steps to two.
+        self.digits = 1 if self.rule.scale > 1 else 2
+        self.first = max(0, len(matrix.checkpoints) - _MOST_LINKS)
+        self.columns = matrix.checkpoints[self.first :]
+        self.numbers = [str(self.first + at) for at in range(1, len(self.columns) + 1)]
+        self.tasks = matrix.tasks[-_MOST_TASKS:]
+        self.cells = [
+            [None if cell is None else cell.value * self.rule.scale for cell in task.cells[self.first :]]
+            for task in self.tasks
+        ]
+
+    def section(self) -> Section:
+        matrix, shown = self.matrix, ""
+        if self.first or len(self.tasks) < len(matrix.tasks):
+            shown = (
+                f"the newest {len(self.tasks):,} of {len(matrix.tasks):,} test sets and "
+                f"{len(self.columns):,} of {len(matrix.checkpoints):,} checkpoints"
+            )
+        scale = (error_scale if self.errors else rising_scale)(_known(self.cells))
+        grid = self._heat("matrix", f"{self.rule.metric} in {self.unit}", self.cells, scale, self._plain)
+        lines = change = None
+        if len(self.columns) > 1:
+            lines = self._lines()
+            gains = [task.gains[self.first :] for task in self.tasks]
+            unit, metric = self.rule.unit, self.rule.metric
+            won = f"How much better {metric} became" if self.errors else f"Change of {metric}"
+            scale = change_scale(_known(gains), unit=unit, step=0.5 if unit == "steps" else 5.0)
+            title = f"{won} since a task's first measurement, in {unit}"
+            change = self._heat("change", title, gains, scale, self._signed)
+        return section(
+            f"{self.words.stem}{self.name}", f"{self.mark}{self.words.heading}, split {matrix.split}", "matrix",
+            one=matrix, meaning=self.words.meaning, shown=shown, grid=grid, lines=lines, change=change,
+            values=self._values(), forgetting=self._forgetting(),
+            lifelong=matrix.forgetting and _lifelong(matrix.forgetting, self.mark),
+        )  # fmt: skip
+
+    def _heat(
+        self, kind: str, title: str, cells: Sequence[Sequence[float | None]], scale: Scale, form: Any
+    ) -> Picture:
+        name = f"{self.words.stem}-{kind}{self.name}"
+        svg = heat_map(
+            f"{name}-picture",
+            f"{self.mark}{title}, split {self.matrix.split}",
+            rows=[task.name for task in self.tasks],
+            columns=self.columns,
+            cells=cells,
+            scale=scale,
+            form=form,
+            framed=[task.begins - self.first for task in self.tasks],
+            first=self.first + 1,
+        )
+        return Picture(name, svg)
+
+    def _lines(self) -> Picture:
+        lines = [Series(task.name, tuple(row)) for task, row in zip(self.tasks, self.cells, strict=True)]
+        if len(lines) > 1:
+            means = self.matrix.averages[self.first :]
+            scaled = tuple(None if value is None else value * self.rule.scale for value in means)
+            lines.append(Series(_MEAN, scaled, heavy=True))
+        known = _known(self.cells)
+        low, high = 10 * (min(known, default=0.0) // 10), max(known, default=100.0)
+        name = f"{self.words.stem}-over-time{self.name}"
+        begins = "" if self.errors else f", from {low:g} on"
+        svg = line_chart(
+            f"{name}-picture",
+            f"{self.mark}{self.rule.metric} per task over the chain, split {self.matrix.split}",
+            positions=self.numbers,
+            lines=lines,
+            unit=f"{self.unit}{begins}; across: checkpoints of the chain",
+            ends=None if self.errors else (low, min(100.0, 10 * math.ceil((high + 0.01) / 10))),
+        )
+        return Picture(name, svg)
+
+    def _values(self) -> Table:
+        rows: list[tuple[Value, ...]] = [
+            (task.name, task.dataset[:8], task.n, *map(self._cell, task.cells[self.first :]))
+            for task in self.tasks
+        ]
+        if len(rows) > 1:
+            means = self.matrix.averages[self.first :]
+            averages = ["not measured" if value is None else self._scaled(value) for value in means]
+            rows.append((_MEAN, "", sum(task.n for task in self.matrix.tasks), *averages))
+        names = [f"{number}: {name}" for number, name in zip(self.numbers, self.columns, strict=True)]
+        caption = (
+            f"{self.mark}{self.words.caption}: {self.rule.metric} in {self.unit}, with its 95 % interval where one was "
+            "recorded"
+        )
+        return Table(caption, ("Task", "Dataset", "Examples", *names), rows, folded=len(names) > 6)
+
+    def _forgetting(self) -> Table:
+        since, lost = "Change since the first", "Forgotten: best earlier less last"
+        if self.errors:
+            since, lost = "Better since the first by", "Forgotten: last less best earlier"
+        units = self.unit if self.unit == self.rule.unit else f"{self.unit} and {self.rule.unit}"
+        return Table(
+            f"{self.mark}Forgetting, task by task, in {units}",
+            ("Task", "First", "Best", "Last", since, lost),
+            [self._kept(task) for task in self.tasks],
+        )
+
+    def _kept(self, task: Task) -> tuple[Value, ...]:
+        first, last = task.known[0].value, task.known[-1].value
+        values = (task.name, *map(self._scaled, (first, task.best(task.known), last)))
+        if task.forgotten is None:
+            return (*values, "measured once", "measured once")
+        return (*values, self._signed(self.rule.lost(last, first)), self._plain(task.forgotten))
+
+    def _cell(self, cell: Cell | None) -> str:
+        if cell is None:
+            return "not measured"
+        interval = f" ({' to '.join(map(self._scaled, cell.interval))})" if cell.interval else ""
+        return self._scaled(cell.value) + interval
+
+    def _scaled(self, value: float) -> str:
+        """Write a value as it was measured in the unit of the page."""
+        return self._plain(value * self.rule.scale)
+
+    def _plain(self, value: float) -> str:
+        return f"{value:.{self.digits}f}"
+
+    def _signed(self, value: float) -> str:
+        return f"{value:+.{self.digits}f}" if abs(value) >= 0.5 * 10**-self.digits else self._plain(0)
+
+
+def _known(cells: Sequence[Sequence[float | None]]) -> list[float]:
+    return [value for row in cells for value in row if value is not None]
+
+
+def _lifelong(found: Forgetting, mark: str) -> Table:
+    def value(form: Mapping[str, float | None], name: str) -> str:
+        return measure(form[name]) if name in form else "no such measure"
+
+    meant = "What it is"
+    return Table(
+        f"{mark}Lifelong measures over {many(found.n_tasks, 'task', 'tasks')}, in points of percent (CFR: a ratio)",
+        ("Measure", "Textbook", "LeanAgent's script", "Better when", meant),
+        [
+            (name, value(found.textbook, name), value(found.leanagent, name), better, "; ".join(filter(None, said)))
+            for name, (better, *said) in _MEASURES.items()
+        ],
+        long=(meant,),
+        folded=False,
+    )  # fmt: skip
+
+
+# ---- training and evaluations
+
+_STANDING = "In use, and why or why not"
+_TELLING = ("against_forgetting", "lambda_value", "loss", "lr", "max_epochs")
+_SHOWN = {
+    "retriever": ("recall@1", "recall@10", "mrr"),
+    "tactics": ("tactic@1", "tactic@8", "token_accuracy"),
+    "progress": ("mae", "mse", "within_1"),
+}
+_UNITS = {"mae": "steps", "mse": "steps squared"}
+
+
+def training(data: ReportData) -> Section:
+    """List checkpoints with their origin and state, and the runs that made none."""
+    left = max(0, len(data.trainings) - _MOST_CHECKPOINTS)
+    shown = data.trainings[left:]
+    telling = {
+        model: _telling([row for row in shown if row.model == model])
+        for model in {row.model for row in shown}
+    }
+    rows: list[tuple[Value, ...]] = [
+        (
+            row.checkpoint,
+            moment(row.saved_at),
+            data_of(row.simulated),
+            row.parent or f"base: {row.base}",
+            _standing(row),
+            ", ".join(f"{name} {_setting(row, name)}" for name in telling[row.model]) or "the same in all",
+            row.steps,
+            row.seconds,
+            row.device,
+            str(row.seed),
+            f"event {row.data_seq}",
+            size(row.size_bytes),
+            row.model,
+        )
+        for row in shown
+    ]
+    checkpoints = Table(
+        "Checkpoints, oldest first",
+        ("Checkpoint", "Saved (UTC)", DATA_OF, "Trained from", _STANDING, "Settings", "Steps", "Seconds", "Device",
+         "Seed", "Data up to", "Size", "Model"),
+        rows, long=(_STANDING, "Settings", "Trained from"),
+        empty="a training, which is due when a traced repository has enough new theorems ([train] new_theorems)",
+    )  # fmt: skip
+    failed = Table(
+        "Training runs that failed or were interrupted at their newest attempt, newest first",
+        ("Job", MADE_BY, "What", "Attempt", "State", "Reason", "Message", "Remedy"),
+        [
+            (
+                row.job, made_by(row.simulated), row.describes, row.attempt, row.state, row.reason, row.message,
+                row.remedy,
+            )
+            for row in data.failed_trainings[:_MOST_FAILED]
+        ],
+        long=("What", "Message", "Remedy"),
+    )  # fmt: skip
+    settings = None
+    if shown:
+        every = sorted({**shown[-1].config, **shown[-1].versions}.items())
+        settings = Table(
+            f"All settings and versions of {shown[-1].checkpoint}", ("Name", "Value"),
+            [(name, str(value)) for name, value in every], folded=True,
+        )  # fmt: skip
+    return section(
+        "training", "Training history", "training",
+        lanes=_lanes(data), checkpoints=checkpoints, left=left, settings=settings, failed=failed,
+        failed_left=max(0, len(data.failed_trainings) - _MOST_FAILED),
+    )  # fmt: skip
+
+
+def _lanes(data: ReportData) -> Picture | None:
+    """Draw the runs as marks in time, a lane for each model."""
+    lanes: dict[tuple[bool, str], list[Mark]] = {}
+    ends: list[str] = []
+
+    def mark(simulated: bool, model: str, ended_at: str, shape: str, words: str) -> None:
+        at = datetime.fromisoformat(ended_at).timestamp()
+        lanes.setdefault((simulated, model), []).append(Mark(at, shape, words))
+        ends.append(ended_at)
+
+    for row in data.trainings[-_MOST_CHECKPOINTS:]:
+        shape = (
+            "in use" if row.promoted
+            else "refused" if row.refused_at is not None
+            else "was in use" if row.promoted_at is not None
+            else "undecided"
+        )  # fmt: skip
+        words = f"{row.checkpoint}, saved {moment(row.saved_at)} UTC: {shape}"
+        mark(row.simulated, row.model, row.saved_at, shape, words)
+    for job in data.failed_trainings[:_MOST_FAILED]:
+        if job.ended_at is not None:
+            words = shortened(f"{job.job}: {job.state}, {job.reason}")
+            mark(job.simulated, TRAINED_BY[job.kind], job.ended_at, "failed or interrupted", words)
+    if not lanes:
+        return None
+    svg = lane_chart(
+        "training-picture", "Training runs by when they ended, and what became of them",
+        lanes=[(marked(model, simulated), marks) for (simulated, model), marks in sorted(lanes.items())],
+        ends=(moment(min(ends)), moment(max(ends))),
+    )  # fmt: skip
+    return Picture("training", svg)
+
+
+def _standing(row: CheckpointRow) -> str:
+    """Say whether a checkpoint is or was in use, or why not."""
+    if row.refused_at is not None:
+        before = f" (it was put in use {moment(row.promoted_at)})" if row.promoted_at else ""
+        return f"refused {moment(row.refused_at)}: {row.refused_reason}{before}"
+    if row.promoted_at is None:
+        return "nobody decided on it yet"
+    return f"{'in use since' if row.promoted else 'was put in use'} {moment(row.promoted_at)}: {row.reason}"
+
+
+def _telling(rows: Sequence[CheckpointRow]) -> list[str]:
+    """Return the settings that tell most of a run, and those in which these runs differ."""
+    names = sorted({name for row in rows for name in row.config})
+    return [name for name in names if name in _TELLING or len({_setting(row, name) for row in rows}) > 1]
+
+
+def _setting(row: CheckpointRow, name: str) -> str:
+    return str(row.config[name]) if name in row.config else "not recorded"
+
+
+def evaluations(data: ReportData) -> Section:
+    """List the newest evaluations as they were recorded, in a table for each model."""
+    left = max(0, len(data.measurements) - _MOST_EVALUATIONS)
+    shown = data.measurements[left:]
+    tables = []
+    for model, words in _WORDS.items():
+        of_model = [row for row in shown if row.model == model]
+        if of_model or (model == "retriever" and not shown):
+            tables.append(_evaluations_of(f"Evaluations of the {words.trained}", _SHOWN[model], of_model))
+    return section("evaluations", "Evaluations", "evaluations", tables=tables, left=left)
+
+
+def _evaluations_of(caption: str, names: Sequence[str], shown: Sequence[EvaluationRow]) -> Table:
+    headed = [f"{name} ({_UNITS[name]})" if name in _UNITS else name for name in names]
+    return Table(
+        f"{caption}, oldest first; measures in 0 to 1 where no unit is said, with their 95 % intervals where recorded",
+        ("Checkpoint", "Repository", "Split", "Dataset", DATA_OF, "Examples", *headed, "Other measures",
+         "Recorded (UTC)"),
+        [
+            (
+                row.checkpoint, row.repository or "several repositories", row.split, row.dataset[:8],
+                data_of(row.simulated), row.n, *(_measured(row, name) for name in names), _others(row, names),
+                moment(row.recorded_at),
+            )
+            for row in shown
+        ],
+        long=("Repository", "Other measures"),
+        empty="a checkpoint, which is measured on every test set",
+    )  # fmt: skip
+
+
+def _measured(row: EvaluationRow, name: str) -> str:
+    value = row.metrics.get(name)
+    low, high = row.metrics.get(f"{name}_low"), row.metrics.get(f"{name}_high")
+    if value is None:
+        return "not recorded"
+    return f"{value:.4f}" + ("" if low is None or high is None else f" ({low:.4f} to {high:.4f})")
+
+
+def _others(row: EvaluationRow, names: Sequence[str]) -> str:
+    shown = {f"{name}{end}" for name in names for end in ("", "_low", "_high")}
+    others = [f"{name} {value:.4f}" for name, value in sorted(row.metrics.items()) if name not in shown]
+    return ", ".join(others) or "none"
