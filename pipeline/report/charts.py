@@ -1,4 +1,4 @@
-"""Charts as SVG: lines, bars, columns in time, marks in time, and the heat map.
+"""Charts as SVG: lines, bars and the heat map.
 
 Each is complete by itself, a file and a part of the page alike, light or dark as the reader's system is. Colour alone
 tells nothing: cells carry their numbers, lines their own dashes and marks, simulated series a hollow or dashed form and
@@ -19,16 +19,6 @@ ORIGIN = "made by unsorry report"
 LIGHT = ("#0b5cad", "#444b57", "#00714f", "#9b2f7d", "#5c4b00", "#b00020", "#006d77", "#7a3b00")
 DARK = ("#6cb6ff", "#c3cad6", "#4fd1a5", "#f08fd0", "#e3c64f", "#ff8a80", "#5fd0dd", "#d7a37a")
 """Of series; the orange of what was simulated is none of them."""
-SHAPES = {
-    "in use": "M-9 0a9 9 0 1 0 18 0a9 9 0 1 0-18 0zM-7 0a7 7 0 1 0 14 0a7 7 0 1 0-14 0z"
-    "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z",
-    "was in use": "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z",
-    "refused": "M-5-5L5 5M-5 5L5-5",
-    "undecided": "M-4.5-4.5h9v9h-9z",
-    "failed or interrupted": "M0-6L6 5H-6z",
-}
-"""The mark of a training run by its outcome."""
-_FILLED = frozenset({"in use", "was in use"})
 
 _CHARACTER = 7.2
 """Width of a character in pixels, generous for 12 px letters."""
@@ -38,7 +28,6 @@ _MOST_MARKS = 24
 """Marks on a line; of more points every so many has one."""
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 4")
 _POINTS = ("M-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z", "M-3-3h6v6h-6z", "M0-4L4 3H-4z", "M0-4L4 0 0 4-4 0z")
-_STRIP_WIDTH, _WIDEST_COLUMN, _ROW, _COLUMN_HEIGHT, _LANE = 520, 44, 54, 36, 34
 _CELL_WIDE, _CELL_NARROW, _CELL_HEIGHT = 62, 40, 32
 _MANY_COLUMNS = 24
 """More columns than these are narrow, and only numbered."""
@@ -60,12 +49,10 @@ _STYLE = (
     ".pic .none{fill:none;stroke:#6a737d;stroke-dasharray:3 3}.pic .first{fill:none;stroke:#1b1f24;stroke-width:2}"
     ".pic .line{fill:none;stroke-width:2}.pic .mean{fill:none;stroke:#1b1f24;"
     "stroke-width:3.5}.pic .ground{fill:#fff}.pic .on-light{fill:#000}.pic .on-dark{fill:#fff}"
-    ".pic .dim{fill:#57606a}.pic .column{fill:currentColor;stroke:none}.pic .ring{fill:none;stroke:currentColor;"
-    "stroke-width:2}.pic path.full{fill:currentColor;fill-rule:evenodd;stroke:none}"
     ".pic .bar{fill:#0b5cad}.pic .made-up{fill:none;stroke:#b3420a;stroke-width:2;stroke-dasharray:4 2}"
     + _colours(LIGHT)
     + ".pic .mark{fill:currentColor;stroke:none}@media screen and (prefers-color-scheme:dark){.pic text{fill:#e6e9ee}"
-    ".pic .dim{fill:#a5adb8}.pic .ground{fill:#15181d}.pic .grid{stroke:#2c333d}.pic .first,.pic .mean{stroke:#e6e9ee}"
+    ".pic .ground{fill:#15181d}.pic .grid{stroke:#2c333d}.pic .first,.pic .mean{stroke:#e6e9ee}"
     ".pic .bar{fill:#6cb6ff}.pic .axis,.pic .none{stroke:#8b949e}.pic .made-up{stroke:#ff9a5c}"
     + _colours(DARK)
     + ".pic .mark{stroke:none}}"
@@ -81,23 +68,12 @@ class Series:
     """A named row of values, one a position; None where nothing was measured.
 
     `heavy` stands out among lines. A `simulated` one is drawn as everything simulated is, and its name says so too.
-    `colour` is a number of `LIGHT`; by default a line has that of its place.
     """
 
     name: str
     values: tuple[float | None, ...]
     simulated: bool = False
     heavy: bool = False
-    colour: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """An event at a time: its shape (`SHAPES`), and its words for the pointer."""
-
-    at: float
-    shape: str
-    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +259,10 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _way(points: Sequence[tuple[float, float] | None], *, stairs: bool) -> str:
+    known = [point for point in points if point is not None]
+    if len(known) == 1:
+        # One point alone would be no line: a short one, since simulated lines have no marks.
+        return f"M{known[0][0] - 4:.1f} {known[0][1]:.1f}h8"
     drawn, pen = [], "M"
     for point in points:
         if point is None:
@@ -300,7 +280,7 @@ def _point(number: int, x: float, y: float) -> str:
     return f'<path class="mark c{number % len(LIGHT)}" {place} d="{_POINTS[number % len(_POINTS)]}"/>'
 
 
-# ---- bars, columns and marks in time
+# ---- bars
 
 
 def bar_chart(identity: str, title: str, *, bars: Sequence[Series], form: Form) -> str:
@@ -320,85 +300,6 @@ def bar_chart(identity: str, title: str, *, bars: Sequence[Series], form: Form) 
         ]
     described = f"{len(bars)} bars; the table has the numbers."
     return _picture(identity, title, described, left + 400, 24 * len(bars) + 8, parts)
-
-
-def column_chart(
-    identity: str, title: str, *, positions: Sequence[str], rows: Sequence[Series], form: Form, per: str
-) -> str:
-    """Return rows of columns over the same periods, all on one scale; behind each its sum and its highest column.
-
-    Args:
-        identity: an id that no other picture of the page has.
-        title: what is shown.
-        positions: labels of the periods; as many are written as there is room for.
-        rows: the series, from the top.
-        form: writes a value.
-        per: the period of a column: "day".
-    """
-    labels = [cut(row.name, 30) for row in rows]
-    left = _label_width(labels)
-    amounts = [[value or 0.0 for value in row.values] for row in rows]
-    highest = max((value for row in amounts for value in row), default=0.0) or 1.0
-    step = min(_WIDEST_COLUMN, _STRIP_WIDTH / max(1, len(positions)))
-    gap = min(4.0, step / 5)
-    right = left + step * len(positions)
-    parts = []
-    for number, row in enumerate(rows):
-        base = _ROW * number + _COLUMN_HEIGHT + 8
-        css = "made-up" if row.simulated else f"column c{(row.colour or 0) % len(LIGHT)}"
-        parts.append(_text(left - 10, base - 10, labels[number], anchor="end"))
-        for index, value in enumerate(amounts[number]):
-            if value:
-                high = max(1.5, _COLUMN_HEIGHT * value / highest)
-                parts.append(
-                    f'<rect class="{css}" x="{left + step * index + gap / 2:.1f}" y="{base - high:.1f}" '
-                    f'width="{step - gap:.1f}" height="{high:.1f}">'
-                    f"<title>{safe(f'{row.name}, {positions[index]}: {form(value)}')}</title></rect>"
-                )
-        peak = f"most in a {per}: {form(max(amounts[number], default=0.0))}"
-        parts += [
-            f'<path class="axis" d="M{left:g} {base}H{right:g}"/>',
-            _text(right + 12, base - 14, form(sum(amounts[number]))),
-            _text(right + 12, base, peak, css="small dim"),
-        ]
-    bottom = _ROW * len(rows) + 4
-    parts += _x_axis(positions, [left + step * (index + 0.5) for index in range(len(positions))], bottom)
-    described = f"{len(rows)} rows of columns, one a {per}, on one scale; the table has the numbers."
-    return _picture(identity, title, described, right + 190, bottom + 28, parts)
-
-
-def lane_chart(
-    identity: str, title: str, *, lanes: Sequence[tuple[str, Sequence[Mark]]], ends: tuple[str, str]
-) -> str:
-    """Return marks in time, a row for each named lane; `ends` are the labels of the first and the last moment."""
-    labels = [cut(name, 40) for name, _ in lanes]
-    left = _label_width(labels)
-    times = [mark.at for _, marks in lanes for mark in marks]
-    begins = min(times, default=0.0)
-    span = max(times, default=0.0) - begins or 1.0
-    right = left + _STRIP_WIDTH
-    parts = []
-    for number, (_, marks) in enumerate(lanes):
-        y = _LANE * number + 22
-        parts.append(_text(left - 14, y + 4, labels[number], anchor="end"))
-        parts.append(f'<path class="grid" d="M{left:g} {y}H{right:g}"/>')
-        for mark in marks:
-            x = left + 10 + (_STRIP_WIDTH - 20) * (mark.at - begins) / span
-            parts.append(_shape(mark.shape, x, y, mark.words))
-    bottom = _LANE * len(lanes) + 12
-    parts += _x_axis(ends, [left + 10, right - 10], bottom)
-    x = left
-    for shape in SHAPES:
-        parts += [_shape(shape, x + 10, bottom + 44, shape), _text(x + 26, bottom + 48, shape, css="small")]
-        x += 44 + 6.4 * len(shape)
-    described = f"{len(times)} training runs in the order of time; the table has them."
-    return _picture(identity, title, described, max(right, x) + 20, bottom + 64, parts)
-
-
-def _shape(shape: str, x: float, y: float, words: str) -> str:
-    css = "ring full c0" if shape in _FILLED else "ring c0"
-    place = f'transform="translate({x:.1f} {y:.1f})"'
-    return f'<path class="{css}" {place} d="{SHAPES[shape]}"><title>{safe(words)}</title></path>'
 
 
 # ---- the heat map

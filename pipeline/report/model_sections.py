@@ -6,19 +6,18 @@ Every picture has a table beside it. The prose around them is in `templates/macr
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pipeline.report.charts import (
-    Mark,
     Scale,
     Series,
+    bar_chart,
     change_scale,
     error_scale,
     heat_map,
-    lane_chart,
     line_chart,
     rising_scale,
 )
@@ -41,7 +40,6 @@ from pipeline.report.html import (
     measure,
     moment,
     section,
-    shortened,
     size,
 )
 from pipeline.report.matrix import Cell, Forgetting, Matrix, Task
@@ -341,42 +339,33 @@ def training(data: ReportData) -> Section:
         )  # fmt: skip
     return section(
         "training", "Training history", "training",
-        lanes=_lanes(data), checkpoints=checkpoints, left=left, settings=settings, failed=failed,
+        outcomes=_outcomes(data), checkpoints=checkpoints, left=left, settings=settings, failed=failed,
         failed_left=max(0, len(data.failed_trainings) - _MOST_FAILED),
     )  # fmt: skip
 
 
-def _lanes(data: ReportData) -> Picture | None:
-    """Draw the runs as marks in time, a lane for each model."""
-    lanes: dict[tuple[bool, str], list[Mark]] = {}
-    ends: list[str] = []
-
-    def mark(simulated: bool, model: str, ended_at: str, shape: str, words: str) -> None:
-        at = datetime.fromisoformat(ended_at).timestamp()
-        lanes.setdefault((simulated, model), []).append(Mark(at, shape, words))
-        ends.append(ended_at)
-
-    for row in data.trainings[-_MOST_CHECKPOINTS:]:
-        shape = (
-            "in use" if row.promoted
-            else "refused" if row.refused_at is not None
-            else "was in use" if row.promoted_at is not None
-            else "undecided"
-        )  # fmt: skip
-        words = f"{row.checkpoint}, saved {moment(row.saved_at)} UTC: {shape}"
-        mark(row.simulated, row.model, row.saved_at, shape, words)
-    for job in data.failed_trainings[:_MOST_FAILED]:
-        if job.ended_at is not None:
-            words = shortened(f"{job.job}: {job.state}, {job.reason}")
-            mark(job.simulated, TRAINED_BY[job.kind], job.ended_at, "failed or interrupted", words)
-    if not lanes:
+def _outcomes(data: ReportData) -> Picture | None:
+    """Draw how many runs of each model had which outcome."""
+    counted = Counter((row.simulated, row.model, _outcome(row)) for row in data.trainings)
+    counted.update(
+        (job.simulated, TRAINED_BY[job.kind], "failed or interrupted") for job in data.failed_trainings
+    )
+    if not counted:
         return None
-    svg = lane_chart(
-        "training-picture", "Training runs by when they ended, and what became of them",
-        lanes=[(marked(model, simulated), marks) for (simulated, model), marks in sorted(lanes.items())],
-        ends=(moment(min(ends)), moment(max(ends))),
-    )  # fmt: skip
-    return Picture("training", svg)
+    bars = [
+        Series(f"{marked(model, simulated)}: {outcome}", (n,), simulated)
+        for (simulated, model, outcome), n in sorted(counted.items())
+    ]
+    title = "Training runs by their outcome"
+    return Picture("training", bar_chart("training-picture", title, bars=bars, form=lambda n: f"{n:,.0f}"))
+
+
+def _outcome(row: CheckpointRow) -> str:
+    if row.promoted:
+        return "in use"
+    if row.refused_at is not None:
+        return "refused"
+    return "undecided" if row.promoted_at is None else "was in use"
 
 
 def _standing(row: CheckpointRow) -> str:

@@ -6,7 +6,7 @@ Every picture has a table beside it. The prose around them is in `templates/macr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +15,6 @@ from pipeline.report import tree
 from pipeline.report.charts import (
     Series,
     bar_chart,
-    column_chart,
     line_chart,
 )
 from pipeline.report.gather import (
@@ -73,7 +72,6 @@ _FLOWS = {
     "removed": "Removed with their declaration",
     "by_simulation": _COLUMNS["by_simulation"],
 }
-"""In the order of the colours of the lines of the chart of all time, which begins with those still there."""
 
 
 def _small(name: str) -> str:
@@ -84,7 +82,7 @@ def sorries(data: ReportData) -> Section:
     now = "; ".join(
         f"{n:,} {_small(_COLUMNS[name])}" for name, n in data.sorries.items() if n or name != "by_simulation"
     )
-    lines = over_time = columns = by_period = None
+    lines = over_time = in_periods = by_period = None
     flows = data.flows
     if data.history:
         names = {"open": "Still in the source", **_FLOWS}
@@ -115,11 +113,12 @@ def sorries(data: ReportData) -> Section:
             for time, one in zip(times, data.history, strict=True)
         ]
         over_time = Table(caption, ("Time (UTC)", *names.values()), rows)
-        columns, by_period = _by_period(data)
+        in_periods, by_period = _by_period(data)
     before = ", ".join(f"{int(n):,} {_small(_FLOWS[name])}" for name, n in flows.before.items())
     return section(
         "sorrys", "Sorries over time", "sorries",
-        now=now, lines=lines, over_time=over_time, columns=columns, by_period=by_period, before=before, flows=flows,
+        now=now, lines=lines, over_time=over_time, in_periods=in_periods, by_period=by_period, before=before,
+        flows=flows,
     )  # fmt: skip
 
 
@@ -127,28 +126,30 @@ def _by_period(data: ReportData) -> tuple[Picture, Table]:
     flows = data.flows
     nothing = (0,) * len(flows.begins)
     rows = [
-        Series(words, flows.amounts.get(name, nothing), name == "by_simulation", colour=number)
-        for number, (name, words) in enumerate(_FLOWS.items(), start=1)
+        Series(words, flows.amounts.get(name, nothing), name == "by_simulation")
+        for name, words in _FLOWS.items()
         if name in flows.amounts or name != "by_simulation"
     ]
     caption = "Sorries that came and went"
-    return _columns("sorrys-by-period", f"{caption}, {flows.said}", flows, rows, whole=True)
+    return _periods("sorrys-by-period", f"{caption}, {flows.said}", flows, rows, int, unit="sorries")
 
 
-def _columns(
-    name: str, title: str, over: OverTime[Any], rows: Sequence[Series], *, whole: bool
+def _periods(
+    name: str,
+    title: str,
+    over: OverTime[Any],
+    rows: Sequence[Series],
+    form: Callable[[float], Value],
+    *,
+    unit: str,
 ) -> tuple[Picture, Table]:
-    """Return columns in time and their table; the amounts are whole numbers or seconds."""
+    """Return the amounts of each period as lines and as a table, whose cells `form` makes."""
     labels = [begin.isoformat() for begin in over.begins]
-    picture = column_chart(
-        f"{name}-picture", f"{title} (UTC)", positions=labels, rows=rows, per=over.unit,
-        form=(lambda n: f"{n:,.0f}") if whole else span,
-    )  # fmt: skip
-    cells = [
-        (label, *(int(row.values[at] or 0) if whole else clock(row.values[at] or 0) for row in rows))
-        for at, label in enumerate(labels)
-    ]
-    caption = title if whole else f"{title}, in h:mm:ss"
+    picture = line_chart(
+        f"{name}-picture", f"{title} (UTC)", positions=labels, lines=rows, unit=f"{unit} in a {over.unit}"
+    )
+    cells = [(label, *(form(row.values[at] or 0) for row in rows)) for at, label in enumerate(labels)]
+    caption = title if form is int else f"{title}, in h:mm:ss"
     return Picture(name, picture), Table(caption, (over.heading, *(row.name for row in rows)), cells)
 
 
@@ -369,12 +370,20 @@ def _step(row: Rejection) -> str:
 def machine_time(data: ReportData) -> Section:
     """Add up the time of jobs of each kind, by device, and over time."""
     name, periods = "machine-time", data.machine_periods
-    columns = by_period = bars = None
+    in_periods = by_period = bars = None
     if periods.begins:
         keys = sorted(periods.amounts, key=lambda key: (key[1], -sum(periods.amounts[key]), key[0]))
-        rows = [Series(marked(*key), periods.amounts[key], key[1]) for key in keys]
-        columns, by_period = _columns(
-            f"{name}-over-time", f"Machine time {periods.said}", periods, rows, whole=False
+        rows = [
+            Series(marked(*key), tuple(seconds / 3600 for seconds in periods.amounts[key]), key[1])
+            for key in keys
+        ]
+        in_periods, by_period = _periods(
+            f"{name}-over-time",
+            f"Machine time {periods.said}",
+            periods,
+            rows,
+            lambda hours: clock(hours * 3600),
+            unit="hours",
         )
     if data.machine_time:
         of_kinds = [
@@ -398,6 +407,6 @@ def machine_time(data: ReportData) -> Section:
     )  # fmt: skip
     return section(
         name, "Machine time", "machine_time",
-        columns=columns, by_period=by_period, periods=periods, earlier=sum(periods.before.values()), bars=bars,
+        in_periods=in_periods, by_period=by_period, periods=periods, earlier=sum(periods.before.values()), bars=bars,
         by_kind=by_kind,
     )  # fmt: skip

@@ -243,7 +243,7 @@ def test_a_training_run_that_failed_is_told_with_its_remedy(view_of: Fill) -> No
     (kind, _, jobs, failures, running, attempts, *_) = read(page.html).table("Machine time by kind")[0]
     assert (kind, jobs, failures, running, attempts) == ("train", "1", "1", "0", "1")
     assert "1 job failed at the newest attempt</a>: 1 train" in page.html
-    assert "t: failed, nan_loss" in page.pictures["training.svg"]
+    assert "retriever: failed or interrupted" in page.pictures["training.svg"]
 
 
 def test_a_text_is_cut_by_what_it_takes_once_it_is_escaped() -> None:

@@ -12,15 +12,12 @@ import pytest
 from pipeline.report.charts import (
     DARK,
     LIGHT,
-    Mark,
     Series,
     bar_chart,
     change_scale,
-    column_chart,
     cut_front,
     heat_map,
     ink,
-    lane_chart,
     line_chart,
     luminance,
     rising_scale,
@@ -97,44 +94,6 @@ def test_a_simulated_line_is_drawn_as_all_that_is_simulated() -> None:
     assert sum(node.get("class") == "made-up" for node in drawn.iter(f"{SVG}path")) == 2, (
         "it, and the legend's"
     )
-
-
-def columns(rows: list[Series], positions: list[str]) -> ET.Element:
-    return ET.fromstring(column_chart("i", "t", positions=positions, rows=rows, form=str, per="day"))
-
-
-def test_columns_of_all_rows_have_one_scale_and_simulated_ones_are_drawn_otherwise() -> None:
-    days = ["d1", "d2"]
-    root = columns([Series("a", (4.0, 0.0), colour=2), Series("b", (1.0, 2.0), simulated=True)], days)
-    drawn = [node for node in root.iter(f"{SVG}rect") if node.find(f"{SVG}title") is not None]
-    assert [node.get("class") for node in drawn] == ["column c2", "made-up", "made-up"], "none for what is 0"
-    heights = [float(node.get("height", "")) for node in drawn]
-    assert heights[0] == 2 * heights[2] == 4 * heights[1]
-    assert {"a, d1: 4.0", "b, d2: 2.0"} <= {node.text for node in root.iter(f"{SVG}title")}
-    assert {"4.0", "3.0", "most in a day: 2.0"} <= {node.text for node in root.iter(f"{SVG}text")}
-
-
-def test_many_columns_fit_the_width_of_few() -> None:
-    days = [f"2026-01-{1 + number % 28:02}" for number in range(60)]
-    root = columns([Series("a", (1.0,) * 60)], days)
-    places = [float(node.get("x", "")) for node in root.iter(f"{SVG}rect") if node.get("x")]
-    assert places == sorted(set(places))
-    assert places[-1] - places[0] < 600
-
-
-def test_a_training_run_is_marked_by_shape_at_its_time() -> None:
-    marks = (Mark(0.0, "was in use", "k0"), Mark(30.0, "refused", "k1"), Mark(40.0, "in use", "k2"))
-    root = ET.fromstring(lane_chart("i", "t", lanes=[("retriever", marks)], ends=("a", "b")))
-    told = {
-        node.findtext(f"{SVG}title"): node
-        for node in root.iter(f"{SVG}path")
-        if node.find(f"{SVG}title") is not None
-    }
-    places = [float(re.findall(r"[\d.]+", told[name].get("transform", ""))[0]) for name in ("k0", "k1", "k2")]
-    assert places[1] - places[0] == pytest.approx(3 * (places[2] - places[1]), abs=0.5)
-    assert {told[name].get("d") for name in ("k0", "k1", "k2")} == {
-        told[name].get("d") for name in ("was in use", "refused", "in use")
-    }, "the legend says what each shape means"
 
 
 def test_labels_of_positions_do_not_touch_and_both_ends_are_written() -> None:
