@@ -1,4 +1,4 @@
-"""A proof is shown with the search that found it: step by step, as a tree, and in a table; and never without end."""
+"""A search tree as text, as a page, and in the report beside the proof that it found; and never without end."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from pipeline.prove.tree import Tree, TreeNode
+from pipeline.prove.tree import Tree, TreeNode, Tried
+from pipeline.report import tree as search_tree
 from pipeline.report.gather import Blob, ReportData, gather, gather_at
 from pipeline.report.page import render
 from pipeline.report.sections import search
-from pipeline.report.tree import drawing
 from store.errors import DatabaseCorruptError
 from store.events.base import EventBody
 from store.log.envelope import Expect, NewEvent
@@ -36,18 +36,23 @@ from tests.support.events import (
     watched,
 )
 from tests.support.memory_log import MemoryLog
+from tests.support.pages import accessible, harmless
 
-HOSTILE = '</pre></td><script>alert("x")</script><img src=x onerror=y>&amp;\u202eevil\x1b[31m'
+HOSTILE = (
+    '</pre></td><script>alert("x")</script><img src=x onerror=y>&amp;\x1b[2J\u202e\x00 \' onmouseover="x" ]]>'
+)
 WHEN = "2026-01-02T03:04:05+00:00"
+SVG = "{http://www.w3.org/2000/svg}"
 
 
-def node(number: int, parent: int | None, tactic: str, *goals: str, outcome: str = "open") -> TreeNode:
-    return TreeNode(number, parent, tactic, goals, 0, 1.0, 0.0, None, outcome)  # type: ignore[arg-type]
+def node(number: int, parent: int | None, tactic: str = "t", *goals: str, outcome: str = "open") -> TreeNode:
+    return TreeNode(number, parent, tactic, goals, min(number, 1), 2.5, -1.25, 3.0, outcome)  # type: ignore[arg-type]
 
 
 def proved(tactic: str = "intro h") -> Tree:
+    tried = (Tried("omega", "failed", "not arithmetic"), Tried(tactic, "step", "", -1.25, 1))
     nodes = (
-        node(0, None, "", "p : Prop\n⊢ p → p", outcome="proved"),
+        replace(node(0, None, "", "p : Prop\n⊢ p → p", outcome="proved"), tried=tried),
         node(1, 0, tactic, "p : Prop\nh : p\n⊢ p", outcome="proved"),
         node(2, 1, "exact h", outcome="proved"),
         node(3, 0, "skip", "p : Prop\n⊢ p → p", outcome="dead"),
@@ -55,12 +60,91 @@ def proved(tactic: str = "intro h") -> Tree:
     return Tree("found", "", "proved with 2 tactics", nodes, (0, 1, 2))
 
 
+def hostile() -> Tree:
+    tried = (Tried(HOSTILE, "failed", HOSTILE), Tried(HOSTILE, "step", HOSTILE, 0, 1))
+    root = replace(node(0, None, "", HOSTILE), tried=tried)
+    return Tree("budget", "nodes", HOSTILE, (root, node(1, 0, HOSTILE, HOSTILE, HOSTILE)))
+
+
+def deep(number: int) -> Tree:
+    steps = (node(at, at - 1, f"step {at} " * 9, "⊢ goal") for at in range(1, number))
+    return Tree("budget", "seconds", "far", (node(0, None, "", "⊢ goal"), *steps))
+
+
+def fanned(number: int, width: int) -> Tree:
+    return Tree("budget", "", "", (node(0, None), *(node(at, (at - 1) // width) for at in range(1, number))))
+
+
 def large(states: int) -> Tree:
     goals = "h : " + "x = x ∧ " * 400
-    return Tree(
-        "found", "", "far", tuple(node(at, at - 1 if at else None, f"step {at}", goals) for at in range(states)),
-        tuple(range(states)),
-    )  # fmt: skip
+    nodes = tuple(node(at, at - 1 if at else None, f"step {at}", goals) for at in range(states))
+    return Tree("found", "", "far", nodes, tuple(range(states)))
+
+
+# ---- as text
+
+
+def test_the_text_marks_the_proof_and_nothing_else() -> None:
+    text = search_tree.text(replace(proved(), nodes_left_out=4))
+    lines = text.splitlines()
+    assert lines[0] == "Proof found. Proved with 2 tactics"
+    assert "*   └ 2 exact h  [proved, 2.5, log p -1.25, 3 steps left]" in lines
+    assert [line[0] for line in lines if "skip" in line] == [" "]
+    assert "in vain: omega" in text
+    assert "4 more states are left out." in lines
+
+
+@pytest.mark.parametrize("tree", [deep(400), hostile(), proved(), fanned(300, 2)])
+def test_the_text_fits_its_width_and_moves_no_terminal(tree: Tree) -> None:
+    text = search_tree.text(tree)
+    assert max(map(len, text.splitlines())) <= 100
+    assert not [char for char in text if char != "\n" and not char.isprintable()]
+
+
+def test_the_text_says_why_the_search_ended() -> None:
+    assert search_tree.text(deep(2)).startswith("Stopped by its budget of seconds. Far")
+    gone = replace(deep(2), outcome="exhausted", limit="")
+    assert search_tree.text(gone).startswith("No proof: nothing is left to try.")
+
+
+# ---- as a page
+
+
+def picture(page: str) -> ET.Element:
+    return ET.fromstring(page[page.index("<svg") : page.index("</svg>") + 6])
+
+
+def test_the_page_s_picture_has_each_state_and_the_proof_and_the_list_says_the_same() -> None:
+    page = search_tree.html(proved(), title="A search")
+    groups = [one.get("class") for one in picture(page).iter(f"{SVG}g")]
+    assert sorted(filter(None, groups)) == ["dead", "proved way", "proved way", "proved way"]
+    assert [one.get("class") for one in picture(page).iter(f"{SVG}path")].count("way") == 2
+    reader = harmless(page)
+    accessible(reader)
+    assert {"s0", "s1", "s2", "s3"} <= {value for _, name, value in reader.attributes if name == "id"}
+    assert "intro h\nexact h" in reader.words
+
+
+def test_hostile_text_stays_text_on_the_page() -> None:
+    page = search_tree.html(hostile(), title=HOSTILE)
+    reader = harmless(page)
+    assert picture(page) is not None
+    assert any('<script>alert("x")</script>' in words for words in reader.words)
+
+
+def test_a_picture_too_large_to_look_at_is_cut_and_says_so() -> None:
+    page = search_tree.html(deep(search_tree.DRAWN + 50))
+    assert f"The picture shows {search_tree.DRAWN} of {search_tree.DRAWN + 50} states." in page
+    assert page.count('<li class="state') == search_tree.DRAWN + 50
+
+
+def test_boxes_do_not_lie_on_one_another() -> None:
+    boxes = picture(search_tree.html(fanned(100, 3))).iter(f"{SVG}rect")
+    places = [(one.get("x"), one.get("y")) for one in boxes]
+    assert len(set(places)) == len(places) == 100
+
+
+# ---- in the report
 
 
 class Told:
@@ -124,7 +208,7 @@ def test_a_verified_proof_is_shown_with_its_steps_its_tree_and_a_table_of_its_st
     html = render(data).html
     assert data.verified[0].tree == proved()
     assert "The proof step by step" in html
-    assert "4 states (3 proved, 1 dead), 0 tactics tried." in html
+    assert "4 states (3 proved, 1 dead), 2 tactics tried." in html
     picture = html.split(f'aria-label="Search tree of proof {proof}">')[1].split("</figure>")[0]
     svg = ET.fromstring(picture.removeprefix('<div class="map">').removesuffix("</div>"))
     assert svg.get("role") == "img"
@@ -194,13 +278,11 @@ def test_without_a_log_that_can_be_read_the_page_is_made_and_says_why(told: Told
     assert "no SQLite database" in one.no_tree
 
 
-def test_a_hostile_tree_does_nothing(told: Told) -> None:
+def test_a_hostile_tree_does_nothing_in_the_report(told: Told) -> None:
     first, *rest = proved(HOSTILE).nodes
     told.proof(replace(proved(), nodes=(replace(first, goals=(HOSTILE,)), *rest)), name="Demo.b")
     html = render(told.gathered()).html
-    assert "<script" not in html
-    assert "<img" not in html
-    assert "\u202e" not in html
+    harmless(html)
     assert "&lt;script&gt;" in html
 
 
@@ -232,7 +314,10 @@ def test_a_picture_has_room_for_no_state_that_it_leaves_out(seed: int) -> None:
     states = [
         node(at, chance.randrange(max(0, at - 4), at) if at else None, f"step {at}") for at in range(60)
     ]
-    shown = {one.number for one in drawing(Tree("budget", "", "", tuple(states)), name="t", most=25).states}
+    shown = {
+        one.number
+        for one in search_tree.drawing(Tree("budget", "", "", tuple(states)), name="t", most=25).states
+    }
     assert len(shown) <= 25
     for state in states:
         missing, at = 0, state
@@ -248,5 +333,5 @@ def test_a_picture_has_room_for_no_state_that_it_leaves_out(seed: int) -> None:
 def test_a_deep_tree_is_drawn_in_the_time_of_a_flat_one() -> None:
     deep = tuple(node(at, at - 1 if at else None, "step") for at in range(20_000))
     began = time.process_time()
-    assert len(drawing(Tree("budget", "", "", deep), name="t", most=40).states) == 40
+    assert len(search_tree.drawing(Tree("budget", "", "", deep), name="t", most=40).states) == 40
     assert time.process_time() - began < 2.0, "climbed from each of its states it takes a minute"
