@@ -15,8 +15,8 @@ from pipeline.lean.pool.session import Session
 from pipeline.models.tactics.generate import Counts, Generator
 from pipeline.models.tactics.requests import Decoding
 from pipeline.models.tactics.service import GenerationService
-from pipeline.prove.generating import GeneratorProposer
-from pipeline.prove.scoring import ModelScoring
+from pipeline.prove.generator import GeneratorProposer
+from pipeline.prove.graph import ModelScoring
 from pipeline.prove.search import Budget, Search
 
 

@@ -11,15 +11,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipeline.prove.external import ExternalProver as ExternalProver
-    from pipeline.prove.provers import HFProver as HFProver
-    from pipeline.prove.provers import RetrievalProver as RetrievalProver
-    from pipeline.prove.server import Server as Server
+    from pipeline.prove.compat import ExternalProver as ExternalProver
+    from pipeline.prove.compat import HFProver as HFProver
+    from pipeline.prove.compat import RetrievalProver as RetrievalProver
+    from pipeline.prove.lean_server import Server as Server
 
 _MODULES = {
-    "external": ("ExternalProver",),
-    "provers": ("HFProver", "RetrievalProver"),
-    "server": ("Server",),
+    "compat": ("ExternalProver", "HFProver", "RetrievalProver"),
+    "lean_server": ("Server",),
 }
 
 

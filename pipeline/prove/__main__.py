@@ -49,13 +49,12 @@ from pipeline.lean.source.scanner import parse
 from pipeline.prove.answering import Answering
 from pipeline.prove.attempt import Attempt, Wanted
 from pipeline.prove.file import FileProver
-from pipeline.prove.journal import Journal
-from pipeline.prove.journal_file import JournalFile
-from pipeline.prove.kept import AnswerJournal
+from pipeline.prove.journal import Journal, JournalFile
 from pipeline.prove.lemmas import Known, Lemma, known_to, lemmas_of
 from pipeline.prove.order import Order
 from pipeline.prove.rungs import Engine, engine
 from pipeline.prove.tree import Tree
+from pipeline.prove.whole_declaration import AnswerJournal
 from pipeline.worktree import read_inside
 from store.domain.identity import proof_id
 from store.errors import LogError

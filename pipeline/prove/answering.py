@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from pipeline.jobs.protocol import JobError
 from pipeline.models.tactics.service import GenerationStoppedError
 from pipeline.prove.order import OF_AN_ENDPOINT, UNANSWERED
-from pipeline.prove.whole import Author, AuthorError, Relay, WholeAsk, Written
+from pipeline.prove.whole_proof import Author, AuthorError, Relay, WholeAsk, Written
 
 if TYPE_CHECKING:
     from pipeline.models.tactics.requests import Request, Suggestions

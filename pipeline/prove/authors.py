@@ -15,7 +15,7 @@ from pipeline.models.endpoint.errors import ExternalError, Usage
 from pipeline.models.errors import LearningError
 from pipeline.models.tactics.prompt import whole_proof_messages
 from pipeline.models.text import CUT
-from pipeline.prove.whole import AuthorError, Cost, WholeAsk, Written
+from pipeline.prove.whole_proof import AuthorError, Cost, WholeAsk, Written
 
 if TYPE_CHECKING:
     from pipeline.models.tactics.generate import Completion, Generator

@@ -9,7 +9,7 @@ from typing import Literal
 from pipeline.lean.source.splice import Replacement
 from pipeline.prove.search import SearchResult
 from pipeline.prove.tree import Tree
-from pipeline.prove.whole import Cost, WholeResult
+from pipeline.prove.whole_proof import Cost, WholeResult
 
 Outcome = Literal["found", "disproved", "exhausted", "budget", "error"]
 

@@ -27,11 +27,10 @@ from pipeline.prove.attempt import Attempt, AttemptOutcome, FoundProof, Wanted, 
 from pipeline.prove.declaration import CannotAttempt, Way, prove_declaration
 from pipeline.prove.effort import Worked
 from pipeline.prove.journal import Journal
-from pipeline.prove.kept import AnswerJournal
 from pipeline.prove.lemmas import Known, Lemma
 from pipeline.prove.rungs import Engine, FilePlace, Propose, ladder
 from pipeline.prove.search import Budget
-from pipeline.prove.wholly import prove_declaration_wholly
+from pipeline.prove.whole_declaration import AnswerJournal, prove_declaration_wholly
 from pipeline.worktree import read_inside
 from store.domain.identity import git_blob
 from store.domain.records import PROVABLE_KINDS, Sorry

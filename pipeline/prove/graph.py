@@ -7,20 +7,359 @@ decided here follows from what is put in and in which order, and from nothing el
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import heapq
 import math
-from collections.abc import Sequence
+import re
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
-from pipeline.lean.client.messages import Goal
+from pipeline.lean.client.messages import Goal, Message, TacticParseError, render_goals
 from pipeline.lean.goal_text import ambiguous, goals_key
-from pipeline.lean.pool.states import State
+from pipeline.lean.pool.session import Answer, Session, Stepped, TacticKilled
+from pipeline.lean.pool.states import State, canonical
+from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.splice import Script, Step
-from pipeline.prove.proposing import Asked, Candidate
-from pipeline.prove.scoring import Reached, Scoring
-from pipeline.prove.tree import Tried, TriedOutcome
-from pipeline.prove.trying import Ran, normalised
+from pipeline.models.progress.steps import Step as ProgressStep
+from pipeline.models.tactics.requests import LONGEST
+from pipeline.prove.tree import Ended, NodeOutcome, Tree, TreeNode, Tried, TriedOutcome
+
+# ---- What a search asks its rung for
+# Tactics to try on goals, and how many steps a proof still needs after one.
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A tactic to try.
+
+    Attributes:
+        text: the tactic, whole.
+        template: what is remembered as unknown to a process that cannot parse it.
+        cost: what a step with it adds to a priority; for rungs that know no probabilities.
+        commits: when it succeeds nothing that was provable is lost, so the rest of the list need not be tried.
+        log_probability: the model's, natural logarithm; 0 where there is no model.
+        tokens: how many tokens that is of.
+    """
+
+    text: str
+    template: str
+    cost: float = 0
+    commits: bool = False
+    log_probability: float = 0.0
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Where a search stands when it asks.
+
+    Attributes:
+        goals: the search's own open goals; the tactics are for the first.
+        steps: the tactics that led here from the root, in order.
+        seed: of what is drawn for this state; the same state of the same search has the same.
+    """
+
+    goals: tuple[Goal, ...]
+    steps: tuple[str, ...]
+    seed: int
+
+    @property
+    def at_start(self) -> bool:
+        return not self.steps
+
+
+class Proposer(Protocol):
+    """A rung's way to tactics. May be asked by several searches at once."""
+
+    async def propose(self, asked: Asked) -> Iterable[Candidate]:
+        """Return what to try, best first. It is read lazily: what `saw` teaches meanwhile may already count."""
+
+    def saw(self, candidate: Candidate, *, parsed: bool) -> None:
+        """Hear whether Lean could parse a tactic at all."""
+
+
+class Remaining(Protocol):
+    """A progress model as a search asks it."""
+
+    async def remaining(self, steps: Sequence[ProgressStep]) -> list[float]:
+        """Return how many steps a proof still needs after each of these."""
+
+
+# ---- One candidate on one state, up to what it comes to. Whatever the text is, there is an answer
+# The text policy is asked before Lean: what may not stand in a proof costs no request. What failed on a goal is
+# remembered, so that it is not tried on it again, in this search or in another of the same declaration.
+
+
+_SUGGESTION = re.compile(r"Try this:\s*(?:\[apply\]\s*)?(.+)", re.DOTALL)
+_REASON = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What came of a candidate.
+
+    Attributes:
+        tactic: what was run last: `exact?` makes way for what it suggests.
+        outcome: "step" where it ran, whatever is left then; "proved" and "repeated" are for the search to say.
+        reason: why not, in a line.
+        goals: the search's own goals afterwards; () for a finished proof, and where it did not run.
+        first: index of the first of them in the state.
+        state: the session's handle; None where there is none, or none any more.
+        parsed: whether Lean could parse the candidate; None where Lean did not say.
+    """
+
+    tactic: str
+    outcome: TriedOutcome
+    reason: str = ""
+    goals: tuple[Goal, ...] = ()
+    first: int = 0
+    state: State | None = None
+    parsed: bool | None = None
+
+
+class Failures:
+    """What failed on which goal. Searches of one declaration may share it; what fails for one fails for all."""
+
+    def __init__(self) -> None:
+        self._failed: dict[tuple[str, str], Ran] = {}
+
+    def known(self, seen: str, tactic: str) -> Ran | None:
+        return self._failed.get((seen, tactic))
+
+    def note(self, seen: str, tactic: str, ran: Ran) -> None:
+        """Remember what failed; what ran or ended a process is left alone, and what may be read in two ways."""
+        if seen and ran.outcome in ("failed", "unparsed", "sorry"):
+            self._failed[seen, tactic] = ran
+
+
+def seen_by_tactics(goals: tuple[Goal, ...]) -> str:
+    """Render what a tactic sees: the first goal, names and all, and the others where they may share unknowns.
+
+    "" where that may be read in two ways.
+    """
+    if ambiguous(goals):
+        return ""
+    first = canonical(goals[:1])
+    return canonical(goals) if "?" in first else first
+
+
+class Trying:
+    """Tries candidates for one search.
+
+    Attributes:
+        calls: tactics that were sent to Lean, what was suggested by others counted; the session's replays are not.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        siblings: frozenset[str],
+        timeout_s: float,
+        failures: Failures,
+    ) -> None:
+        self._session = session
+        self._siblings = siblings
+        self._timeout_s = timeout_s
+        self._failures = failures
+        # Of the goals at hand: all candidates of a state come one after the other.
+        self._seen: tuple[tuple[Goal, ...], str] = ((), "")
+        self.calls = 0
+        self._timed = 0
+        self._seconds = 0.0
+
+    @property
+    def mean_s(self) -> float:
+        """Seconds that a tactic took, on average over those for which a process was at hand; 0 before the first."""
+        return self._seconds / self._timed if self._timed else 0.0
+
+    async def run(self, state: State, goals: tuple[Goal, ...], first: int, candidate: Candidate) -> Ran:
+        """Try a candidate.
+
+        Raises:
+            ReplError: as `Session.tactic`.
+        """
+        text = candidate.text
+        if refused := _refused(text):
+            return Ran(text, "failed", refused)
+        if self._seen[0] is not goals:
+            self._seen = (goals, seen_by_tactics(goals))
+        if (known := self._failures.known(self._seen[1], text)) is not None:
+            # Lean is not asked, so it says nothing new about what it can parse.
+            return dataclasses.replace(known, parsed=None)
+        answer = await self._send(state, first, text)
+        ran = self._read(text, answer)
+        if ran.outcome == "step" and text.endswith("?") and isinstance(answer, Stepped):
+            # `exact?` found something: what it suggests is the proof, not the looking for it.
+            self._session.release([answer.state])
+            ran = await self._suggested(state, first, text, answer.messages)
+        self._failures.note(self._seen[1], text, ran)
+        return ran
+
+    async def _suggested(self, state: State, first: int, text: str, messages: Sequence[Message]) -> Ran:
+        suggestion = _suggestion(messages)
+        if suggestion is None:
+            return Ran(text, "failed", "it ran, and suggests nothing", parsed=True)
+        if refused := _refused(suggestion):
+            return Ran(suggestion, "failed", f"suggested by {text}: {refused}"[:_REASON], parsed=True)
+        ran = self._read(suggestion, await self._send(state, first, suggestion))
+        return dataclasses.replace(ran, parsed=True)
+
+    async def again(self, state: State, first: int, tactic: str) -> Answer:
+        """Run a tactic that succeeded before, with patience: the machine may be busier than it was."""
+        return await self._session.tactic(state, tactic, goal=first or None, timeout_s=self._timeout_s * 3)
+
+    async def _send(self, state: State, first: int, text: str) -> Answer:
+        began, held = time.monotonic(), self._session.process_id is not None
+        self.calls += 1
+        answer = await self._session.tactic(state, text, goal=first or None, timeout_s=self._timeout_s)
+        if held:
+            self._timed += 1
+            self._seconds += time.monotonic() - began
+        return answer
+
+    def _read(self, text: str, answer: Answer) -> Ran:
+        if isinstance(answer, TacticKilled):
+            return Ran(text, "killed", _line(answer.reason))
+        if isinstance(answer, TacticParseError):
+            return Ran(text, "unparsed", _line(answer.text), parsed=False)
+        if not isinstance(answer, Stepped):
+            return Ran(text, "failed", _line(answer.reason), parsed=True)
+        if answer.has_sorry or answer.has_unsafe:
+            self._session.release([answer.state])
+            what = "a sorry" if answer.has_sorry else "unsafe code"
+            return Ran(text, "sorry", f"it rests on {what}", parsed=True)
+        own, at = self.own(answer.state.goals)
+        return Ran(text, "step", goals=own, first=at, state=answer.state, parsed=True)
+
+    def own(self, goals: Sequence[Goal]) -> tuple[tuple[Goal, ...], int]:
+        """Return the goals that belong to this search, and the index of the first of them in the state."""
+        mine = [(at, goal) for at, goal in enumerate(goals) if goal.name not in self._siblings]
+        return tuple(goal for _, goal in mine), mine[0][0] if mine else 0
+
+
+def normalised(text: str) -> str:
+    """Return a tactic with its white space as one would write it; indentation, which Lean reads, stays."""
+    lines = [line for line in text.expandtabs(2).split("\n") if line.strip()]
+    indents = [len(line) - len(line.lstrip()) for line in lines]
+    # The first line's own indentation says nothing.
+    return "\n".join(
+        " " * (indent if at else 0) + " ".join(line.split())
+        for at, (line, indent) in enumerate(zip(lines, indents, strict=True))
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _refused(text: str) -> str:
+    """Return why a text is not even tried; "" where it is. The curated tactics come again at every state."""
+    if not text.strip():
+        return "the text is empty"
+    if len(text) > LONGEST:
+        return f"the text has {len(text)} characters, and no tactic has more than {LONGEST}"
+    # What looks for a proof may be run, because not it but what it finds becomes part of the proof.
+    found = complaints(text.removesuffix("?"))
+    return f"the text policy refuses {found[0]}"[:_REASON] if found else ""
+
+
+def _suggestion(messages: Sequence[Message]) -> str | None:
+    for message in messages:
+        found = _SUGGESTION.search(message.data)
+        if found:
+            lines = [line for line in found.group(1).splitlines() if line.strip()]
+            return " ".join(line.strip() for line in lines) if lines else None
+    return None
+
+
+def _line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _REASON else line[: _REASON - 1] + "…"
+
+
+# ---- Which state of a search comes next: lower scores first
+# Rung 0 counts: steps so far, the last step's cost, open goals. A model's rung goes by what the model thinks of the
+# steps: BFS-Prover (Xin and others, arXiv:2502.03438) divides the sum of their log-probabilities by L^alpha, L their
+# number, so that deep proofs are not starved; alpha 0 is the plain sum, 1 the mean. A progress model's word, how many
+# steps are left, is mixed in by a weight.
+
+
+_GOAL_WEIGHT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A state as a score sees it, on the way that is scored.
+
+    Attributes:
+        depth: steps from the root, at least 1.
+        goals: how many are open.
+        cost: the last candidate's (`Candidate.cost`).
+        log_probability: the sum over the steps; natural logarithm.
+        remaining: steps that a proof still needs, where a progress model was asked.
+    """
+
+    depth: int
+    goals: int
+    cost: float
+    log_probability: float
+    remaining: float | None = None
+
+
+class Scoring(Protocol):
+    """How states are ranked. Equal scorings print the same (`repr`): a search is not gone on with under another."""
+
+    def score(self, reached: Reached) -> float:
+        """Return the score, lower first; infinite: last."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepScoring:
+    """Rung 0's: steps, cost and open goals. `progress_weight` as in `ModelScoring`."""
+
+    progress_weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check_weight(self.progress_weight)
+
+    def score(self, reached: Reached) -> float:
+        counted = reached.depth + reached.cost + _GOAL_WEIGHT * reached.goals
+        return _blended(counted, reached.remaining, self.progress_weight)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelScoring:
+    """By log-probability, normalised by length.
+
+    Attributes:
+        alpha: exponent of the length, 0..1.
+        progress_weight: share of the remaining steps in the score, 0..1; the rest is the model's. 0.5 weighs one step
+            left like one nat of surprise.
+    """
+
+    alpha: float = 0.5
+    progress_weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha <= 1:
+            raise ValueError(f"scoring: alpha is {self.alpha}; it must be between 0 and 1")
+        _check_weight(self.progress_weight)
+
+    def score(self, reached: Reached) -> float:
+        normalised = (0.0 - reached.log_probability) / reached.depth**self.alpha
+        return _blended(normalised, reached.remaining, self.progress_weight)
+
+
+def _blended(own: float, remaining: float | None, weight: float) -> float:
+    """Mix the two. What is not a number ranks last, like what is infinite: a broken model must not come first."""
+    mixed = own if remaining is None or not weight else (1 - weight) * own + weight * remaining
+    return math.inf if math.isnan(mixed) or (remaining is not None and math.isinf(remaining)) else mixed
+
+
+def _check_weight(weight: float) -> None:
+    if not 0 <= weight <= 1:
+        raise ValueError(f"scoring: progress_weight is {weight}; it must be between 0 and 1")
 
 
 @dataclass(eq=False, slots=True)
@@ -236,3 +575,165 @@ class Graph:
 def _closed_cleanly(before: tuple[Goal, ...], after: tuple[Goal, ...]) -> bool:
     """Say whether the first goal was closed and the others are as they were: nothing else need be tried on it."""
     return tuple(goal.render() for goal in after) == tuple(goal.render() for goal in before[1:])
+
+
+# ---- From a search's graph to the tree that is kept of it, bounded in size, and to the line that says how far it got
+
+
+NODES = 1000
+TRIED = 40
+CHARACTERS = 2_000_000
+"""Bounds of a tree: states, tactics of one state, characters of all texts. What is over is counted, not kept."""
+
+_TACTIC = 400
+_GOALS = 2000
+_TARGET = 120
+
+
+def outline(graph: Graph, *, outcome: Ended, limit: str) -> Tree:
+    """Return the search as a tree: the proof's way first, then states in the order of discovery while there is room."""
+    outcomes = _outcomes(graph)
+    proof = [] if graph.proved is None else graph.proved.way()
+    kept: dict[int, TreeNode] = {}
+    room = CHARACTERS
+    for node in (*proof, *graph.nodes):
+        for at in node.way():
+            if at.status == "new" or at.number in kept:
+                # A way that was found and not ranked yet is no state yet.
+                continue
+            if len(kept) >= NODES or (room <= 0 and at not in proof):
+                continue
+            kept[at.number] = made = _node(at, outcomes[at.number])
+            room -= _size(made)
+    numbers = sorted(kept)
+    real = sum(node.status != "new" for node in graph.nodes)
+    return Tree(
+        outcome=outcome,
+        limit=limit,
+        best=best(graph),
+        nodes=tuple(_without_strangers(kept[number], kept) for number in numbers),
+        proof=tuple(node.number for node in proof),
+        nodes_left_out=real - len(kept),
+    )
+
+
+def best(graph: Graph) -> str:
+    """Say in one line how far the search got: the state with the fewest goals left, of those the furthest."""
+    if graph.proved is not None:
+        return f"proved with {_counted(graph.proved.depth, 'tactic')}"
+    nearest = min((node for node in graph.nodes if node.status != "new"), key=_distance)
+    left = len(nearest.goals)
+    target = " ".join(nearest.goals[0].target.render().split())
+    if len(target) > _TARGET:
+        target = target[: _TARGET - 1] + "…"
+    return f"{left} of {_counted(nearest.opened, 'goal')} left after {_counted(nearest.depth, 'tactic')}: ⊢ {target}"
+
+
+def _distance(node: Node) -> tuple[float, ...]:
+    remaining = math.inf if node.remaining is None or math.isnan(node.remaining) else node.remaining
+    return (len(node.goals), -node.opened, remaining, -node.depth, node.number)
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def _outcomes(graph: Graph) -> list[NodeOutcome]:
+    """Say of each state what it is worth: proved where a proof can be reached from it, dead where nothing open can."""
+    before: list[list[int]] = [[] for _ in graph.nodes]
+    for node in graph.nodes:
+        for one in node.tried:
+            if one.to is not None:
+                before[one.to].append(node.number)
+    proved = _reaching(before, (node.number for node in graph.nodes if node.status == "proved"))
+    alive = _reaching(before, (node.number for node in graph.nodes if node.status in ("open", "lost", "new")))
+    outcomes: list[NodeOutcome] = []
+    for node in graph.nodes:
+        if node.number in proved:
+            outcomes.append("proved")
+        elif node.status == "lost":
+            outcomes.append("lost")
+        elif node.status == "expanded":
+            outcomes.append("expanded" if node.number in alive else "dead")
+        else:
+            outcomes.append("open")
+    return outcomes
+
+
+def _reaching(before: list[list[int]], ends: Iterable[int]) -> set[int]:
+    """Return these nodes and those from which a step, or several, lead to one of them."""
+    waiting = list(ends)
+    found = set(waiting)
+    while waiting:
+        for number in before[waiting.pop()]:
+            if number not in found:
+                found.add(number)
+                waiting.append(number)
+    return found
+
+
+def _node(node: Node, outcome: NodeOutcome) -> TreeNode:
+    # What led somewhere is kept before what failed.
+    led = [one for one in node.tried if one.to is not None][:TRIED]
+    room = TRIED - len(led)
+    shown: list[Tried] = []
+    for one in node.tried:
+        if one in led:
+            shown.append(_cut(one))
+        elif one.to is None and room:
+            room -= 1
+            shown.append(_cut(one))
+    return TreeNode(
+        number=node.number,
+        parent=None if node.parent is None else node.parent.number,
+        tactic="" if node.step is None else shortened(node.step.tactic, _TACTIC),
+        goals=_goals(node),
+        depth=node.depth,
+        score=node.score,
+        log_probability=node.log_probability,
+        remaining=node.remaining,
+        outcome=outcome,
+        tried=tuple(shown),
+        tried_left_out=len(node.tried) - len(shown),
+    )
+
+
+def _goals(node: Node) -> tuple[str, ...]:
+    texts: list[str] = []
+    room = _GOALS
+    for at, goal in enumerate(node.goals):
+        if room <= 0:
+            texts.append(f"… and {len(node.goals) - at} more goals")
+            break
+        texts.append(shortened(render_goals((goal,)).strip("\n"), room))
+        room -= len(texts[-1])
+    return tuple(texts)
+
+
+def _cut(one: Tried) -> Tried:
+    return Tried(shortened(one.tactic, _TACTIC), one.outcome, one.reason, one.log_probability, one.to)
+
+
+def _without_strangers(node: TreeNode, kept: dict[int, TreeNode]) -> TreeNode:
+    """Drop the tried tactics that led to states which are not kept; they count as left out."""
+    tried = tuple(one for one in node.tried if one.to is None or one.to in kept)
+    if len(tried) == len(node.tried):
+        return node
+    return TreeNode(
+        node.number, node.parent, node.tactic, node.goals, node.depth, node.score, node.log_probability,
+        node.remaining, node.outcome, tried, node.tried_left_out + len(node.tried) - len(tried),
+    )  # fmt: skip
+
+
+def _size(node: TreeNode) -> int:
+    return (
+        sum(map(len, node.goals))
+        + len(node.tactic)
+        + sum(len(one.tactic) + len(one.reason) + 80 for one in node.tried)
+        + 200
+    )
+
+
+def shortened(text: str, most: int) -> str:
+    """Return the text, cut where it is longer than `most` characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"

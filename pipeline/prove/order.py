@@ -12,7 +12,7 @@ from pipeline.jobs.protocol import JobError
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.pool.pooled import CALLS, MEMORY_BYTES, PoolLimits
 from pipeline.prove.attempt import Wanted
-from pipeline.prove.journal_file import ASIDE
+from pipeline.prove.journal import ASIDE
 from pipeline.prove.search import Budget
 from store.domain.identity import short_hash
 

@@ -23,19 +23,18 @@ from pipeline.prove.answering import (
     AnsweringSuggests,
     everybodys,
 )
+from pipeline.prove.curated import Ladder
+from pipeline.prove.graph import ModelScoring, Proposer, Remaining, Scoring
 from pipeline.prove.order import Order, bad_spec
-from pipeline.prove.proposing import Proposer, Remaining
-from pipeline.prove.scoring import ModelScoring, Scoring
-from pipeline.prove.tactics import Ladder
-from pipeline.prove.whole import Author
-from pipeline.prove.wholly import Wholly
+from pipeline.prove.whole_declaration import Wholly
+from pipeline.prove.whole_proof import Author
 from store.errors import LogError
 
 if TYPE_CHECKING:
     from pipeline.models.endpoint.client import ChatClient
     from pipeline.models.tactics.generate import Generator
     from pipeline.models.tactics.requests import Decoding
-    from pipeline.prove.retrieving import Retrieval
+    from pipeline.prove.retrieval import Retrieval
 
 _PROGRESS_WEIGHT = 0.5
 _TEMPERATURE = 0.7
@@ -111,7 +110,7 @@ async def engine(order: Order) -> AsyncIterator[Engine]:
 
 async def _by_generator(order: Order, open_: AsyncExitStack) -> Engine:
     from pipeline.models.tactics.service import GenerationService
-    from pipeline.prove.generating import GeneratorProposer, ProgressRemaining
+    from pipeline.prove.generator import GeneratorProposer, ProgressRemaining
 
     part = order.part("generator")
     with _read("generator"):
@@ -136,7 +135,7 @@ async def _by_generator(order: Order, open_: AsyncExitStack) -> Engine:
         def of_declaration(name: str, position: tuple[int, int]) -> Proposer:
             retrieve = None
             if retrieval is not None:
-                from pipeline.prove.retrieving import Place
+                from pipeline.prove.retrieval import Place
 
                 retrieve = retrieval.at(Place(place.path, position, name, place.imports))
             return GeneratorProposer(suggests, decoding=decoding, retrieve=retrieve)
@@ -156,8 +155,7 @@ async def _retrieval(order: Order, open_: AsyncExitStack) -> Retrieval:
 
     def load() -> Retrieval:
         from pipeline.models.libraries import device_of
-        from pipeline.prove.corpora import corpus_of_log
-        from pipeline.prove.retrieving import PremiseFinder, Retrieval
+        from pipeline.prove.retrieval import PremiseFinder, Retrieval, corpus_of_log
 
         with _loads("retriever", chain / checkpoint):
             corpus = corpus_of_log(
@@ -220,8 +218,7 @@ async def _by_endpoint(order: Order, open_: AsyncExitStack) -> Engine:
 def _endpoint_searches(client: ChatClient, part: dict[str, Any], answering: Answering) -> Engine:
     """Return the engine of searches whose tactics an endpoint suggests."""
     from pipeline.models.tactics.requests import Decoding
-    from pipeline.prove.endpoint_tactics import TACTIC_TOKENS, EndpointSuggests
-    from pipeline.prove.generating import GeneratorProposer
+    from pipeline.prove.generator import TACTIC_TOKENS, EndpointSuggests, GeneratorProposer
 
     with _read("external"):
         decoding = Decoding(

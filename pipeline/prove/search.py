@@ -24,13 +24,21 @@ from pipeline.lean.pool.states import State, StateLost, canonical
 from pipeline.lean.source.splice import Script
 from pipeline.models.progress.steps import Step as ProgressStep
 from pipeline.models.text import state_of
-from pipeline.prove.graph import Graph, Node
+from pipeline.prove.graph import (
+    Candidate,
+    Failures,
+    Graph,
+    Node,
+    Proposer,
+    Remaining,
+    Scoring,
+    StepScoring,
+    Trying,
+    normalised,
+    outline,
+)
 from pipeline.prove.journal import Identity, Journal, Spent, replay
-from pipeline.prove.outline import outline
-from pipeline.prove.proposing import Candidate, Proposer, Remaining
-from pipeline.prove.scoring import Scoring, StepScoring
 from pipeline.prove.tree import Tree
-from pipeline.prove.trying import Failures, Trying, normalised
 
 Outcome = Literal["found", "exhausted", "budget"]
 Limit = Literal["", "nodes", "seconds", "calls"]

@@ -45,8 +45,7 @@ from pipeline.models.tactics.generate import Completion, Generator, Rows
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions, read_tactic
 from pipeline.models.tactics.service import Batching, GenerationStoppedError
-from pipeline.prove.endpoint_tactics import TACTIC_TOKENS, EndpointSuggests
-from pipeline.prove.generating import Predicting
+from pipeline.prove.generator import TACTIC_TOKENS, EndpointSuggests, Predicting
 from pipeline.serve.measures import Measures
 from pipeline.serve.models import About
 from pipeline.serve.order import Device, Limits, ModelKind, ModelOrder, ProgressOrder

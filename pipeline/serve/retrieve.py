@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pipeline.models.errors import LearningError
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.text import query_text
-from pipeline.prove.corpora import corpus_of_log
+from pipeline.prove.retrieval import corpus_of_log
 from pipeline.serve.checkouts import no_view
 from pipeline.serve.order import ServeOrder
 from pipeline.serve.schemas import WHOLE, Problem
@@ -216,7 +216,7 @@ class Premises:
                 the disk failed.
         """
         # Whoever holds a retriever has loaded torch; the server answers before that.
-        from pipeline.prove.retrieving import Place, accessible
+        from pipeline.prove.retrieval import Place, accessible
 
         indexed = await self._indexed(retriever, asked.repository, patience_s=self._patience_s)
         if indexed.corpus.file(asked.file) is None:

@@ -18,13 +18,11 @@ from pipeline.lean.pool.pooled import PoolLimits, ReplKey, Setup
 from pipeline.lean.pool.session import Session
 from pipeline.lean.pool.states import StateLost
 from pipeline.models.progress.steps import Step as ProgressStep
+from pipeline.prove.curated import Ladder
+from pipeline.prove.graph import Asked, Candidate, Failures, ModelScoring, Proposer
 from pipeline.prove.journal import Journal
-from pipeline.prove.proposing import Asked, Candidate, Proposer
-from pipeline.prove.scoring import ModelScoring
 from pipeline.prove.search import Budget, Search, SearchResult
-from pipeline.prove.tactics import Ladder
 from pipeline.prove.tree import Tree
-from pipeline.prove.trying import Failures
 
 T = TypeVar("T")
 BUDGET = Budget(nodes=60, seconds=20, tactic_timeout_s=5)

@@ -23,14 +23,13 @@ from pipeline.lean.pool.pooled import PoolLimits
 from pipeline.lean.source.scanner import scan_source
 from pipeline.prove.attempt import Attempt
 from pipeline.prove.file import FileProver
+from pipeline.prove.graph import Asked, Candidate, ModelScoring
 from pipeline.prove.lemmas import Lemma
-from pipeline.prove.proposing import Asked, Candidate
 from pipeline.prove.rungs import Engine, ladder
-from pipeline.prove.scoring import ModelScoring
 from pipeline.prove.search import Budget
 from pipeline.prove.tree import Tree
-from pipeline.prove.whole import WholeAsk, Written
-from pipeline.prove.wholly import Wholly
+from pipeline.prove.whole_declaration import Wholly
+from pipeline.prove.whole_proof import WholeAsk, Written
 from store.domain.identity import git_blob, short_hash
 from store.events.base import EventBody
 from store.events.proofs import AttemptFinished, ProofChecked, ProofFound, ProofRejected

@@ -22,14 +22,14 @@ from pipeline.lean.pool.pooled import PoolLimits
 from pipeline.models.tactics.requests import Request, Suggestion, Suggestions
 from pipeline.prove.attempt import Attempt
 from pipeline.prove.file import FileProver
-from pipeline.prove.generating import GeneratorProposer
+from pipeline.prove.generator import GeneratorProposer
+from pipeline.prove.graph import Asked, Candidate
 from pipeline.prove.lemmas import Known
-from pipeline.prove.proposing import Asked, Candidate
 from pipeline.prove.rungs import Engine
 from pipeline.prove.search import Budget
 from pipeline.prove.tree import Tree
-from pipeline.prove.whole import AuthorError, WholeAsk, Written
-from pipeline.prove.wholly import Wholly, tactics_of
+from pipeline.prove.whole_declaration import Wholly, tactics_of
+from pipeline.prove.whole_proof import AuthorError, WholeAsk, Written
 from store.events.proofs import AttemptFinished, ProofFound
 from tests.support.prove import BUDGET, attempts, parameters, recorded, run, wanted
 from tests.support.tiny_models import make_tiny_causal

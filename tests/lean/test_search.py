@@ -16,10 +16,10 @@ from pipeline.lean.pool.session import Session
 from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.scanner import parse
 from pipeline.lean.source.splice import Declaration, Replacement, splice
+from pipeline.prove.curated import Ladder
 from pipeline.prove.declaration import CannotAttempt, Way, _complaint, prove_declaration
 from pipeline.prove.effort import Worked
 from pipeline.prove.search import Budget, Search, SearchResult
-from pipeline.prove.tactics import Ladder
 
 T = TypeVar("T")
 BUDGET = Budget(nodes=300, seconds=20, tactic_timeout_s=5)

@@ -14,7 +14,7 @@ from pipeline.models.endpoint.dialect import Endpoint
 from pipeline.models.endpoint.errors import ExternalError, SpendingError
 from pipeline.models.tactics.generate import Generator
 from pipeline.prove.authors import ExternalAuthor, HFAuthor
-from pipeline.prove.whole import Author, AuthorError, Failed, WholeAsk, Written
+from pipeline.prove.whole_proof import Author, AuthorError, Failed, WholeAsk, Written
 from tests.support.chat_server import ChatServer, Fails, PassingTime, Reply, Says
 
 ASK = WholeAsk(

@@ -18,9 +18,8 @@ from pipeline.models.tactics.generate import Completion, Generator
 from pipeline.models.tactics.models import TacticModel, load_model
 from pipeline.models.tactics.requests import Decoding, Request, Suggestions
 from pipeline.models.tactics.service import GenerationService, GenerationStoppedError
-from pipeline.prove.generating import GeneratorProposer, ProgressRemaining
-from pipeline.prove.proposing import Asked
-from pipeline.prove.scoring import ModelScoring
+from pipeline.prove.generator import GeneratorProposer, ProgressRemaining
+from pipeline.prove.graph import Asked, ModelScoring
 from pipeline.prove.search import Budget, Search, SearchResult
 from tests.support.tiny_models import make_tiny_causal
 

@@ -12,9 +12,9 @@ import pytest
 from pipeline.lean.backend import simulator
 from pipeline.models.errors import ModelError
 from pipeline.models.tactics.requests import Decoding
-from pipeline.prove.provers import HFProver
+from pipeline.prove.compat import HFProver
+from pipeline.prove.lean_server import Server, ServerError
 from pipeline.prove.search import Budget
-from pipeline.prove.server import Server, ServerError
 from store.leandojo.models import Pos, Theorem
 from tests.support.tiny_models import make_tiny_causal, make_tiny_seq2seq
 
@@ -239,7 +239,7 @@ def test_an_encoder_decoder_has_no_whole_proofs_and_it_is_said(
 
 def test_a_server_of_pypantograph_is_refused_with_what_to_use_instead(prover: HFProver) -> None:
     theirs = type("Server", (), {"__module__": "pantograph.server"})()
-    with pytest.raises(TypeError, match=r"Use pipeline\.prove\.server\.Server instead"):
+    with pytest.raises(TypeError, match=r"Use pipeline\.prove\.Server instead"):
         prover.search(theirs, PROVABLE)
     with pytest.raises(TypeError, match="server is a NoneType"):
         prover.search(None, PROVABLE)  # type: ignore[arg-type]

@@ -14,8 +14,8 @@ import pytest
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.tactics.generate import Completion, Generator
 from pipeline.models.tactics.requests import Decoding, Request, Suggestions
-from pipeline.prove import corpora, retrieving
-from pipeline.prove.retrieving import PremiseFinder
+from pipeline.prove import retrieval
+from pipeline.prove.retrieval import PremiseFinder
 from tests.support.prove import attempts, parameters
 from tests.support.prove import run as run_job
 from tests.support.retrieval import write_dataset
@@ -143,9 +143,9 @@ def test_the_retriever_s_premises_reach_the_generator(
         assert chain / checkpoint == retriever
         return PremiseFinder.load(retriever, corpus, premises=premises, device=device)
 
-    monkeypatch.setattr(corpora, "corpus_of_log", corpus_of_log)
+    monkeypatch.setattr(retrieval, "corpus_of_log", corpus_of_log)
     monkeypatch.setattr(PremiseFinder, "of_checkpoint", of_checkpoint)
-    monkeypatch.setattr(retrieving, "accessible", lambda corpus, place: np.ones(len(corpus), dtype=bool))
+    monkeypatch.setattr(retrieval, "accessible", lambda corpus, place: np.ones(len(corpus), dtype=bool))
     events = run(
         tmp_path,
         prover="retrieval",

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.prove.restated import StatementError, of_goal, of_theorem
-from pipeline.prove.retrieving import Place
-from pipeline.prove.server import Server
+from pipeline.prove.lean_server import Server, StatementError, of_goal, of_theorem
+from pipeline.prove.retrieval import Place
 from store.leandojo.models import Pos, Theorem
 
 FILE = """\

@@ -16,17 +16,11 @@ from pipeline.models.retriever.index import embed_texts
 from pipeline.models.retriever.retriever import PremiseRetriever
 from pipeline.models.tactics.generate import Completion
 from pipeline.models.tactics.requests import Decoding
-from pipeline.prove import corpora, retrieving
-from pipeline.prove.corpora import corpus_of_log, read_corpus
-from pipeline.prove.provers import RetrievalProver
-from pipeline.prove.retrieving import (
-    Place,
-    PremiseFinder,
-    Retrieval,
-    accessible,
-)
+from pipeline.prove import retrieval
+from pipeline.prove.compat import RetrievalProver
+from pipeline.prove.lean_server import Server
+from pipeline.prove.retrieval import Place, PremiseFinder, Retrieval, accessible, corpus_of_log, read_corpus
 from pipeline.prove.search import Budget
-from pipeline.prove.server import Server
 from store.leandojo.choosing import choose
 from store.leandojo.models import Pos, Theorem
 from store.leandojo.reading import import_leandojo
@@ -119,7 +113,7 @@ def test_goals_of_several_searches_are_embedded_together(
         batches.append(len(texts))
         return embed_texts(encoder, tokens, texts, length)
 
-    monkeypatch.setattr(retrieving, "embed_texts", counted)
+    monkeypatch.setattr(retrieval, "embed_texts", counted)
     place = Place("Demo/F2.lean", (7, 1))
 
     async def ask() -> list[tuple[str, ...]]:
@@ -143,15 +137,15 @@ def test_embeddings_are_kept_in_the_index_and_lengths_come_from_the_checkpoint(
             assert (checkpoint, verify) == (model.name, True)
             return SimpleNamespace(config={"max_seq_len": 40, "data_max_seq_len": 24})
 
-    monkeypatch.setattr(retrieving, "Chain", Chain)
-    monkeypatch.setattr(retrieving, "DESCRIPTION", "config.json")
+    monkeypatch.setattr(retrieval, "Chain", Chain)
+    monkeypatch.setattr(retrieval, "DESCRIPTION", "config.json")
     lengths: list[int] = []
 
     def noted(encoder: Any, tokens: Any, texts: Sequence[str], length: int) -> Any:
         lengths.append(length)
         return embed_texts(encoder, tokens, texts, length)
 
-    monkeypatch.setattr(retrieving, "embed_texts", noted)
+    monkeypatch.setattr(retrieval, "embed_texts", noted)
     finder = PremiseFinder.of_checkpoint(model.parent, model.name, corpus, indices=tmp_path, premises=2)
     asked = [(STATES[1], Place("Demo/F2.lean", (7, 1)))]
     assert len(finder.find(asked)[0]) == 2
@@ -203,7 +197,7 @@ def test_a_trace_s_corpus_is_written_once_and_until_there_is_another(
         first = corpus()
         (kept,) = (tmp_path / "kept").iterdir()
         with monkeypatch.context() as frozen:
-            frozen.setattr(corpora, "export_chosen", None)
+            frozen.setattr(retrieval, "export_chosen", None)
             assert corpus() == first, "nothing is exported again"
         kept.write_text("{half a line")
         assert corpus() == first, "a damaged one is made anew"
@@ -220,7 +214,7 @@ def test_a_trace_s_corpus_is_written_once_and_until_there_is_another(
             return found
 
         with monkeypatch.context() as busy:
-            busy.setattr(corpora, "choose", chosen)
+            busy.setattr(retrieval, "choose", chosen)
             assert corpus() == first + 1, "what is traced while it is written is no part of it"
         assert list((tmp_path / "kept").iterdir()) == [kept], "under the key of what it has"
         assert corpus() == first + 2

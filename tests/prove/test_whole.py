@@ -18,10 +18,10 @@ from pipeline.lean.pool.session import Session
 from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.scanner import parse
 from pipeline.lean.source.splice import Declaration, splice
-from pipeline.prove.filling import Filling
-from pipeline.prove.whole import (
+from pipeline.prove.whole_proof import (
     AuthorError,
     Cost,
+    Filling,
     WholeAsk,
     WholeBudget,
     WholeResult,

@@ -171,8 +171,8 @@ def test_a_server_without_the_rung_s_model_has_the_search_load_it(
 def test_a_search_by_an_endpoint_loads_no_library_of_models() -> None:
     heavy = ("torch", "transformers", "peft", "numpy")
     program = (
-        "import sys, pipeline.prove.__main__, pipeline.prove.generating, "
-        f"pipeline.prove.endpoint_tactics; print([one for one in {heavy!r} if one in sys.modules])"
+        "import sys, pipeline.prove.__main__, pipeline.prove.generator, "
+        f"pipeline.prove.generator; print([one for one in {heavy!r} if one in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

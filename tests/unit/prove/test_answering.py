@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.jobs.protocol import JobError
 from pipeline.prove.answering import Answering, AnsweringAuthor
-from pipeline.prove.whole import AuthorError, WholeAsk, Written
+from pipeline.prove.whole_proof import AuthorError, WholeAsk, Written
 
 
 class Author:

@@ -10,9 +10,8 @@ import pytest
 from pipeline.lean.client.messages import Expression, Goal, Variable
 from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.splice import Script, Step
-from pipeline.prove.citing import MOST, Cited, Citing, contents_of, name_of, nearest, texts_of
-from pipeline.prove.lemmas import Lemma
-from pipeline.prove.proposing import Asked, Candidate
+from pipeline.prove.graph import Asked, Candidate
+from pipeline.prove.lemmas import CITING_MOST, Cited, Citing, Lemma, contents_of, name_of, nearest, texts_of
 from pipeline.prove.search import SearchResult
 from pipeline.prove.tree import Tree, TreeNode
 
@@ -125,12 +124,13 @@ def test_contents_are_constants_and_symbols_without_variables() -> None:
 def test_the_nearest_few_are_taken_of_equals_the_first_and_each_statement_once() -> None:
     far = lemma("far", "(n : Nat) : Even n")
     alike = [
-        lemma(f"alike{at}", f"(f{at} : ℝ → ℝ) : Continuous f{at} ↔ Tendsto f{at}") for at in range(MOST + 2)
+        lemma(f"alike{at}", f"(f{at} : ℝ → ℝ) : Continuous f{at} ↔ Tendsto f{at}")
+        for at in range(CITING_MOST + 2)
     ]
     alike.insert(1, lemma("again", "(f0 : ℝ → ℝ) : Continuous f0 ↔ Tendsto f0"))
     same = lemma("same", "(f : ℝ → ℝ) : Continuous f")
     chosen = nearest([far, *alike, same], goal("Continuous g", g="ℝ → ℝ"))
-    assert [one.declaration for one in chosen] == ["same", *(f"alike{at}" for at in range(MOST - 1))]
+    assert [one.declaration for one in chosen] == ["same", *(f"alike{at}" for at in range(CITING_MOST - 1))]
 
 
 def test_what_has_nothing_in_common_or_cannot_be_written_is_not_offered() -> None:

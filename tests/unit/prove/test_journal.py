@@ -13,12 +13,8 @@ import pytest
 
 from pipeline.lean.client.messages import Expression, Goal, StateRef
 from pipeline.lean.pool.states import State
-from pipeline.prove.graph import Graph
-from pipeline.prove.journal import Identity, Journal, Spent, replay
-from pipeline.prove.journal_file import JournalError
-from pipeline.prove.proposing import Candidate
-from pipeline.prove.scoring import ModelScoring
-from pipeline.prove.trying import Ran
+from pipeline.prove.graph import Candidate, Graph, ModelScoring, Ran
+from pipeline.prove.journal import Identity, Journal, JournalError, Spent, replay
 
 IDENTITY = Identity("⊢ A", "generator", "m1", "Budget()", "ModelScoring()", 0, False)
 ODD = Candidate("\ud800 ⟨h⟩\n", "t", cost=math.inf, commits=True, log_probability=-math.inf, tokens=3)

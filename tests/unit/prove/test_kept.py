@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.prove.kept import AnswerJournal, KeptAuthor
-from pipeline.prove.whole import AuthorError, Failed, WholeAsk, Written
+from pipeline.prove.whole_declaration import AnswerJournal, KeptAuthor
+from pipeline.prove.whole_proof import AuthorError, Failed, WholeAsk, Written
 
 ASK = WholeAsk("import A\n", "theorem t : True := sorry", "⊢ True", count=3, seed=7)
 

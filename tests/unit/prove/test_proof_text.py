@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pipeline.prove.proof_text import LONGEST, block_of, read_proof
+from pipeline.prove.whole_proof import LONGEST, block_of, read_proof
 
 TERM = "theorem N.t (p q : Prop) : p ∧ q → q ∧ p := sorry\n"
 TACTIC = "theorem N.t (p q : Prop) : p ∧ q → q ∧ p := by\n  sorry\n"

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from pipeline.prove.scoring import ModelScoring, Reached, StepScoring
+from pipeline.prove.graph import ModelScoring, Reached, StepScoring
 
 
 def reached(

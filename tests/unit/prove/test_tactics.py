@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from pipeline.lean.client.messages import Expression, Goal, Variable
-from pipeline.prove.proposing import Candidate
-from pipeline.prove.tactics import CLOSERS, Ladder
+from pipeline.prove.curated import CLOSERS, Ladder
+from pipeline.prove.graph import Candidate
 
 
 def goal(target: str, **hypotheses: str) -> Goal:

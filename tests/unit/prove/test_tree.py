@@ -11,13 +11,9 @@ import pytest
 from pipeline.lean.client.messages import Expression, Goal, StateRef, Variable
 from pipeline.lean.goal_text import ambiguous, goals_key
 from pipeline.lean.pool.states import State
-from pipeline.prove import outline as outlining
-from pipeline.prove.graph import Graph
-from pipeline.prove.outline import best, outline
-from pipeline.prove.proposing import Candidate
-from pipeline.prove.scoring import ModelScoring, StepScoring
+from pipeline.prove import graph as outlining
+from pipeline.prove.graph import Candidate, Graph, ModelScoring, Ran, StepScoring, best, normalised, outline
 from pipeline.prove.tree import Tree, TreeError, Tried, TriedOutcome, number_of
-from pipeline.prove.trying import Ran, normalised
 
 
 def goal(target: str, **hypotheses: str) -> Goal:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from pipeline.lean.client.messages import Goal, Variable
 from pipeline.lean.goal_text import Shape, shape, strip_parentheses
-from pipeline.prove.proposing import Asked, Candidate
+from pipeline.prove.graph import Asked, Candidate
 
 CLOSERS: tuple[str, ...] = (
     "rfl",
