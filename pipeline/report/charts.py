@@ -424,7 +424,7 @@ def _legend(left: float, top: float, scale: Scale, form: Form) -> list[str]:
 
 
 def ink(colour: Colour) -> str:
-    """Return the class of letters that stand out from a colour: black "on-light", white "on-dark"."""
+    """Return the class of letters that are readable on a colour: black "on-light", white "on-dark"."""
     return "on-light" if luminance(colour) > 0.18 else "on-dark"
 
 

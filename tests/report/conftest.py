@@ -139,7 +139,7 @@ class Browser:
             self._note(message)
 
     def show(self, url: str, *, width: int = 1280, dark: bool = False) -> Shown:
-        """Load a page and wait until it stands; return what was asked for and complained of meanwhile."""
+        """Load a page and wait until it is complete; return what was asked for and complained of meanwhile."""
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
         )
@@ -223,13 +223,13 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Pages by what they show: a year with nine tasks, the simulator's beside it, and nothing at all."""
     events: dict[str, Told] = {"empty": []}
     events["year"] = [
-        *sorrys(NAMES[:3], random.Random(11)),
+        *sorries(NAMES[:3], random.Random(11)),
         *learned(NAMES, random.Random(3)),
         *learned_beside(NAMES[:4], "tactics", random.Random(5)),
         *learned_beside(NAMES[:4], "progress", random.Random(7)),
     ]
     events["mixed"] = [
-        *sorrys(NAMES[:3], random.Random(11)),
+        *sorries(NAMES[:3], random.Random(11)),
         *learned(NAMES[:2], random.Random(3)),
         *learned(NAMES[:3], random.Random(3), simulated=True),
     ]
@@ -284,8 +284,8 @@ def tree(states: int) -> bytes:
 TREES = (tree(4), tree(12), tree(90))
 
 
-def sorrys(names: Sequence[str], random_: random.Random) -> Told:
-    """Sorrys that are opened, tried, proved, filled and removed in several repositories."""
+def sorries(names: Sequence[str], random_: random.Random) -> Told:
+    """Sorries that are opened, tried, proved, filled and removed in several repositories."""
     told: Told = [(f"repository:{name}", watched(repository=name, url=f"https://{name}")) for name in names]
     for number in range(90):
         name = names[number % len(names)]

@@ -1,4 +1,4 @@
-"""The charts put marks where the numbers say, and nothing is told by colour alone."""
+"""The charts put marks where the numbers say, and colour alone tells nothing."""
 
 from __future__ import annotations
 
