@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
 
 import pytest
+
+from tests.support.browser import Browser
 
 pytestmark = pytest.mark.slow
 
@@ -41,16 +42,6 @@ FOCUSED = """(() => {
     seen: box.width > 0 && box.height > 0 && box.right > 0 && box.bottom > 0 && box.top < innerHeight,
     framed: style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2};
 })()"""
-
-
-class Browser(Protocol):
-    """tests/report/conftest.py's."""
-
-    def show(self, url: str, *, width: int = 1280, dark: bool = False) -> Any: ...
-    def ask(self, expression: str) -> Any: ...
-    def call(self, method: str, **parameters: Any) -> dict[str, Any]: ...
-    def press(self, key: str, code: int) -> None: ...
-    def photograph(self) -> bytes: ...
 
 
 def test_the_watch_notices_a_request_and_a_complaint(browser: Browser, tmp_path: Path) -> None:

@@ -76,19 +76,16 @@ def build(folder: Path) -> Path:
         insert(db, "sorries", ("repository", "branch", "sorry", "state"), sorries)
         names = ("repository", "branch", "sorry", "seq", "step", "recorded_at", "detail")
         insert(db, "sorry_steps", names, steps())
-        proofs = (
-            (
-                f"{number:016x}",
-                *(
-                    ("verified", "")
-                    if number % 4
-                    else ("rejected", f"compile: error {number // 4 % 500} {LONGEST[:300]}")
-                ),
-                *((LONGEST,) * 2 if number > PROOFS - 200 else ("a", "by simp")),
-                at(number),
-            )
+        verdicts = (
+            ("verified", "")
+            if number % 4
+            else ("rejected", f"compile: error {number // 4 % 500} {LONGEST[:300]}")
             for number in range(PROOFS)
         )
+        proofs = (
+            (f"{number:016x}", *verdict, *((LONGEST,) * 2 if number > PROOFS - 200 else ("a", "by simp")), at(number))
+            for number, verdict in enumerate(verdicts)
+        )  # fmt: skip
         insert(db, "proofs", ("proof", "state", "reason", "declaration", "replacement", "found_at"), proofs)
         jobs = ((f"prove-{number:016x}", "prove", "succeeded", 1.5) for number in range(ATTEMPTS))
         insert(db, "jobs", ("job", "kind", "state", "seconds"), jobs)
@@ -105,16 +102,9 @@ def build(folder: Path) -> Path:
         )
         insert(db, "job_attempts", ("job", "attempt", "kind", "started_at", "ended_at"), tried)
         names = ("checkpoint", "model", "parent", "config_json", "versions_json", "saved_at", "promoted")
+        last = CHECKPOINTS - 1
         chain = (
-            (
-                f"{k:04}",
-                "retriever",
-                f"{k - 1:04}" if k else None,
-                "{}",
-                "{}",
-                at(k),
-                int(k == CHECKPOINTS - 1),
-            )
+            (f"{k:04}", "retriever", f"{k - 1:04}" if k else None, "{}", "{}", at(k), int(k == last))
             for k in range(CHECKPOINTS)
         )
         insert(db, "checkpoints", names, chain)
@@ -129,19 +119,10 @@ def build(folder: Path) -> Path:
             "n",
         )
         measured = (
-            (
-                f"{k}-{j}",
-                "retriever",
-                f"{k:04}",
-                f"task-{j}",
-                "test",
-                str(j),
-                f'{{"recall@10": {chance.random()}}}',
-                9,
-            )
+            (f"{k}-{j}", "retriever", f"{k:04}", f"task-{j}", "test", str(j), f'{{"recall@10": {chance.random()}}}', 9)
             for k in range(CHECKPOINTS)
             for j in range(TASKS)
-        )
+        )  # fmt: skip
         insert(db, "evaluations", measures, measured)
     return path
 
