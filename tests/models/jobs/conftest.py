@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -112,12 +111,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[ModelKind, Path]:
         "tactics": make_tiny_causal(folder / "causal", hidden=32, layers=1),
         "progress": make_tiny_classifier(folder / "classifier", hidden=32, layers=1),
     }
-
-
-@pytest.fixture(scope="session")
-def jobs() -> Iterator[JobProcesses]:
-    with JobProcesses(tuple(MODULES.values())) as started:
-        yield started
 
 
 @pytest.fixture

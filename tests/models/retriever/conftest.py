@@ -13,20 +13,12 @@ from types import TracebackType
 from typing import Any
 
 import pytest
-import torch
 
 from pipeline.models.datasets import TaskData
 from pipeline.models.retriever.config import TrainingConfig
 from store.leandojo import Repository
 from tests.support.retrieval import small_config, write_dataset
 from tests.support.tiny_models import make_tiny_retriever
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
-    """Several threads for such small models only wait for each other, and beside other work for minutes."""
-    torch.set_num_threads(1)
-
 
 # What takes its time is loaded once. Each program is a fork, with files for its standard input and outputs.
 _LOADED = """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,9 +31,9 @@ FIRST, SECOND = "example.org/First", "example.org/Second"
 class Bench:
     """A log with traces, a chain's folder, and jobs run on them."""
 
-    def __init__(self, root: Path, forks: JobProcesses, model: Path) -> None:
+    def __init__(self, root: Path, jobs: JobProcesses, model: Path) -> None:
         self.root = root
-        self.forks = forks
+        self.jobs = jobs
         self.model = model
         self.chain = root / "chain"
 
@@ -92,7 +91,7 @@ class Bench:
         number: signal.Signals = signal.SIGKILL,
     ) -> Outcome:
         """Run one attempt of a job."""
-        return self.forks.run(kind, parameters, self.root, name=name, kill=kill, number=number)
+        return self.jobs.run(kind, parameters, self.root, name=name, kill=kill, number=number)
 
     def record(self, outcome: Outcome) -> bool:
         """Append an outcome's batches to the log; whether it had all of them."""
@@ -107,12 +106,6 @@ class Bench:
         return sorted(path.name for path in self.chain.glob("[0-9a-f]*"))
 
 
-@pytest.fixture(scope="module")
-def forks() -> Iterator[JobProcesses]:
-    with JobProcesses(("train", "evaluate")) as jobs:
-        yield jobs
-
-
 @dataclass(frozen=True)
 class Learned:
     bench: Bench
@@ -121,9 +114,9 @@ class Learned:
 
 
 @pytest.fixture(scope="module")
-def learned(tmp_path_factory: pytest.TempPathFactory, forks: JobProcesses, model: Path) -> Learned:
+def learned(tmp_path_factory: pytest.TempPathFactory, jobs: JobProcesses, model: Path) -> Learned:
     """Two tasks learned one after the other, and recorded; not to be changed."""
-    bench = Bench(tmp_path_factory.mktemp("learned"), forks, model)
+    bench = Bench(tmp_path_factory.mktemp("learned"), jobs, model)
     bench.trace("First")
     bench.trace("Second", seed=1, alphabet=1)
     first = bench.train(FIRST)
@@ -138,8 +131,8 @@ def learned(tmp_path_factory: pytest.TempPathFactory, forks: JobProcesses, model
 
 
 @pytest.fixture
-def bench(tmp_path: Path, forks: JobProcesses, model: Path) -> Bench:
-    return Bench(tmp_path, forks, model)
+def bench(tmp_path: Path, jobs: JobProcesses, model: Path) -> Bench:
+    return Bench(tmp_path, jobs, model)
 
 
 def test_each_task_is_a_link_of_the_chain_and_is_measured_on_all_tasks_so_far(learned: Learned) -> None:
