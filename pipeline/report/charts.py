@@ -1,4 +1,4 @@
-"""Charts as SVG: lines, bars, rows of columns, and the heat map.
+"""Charts as SVG: lines, bars and the heat map.
 
 Each is complete by itself, a file and a part of the page alike, light or dark as the reader's system is. Colour alone
 tells nothing: cells carry their numbers, lines their own dashes and marks, simulated series a hollow or dashed form and
@@ -28,7 +28,6 @@ _MOST_MARKS = 24
 """Marks on a line; of more points every so many has one."""
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 4")
 _POINTS = ("M-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z", "M-3-3h6v6h-6z", "M0-4L4 3H-4z", "M0-4L4 0 0 4-4 0z")
-_WIDEST_COLUMN, _ROW_HEIGHT, _COLUMN_HEIGHT = 44, 54, 36
 _CELL_WIDE, _CELL_NARROW, _CELL_HEIGHT = 62, 40, 32
 _MANY_COLUMNS = 24
 """More columns than these are narrow, and only numbered."""
@@ -281,7 +280,7 @@ def _point(number: int, x: float, y: float) -> str:
     return f'<path class="mark c{number % len(LIGHT)}" {place} d="{_POINTS[number % len(_POINTS)]}"/>'
 
 
-# ---- bars and columns
+# ---- bars
 
 
 def bar_chart(identity: str, title: str, *, bars: Sequence[Series], form: Form) -> str:
@@ -301,50 +300,6 @@ def bar_chart(identity: str, title: str, *, bars: Sequence[Series], form: Form) 
         ]
     described = f"{len(bars)} bars; the table has the numbers."
     return _picture(identity, title, described, left + 400, 24 * len(bars) + 8, parts)
-
-
-def column_chart(
-    identity: str, title: str, *, positions: Sequence[str], rows: Sequence[Series], form: Form, per: str
-) -> str:
-    """Return rows of columns over the same periods, all on one scale; behind each its sum and its highest column.
-
-    Args:
-        identity: an id that no other picture of the page has.
-        title: what is shown.
-        positions: labels of the periods; as many are written as there is room for.
-        rows: the series, from the top.
-        form: writes a value.
-        per: the period of a column: "day".
-    """
-    labels = [cut(row.name, 30) for row in rows]
-    left = _label_width(labels)
-    highest = max((value or 0.0 for row in rows for value in row.values), default=0.0) or 1.0
-    step = min(_WIDEST_COLUMN, 520 / max(1, len(positions)))
-    gap = min(4.0, step / 5)
-    right = left + step * len(positions)
-    parts = []
-    for number, row in enumerate(rows):
-        base = _ROW_HEIGHT * number + _COLUMN_HEIGHT + 8
-        parts.append(_text(left - 10, base - 10, labels[number], anchor="end"))
-        for index, value in enumerate(row.values):
-            if value:
-                high = max(1.5, _COLUMN_HEIGHT * value / highest)
-                parts.append(
-                    f'<rect class="{"made-up" if row.simulated else "bar"}" x="{left + step * index + gap / 2:.1f}" '
-                    f'y="{base - high:.1f}" width="{step - gap:.1f}" height="{high:.1f}">'
-                    f"<title>{safe(f'{row.name}, {positions[index]}: {form(value)}')}</title></rect>"
-                )
-        amounts = [value or 0.0 for value in row.values]
-        peak = f"most in a {per}: {form(max(amounts, default=0.0))}"
-        parts += [
-            f'<path class="axis" d="M{left:g} {base}H{right:g}"/>',
-            _text(right + 12, base - 14, form(sum(amounts))),
-            _text(right + 12, base, peak, css="small"),
-        ]
-    bottom = _ROW_HEIGHT * len(rows) + 4
-    parts += _x_axis(positions, [left + step * (index + 0.5) for index in range(len(positions))], bottom)
-    described = f"{len(rows)} rows of columns, one a {per}, on one scale; the table has the numbers."
-    return _picture(identity, title, described, right + 190, bottom + 28, parts)
 
 
 # ---- the heat map
@@ -469,7 +424,7 @@ def _legend(left: float, top: float, scale: Scale, form: Form) -> list[str]:
 
 
 def ink(colour: Colour) -> str:
-    """Return the class of letters that are readable on a colour: black "on-light", white "on-dark"."""
+    """Return the class of letters that stand out from a colour: black "on-light", white "on-dark"."""
     return "on-light" if luminance(colour) > 0.18 else "on-dark"
 
 

@@ -159,7 +159,7 @@ class RepositoryState:
 
 @dataclass(frozen=True, slots=True)
 class ProofCount:
-    """The number of proofs with a verdict; `simulated` ones are no proofs."""
+    """How many proofs have a verdict; `simulated` ones are no proofs."""
 
     state: str
     simulated: bool
@@ -168,7 +168,7 @@ class ProofCount:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """The number of rejections by the gate for this reason, which begins with the step that failed.
+    """How often the gate rejected for this reason, which begins with the step that failed.
 
     `conditional`: the proof rests on another sorry, and may hold once that one is filled.
     """

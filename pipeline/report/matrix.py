@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pipeline.models.measures import LifelongMetrics, lifelong_metrics
@@ -25,7 +26,7 @@ _VALIDATION = ("val", "validation")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One task at one checkpoint: the value that counts, as it was measured, and its interval if one was recorded."""
+    """What counts, of one task at one checkpoint, as it was measured; and its interval where one was recorded."""
 
     value: float
     interval: tuple[float, float] | None = None
@@ -35,7 +36,7 @@ class Cell:
 class Task:
     """A row of the matrix: one frozen test set. `cells` has one entry a checkpoint, None where it was not measured.
 
-    Gains and losses are in the unit of `rule`: points of 0..100, or steps.
+    What is won and lost is told in the unit of `rule`: in points of 0..100, or in steps.
     """
 
     name: str
@@ -46,23 +47,23 @@ class Task:
 
     @property
     def known(self) -> tuple[Cell, ...]:
-        """Return the measured cells, oldest first."""
+        """What was measured, oldest first."""
         return tuple(cell for cell in self.cells if cell is not None)
 
     @property
     def begins(self) -> int:
-        """Return the index of the first cell that was measured."""
+        """The index of the first cell that was measured."""
         return next(index for index, cell in enumerate(self.cells) if cell is not None)
 
     @property
     def gains(self) -> tuple[float | None, ...]:
-        """Return by how much each cell is better than the first one measured; below 0 is a loss."""
+        """How much better each cell is than the first one measured; below 0 is a loss."""
         first = self.known[0].value
         return tuple(None if cell is None else self.rule.lost(cell.value, first) for cell in self.cells)
 
     @property
     def forgotten(self) -> float | None:
-        """Return by how much the last cell is worse than the best earlier one; None if it was measured only once."""
+        """How much worse the last one is than the best earlier one; None where it was measured once only."""
         *earlier, last = self.known
         return self.rule.lost(self.best(earlier), last.value) if earlier else None
 
@@ -104,7 +105,7 @@ class Matrix:
 
     @property
     def averages(self) -> tuple[float | None, ...]:
-        """Return the mean over the tasks seen until each checkpoint; None where one of them was not measured."""
+        """The mean over the tasks seen until each checkpoint; None where one of them was not measured."""
         found: list[float | None] = []
         for at in range(len(self.checkpoints)):
             seen = [
@@ -122,7 +123,7 @@ def chain(checkpoints: Sequence[CheckpointRow], *, simulated: bool = False) -> t
 
     Args:
         checkpoints: of one model, oldest first.
-        simulated: whether to prefer a chain that leads to one of the simulator's.
+        simulated: whether the chain is wanted that leads to one of the simulator's; if there is none, any.
     """
     by_id = {row.checkpoint: row for row in checkpoints}
     ends = [row for row in checkpoints if row.simulated == simulated] or checkpoints
@@ -178,7 +179,7 @@ def _of_model(
 
 
 def is_validation(split: str) -> bool:
-    """Tell whether a split is looked at during training, as "val" and "random/val" are."""
+    """Whether a split is looked at during training, as "val" and "random/val" are."""
     return split.rsplit("/", 1)[-1] in _VALIDATION
 
 
@@ -191,7 +192,7 @@ def _matrix(
     simulated: bool,
 ) -> Matrix:
     rule = RULES[model]
-    # Another dataset is another task: answers to different questions cannot be compared.
+    # Another dataset is another task: answers to different questions cannot be laid side by side.
     rows: dict[tuple[str | None, str], dict[int, EvaluationRow]] = {}
     for row in measured:
         if row.split == split:
@@ -224,7 +225,8 @@ def _matrix(
 
 
 def _is_measured(value: float | None, rule: Rule) -> bool:
-    """Tell whether a value is a share of 0..1, or a finite error from 0; the table of evaluations shows any value."""
+    """What is no share of 0..1 was not measured, nor an error that is no number from 0; the table of evaluations shows
+    it as it was recorded."""
     return value is not None and 0 <= value <= (math.inf if rule.lower_is_better else 1) and value < math.inf
 
 
@@ -270,7 +272,9 @@ def _forgetting(
 
 def _defined(found: LifelongMetrics, *, without: tuple[str, ...]) -> Forgetting:
     def mapped(values: Mapping[str, float]) -> Mapping[str, float | None]:
-        return {name: None if math.isnan(value) else value for name, value in values.items()}
+        return MappingProxyType(
+            {name: None if math.isnan(value) else value for name, value in values.items()}
+        )
 
     leanagent = {name: math.nan if name in without else value for name, value in found.leanagent.items()}
     return Forgetting(found.n_tasks, mapped(found.textbook), mapped(leanagent))

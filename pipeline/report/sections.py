@@ -15,7 +15,6 @@ from pipeline.report import tree
 from pipeline.report.charts import (
     Series,
     bar_chart,
-    column_chart,
     line_chart,
 )
 from pipeline.report.gather import (
@@ -132,21 +131,25 @@ def _by_period(data: ReportData) -> tuple[Picture, Table]:
         if name in flows.amounts or name != "by_simulation"
     ]
     caption = "Sorries that came and went"
-    return _periods("sorrys-by-period", f"{caption}, {flows.said}", flows, rows, whole=True)
+    return _periods("sorrys-by-period", f"{caption}, {flows.said}", flows, rows, int, unit="sorries")
 
 
 def _periods(
-    name: str, title: str, over: OverTime[Any], rows: Sequence[Series], *, whole: bool
+    name: str,
+    title: str,
+    over: OverTime[Any],
+    rows: Sequence[Series],
+    form: Callable[[float], Value],
+    *,
+    unit: str,
 ) -> tuple[Picture, Table]:
-    """Return the amounts of each period as columns and as a table; they are whole numbers or seconds."""
+    """Return the amounts of each period as lines and as a table, whose cells `form` makes."""
     labels = [begin.isoformat() for begin in over.begins]
-    picture = column_chart(
-        f"{name}-picture", f"{title} (UTC)", positions=labels, rows=rows, per=over.unit,
-        form=(lambda n: f"{n:,.0f}") if whole else span,
-    )  # fmt: skip
-    form: Callable[[float], Value] = int if whole else clock
+    picture = line_chart(
+        f"{name}-picture", f"{title} (UTC)", positions=labels, lines=rows, unit=f"{unit} in a {over.unit}"
+    )
     cells = [(label, *(form(row.values[at] or 0) for row in rows)) for at, label in enumerate(labels)]
-    caption = title if whole else f"{title}, in h:mm:ss"
+    caption = title if form is int else f"{title}, in h:mm:ss"
     return Picture(name, picture), Table(caption, (over.heading, *(row.name for row in rows)), cells)
 
 
@@ -370,9 +373,17 @@ def machine_time(data: ReportData) -> Section:
     in_periods = by_period = bars = None
     if periods.begins:
         keys = sorted(periods.amounts, key=lambda key: (key[1], -sum(periods.amounts[key]), key[0]))
-        rows = [Series(marked(*key), periods.amounts[key], key[1]) for key in keys]
+        rows = [
+            Series(marked(*key), tuple(seconds / 3600 for seconds in periods.amounts[key]), key[1])
+            for key in keys
+        ]
         in_periods, by_period = _periods(
-            f"{name}-over-time", f"Machine time {periods.said}", periods, rows, whole=False
+            f"{name}-over-time",
+            f"Machine time {periods.said}",
+            periods,
+            rows,
+            lambda hours: clock(hours * 3600),
+            unit="hours",
         )
     if data.machine_time:
         of_kinds = [

@@ -21,7 +21,7 @@ _BEGINNING_BYTES = 1000
 
 
 class NotOursError(Exception):
-    """A file that no report wrote is in the place of one of this report; the message says what to do."""
+    """Something that no report wrote stands where a file of this one belongs; the message says what to do."""
 
 
 def write(page: Page, folder: Path) -> tuple[Path, ...]:
@@ -55,7 +55,7 @@ def _may_be_replaced(path: Path) -> bool:
 
 
 def _is_ours(path: Path) -> bool:
-    # A link was made by a person, wherever it leads.
+    # A link is somebody's arrangement, wherever it leads.
     if not stat.S_ISREG(path.lstat().st_mode):
         return False
     with path.open("rb") as file:

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.lean.simulator.command import RECURSION_LIMIT
-from pipeline.lean.simulator.modules import Modules
-from pipeline.lean.simulator.server import Server
+from pipeline.lean.simulator.frontend import Modules
+from pipeline.lean.simulator.server import RECURSION_LIMIT, Server
 
 Ask = Callable[..., dict[str, Any]]
 

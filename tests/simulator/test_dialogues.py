@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.lean.simulator.modules import Modules
-from pipeline.lean.simulator.prelude import initial_environment
+from pipeline.lean.simulator.declarations import initial_environment
+from pipeline.lean.simulator.frontend import Modules
 from pipeline.lean.simulator.server import Server
 
 RECORDS = Path(__file__).resolve().parents[2].parent / "shared" / "reference" / "lean-dialogues.jsonl"

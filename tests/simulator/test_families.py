@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lean.simulator.frontend import Frontend
+from pipeline.lean.simulator.declarations import initial_environment
+from pipeline.lean.simulator.frontend import Frontend, Modules
 from pipeline.lean.simulator.kernel import Environment
-from pipeline.lean.simulator.modules import Modules
-from pipeline.lean.simulator.prelude import initial_environment
+from pipeline.lean.simulator.parser import parse_term
 from pipeline.lean.simulator.server import Server
-from pipeline.lean.simulator.syntax import Stx
-from pipeline.lean.simulator.tactic_parser import parse_term
+from pipeline.lean.simulator.terms import Stx
 from tests.support.exercises.families import NAMES, Exercise, generate
 from tests.support.exercises.families_repository import RepositorySize, revisions
 from tests.support.exercises.families_writer import main, repository

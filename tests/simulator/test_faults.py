@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lean.simulator.faults import BadFault, Fault, Faults, parse_fault
+from pipeline.lean.simulator.server import BadFault, Fault, Faults, parse_fault
 
 SIMULATOR = [sys.executable, "-I", "-m", "pipeline.lean.simulator"]
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pipeline.lean.simulator import kernel
+from pipeline.lean.simulator.declarations import initial_environment
 from pipeline.lean.simulator.frontend import Frontend
 from pipeline.lean.simulator.kernel import KernelError
-from pipeline.lean.simulator.prelude import initial_environment
 from pipeline.lean.simulator.server import Server
 from pipeline.lean.simulator.terms import NAT, Const, Decide, Lam, Lit, Pi, Sort, Term, apply
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.lean.simulator.modules import ImportFailure, Modules
+from pipeline.lean.simulator.frontend import ImportFailure, Modules
 
 Ask = Callable[..., dict[str, Any]]
 Process = Callable[[str], list[str]]

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.lean.simulator.command import serve
 from pipeline.lean.simulator.protocol import render
-from pipeline.lean.simulator.server import Server
+from pipeline.lean.simulator.server import Server, serve
 
 Ask = Callable[..., dict[str, Any]]
 

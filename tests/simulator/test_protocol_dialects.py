@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.lean.simulator.modules import Modules
+from pipeline.lean.simulator.frontend import Modules
 from pipeline.lean.simulator.protocol import REQUESTS, Dialect, Refusal, parse_line
 from pipeline.lean.simulator.server import COMMANDS, Server
 

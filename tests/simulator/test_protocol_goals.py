@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.lean.simulator.modules import Modules
+from pipeline.lean.simulator.frontend import Modules
 from pipeline.lean.simulator.server import Server
 
 Ask = Callable[..., dict[str, Any]]

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.lean.simulator.modules import Modules
+from pipeline.lean.simulator.frontend import Modules
 from pipeline.lean.simulator.server import Server
 
 RECORDS = Path(__file__).resolve().parents[2].parent / "shared" / "reference" / "pantograph-transcripts.jsonl"

@@ -10,13 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline.lean.simulator import kernel
-from pipeline.lean.simulator.elaborator import Elaborator
-from pipeline.lean.simulator.kernel import KernelError
-from pipeline.lean.simulator.meta import Meta
-from pipeline.lean.simulator.modules import Modules
-from pipeline.lean.simulator.prelude import CLASSICAL_FACTS, FACTS, PROPEXT_FACTS, initial_environment
+from pipeline.lean.simulator.declarations import CLASSICAL_FACTS, FACTS, PROPEXT_FACTS, initial_environment
+from pipeline.lean.simulator.frontend import Modules
+from pipeline.lean.simulator.kernel import KernelError, Meta
+from pipeline.lean.simulator.parser import parse_term
 from pipeline.lean.simulator.server import Server
-from pipeline.lean.simulator.tactic_parser import parse_term
+from pipeline.lean.simulator.tactics import Elaborator
 from pipeline.lean.simulator.terms import (
     NAT,
     PROP,
@@ -170,13 +169,13 @@ def test_the_kernel_survives_mutated_proofs_without_accepting_falsehood(
     names = sorted({node.name for node in nodes(term) if isinstance(node, Const)})
     if not names:
         return
-    from pipeline.lean.simulator.terms import replace
+    from pipeline.lean.simulator.terms import replace_subterms
 
     victim = data.draw(st.sampled_from(names))
     other = data.draw(
         st.sampled_from(["And.left", "And.right", "Or.inl", "Or.inr", "True.intro", "p", "False.elim"])
     )
-    mutated = replace(term, lambda node: Const(other) if node == Const(victim) else None)
+    mutated = replace_subterms(term, lambda node: Const(other) if node == Const(victim) else None)
     target = data.draw(formulas())
     if not is_tautology(target):
         with pytest.raises(KernelError):

@@ -20,9 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline.lean.simulator import kernel
-from pipeline.lean.simulator.frontend import Frontend
-from pipeline.lean.simulator.modules import Modules
-from pipeline.lean.simulator.prelude import CLASSICAL_FACTS, FACTS, PROPEXT_FACTS, initial_environment
+from pipeline.lean.simulator.declarations import CLASSICAL_FACTS, FACTS, PROPEXT_FACTS, initial_environment
+from pipeline.lean.simulator.frontend import Frontend, Modules
 from pipeline.lean.simulator.server import Server
 from pipeline.lean.simulator.terms import PROP, Const, Pi, Term, instantiate, spine
 

@@ -12,7 +12,7 @@ import sys
 
 if __name__ == "__main__":
     gc.disable()  # a check starts three of these: what they load stays, and loading it is most of what they do
-    from pipeline.lean.simulator.command import main
+    from pipeline.lean.simulator.server import main
 
     gc.freeze()
     gc.enable()

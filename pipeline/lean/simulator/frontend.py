@@ -7,15 +7,30 @@ file: the next command goes on with the environment as it was.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
 
-from pipeline.lean.simulator.declarations import Declarations
-from pipeline.lean.simulator.kernel import Exhausted, KernelError
-from pipeline.lean.simulator.meta import LeanError, outside
-from pipeline.lean.simulator.syntax import COMMANDS, ParseError, Token, all_tokens
-from pipeline.lean.simulator.tactic_parser import Parser
-from pipeline.lean.simulator.units import Command, Note, SectionFrame
+from pipeline.lean.simulator.declarations import Declarations, initial_environment
+from pipeline.lean.simulator.elaboration import Command, Note, SectionFrame, read_header
+from pipeline.lean.simulator.kernel import Constant, Environment, Exhausted, KernelError, LeanError, outside
+from pipeline.lean.simulator.parser import Parser
+from pipeline.lean.simulator.protocol import Json
+from pipeline.lean.simulator.terms import (
+    COMMANDS,
+    App,
+    Decide,
+    Lam,
+    ParseError,
+    Pi,
+    Sorry,
+    Term,
+    Token,
+    all_tokens,
+    has_sorry,
+)
 
 _MODIFIERS = frozenset(
     ("private", "protected", "noncomputable", "unsafe", "partial", "local", "scoped", "public")
@@ -225,3 +240,257 @@ def _starts_command(token: Token) -> bool:
     if token.kind == "keyword":
         return token.text in COMMANDS or token.text.startswith("#")
     return token.text == "@["
+
+
+# ---- Imports
+# A module of the project is elaborated from its source; Lean's own stand for what is built in.
+
+
+_BUILT_IN = frozenset({"Init", "Prelude", "Lean", "Std", "Mathlib", "Batteries", "Aesop"})
+EMPTY = Environment()
+
+
+class ImportFailure(Exception):  # noqa: N818 - named by what happened
+    """A module cannot be imported."""
+
+
+class Range(NamedTuple):
+    """Where a declaration stands: lines from 1, columns in code points from 0, the end exclusive."""
+
+    start: tuple[int, int]
+    end: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One importable module; `path` is None for what is built in, whose declarations have no ranges."""
+
+    name: str
+    env: Environment
+    imports: tuple[str, ...] = ()
+    path: Path | None = None
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+
+
+class Modules:
+    """The modules of one project folder, each elaborated once."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._done: dict[str, Module] = {}
+
+    def environment(self, imports: Sequence[str]) -> Environment:
+        """Return the environment that a file with these imports gets; one without any gets `Init`.
+
+        Raises:
+            ImportFailure: a file is missing, does not elaborate, or imports itself.
+        """
+        return self._joined(imports or ("Init",), ())
+
+    def find(self, name: str) -> Module | None:
+        """Return a module that has been imported, or is built in."""
+        found = self._done.get(name)
+        return found if found is not None else _built_in_modules().get(name)
+
+    def closure(self, imports: Iterable[str]) -> list[str]:
+        """Return the modules that these imports bring in, each once, a module after what it imports."""
+        found: dict[str, None] = {}
+
+        def visit(name: str) -> None:
+            module = self.find(name)
+            if name not in found and module is not None:
+                for inner in module.imports:
+                    visit(inner)
+                found[name] = None
+
+        for name in imports:
+            visit(name)
+        return list(found)
+
+    def _joined(self, imports: Sequence[str], chain: tuple[str, ...]) -> Environment:
+        table = dict(initial_environment().table)
+        for name in imports:
+            for constant in self._module(name, chain).env.table.values():
+                known = table.get(constant.name)
+                if known is not None and known is not constant:
+                    raise ImportFailure(
+                        f"import {name} failed, environment already contains '{constant.name}' from {known.module}"
+                    )
+                table[constant.name] = constant
+        return Environment(table)
+
+    def _module(self, name: str, chain: tuple[str, ...]) -> Module:
+        if name in chain:
+            raise ImportFailure(f"import cycle: {' -> '.join([*chain, name])}")
+        if name in self._done:
+            return self._done[name]
+        path = self.root.joinpath(*(part.strip("«»") for part in name.split("."))).with_suffix(".lean")
+        if not path.is_file():
+            if name.partition(".")[0] in _BUILT_IN:
+                self._done[name] = _built_in_modules().get(name) or Module(
+                    name, initial_environment(), ("Init",)
+                )
+                return self._done[name]
+            raise ImportFailure(
+                f"unknown module prefix '{name}': no file {path} (imports are resolved under --root)"
+            )
+        try:
+            text = path.read_text("utf-8")
+            header = read_header(text)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ImportFailure(f"{path}: {error}") from error
+        except ParseError as error:
+            raise ImportFailure(f"{path}: {error.message}") from error
+        env = self._joined(header.imports, (*chain, name))
+        frontend = Frontend(env, module=name)
+        for command in frontend.run(text, start=header.end):
+            for note in command.notes:
+                if note.severity == "error":
+                    line = text.count("\n", 0, note.start) + 1
+                    raise ImportFailure(f"import {name} failed: {path}:{line}: {note.text}")
+        ranges = {constant: Range(*where) for constant, where in frontend.ranges.items()}
+        self._done[name] = Module(name, frontend.env, header.imports or ("Init",), path.resolve(), ranges)
+        return self._done[name]
+
+
+@cache
+def _built_in_modules() -> Mapping[str, Module]:
+    """Return `Init` and the modules that the built-in constants say they come from."""
+    env = initial_environment()
+    names = sorted({constant.module for constant in env.table.values() if constant.module != "Init"})
+    inner = {name: Module(name, env) for name in names}
+    return {**inner, "Init": Module("Init", env, tuple(names))}
+
+
+# ---- What kind of declaration each constant is, as `env.catalog` and `env.inspect` tell it
+
+
+# inductive type -> (number of parameters, of indices, its constructors with their numbers of fields)
+_INDUCTIVE: Mapping[str, tuple[int, int, Mapping[str, int]]] = {
+    "True": (0, 0, {"True.intro": 0}),
+    "False": (0, 0, {}),
+    "And": (2, 0, {"And.intro": 2}),
+    "Or": (2, 0, {"Or.inl": 1, "Or.inr": 1}),
+    "Iff": (2, 0, {"Iff.intro": 2}),
+    "Eq": (2, 1, {"Eq.refl": 0}),
+    "Exists": (2, 0, {"Exists.intro": 2}),
+    "Nat": (0, 0, {"Nat.zero": 0, "Nat.succ": 1}),
+}
+_CONSTRUCTORS = {ctor: kind for kind, (_, _, ctors) in _INDUCTIVE.items() for ctor in ctors}
+_LETTERS = {
+    "axiom": "a",
+    "definition": "d",
+    "theorem": "t",
+    "inductive": "i",
+    "constructor": "c",
+    "recursor": "r",
+}
+
+
+def kind_of(constant: Constant) -> str:
+    """Return one of the words that `symbol` has a letter for."""
+    name = constant.name
+    if name in _INDUCTIVE:
+        return "inductive"
+    if name in _CONSTRUCTORS:
+        return "constructor"
+    if name == "Nat.rec":
+        return "recursor"
+    if constant.value is None and name in constant.axioms:
+        return "axiom"
+    return "theorem" if constant.is_theorem else "definition"
+
+
+def symbol(constant: Constant) -> str:
+    """Return the name with its kind's letter in front."""
+    return _LETTERS[kind_of(constant)] + constant.name
+
+
+def structure(name: str) -> Json:
+    """Return what `env.inspect` says of an inductive type or a constructor; nothing of anything else."""
+    if name in _INDUCTIVE:
+        parameters, indices, ctors = _INDUCTIVE[name]
+        info: Json = {
+            "numParams": parameters,
+            "numIndices": indices,
+            "all": [name],
+            "ctors": list(ctors),
+            "isRec": name == "Nat",
+            "isReflexive": False,
+            "isNested": False,
+        }
+        return {"inductInfo": info}
+    if name in _CONSTRUCTORS:
+        kind = _CONSTRUCTORS[name]
+        parameters, _, ctors = _INDUCTIVE[kind]
+        made: Json = {
+            "induct": kind,
+            "cidx": list(ctors).index(name),
+            "numParams": parameters,
+            "numFields": ctors[name],
+        }
+        return {"constructorInfo": made}
+    return {}
+
+
+# ---- `frontend.track`: does a second text keep what a first one specifies?
+
+
+def conformity_failure(base: Environment, source: Frontend, result: Frontend) -> str | None:
+    """Return why `result` does not conform to `source`, None when it does; both started from `base`."""
+    wanted = _made(base, source)
+    given = _made(base, result)
+    for name, constant in given.items():
+        if failure := _of_one(wanted.get(name), constant):
+            return failure
+        if name in wanted and (name in source.noncomputable) != (name in result.noncomputable):
+            return f"Must not modify computability on {name}"
+    if missing := [name for name in wanted if name not in given]:
+        return f"[{', '.join(missing)}] not accounted for"
+    return _replay_failure(base, given)
+
+
+def _made(base: Environment, frontend: Frontend) -> dict[str, Constant]:
+    return {name: constant for name, constant in frontend.env.table.items() if base.get(name) is None}
+
+
+def _of_one(wanted: Constant | None, given: Constant) -> str | None:
+    name = given.name
+    if has_sorry(given.type):
+        return f"Definition type has sorry: {name}"
+    if given.value is not None and has_sorry(given.value):
+        return f"Definition value has sorry: {name}"
+    if wanted is None:
+        return f"Adding axiom is not allowed: {name}" if kind_of(given) == "axiom" else None
+    if kind_of(wanted) != kind_of(given) or not _same(wanted.type, given.type):
+        return f"Type clash of {name}"
+    if wanted.value is None or given.value is None or has_sorry(wanted.value):
+        return None
+    return None if _same(wanted.value, given.value) else f"Definition clash of {name}"
+
+
+def _same(left: Term, right: Term) -> bool:
+    """Compare up to the names of bound variables; whether they are implicit does matter."""
+    match left, right:
+        case (Pi(_, a, x, how), Pi(_, b, y, also)) | (Lam(_, a, x, how), Lam(_, b, y, also)):
+            return how == also and _same(a, b) and _same(x, y)
+        case App(f, x), App(g, y):
+            return _same(f, g) and _same(x, y)
+        case (Decide(x), Decide(y)) | (Sorry(x), Sorry(y)):
+            return _same(x, y)
+        case _:
+            return left == right
+
+
+def _replay_failure(base: Environment, made: dict[str, Constant]) -> str | None:
+    """Add the constants to the base again, through the kernel."""
+    env = base
+    for constant in made.values():
+        try:
+            if constant.value is None:
+                env = env.assume(constant.name, constant.type)
+            else:
+                env = env.define(constant.name, constant.type, constant.value, is_theorem=constant.is_theorem)
+        except KernelError as error:
+            return f"(kernel) {constant.name}: {error}"
+    return None

@@ -2,30 +2,591 @@
 
 from __future__ import annotations
 
-from pipeline.lean.simulator import (
-    tactics_apply,
-    tactics_auto,
-    tactics_cases,
-    tactics_control,
-    tactics_intro,
-    tactics_rewrite,
-)
-from pipeline.lean.simulator.meta import LeanError, Meta
-from pipeline.lean.simulator.registry import block_runner
-from pipeline.lean.simulator.scope import Session
-from pipeline.lean.simulator.syntax import Stx
-from pipeline.lean.simulator.tactic_runner import Runner
-from pipeline.lean.simulator.terms import MVar
+from collections.abc import Sequence
+from functools import partial
 
-__all__ = ["RULES", "Runner", "run_block"]
-RULES = (
-    tactics_apply,
-    tactics_auto,
-    tactics_cases,
-    tactics_control,
-    tactics_intro,
-    tactics_rewrite,
+from pipeline.lean.simulator import term_rules
+from pipeline.lean.simulator.automation import (
+    FALSE,
+    TRUE,
+    Simplifier,
+    SimpRule,
+    Tautology,
+    contradiction,
+    decide,
+    not_,
+    reflexivity,
+    refute,
+    simp_rules,
 )
+from pipeline.lean.simulator.elaboration import Elaborator, rewrite_goal
+from pipeline.lean.simulator.kernel import Context, LeanError, Meta, Session, extend, outside, without
+from pipeline.lean.simulator.tactic_runner import (
+    Runner,
+    apply_constant,
+    cleared,
+    intro,
+    introduce,
+    match_rows,
+    refine,
+    revert,
+    t_assumption,
+    t_intro,
+    take_apart,
+)
+from pipeline.lean.simulator.terms import (
+    NAT,
+    App,
+    Const,
+    FVar,
+    Goals,
+    Lam,
+    Lit,
+    MVar,
+    Pi,
+    Stx,
+    Term,
+    abstract,
+    apply,
+    block_runner,
+    call,
+    fvars,
+    instantiate,
+    nodes,
+    spine,
+    tactic,
+)
+
+# ---- Tactics that take hypotheses and goals apart: cases, rcases, have, by_cases, induction, subst
+
+
+@tactic("have")
+def t_have(run: Runner, stx: Stx, goal: MVar) -> Goals:
+    head, kind_stx, value_stx = stx.args
+    elab = run.elaborator(goal)
+    kind = None if kind_stx.kind == "hole" else elab.finished(elab.type(kind_stx), span=_span(kind_stx))
+    if value_stx.kind == "missing":
+        raise LeanError("simulator: outside its logic: `have` without a value", _span(head))
+    value = elab.finished(elab.term(value_stx, kind), span=_span(value_stx))
+    kind = run.meta.instantiate(run.meta.infer(value)) if kind is None else kind
+    side = run.unfilled(elab.goals)
+    # The goal itself comes first, what `?_` left of the value last.
+    return bring(run, goal, head, value, kind) + side
+
+
+def bring(run: Runner, goal: MVar, head: Stx, value: Term, kind: Term) -> Goals:
+    """Add a hypothesis with a proof, taking it apart when the name is a pattern."""
+    local = run.meta.local(kind)
+    name = head.text if head.kind == "ident" else "this✝"
+    inner = run.fresh(goal, run.target(goal), extend(run.hole(goal).context, local.id, name))
+    run.meta.assign(goal, apply(run.meta.bind(local, name, inner), value))
+    return [inner] if head.kind in ("ident", "hole") else take_apart(run, inner, local, [head])
+
+
+@tactic("suffices")
+def t_suffices(run: Runner, stx: Stx, goal: MVar) -> Goals:
+    name, kind_stx, *value_stx = stx.args
+    elab = run.elaborator(goal)
+    kind = elab.finished(elab.type(kind_stx), span=_span(kind_stx))
+    local = run.meta.local(kind)
+    inner = run.fresh(goal, run.target(goal), extend(run.hole(goal).context, local.id, name.text))
+    needed = run.fresh(goal, kind)
+    run.meta.assign(goal, apply(run.meta.bind(local, name.text, inner), needed))
+    if value_stx:
+        return [*refine(run, value_stx[0], inner, "exact"), needed]
+    return [inner, needed]
+
+
+@tactic("specialize")
+def t_specialize(run: Runner, stx: Stx, goal: MVar) -> Goals:
+    (term_stx,) = stx.args
+    head = term_stx.args[0] if term_stx.kind == "app" else term_stx
+    fvar = run.hypothesis(goal, head)
+    elab = run.elaborator(goal)
+    value = elab.finished(elab.term(term_stx, None), span=_span(term_stx))
+    kind = run.meta.instantiate(run.meta.infer(value))
+    local = run.meta.local(kind)
+    context = extend(without(run.meta, run.hole(goal).context, fvar), local.id, head.text)
+    inner = run.fresh(goal, run.target(goal), context)
+    run.meta.assign(goal, apply(run.meta.bind(local, head.text, inner), value))
+    return [inner]
+
+
+@tactic("rcases")
+def t_rcases(run: Runner, stx: Stx, goal: MVar) -> Goals:
+    subject, pattern = stx.args
+    elab = run.elaborator(goal)
+    value = elab.finished(elab.term(subject, None), span=_span(subject))
+    return take_apart(run, goal, value, [pattern])
+
+
+@tactic("match")
+def t_match(run: Runner, stx: Stx, goal: MVar) -> Goals:
+    subject, *alternatives = stx.args
+    elab = run.elaborator(goal)
+    value = elab.finished(elab.term(subject, None), span=_span(subject))
+    return match_rows(run, goal, value, [(alt.args[0], alt.args[1]) for alt in alternatives], fresh=False)
+
+
+@tactic("cases")
+def t_cases(run: Runner, stx: Stx, goal: MVar) -> Goals:
+    subject, *alternatives = stx.args
+    elab = run.elaborator(goal)
+    value = elab.finished(elab.term(subject, None), span=_span(subject))
+    kind = run.meta.whnf(run.meta.infer(value))
+    if isinstance(value, FVar) and kind == NAT:
+        return split_natural(run, goal, value.id, alternatives, induction=False)
+    refuted = refute(run.meta, value, kind)
+    if refuted is not None:
+        return run.close(goal, apply(Const("False.elim"), run.target(goal), refuted))
+    if (sides := call("Eq", kind, 3)) is not None:
+        return substitute(run, goal, value, sides)
+    branches = case_branches(run, goal, value, kind)
+    return run_branches(run, branches, alternatives)
+
+
+@tactic("induction")
+def t_induction(run: Runner, stx: Stx, goal: MVar) -> Goals:
+    subject, *alternatives = stx.args
+    fvar = run.hypothesis(goal, subject)
+    if run.meta.instantiate(run.meta.locals[fvar]) != NAT:
+        raise outside("induction on anything but a natural number")
+    return split_natural(run, goal, fvar, alternatives, induction=True)
+
+
+def case_branches(run: Runner, goal: MVar, value: Term, kind: Term) -> list[tuple[str, MVar, int]]:
+    """Fill the goal by cases and return, for each, its constructor, new goal and number of new hypotheses."""
+    head, args = spine(kind)
+    target, context = run.target(goal), run.hole(goal).context
+    if isinstance(value, FVar):
+        context = without(run.meta, context, value.id)
+    name = head.name if isinstance(head, Const) else ""
+    if name in ("And", "Iff"):
+        fields = ("left", "right") if name == "And" else ("mp", "mpr")
+        parts = [apply(Const(f"{name}.{field}"), *args, value) for field in fields]
+        kinds = [run.meta.instantiate(run.meta.infer(part)) for part in parts]
+        body, inner = opened(run, goal, context, list(zip(fields, kinds, strict=True)), "intro")
+        run.meta.assign(goal, apply(body, *parts))
+        return [("intro", inner, 2)]
+    if name == "Or":
+        bodies = []
+        branches: list[tuple[str, MVar, int]] = []
+        for side, part in zip(("inl", "inr"), args, strict=True):
+            body, inner = opened(run, goal, context, [("h", part)], side)
+            bodies.append(body)
+            branches.append((side, inner, 1))
+        run.meta.assign(goal, apply(Const("Or.elim"), *args, target, value, *bodies))
+        return branches
+    if name == "Exists":
+        witness = run.meta.local(args[0])
+        fact = run.meta.local(run.meta.shallow(App(args[1], witness)))
+        inner_context = extend(extend(context, witness.id, "w✝"), fact.id, "h✝")
+        inner = run.fresh(goal, target, inner_context, run.tag(goal, "intro"))
+        body = run.meta.bind(witness, "w", run.meta.bind(fact, "h", inner))
+        run.meta.assign(goal, apply(Const("Exists.elim"), args[0], args[1], target, value, body))
+        return [("intro", inner, 2)]
+    if name == "True":
+        inner = run.fresh(goal, target, context, run.tag(goal, "intro"))
+        run.meta.assign(goal, inner)
+        return [("intro", inner, 0)]
+    raise run.fail("cases", "major premise type is not an inductive type\n" + run.show(goal, kind), goal)
+
+
+def opened(
+    run: Runner, goal: MVar, context: Context, hypotheses: Sequence[tuple[str, Term]], tag: str
+) -> tuple[Term, MVar]:
+    locals_ = []
+    for name, kind in hypotheses:
+        local = run.meta.local(kind)
+        context = extend(context, local.id, f"{name}✝")
+        locals_.append((local, name))
+    inner = run.fresh(goal, run.target(goal), context, run.tag(goal, tag))
+    body: Term = inner
+    for local, name in reversed(locals_):
+        body = run.meta.bind(local, name, body)
+    return body, inner
+
+
+def run_branches(
+    run: Runner, branches: Sequence[tuple[str, MVar, int]], alternatives: Sequence[Stx]
+) -> Goals:
+    if not alternatives:
+        return [inner for _, inner, _ in branches]
+    waiting = list(alternatives)
+    for constructor, inner, count in branches:
+        chosen = next((alt for alt in waiting if alt.text.rpartition(".")[2] == constructor), None)
+        chosen = chosen or next((alt for alt in alternatives if alt.text == "_"), None)
+        if chosen is None:
+            raise LeanError(f"alternative '{constructor}' has not been provided")
+        if chosen in waiting and chosen.text != "_":
+            waiting.remove(chosen)
+        block, *names = chosen.args
+        if len(names) > count:
+            raise LeanError(f"too many variable names provided at alternative '{constructor}'", _span(chosen))
+        named = name_new(run, inner, names, count)
+        if left := run.block(block, [named]):
+            raise LeanError("unsolved goals\n" + "\n\n".join(map(run.show_goal, left)), _span(block))
+    if extra := [alt for alt in waiting if alt.text != "_"]:
+        raise LeanError(f"invalid alternative name '{extra[0].text}'", _span(extra[0]))
+    return []
+
+
+def name_new(run: Runner, goal: MVar, names: Sequence[Stx], count: int) -> MVar:
+    """Name the newest hypotheses of a goal, `count` of which the case has brought."""
+    context = run.hole(goal).context
+    old, new = context[: len(context) - count], context[len(context) - count :]
+    result = old
+    for index, local in enumerate(new):
+        named = index < len(names) and names[index].kind == "ident"
+        result = extend(result, local.fvar, names[index].text if named else local.name)
+    inner = run.fresh(goal, run.target(goal), result)
+    run.meta.assign(goal, inner)
+    return inner
+
+
+def split_natural(
+    run: Runner, goal: MVar, fvar: int, alternatives: Sequence[Stx], *, induction: bool
+) -> Goals:
+    context = run.hole(goal).context
+    for local in context:
+        if fvar in fvars(run.meta.instantiate(run.meta.locals[local.fvar])):
+            raise outside("induction on a number that a hypothesis mentions: `revert` it first")
+    target = run.target(goal)
+    base = tuple(local for local in context if local.fvar != fvar)
+    name = next(local.name for local in context if local.fvar == fvar).rstrip("✝")
+    motive = Lam(name, NAT, abstract(target, fvar))
+    zero = run.fresh(goal, _at(motive, Lit(0)), base, run.tag(goal, "zero"))
+    number = run.meta.local(NAT)
+    smaller = run.meta.local(_at(motive, number))
+    inner_context = extend(base, number.id, "n✝")
+    if induction:
+        inner_context = extend(inner_context, smaller.id, "a✝")
+    successor = apply(Const("Nat.add"), number, Lit(1))
+    step = run.fresh(goal, _at(motive, successor), inner_context, run.tag(goal, "succ"))
+    body = run.meta.bind(number, "n", run.meta.bind(smaller, "ih", step))
+    run.meta.assign(goal, apply(Const("Nat.rec"), motive, zero, body, FVar(fvar)))
+    return run_branches(run, [("zero", zero, 0), ("succ", step, 1 + induction)], alternatives)
+
+
+@tactic("subst")
+def t_subst(run: Runner, stx: Stx, goal: MVar) -> Goals:
+    goals = [goal]
+    for name in stx.args:
+        fvar = FVar(run.hypothesis(goals[0], name))
+        sides = call("Eq", run.meta.shallow(run.meta.infer(fvar)), 3)
+        if sides is None:
+            raise run.fail("subst", f"'{name.text}' is no equation", goals[0])
+        goals = substitute(run, goals[0], fvar, sides)
+    return goals
+
+
+def substitute(run: Runner, goal: MVar, value: Term, sides: Sequence[Term]) -> Goals:
+    """Replace a variable by what the equation says it is."""
+    kind, left, right = sides
+    # Lean removes the right side's variable when both are variables.
+    if isinstance(right, FVar) and right.id not in fvars(left):
+        variable, other, flip = right, left, True
+    elif isinstance(left, FVar) and left.id not in fvars(right):
+        variable, other, flip = left, right, False
+    else:
+        raise run.fail("subst", "neither side of the equation is a variable", goal)
+    if isinstance(value, FVar):
+        goal = cleared(run, goal, value.id)
+    context = run.hole(goal).context
+    dependents = [h for h in context if variable.id in fvars(run.meta.instantiate(run.meta.locals[h.fvar]))]
+    for local in reversed(dependents):
+        goal = revert(run, goal, local.fvar)
+    target = run.target(goal)
+    motive = Lam("x", kind, abstract(target, variable.id))
+    kept = tuple(local for local in run.hole(goal).context if local.fvar != variable.id)
+    inner = run.fresh(goal, _at(motive, other), kept)
+    equal = value if flip else apply(Const("Eq.symm"), kind, left, right, value)
+    run.meta.assign(goal, apply(Const("Eq.subst"), kind, motive, other, variable, equal, inner))
+    for local in dependents:
+        (inner,) = intro(run, Stx("ident", 0, 0, local.name), inner)
+    return [inner]
+
+
+@tactic("by_cases")
+def t_by_cases(run: Runner, stx: Stx, goal: MVar) -> Goals:
+    name, prop_stx = stx.args
+    elab = run.elaborator(goal)
+    prop = elab.finished(elab.type(prop_stx), span=_span(prop_stx))
+    target, context = run.target(goal), run.hole(goal).context
+    bodies: list[Term] = []
+    made: Goals = []
+    for tag, kind in (("pos", prop), ("neg", not_(prop))):
+        local = run.meta.local(kind)
+        inner = run.fresh(goal, target, extend(context, local.id, name.text), run.tag(goal, tag))
+        bodies.append(run.meta.bind(local, name.text, inner))
+        made.append(inner)
+    middle = App(Const("Classical.em"), prop)
+    run.meta.assign(goal, apply(Const("Or.elim"), prop, not_(prop), target, middle, *bodies))
+    return made
+
+
+@tactic("by_contra")
+def t_by_contra(run: Runner, stx: Stx, goal: MVar) -> Goals:
+    target = run.target(goal)
+    if not run.meta.is_prop(target):
+        raise run.fail("by_contra", "the goal is no proposition", goal)
+    name = stx.args[0].text if stx.args else "x✝"
+    local = run.meta.local(not_(target))
+    inner = run.fresh(goal, Const("False"), extend(run.hole(goal).context, local.id, name))
+    run.meta.assign(
+        goal, apply(Const("Classical.byContradiction"), target, run.meta.bind(local, name, inner))
+    )
+    return [inner]
+
+
+def _at(motive: Lam, value: Term) -> Term:
+    return instantiate(motive.body, value)
+
+
+def _span(stx: Stx) -> tuple[int, int]:
+    return stx.start, stx.end
+
+
+# ---- Rewriting and simplification: rw, simp, simpa, simp_all
+
+
+@tactic("rw")
+def t_rw(run: Runner, stx: Stx, goal: MVar) -> Goals:
+    goals = t_rewrite(run, stx, goal)
+    if stx.args[1].args or not goals:
+        return goals
+    closed = run.attempt(lambda: syntactic_rfl(run, goals[0]))
+    return goals if closed is None else goals[1:]
+
+
+def syntactic_rfl(run: Runner, goal: MVar) -> Goals:
+    target = run.meta.shallow(run.target(goal))
+    equal, sides = call("Eq", target, 3), call("Iff", target, 2)
+    # `rw` ends with a `rfl` that unfolds no definitions, but knows the numbers.
+    numbers = equal is not None and equal[0] == NAT
+    same = (sides is not None and sides[0] == sides[1]) or (equal is not None and equal[1] == equal[2])
+    proof = reflexivity(run.meta, target) if numbers or same else None
+    if proof is None:
+        raise LeanError("not closed by rfl")
+    return run.close(goal, proof)
+
+
+@tactic("rewrite")
+def t_rewrite(run: Runner, stx: Stx, goal: MVar) -> Goals:
+    rules, location, *_ = stx.args
+    if not rules.args:
+        raise LeanError("rw needs at least one rule")
+    side: Goals = []
+    for rule in rules.args:
+        if rule.kind == "star":
+            raise outside("rw [*]")
+        if location.args:
+            for name in location.args:
+                if name.text in ("*", "⊢"):
+                    raise outside(f"rw … at {name.text}")
+                goal, more = rewrite_hypothesis(run, rule, goal, name)
+                side += more
+        else:
+            elab = run.elaborator(goal)
+            proof = elab.term(rule.args[0], None)
+            elab.run_blocks()
+            target, build = rewrite_goal(elab, proof, run.target(goal), backwards=rule.kind == "back")
+            inner = run.fresh(goal, target)
+            run.meta.assign(goal, run.meta.instantiate(build(inner)))
+            goal = inner
+    return [goal, *side]
+
+
+def rewrite_hypothesis(run: Runner, rule: Stx, goal: MVar, name: Stx) -> tuple[MVar, Goals]:
+    fvar = run.hypothesis(goal, name)
+    elab = run.elaborator(goal)
+    proof = elab.term(rule.args[0], None)
+    elab.run_blocks()
+    # h : P becomes P' by rewriting the other way round: a proof of P from P' turned about.
+    kind = run.meta.instantiate(run.meta.locals[fvar])
+    forward = rule.kind != "back"
+    rewritten, _ = rewrite_goal(elab, proof, kind, backwards=not forward)
+    try:
+        back_kind, build = rewrite_goal(elab, proof, rewritten, backwards=forward)
+    except LeanError:
+        raise outside("this rewriting of a hypothesis") from None
+    if not run.meta.unify(back_kind, kind):
+        raise outside("this rewriting of a hypothesis")
+    return replace_hypothesis(run, goal, fvar, name.text, rewritten, build(FVar(fvar))), []
+
+
+def replace_hypothesis(run: Runner, goal: MVar, fvar: int, name: str, kind: Term, proof: Term) -> MVar:
+    local = run.meta.local(kind)
+    context = extend(without(run.meta, run.hole(goal).context, fvar), local.id, name)
+    inner = run.fresh(goal, run.target(goal), context)
+    run.meta.assign(goal, apply(run.meta.bind(local, name, inner), run.meta.instantiate(proof)))
+    return inner
+
+
+@tactic("simp")
+def t_simp(run: Runner, stx: Stx, goal: MVar) -> Goals:
+    rules_stx, location, *_ = stx.args
+    rules = given_rules(run, rules_stx, goal)
+    if location.args:
+        for name in location.args:
+            if name.text in ("*", "⊢"):
+                raise outside(f"simp at {name.text}")
+            made = simp_hypothesis(run, goal, name, rules)
+            if made is None:
+                return []
+            goal = made
+        return [goal]
+    return simp_target(run, goal, rules)
+
+
+def simp_target(run: Runner, goal: MVar, rules: list[SimpRule]) -> Goals:
+    target = run.target(goal)
+    if not run.meta.is_prop(target):
+        raise run.fail("simp", "the goal is no proposition", goal)
+    result, proof = Simplifier(run.meta, rules, run.session.burn).run(target)
+    if proof is None:
+        raise LeanError("simp made no progress")
+    if result == TRUE:
+        return run.close(goal, apply(Const("of_iff_true"), target, proof))
+    inner = run.fresh(goal, result)
+    run.meta.assign(goal, apply(Const("Iff.mpr"), target, result, proof, inner))
+    return [inner]
+
+
+def simp_hypothesis(run: Runner, goal: MVar, name: Stx, rules: list[SimpRule]) -> MVar | None:
+    fvar = run.hypothesis(goal, name)
+    kind = run.meta.instantiate(run.meta.locals[fvar])
+    result, proof = Simplifier(run.meta, rules, run.session.burn).run(kind)
+    if proof is None:
+        raise LeanError("simp made no progress")
+    new = apply(Const("Iff.mp"), kind, result, proof, FVar(fvar))
+    if result == FALSE:
+        run.meta.assign(goal, apply(Const("False.elim"), run.target(goal), new))
+        return None
+    return replace_hypothesis(run, goal, fvar, name.text, result, new)
+
+
+def given_rules(run: Runner, stx: Stx, goal: MVar) -> list[SimpRule]:
+    rules: list[SimpRule] = []
+    for rule in stx.args:
+        if rule.kind == "star":
+            rules += all_facts(run, goal)
+            continue
+        elab = run.elaborator(goal)
+        proof = elab.finished(elab.term(rule.args[0], None), allow_holes=True)
+        kind = run.meta.instantiate(run.meta.infer(proof))
+        if any(isinstance(node, MVar) for node in nodes(kind)) or isinstance(run.meta.shallow(kind), Pi):
+            raise outside("simp with a lemma that has arguments", (rule.start, rule.end))
+        found = simp_rules(run.meta, proof, kind)
+        rules += [_flipped(one) for one in found] if rule.kind == "back" else found
+    return rules
+
+
+def all_facts(run: Runner, goal: MVar) -> list[SimpRule]:
+    rules: list[SimpRule] = []
+    for local in run.hole(goal).context:
+        kind = run.meta.instantiate(run.meta.locals[local.fvar])
+        if run.meta.is_prop(kind):
+            rules += simp_rules(run.meta, FVar(local.fvar), kind)
+    return rules
+
+
+@tactic("simp_all")
+def t_simp_all(run: Runner, _stx: Stx, goal: MVar) -> Goals:
+    proof = contradiction(run.meta, run.hole(goal).context)
+    if proof is not None:
+        return run.close(goal, apply(Const("False.elim"), run.target(goal), proof))
+    return simp_target(run, goal, all_facts(run, goal))
+
+
+@tactic("simpa")
+def t_simpa(run: Runner, stx: Stx, goal: MVar) -> Goals:
+    rules_stx, _location, *using = stx.args
+    rules = given_rules(run, rules_stx, goal)
+    try:
+        goals = simp_target(run, goal, rules)
+    except LeanError:
+        goals = [goal]
+    if not goals:
+        return []
+    (rest,) = goals
+    if not using:
+        return t_assumption(run, stx, rest)
+    elab = run.elaborator(rest)
+    value = elab.finished(elab.term(using[0], None))
+    kind = run.meta.instantiate(run.meta.infer(value))
+    result, proof = Simplifier(run.meta, rules, run.session.burn).run(kind)
+    fact = value if proof is None else apply(Const("Iff.mp"), kind, result, proof, value)
+    if not run.meta.unify(result, run.target(rest)):
+        raise run.fail("simpa", f"the fact simplifies to\n{run.show(rest, result)}", rest)
+    return run.close(rest, fact)
+
+
+def _flipped(rule: SimpRule) -> SimpRule:
+    if rule.equation is None:
+        return SimpRule(rule.right, rule.left, apply(Const("Iff.symm"), rule.left, rule.right, rule.proof))
+    proof = apply(Const("Eq.symm"), rule.equation, rule.left, rule.right, rule.proof)
+    return SimpRule(rule.right, rule.left, proof, rule.equation)
+
+
+# ---- Tactics that search: decide, omega, trivial, contradiction, tauto
+
+
+@tactic("decide")
+def t_decide(run: Runner, _stx: Stx, goal: MVar) -> Goals:
+    return run.close(goal, decide(run.meta, run.target(goal), lambda term: run.show(goal, term)))
+
+
+@tactic("contradiction")
+def t_contradiction(run: Runner, _stx: Stx, goal: MVar) -> Goals:
+    proof = contradiction(run.meta, run.hole(goal).context)
+    if proof is None:
+        raise run.fail("contradiction", "no hypothesis is impossible", goal)
+    return run.close(goal, apply(Const("False.elim"), run.target(goal), proof))
+
+
+@tactic("trivial")
+def t_trivial(run: Runner, stx: Stx, goal: MVar) -> Goals:
+    target = run.meta.shallow(run.target(goal))
+    if target == TRUE:
+        return run.close(goal, Const("True.intro"))
+    for name in ("assumption", "rfl", "contradiction", "decide"):
+        made = run.attempt(partial(run.step, Stx("made", stx.start, stx.end, name), [goal]))
+        if made is not None:
+            return made
+    if call("And", target, 2) is not None:
+        return [new for part in apply_constant(run, goal, "And.intro") for new in t_trivial(run, stx, part)]
+    raise run.fail("trivial", "nothing that it tries closes the goal", goal)
+
+
+@tactic("tauto")
+def t_tauto(run: Runner, _stx: Stx, goal: MVar) -> Goals:
+    while isinstance(pi := run.meta.shallow(run.target(goal)), Pi):
+        _, goal = introduce(run, goal, pi, f"{pi.name.rstrip('✝')}✝")
+    if not run.meta.is_prop(run.target(goal)):
+        raise run.fail("tauto", "the goal is no proposition", goal)
+    proof = Tautology(run.meta, run.hole(goal).context, run.session.burn).prove(run.target(goal))
+    if proof is None:
+        raise run.fail("tauto", "the goal does not follow by propositional logic", goal)
+    return run.close(goal, proof)
+
+
+@tactic("omega")
+def t_omega(run: Runner, stx: Stx, goal: MVar) -> Goals:
+    """Only what evaluation and the hypotheses as they stand give: linear arithmetic is outside."""
+    for name in ("decide", "assumption", "contradiction"):
+        made = run.attempt(partial(run.step, Stx("made", stx.start, stx.end, name), [goal]))
+        if made is not None:
+            return made
+    raise LeanError(
+        "omega could not prove the goal (simulator: it evaluates closed arithmetic, and no more)\n"
+        + run.show_goal(goal)
+    )
+
+
+@tactic("nofun")
+def t_nofun(run: Runner, stx: Stx, goal: MVar) -> Goals:
+    return t_contradiction(run, stx, t_intro(run, Stx("made", stx.start, stx.end, "intro"), goal)[0])
 
 
 @block_runner
@@ -37,3 +598,8 @@ def run_block(meta: Meta, session: Session, goal: MVar, block: Stx) -> None:
         raise LeanError(
             "unsolved goals\n" + "\n\n".join(runner.show_goal(g) for g in left), (block.start, block.end)
         )
+
+
+__all__ = ["TERM_RULES", "Elaborator", "Runner", "run_block"]
+TERM_RULES = term_rules
+"""Loaded with the tactics: whoever takes the elaborator from here has every rule of the language."""

@@ -13,7 +13,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pipeline.lean.simulator.syntax import words
+from pipeline.lean.simulator.terms import words
 from tests.support.exercises.formulas import Formula, counterexample, implies, substituted, text, truth
 
 WORDS = words(

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.lean.simulator.command import main as simulate
+from pipeline.lean.simulator.server import main as simulate
 from tests.support.lean.toolchain import SETTINGS
 
 

@@ -1,4 +1,4 @@
-"""The charts put marks where the numbers say, and colour alone tells nothing."""
+"""The charts put marks where the numbers say, and nothing is told by colour alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from pipeline.report.charts import (
     Series,
     bar_chart,
     change_scale,
-    column_chart,
     cut_front,
     heat_map,
     ink,
@@ -105,25 +104,6 @@ def test_bars_are_as_long_as_their_values_and_simulated_ones_are_drawn_otherwise
     ((real,), (made_up,)) = nodes(svg, "rect", "bar"), nodes(svg, "rect", "made-up")
     assert float(real.get("width", "")) == 4 * float(made_up.get("width", ""))
     assert {"a", "4", "b", "1"} <= set(texts(svg))
-
-
-def test_columns_of_all_rows_have_one_scale_and_simulated_ones_are_drawn_otherwise() -> None:
-    rows = [Series("a", (4.0, 0.0)), Series("b", (1.0, 2.0), simulated=True)]
-    svg = column_chart("i", "t", positions=["d1", "d2"], rows=rows, form=str, per="day")
-    (high,) = nodes(svg, "rect", "bar")  # none for what is 0
-    low, middle = nodes(svg, "rect", "made-up")
-    heights = [float(node.get("height", "")) for node in (low, middle, high)]
-    assert heights[2] == 2 * heights[1] == 4 * heights[0]
-    assert {"a, d1: 4.0", "b, d2: 2.0"} <= {node.text for node in nodes(svg, "title")}
-    assert {"4.0", "3.0", "most in a day: 2.0"} <= set(texts(svg))
-
-
-def test_many_columns_in_time_fit_the_width_of_few() -> None:
-    days = [f"2026-01-{1 + number % 28:02}" for number in range(60)]
-    svg = column_chart("i", "t", positions=days, rows=[Series("a", (1.0,) * 60)], form=str, per="day")
-    places = [float(node.get("x", "")) for node in nodes(svg, "rect", "bar")]
-    assert places == sorted(set(places))
-    assert places[-1] - places[0] < 600
 
 
 def heat(*values: float | None) -> str:

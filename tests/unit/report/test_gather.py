@@ -111,7 +111,7 @@ def test_the_last_moment_has_as_many_open_as_the_view_has_in_the_source(seed: in
     assert last.removed == steps["removed"]
 
 
-def test_sorries_of_a_branch_that_is_not_watched_are_in_no_number(view_of: Fill) -> None:
+def test_sorrys_of_a_branch_that_nobody_watches_are_in_no_number(view_of: Fill) -> None:
     story = Story(2)
     told: list[tuple[str, EventBody]] = [(STREAM, watched())]
     for _ in range(9):
@@ -337,7 +337,7 @@ def test_what_was_tried_counts_the_newest_attempt_of_each_and_says_how_many_have
         tried(5, **paid, outcome="exhausted", usd=0.25),
         tried(6, **paid, usd=0.5),
         tried(7, **paid, usd=None),
-        # The same again: it replaces the one before.
+        # The same again: it stands in the place of the one before.
         tried(5, **paid, usd=0.75),
     ]
     view = view_of([("attempts", body) for body in bodies])
