@@ -164,21 +164,16 @@ def test_no_imports_at_all_is_passed_on_as_none(fake_repl: FakeRepl, tmp_path: P
     ("answers", "name", "error_names", "commands"),
     [
         ([{"error": "command", "desc": BOTH}, ILL_FORMED], "newer", "newer", OPTIONAL),
-        ([{"error": "arguments", "desc": BOTH}, *[UNKNOWN] * 5], "older", "older", frozenset()),
+        ([{"error": "arguments", "desc": BOTH}, *[UNKNOWN] * 3], "older", "older", frozenset()),
         # 0.3.7: distil is there, subsume not yet.
         (
-            [{"error": "arguments", "desc": BOTH}, UNKNOWN, *[ILL_FORMED] * 4],
+            [{"error": "arguments", "desc": BOTH}, UNKNOWN, *[ILL_FORMED] * 2],
             "middle",
             "older",
             OPTIONAL - {"goal.subsume"},
         ),
-        # 0.3.5: env.parse and frontend.refactor, no distil and no track.
-        (
-            [{"error": "command", "desc": BOTH}, UNKNOWN, ILL_FORMED, UNKNOWN, ILL_FORMED, UNKNOWN],
-            "older",
-            "newer",
-            {"env.parse", "frontend.refactor"},
-        ),
+        # 0.3.5: no distil and no track, and the newer names of errors.
+        ([{"error": "command", "desc": BOTH}, *[UNKNOWN] * 3], "older", "newer", frozenset()),
     ],
 )
 def test_the_dialect_is_learned_by_feature_and_not_by_version(
@@ -233,13 +228,9 @@ def test_what_a_dialect_lacks_is_refused_before_anything_is_sent(fake_repl: Fake
     old = Dialect("older", "older", frozenset())
 
     async def use(repl: Repl) -> None:
-        state = StateRef(0, repl.generation)
         for request in (
             requests.FrontendDistil("x", ignore_values=False),
             requests.FrontendTrack("x", "y"),
-            requests.FrontendRefactor("x", ()),
-            requests.EnvParse("x", "term"),
-            requests.GoalSubsume(state, "a", ()),
         ):
             with pytest.raises(
                 UnsupportedByDialect, match=rf"{request.command}.*older.*version 0\.3\.\d.*, or "
@@ -759,13 +750,6 @@ def test_what_follows_a_structured_have_is_refused_as_evidence(
     assert second.state.doubt
     assert not second.finished
     assert not printed.closed
-
-
-def test_a_state_read_from_a_file_is_no_evidence_by_itself(fake_repl: FakeRepl, tmp_path: Path) -> None:
-    async def use(repl: Repl) -> StateRef:
-        return (await repl.send(requests.GoalLoad("/tmp/state"))).state
-
-    assert drive(scripted(fake_repl, tmp_path, {"id": 3}), tmp_path, use).doubt
 
 
 # ---- files

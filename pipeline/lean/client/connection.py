@@ -45,12 +45,12 @@ _generations = itertools.count(1)
 R = TypeVar("R")
 
 # The REPL's interrupt does not reach these (they are only killed) …
-_NEVER_INTERRUPTED = frozenset({"frontend.distil", "frontend.track", "frontend.refactor"})
+_NEVER_INTERRUPTED = frozenset({"frontend.distil", "frontend.track"})
 # … and these end at once, so it does not matter which limit happens to be set.
 _LIGHT = frozenset(
     {
         "stat", "reset", "options.set", "env.describe", "env.inspect",
-        "goal.print", "goal.delete", "goal.subsume",
+        "goal.print", "goal.delete",
     }
 )  # fmt: skip
 # How much later than asked the interrupt may come; so limits that shrink a little need no request each.

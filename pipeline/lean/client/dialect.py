@@ -26,12 +26,11 @@ Name = Literal["older", "middle", "newer"]
 Ask = Callable[[str, Json], Awaitable[Json]]
 
 # Commands that not every supported version has, with the first one that does, and what else there is to do.
+# goal.subsume is sent by the probe alone: the versions that know it are the newer ones.
 _SINCE: dict[str, tuple[str, str]] = {
     "goal.subsume": ("0.3.8", "compare the goals' texts instead"),
     "frontend.distil": ("0.3.6", "use frontend.process with sorrys instead"),
     "frontend.track": ("0.3.6", "compare the constants of two frontend.process runs instead"),
-    "env.parse": ("0.3.5", "let goal.tactic parse the text instead"),
-    "frontend.refactor": ("0.3.5", "state the composite declaration by hand"),
 }
 OPTIONAL = frozenset(_SINCE)
 _UNKNOWN = "Unknown command"
@@ -90,7 +89,7 @@ NEWEST = Dialect("newer", "newer", OPTIONAL)
 async def probe(ask: Ask) -> Dialect:
     """Find out the dialect; `ask` sends one request and returns its reply object, error objects included.
 
-    Two requests for the newer dialect, six for the others; none makes a state or elaborates anything.
+    Two requests for the newer dialect, four for the others; none makes a state or elaborates anything.
 
     Raises:
         MalformedReply: a reply that no known version gives.

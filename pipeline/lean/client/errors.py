@@ -133,7 +133,7 @@ _CLASSES: dict[str, type[ReplRefused]] = {
 _ESCAPED = "unexpected internal error"
 _LIMITS = ("interrupt", "deterministic) timeout", "heartbeats", "maximum recursion depth", "deep recursion")
 # These compile whole files and answer `io` with the compiler's messages.
-_COMPILING = frozenset({"frontend.distil", "frontend.refactor"})
+_COMPILING = frozenset({"frontend.distil"})
 # Inside the tactic sandbox nothing touches a file: what escapes from it is a limit or another runtime exception.
 _RUNTIME = frozenset({"io", "core", "internal"})
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.lean.client import wire
-from pipeline.lean.client.errors import MalformedReply
-from pipeline.lean.client.goals import Expression, Goal, Message, Position, StateRef, goals_from_json
+from pipeline.lean.client.goals import Expression, Message, Position, StateRef
 from pipeline.lean.client.wire import Json
 
 SubsumeResult = Literal["none", "subsumed", "cycle"]
@@ -149,65 +148,6 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Continued:
-    """`goal.continue`: the state in which the goals put aside are back."""
-
-    state: StateRef
-    goals: tuple[Goal, ...]
-
-    @classmethod
-    def from_json(cls, raw: Json, *, generation: int, doubt: str = "") -> Continued:
-        where = "goal.continue"
-        state = StateRef(wire.natural(raw, "nextStateId", where), generation, doubt)
-        return cls(state, goals_from_json(raw.get("goals"), f"{where}.goals"))
-
-    def to_json(self) -> dict[str, object]:
-        return {"nextStateId": self.state.id, "goals": [goal.to_json() for goal in self.goals]}
-
-
-@dataclass(frozen=True, slots=True)
-class Subsumption:
-    """`goal.subsume`: whether a goal is solved by one of the candidates, or would be solved by itself (cycle)."""
-
-    result: SubsumeResult
-    state: StateRef | None = None
-    subsumptor: str | None = None
-
-    @classmethod
-    def from_json(cls, raw: Json, *, generation: int, doubt: str = "") -> Subsumption:
-        where = "goal.subsume"
-        word = _SUBSUME.get(wire.text(raw, "result", where))
-        if word is None:
-            raise MalformedReply(
-                f"{where}.result: none of {', '.join(_SUBSUME)}: {wire.shown(raw['result'])}"
-            )
-        state = wire.optional_natural(raw, "stateId", where)
-        return cls(
-            word,
-            None if state is None else StateRef(state, generation, doubt),
-            wire.optional_text(raw, "subsumptor", where),
-        )
-
-    def to_json(self) -> dict[str, object]:
-        state = None if self.state is None else self.state.id
-        return wire.without_none({"result": self.result, "stateId": state, "subsumptor": self.subsumptor})
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """`goal.load`: the state that was read from a file. It says nothing of the steps that led to it."""
-
-    state: StateRef
-
-    @classmethod
-    def from_json(cls, raw: Json, *, generation: int, doubt: str) -> Loaded:
-        return cls(StateRef(wire.natural(raw, "id", "goal.load"), generation, doubt))
-
-    def to_json(self) -> dict[str, object]:
-        return {"id": self.state.id}
-
-
-@dataclass(frozen=True, slots=True)
 class Track:
     """`frontend.track`: whether `dst` keeps what `src` promises.
 
@@ -245,17 +185,3 @@ class Track:
     @property
     def conforms(self) -> bool:
         return self.compared and self.failure is None
-
-
-@dataclass(frozen=True, slots=True)
-class Refactored:
-    """`frontend.refactor`: the file's text with its sorrys put together into composite declarations."""
-
-    text: str
-
-    @classmethod
-    def from_json(cls, raw: Json) -> Refactored:
-        return cls(wire.text(raw, "file", "frontend.refactor"))
-
-    def to_json(self) -> dict[str, object]:
-        return {"file": self.text}

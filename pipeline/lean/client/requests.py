@@ -18,8 +18,6 @@ from pipeline.lean.client.requests_env import (
     EnvCatalog,
     EnvDescribe,
     EnvInspect,
-    EnvParse,
-    EnvSymbols,
     OptionsSet,
     Reset,
     Stat,
@@ -27,14 +25,10 @@ from pipeline.lean.client.requests_env import (
 from pipeline.lean.client.requests_goal import (
     FrontendDistil,
     FrontendProcess,
-    FrontendRefactor,
     FrontendTrack,
-    GoalContinue,
     GoalDelete,
-    GoalLoad,
     GoalPrint,
     GoalStart,
-    GoalSubsume,
     GoalTactic,
 )
 
@@ -44,38 +38,26 @@ TYPES: tuple[type[Request[Any]], ...] = (
     OptionsSet,
     EnvDescribe,
     EnvCatalog,
-    EnvSymbols,
     EnvInspect,
-    EnvParse,
     GoalStart,
     GoalTactic,
-    GoalContinue,
-    GoalSubsume,
     GoalDelete,
     GoalPrint,
-    GoalLoad,
     FrontendProcess,
     FrontendDistil,
     FrontendTrack,
-    FrontendRefactor,
 )
 __all__ = [
     "TYPES",
     "EnvCatalog",
     "EnvDescribe",
     "EnvInspect",
-    "EnvParse",
-    "EnvSymbols",
     "FrontendDistil",
     "FrontendProcess",
-    "FrontendRefactor",
     "FrontendTrack",
-    "GoalContinue",
     "GoalDelete",
-    "GoalLoad",
     "GoalPrint",
     "GoalStart",
-    "GoalSubsume",
     "GoalTactic",
     "OptionsSet",
     "RawRequest",
@@ -104,7 +86,7 @@ def decode(command: str, payload: Mapping[str, object], *, generation: int) -> R
     Unknown fields and explicit nulls are kept in `extra`. `generation` goes into the states that it names.
     """
     for kind in TYPES:
-        if kind.command != command or (kind is EnvSymbols and "filename" in payload):
+        if kind.command != command:
             continue
         found = _typed(kind, payload, generation)
         if found is not None:

@@ -101,16 +101,6 @@ class EnvCatalog(Request["Number | Symbols"]):
 
 
 @dataclass(frozen=True, slots=True)
-class EnvSymbols(Request[Symbols]):
-    """The older form of `env.catalog`: answers every symbol of the environment in one long line."""
-
-    command: ClassVar[str] = "env.catalog"
-
-    def reply(self, raw: Json, _generation: int, /) -> Symbols:
-        return Symbols.from_json(raw)
-
-
-@dataclass(frozen=True, slots=True)
 class EnvInspect(Request[Constant]):
     """Describe a constant. `value`: True shows it, False hides it, None shows it for definitions only."""
 
@@ -122,15 +112,3 @@ class EnvInspect(Request[Constant]):
 
     def reply(self, raw: Json, _generation: int, /) -> Constant:
         return Constant.from_json(raw)
-
-
-@dataclass(frozen=True, slots=True)
-class EnvParse(Request[Number]):
-    """Parse the first syntax of a category (`term`, `tactic`, …); answers the byte where it ends."""
-
-    command: ClassVar[str] = "env.parse"
-    input: str = field(metadata=on_wire("input"))
-    category: str = field(metadata=on_wire("category"))
-
-    def reply(self, raw: Json, _generation: int, /) -> Number:
-        return Number.from_json(raw, key="pos", where=self.command)

@@ -12,7 +12,7 @@ from pipeline.lean.client import messages
 from pipeline.lean.client.errors import LimitReached, ReplRefused, is_failed_tactic
 from pipeline.lean.client.goals import Message, StateRef
 from pipeline.lean.client.messages import StatePrint, TacticFailed, TacticResult, Target, Unit
-from pipeline.lean.client.replies import Continued, Done, Loaded, Refactored, Started, Subsumption, Track
+from pipeline.lean.client.replies import Done, Started, Track
 from pipeline.lean.client.request_base import Request, exactly_one, on_wire
 from pipeline.lean.client.wire import Json
 
@@ -92,39 +92,6 @@ class GoalTactic(Request[TacticResult]):
 
 
 @dataclass(frozen=True, slots=True)
-class GoalContinue(Request[Continued]):
-    """Bring goals that were put aside back into a state: those of a branch, or by the names of their metavariables.
-
-    The doubt of both states stays: that nothing was lost on the way cannot be told from the answer.
-    """
-
-    command: ClassVar[str] = "goal.continue"
-    target: StateRef = field(metadata=on_wire("target", "state"))
-    branch: StateRef | None = field(default=None, metadata=on_wire("branch", "state", optional=True))
-    goals: tuple[str, ...] | None = field(default=None, metadata=on_wire("goals", "texts", optional=True))
-
-    def __post_init__(self) -> None:
-        exactly_one(self, branch=self.branch, goals=self.goals)
-
-    def reply(self, raw: Json, generation: int, /) -> Continued:
-        return Continued.from_json(raw, generation=generation, doubt=self.doubt)
-
-
-@dataclass(frozen=True, slots=True)
-class GoalSubsume(Request[Subsumption]):
-    """Ask whether a goal of a state is the same as one of the candidates, of the same state or of `source`."""
-
-    command: ClassVar[str] = "goal.subsume"
-    state: StateRef = field(metadata=on_wire("stateId", "state"))
-    goal: str = field(metadata=on_wire("goal"))
-    candidates: tuple[str, ...] = field(metadata=on_wire("candidates", "texts"))
-    source: StateRef | None = field(default=None, metadata=on_wire("srcStateId", "state", optional=True))
-
-    def reply(self, raw: Json, generation: int, /) -> Subsumption:
-        return Subsumption.from_json(raw, generation=generation, doubt=self.doubt)
-
-
-@dataclass(frozen=True, slots=True)
 class GoalDelete(Request[Done]):
     """Free states; unknown ids are ignored by the REPL."""
 
@@ -152,17 +119,6 @@ class GoalPrint(Request[StatePrint]):
         # Goals that were not asked for are an empty list on the wire, which must not read as "none left".
         unasked = "" if self.goals else "its goals were not asked for"
         return StatePrint.from_json(raw, doubt=self.doubt or unasked)
-
-
-@dataclass(frozen=True, slots=True)
-class GoalLoad(Request[Loaded]):
-    """Read a state from a file; the environment must be the one that it was saved in."""
-
-    command: ClassVar[str] = "goal.load"
-    path: str = field(metadata=on_wire("path"))
-
-    def reply(self, raw: Json, generation: int, /) -> Loaded:
-        return Loaded.from_json(raw, generation=generation, doubt=DOUBT_LOADED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,15 +172,3 @@ class FrontendTrack(Request[Track]):
 
     def reply(self, raw: Json, _generation: int, /) -> Track:
         return Track.from_json(raw)
-
-
-@dataclass(frozen=True, slots=True)
-class FrontendRefactor(Request[Refactored]):
-    """Put sorried declarations that depend on each other together; `core_options` are `name=value` words."""
-
-    command: ClassVar[str] = "frontend.refactor"
-    file: str = field(metadata=on_wire("file"))
-    core_options: tuple[str, ...] = field(metadata=on_wire("coreOptions", "texts"))
-
-    def reply(self, raw: Json, _generation: int, /) -> Refactored:
-        return Refactored.from_json(raw)

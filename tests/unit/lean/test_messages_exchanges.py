@@ -25,9 +25,7 @@ from pipeline.lean.client.goals import StateRef
 from pipeline.lean.client.requests import (
     TYPES,
     EnvCatalog,
-    EnvSymbols,
     FrontendProcess,
-    GoalContinue,
     GoalStart,
     GoalTactic,
     OptionsSet,
@@ -90,7 +88,6 @@ EXCHANGES: list[tuple[str, Json, Json]] = [
     ("options.set", {"printExprAST": True, "printDependentMVars": False, "timeout": 2500}, {}),
     ("options.set", {"automaticMode": False}, {}),
     ("env.describe", {}, {"imports": ["Init"], "modules": ["Init.Prelude", "Init"]}),
-    ("env.catalog", {}, {"symbols": ["tOurs.twice", "dOurs.double"]}),
     ("env.catalog", {"filename": "/tmp/c", "modulePrefix": "Ours", "invertFilter": True}, {"nSymbols": 2}),
     ("env.catalog", {"filename": "/tmp/c", "invertFilter": False}, {"nSymbols": 90210}),
     ("env.inspect", {"name": "Ours.twice"}, {"type": {"pp": "∃ m, 4 = 2 * m"}, "isUnsafe": False}),
@@ -137,7 +134,6 @@ EXCHANGES: list[tuple[str, Json, Json]] = [
             "recursorInfo": {"numMinors": 1, "k": False, "rules": [{"rhs": {"pp": "m"}}]},
         },
     ),
-    ("env.parse", {"input": "omega; done", "category": "tactic"}, {"pos": 5}),
     ("goal.start", {"expr": "∀ k : ℕ, ∃ m, k + k = 2 * m"}, {"stateId": 4, "root": "_uniq.28"}),
     ("goal.start", {"copyFrom": "Ours.twice", "levels": ["u"]}, {"stateId": 5, "root": "_uniq.2"}),
     ("goal.start", {"expr": "True", "copyFrom": None}, {"stateId": 0, "root": "_uniq.1"}),
@@ -166,15 +162,6 @@ EXCHANGES: list[tuple[str, Json, Json]] = [
         {"stateId": 6, "draft": "by\n  have h : 0 ≤ k := sorry\n  sorry"},
         {"nextStateId": 12, "goals": [EVEN, EVEN], "messages": [], **FLAGS},
     ),
-    ("goal.continue", {"target": 9, "branch": 6}, {"nextStateId": 13, "goals": [EVEN]}),
-    ("goal.continue", {"target": 9, "goals": ["_uniq.31"]}, {"nextStateId": 14, "goals": []}),
-    ("goal.subsume", {"stateId": 6, "goal": "_uniq.31", "candidates": []}, {"result": "none"}),
-    (
-        "goal.subsume",
-        {"stateId": 6, "goal": "_uniq.31", "candidates": ["_uniq.9"], "srcStateId": 4},
-        {"result": "subsumed", "stateId": 15, "subsumptor": "_uniq.9"},
-    ),
-    ("goal.subsume", {"stateId": 6, "goal": "a", "candidates": ["b"]}, {"result": "cycle", "subsumptor": "b"}),
     ("goal.delete", {"stateIds": [4, 5, 404]}, {}),
     ("goal.print", {"stateId": 6}, {"goals": [], "extraMVars": [], **ROOT}),
     (
@@ -188,7 +175,6 @@ EXCHANGES: list[tuple[str, Json, Json]] = [
             **ROOT,
         },
     ),
-    ("goal.load", {"path": "/tmp/state"}, {"id": 16}),
     (
         "frontend.process",
         {**FILE, "newConstants": True},
@@ -227,7 +213,6 @@ EXCHANGES: list[tuple[str, Json, Json]] = [
         {"src": "def a : ℕ := 0", "dst": "def b : ℕ := 1"},
         {"srcMessages": [], "dstMessages": [THROWN], "failure": "[a] not accounted for"},
     ),
-    ("frontend.refactor", {"file": "def a : ℕ := sorry", "coreOptions": ["a=b"]}, {"file": "def a_composite := …"}),
 ]  # fmt: skip
 
 ERRORS: list[tuple[str, str, str, type[ReplRefused]]] = [
@@ -243,12 +228,10 @@ ERRORS: list[tuple[str, str, str, type[ReplRefused]]] = [
     ("env.add", "expr", "<input>:1:4: expected term", InputRejected),
     ("expr.echo", "elab", "unknown universe level 'w'", InputRejected),
     ("expr.echo", "typing", "type expected", InputRejected),
-    ("frontend.refactor", "frontend", "no declaration to refactor", InputRejected),
     ("frontend.distil", "io", "<anonymous>:1:0: error: unknown identifier\n", InputRejected),
     ("frontend.distil", "io", "<anonymous>:1:0: error: (deterministic) timeout at `whnf`\n", InputRejected),
     ("goal.tactic", "exception", "no goals to be solved", RequestFailed),
     ("goal.tactic", "invalid", "Goal does not have a fragment", RequestFailed),
-    ("goal.continue", "structure", "Target state has unresolved goals", RequestFailed),
     ("env.load", "io", "no such file or directory: /tmp/env", RequestFailed),
     ("goal.tactic", "io", "interrupt", LimitReached),
     ("goal.tactic", "internal", "interrupt", LimitReached),
@@ -313,7 +296,6 @@ def test_only_what_escapes_the_tactic_sandbox_by_a_limit_is_a_failed_tactic() ->
         ("goal.start", {}),
         ("goal.start", {"expr": "a", "copyFrom": "b"}),
         ("goal.start", {"expr": "a", "levels": "u"}),
-        ("goal.continue", {"target": 1}),
         ("goal.delete", {"stateIds": ["1"]}),
         ("frontend.process", {"file": "x"}),
         ("frontend.process", {"readHeader": False, "inheritEnv": False, "newConstants": False}),
@@ -335,8 +317,6 @@ def test_requests_that_contradict_themselves_cannot_be_made() -> None:
     with pytest.raises(ValueError, match="not 2"):
         GoalTactic(state, "simp", expr="rfl")
     with pytest.raises(ValueError, match="exactly one"):
-        GoalContinue(state)
-    with pytest.raises(ValueError, match="exactly one"):
         FrontendProcess()
     with pytest.raises(ValueError, match="one-line framing"):
         OptionsSet(extra=(("printJsonPretty", True),))
@@ -350,7 +330,6 @@ def test_fields_beyond_the_known_ones_are_kept() -> None:
 
 
 def test_the_two_forms_of_the_catalog_are_told_apart() -> None:
-    assert isinstance(decode("env.catalog", {}, generation=1), EnvSymbols)
     assert isinstance(
         decode("env.catalog", {"filename": "f", "invertFilter": False}, generation=1), EnvCatalog
     )
