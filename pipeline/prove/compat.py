@@ -430,7 +430,7 @@ class HFProver(TacticProver):
 
         Raises:
             ModelError: it cannot be used; or it is no adapter and should be one.
-            SettingsError: there is no such device.
+            ConfigError: there is no such device.
         """
         if use_lora and Path(ckpt_path).is_dir() and not (Path(ckpt_path) / ADAPTER).is_file():
             raise ModelError(
@@ -501,8 +501,8 @@ class RetrievalProver(TacticProver):
 
         Raises:
             ModelError: the generator cannot be used.
-            RetrievalError: the retriever or the corpus cannot be used.
-            SettingsError: there is no such device.
+            LearningError: the retriever or the corpus cannot be used.
+            ConfigError: there is no such device.
         """
         super().__init__(
             Generator.load(gen_ckpt_path, device=device),

@@ -93,7 +93,7 @@ class PremiseFinder:
             query_length: tokens of the longest query, as in training.
 
         Raises:
-            RetrievalError: the index cannot be written, or the weights are damaged.
+            LearningError: the index cannot be written, or the weights are damaged.
         """
         encoder.train(False)
         self.corpus = corpus
@@ -128,7 +128,7 @@ class PremiseFinder:
             settings: as the constructor's.
 
         Raises:
-            RetrievalError: it cannot be loaded.
+            LearningError: it cannot be loaded.
         """
         folder = Path(model)
         if (folder / DESCRIPTION).is_file():
@@ -160,7 +160,7 @@ class PremiseFinder:
         """Load a checkpoint of the retriever's chain, with the lengths that it was trained with.
 
         Raises:
-            RetrievalError: it is missing or damaged.
+            LearningError: it is missing or damaged.
         """
         folder = chain / checkpoint
         if not (folder / DESCRIPTION).is_file():
@@ -209,7 +209,7 @@ class Retrieval:
         """Return the marked code of the premises nearest to a state.
 
         Raises:
-            GenerationStoppedError: the service is closed. RetrievalError: the retriever failed.
+            GenerationStoppedError: the service is closed. LearningError: the retriever failed.
         """
         return await self._service.ask((state, place))
 

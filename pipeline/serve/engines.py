@@ -376,7 +376,7 @@ class Retriever:
         """Load a checkpoint of the chain, another folder, or a model of the hub.
 
         Raises:
-            RetrievalError: it is missing or damaged, or no T5 encoder.
+            LearningError: it is missing or damaged, or no T5 encoder.
         """
         folder, trained = Path(model), TrainingConfig()
         config: dict[str, Any] = {}

@@ -13,24 +13,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple
+from collections.abc import Sequence
+from dataclasses import asdict, astuple
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pipeline.durable import file_digest
 from pipeline.jobs.protocol import JobSpec, Reporter
-from pipeline.models.chain import DESCRIPTION, Chain, Checkpoint, Facts, read_about, settle, versions
+from pipeline.models.chain import Chain, Checkpoint, Facts, versions
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import DatasetError, NothingToLearnError
 from pipeline.models.measures import Evaluation, summarise
 from pipeline.models.progress.config import ProgressConfig, for_a_job
 from pipeline.models.progress.model import ProgressModel
 from pipeline.models.progress.steps import LEARN, TEST, Row, frozen_progress, read_dataset
-from pipeline.models.progress.training import ProgressTrainer
+from pipeline.models.progress.training import ProgressTrainer, TrainedProgress
+from pipeline.models.running import Saves
 from pipeline.models.training_job import (
     Measuring,
     OnStep,
@@ -78,22 +78,27 @@ def learn(
     step = chain.step(task, config, parent=parent, data=file_digest(path))
 
     def make(run: Path) -> Checkpoint:
-        made = run / "model"
-        about = _trained(config, step.start, path, made, on_step)
-        facts = Facts(
-            steps=int(about["steps"]),
-            device=str(about["device"]),
-            seconds=float(about["seconds"]),
-            versions=versions(_LIBRARIES),
-            warnings=_warnings(about),
-            about={name: about[name] for name in _KEPT},
+        trainer = ProgressTrainer(
+            path,
+            step.start,
+            run / "model",
+            max_length=config.max_seq_len,
+            batch_size=config.batch_size,
+            epochs=config.epochs,
+            learning_rate=config.lr,
+            seed=config.seed,
+            device=config.device,
         )
-
-        def write(folder: Path) -> None:
-            for name in about["files"]:
-                shutil.copyfile(made / name, folder / name)
-
-        return chain.put(step, write, facts)
+        made = trainer.fit(read_dataset(path), on_step, Saves(run / "steps", 60 * config.save_minutes))
+        facts = Facts(
+            steps=made.steps,
+            device=made.device,
+            seconds=made.seconds,
+            versions=versions(_LIBRARIES),
+            warnings=_warnings(made),
+            about={name: value for name, value in asdict(made).items() if name in _KEPT},
+        )
+        return chain.put(step, trainer.write, facts)
 
     return chain.once(step, make)
 
@@ -113,41 +118,15 @@ _KEPT = (
 """What of `TrainedProgress` a checkpoint.json says too; `max_length` is read by `ProgressModel`."""
 
 
-def _trained(
-    config: ProgressConfig, start: str, data: Path, made: Path, on_step: OnStep
-) -> Mapping[str, Any]:
-    """Return what is said of the model in the run's folder, trained if it is not there yet."""
-    settle(made)
-    # The run's folder is of this very parent, data and configuration.
-    about = read_about(made, verify=True)
-    if about is not None:
-        return about
-    trainer = ProgressTrainer(
-        data,
-        start,
-        made,
-        max_length=config.max_seq_len,
-        batch_size=config.batch_size,
-        epochs=config.epochs,
-        learning_rate=config.lr,
-        seed=config.seed,
-        device=config.device,
-    )
-    trainer.train(on_step, save_every_s=60 * config.save_minutes)
-    about = read_about(made)
-    if about is None:
-        raise AssertionError(f"{made / DESCRIPTION} was just written")
-    return about
-
-
-def _warnings(about: Mapping[str, Any]) -> tuple[str, ...]:
-    if about["held_out"]["mse"] < about["constant"]["mse"]:
+def _warnings(made: TrainedProgress) -> tuple[str, ...]:
+    error, constant = made.held_out.mse, made.constant.mse
+    if error < constant:
         return ()
-    said = (
-        f"on the proofs held out its squared error is {about['held_out']['mse']:.3g}, and that of the best constant "
-        f"{about['constant']['mse']:.3g}: it has learned nothing that a search could use"
+    text = (
+        f"on the proofs held out its squared error is {error:.3g}, and that of the best constant {constant:.3g}: it "
+        "has learned nothing that a search could use"
     )
-    return (said,)
+    return (text,)
 
 
 def evaluate(

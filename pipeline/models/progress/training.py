@@ -227,24 +227,35 @@ class ProgressTrainer:
             save_every_s: seconds from one save to the next, beside that of every epoch. In a single process.
 
         Raises:
-            RowsError: the dataset cannot be used. DivergedError: a loss was no finite number.
+            DatasetError: the dataset cannot be used. DivergedError: a loss was no finite number.
             CheckpointError: the disk refused; what was trained is kept, and a repeated run goes on.
             Yielded: the job was asked to make way, and the run is saved.
         """
+        place = Path(self.output_dir)
         # Under `accelerate launch` every process comes here; the first one writes.
-        alone = alone_in(Path(self.output_dir)) if is_first() else nullcontext()
-        with alone:
-            return self._train(on_step, save_every_s)
+        with alone_in(place) if is_first() else nullcontext():
+            data = read_dataset(self.data_path)
+            made = self.fit(data, on_step, Saves(place / f"{_RUN}{self._id(data)}", save_every_s))
+            if is_first():
+                publish(place, self.write, asdict(made))
+                # Those of other data or settings too: their model is replaced.
+                for old in place.glob(f"{_RUN}*"):
+                    shutil.rmtree(old, ignore_errors=True)
+            wait(self.model.device)
+        return made
 
-    def _train(self, on_step: OnStep, save_every_s: float) -> TrainedProgress:
+    def fit(self, data: Dataset, on_step: OnStep, saves: Saves) -> TrainedProgress:
+        """Train on a dataset and keep the best epoch; write nothing but the run's saves.
+
+        Raises:
+            LearningError: as `train`.
+        """
         started = time.monotonic()
-        data = read_dataset(self.data_path)
         if data.incomplete:
             _log.warning("%s: %d lines lack a field and are left out", self.data_path, data.incomplete)
         halves = split(data.rows, eval_ratio=self.eval_ratio, seed=self.seed)
         train = Steps(halves.train, self.tokenizer, self.max_length)
         held_out = Steps(halves.held_out, self.tokenizer, self.max_length)
-        saves = Saves(Path(self.output_dir) / f"{_RUN}{self._id(data)}", save_every_s)
         trainer = self._trainer(train, held_out, saves.folder)
         run(trainer, on_step, saves)
         kept: Any = trainer.model
@@ -252,10 +263,17 @@ class ProgressTrainer:
         made = self._described(trainer.state, data, halves, (train, held_out), time.monotonic() - started)
         # The others may still be reading the best epoch's weights, which are removed with the run.
         wait(self.model.device)
-        if is_first():
-            self._publish(made)
-        wait(self.model.device)
         return made
+
+    def write(self, folder: Path) -> None:
+        """Write the model and its tokenizer into a folder.
+
+        Raises:
+            OSError, SafetensorError: the disk refused.
+        """
+        with quiet_libraries():
+            self.model.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
 
     def _trainer(self, train: Steps, held_out: Steps, folder: Path) -> Trainer:
         checkpointing: dict[str, Any] = {CHECKPOINTING: self.gradient_checkpointing}
@@ -324,19 +342,6 @@ class ProgressTrainer:
             device=str(self.model.device.type),
             seconds=seconds,
         )
-
-    def _publish(self, made: TrainedProgress) -> None:
-        place = Path(self.output_dir)
-
-        def write(folder: Path) -> None:
-            with quiet_libraries():
-                self.model.save_pretrained(folder)
-                self.tokenizer.save_pretrained(folder)
-
-        publish(place, write, asdict(made))
-        # Those of other data or settings too: what they were for is here now.
-        for old in place.glob(f"{_RUN}*"):
-            shutil.rmtree(old, ignore_errors=True)
 
     def _settings(self) -> dict[str, Any]:
         return {

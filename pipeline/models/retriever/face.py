@@ -117,7 +117,7 @@ class RetrievalTrainer:
                 a `.ckpt` file that LeanDojo wrote.
 
         Raises:
-            RetrievalError: a dataset or a checkpoint cannot be used, the loss diverged, or the disk is full. What was
+            LearningError: a dataset or a checkpoint cannot be used, the loss diverged, or the disk is full. What was
                 learned before stays, and a repeated call goes on after it.
             ValueError: a repository is not in the database.
         """
@@ -149,7 +149,7 @@ class RetrievalTrainer:
             by the dataset's path below the folder. One whose test split uses no premise is said to be so, and left out.
 
         Raises:
-            RetrievalError: a dataset or the checkpoint cannot be used, or there is no dataset.
+            LearningError: a dataset or the checkpoint cannot be used, or there is no dataset.
         """
         root = Path("raid/data") if dataset_path is None else Path(dataset_path)
         found = sorted(path.parent.parent for path in root.rglob("random/test.json"))

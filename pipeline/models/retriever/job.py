@@ -183,7 +183,7 @@ def measure(
         on_batch: told (steps done, steps in all).
 
     Raises:
-        RetrievalError: the dataset or the checkpoint cannot be used.
+        LearningError: the dataset or the checkpoint cannot be used.
     """
     encoder = load_encoder(checkpoint)
     if on_cuda(config):
@@ -310,7 +310,7 @@ def learn_all(
     """Train on each task in turn and measure all tasks so far after each.
 
     Raises:
-        RetrievalError: as `learn` and `measure`.
+        LearningError: as `learn` and `measure`.
     """
     checkpoints: list[Checkpoint] = []
     recall: list[list[float]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from transformers import (
     AutoTokenizer,
-    T5EncoderModel,
     get_constant_schedule_with_warmup,
     get_cosine_schedule_with_warmup,
 )
@@ -28,7 +27,7 @@ from pipeline.models.retriever.encoder import RowLosses, embed, load_encoder, lo
 from pipeline.models.retriever.fisher import Fisher, parameters_of
 from pipeline.models.retriever.index import accessible_masks, embed_texts, top_k
 from pipeline.models.retriever.saving import UNREADABLE, check_whole
-from pipeline.models.retriever.strategies import Penalty
+from pipeline.models.retriever.strategies import Penalty, Strategy
 from pipeline.models.text import query_text
 from store.domain.records import Position
 
@@ -38,14 +37,6 @@ _WARMUP_SHARE = 0.1
 _PENALTY_EVERY = 50  # steps: its value for the log costs a pass over the weights
 _EMBEDDINGS = "encoder.encoder.embed_tokens.weight"
 _DROPOUT = 0x0D0F  # separates the random numbers of dropout from those of the batches
-
-
-class AgainstForgetting(Protocol):
-    """What a training step needs of `pipeline.models.retriever.strategies.Strategy`."""
-
-    def replayed(self, step: int, rank: int = 0) -> Batch | None: ...
-    def on_gradients(self, encoder: T5EncoderModel) -> None: ...
-    def penalty(self, encoder: T5EncoderModel) -> Tensor | None: ...
 
 
 class PremiseRetriever(pl.LightningModule):
@@ -100,7 +91,7 @@ class PremiseRetriever(pl.LightningModule):
         self._total_steps = total_steps
         self._seed = seed
         self._replay_share = replay_share
-        self._strategy: AgainstForgetting | None = None
+        self._strategy: Strategy | None = None
         self._lambda = 0.0
         self._fisher: Fisher | None = None
         self._penalty: Penalty | None = None
@@ -169,8 +160,8 @@ class PremiseRetriever(pl.LightningModule):
         """The numbers of a vector."""
         return int(self.encoder.config.d_model)
 
-    def set_strategy(self, strategy: AgainstForgetting | None) -> None:
-        """Name what is done against forgetting while it trains; instead of `set_fisher` and `set_lambda`."""
+    def set_strategy(self, strategy: Strategy | None) -> None:
+        """Set the protection against forgetting while it trains; instead of `set_fisher` and `set_lambda`."""
         self._strategy = strategy
 
     def set_lambda(self, lambda_value: float) -> None:

@@ -116,7 +116,7 @@ def train_task(
         on_step: told (optimiser steps done, in all) after each.
 
     Raises:
-        RetrievalError: the dataset or a checkpoint cannot be used, a loss was no finite number, or the disk is full.
+        LearningError: the dataset or a checkpoint cannot be used, a loss was no finite number, or the disk is full.
         Yielded: the job was asked to make way, and what was done is saved in `run`.
     """
     started = time.monotonic()

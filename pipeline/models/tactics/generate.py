@@ -386,7 +386,7 @@ class Generator:
 
         Raises:
             ModelError: it cannot be used.
-            SettingsError: there is no such device.
+            ConfigError: there is no such device.
         """
         named = device in get_args(Device)
         where = device_of(cast(Device, device)) if named else torch.device(device)

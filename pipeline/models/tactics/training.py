@@ -247,7 +247,7 @@ class RepositoryTrainer(abc.ABC):
             what was learned in this call.
 
         Raises:
-            TacticsError: the model, a dataset or the folder cannot be used, a loss diverged, or the disk is full. What
+            LearningError: the model, a dataset or the folder cannot be used, a loss diverged, or the disk is full. What
                 was learned before stays, and a repeated call goes on after it.
         """
         folder = Path(self.output_dir)

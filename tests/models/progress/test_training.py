@@ -212,14 +212,14 @@ def test_a_disk_that_is_full_leaves_the_model_that_was_there_and_a_repeat_only_w
             pytest.skip("nothing may be mounted here")
         out = tmp_path / "disk" / "out"
         first = trainer(data, model, out, epochs=1).train()
-        publish = ProgressTrainer._publish
+        write = ProgressTrainer.write
 
-        def when_full(self: ProgressTrainer, made: TrainedProgress) -> None:
+        def when_full(self: ProgressTrainer, folder: Path) -> None:
             disk.refuse(os.getpid())
-            publish(self, made)
+            write(self, folder)
 
         with monkeypatch.context() as patched:
-            patched.setattr(ProgressTrainer, "_publish", when_full)
+            patched.setattr(ProgressTrainer, "write", when_full)
             with pytest.raises(CheckpointError, match=r"cannot be written .*Make room"):
                 trainer(data, model, out, epochs=2).train()
         disk.mend()
