@@ -35,10 +35,8 @@ if __name__ == "__main__":
 
 from benchmarks.store_bench import Row, machine, say, table
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.pool.pool import ReplPool
-from pipeline.lean.pool.pooled import PoolLimits, ReplKey
-from pipeline.lean.pool.session import Session, Stepped
-from pipeline.lean.pool.states import State
+from pipeline.lean.pool.pool import PoolLimits, ReplKey, ReplPool
+from pipeline.lean.pool.session import Session, State, Stepped
 from tests.support.lean import faulty_repl
 
 PROGRAM = Path(__file__).resolve().with_name("lean_repl.py")

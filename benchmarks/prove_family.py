@@ -17,8 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from benchmarks.store_bench import BenchmarkError
 from pipeline.lean.backend import simulator
-from pipeline.lean.pool.pool import ReplPool
-from pipeline.lean.pool.pooled import PoolLimits, ReplKey
+from pipeline.lean.pool.pool import PoolLimits, ReplKey, ReplPool
 from pipeline.lean.pool.session import Session, Stepped
 from pipeline.models.tactics.prompt import SYSTEM
 from pipeline.models.tactics.rows import Row, Rows

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.prove_family import Theorem, lean
-from pipeline.lean.pool.pool import ReplPool
-from pipeline.lean.pool.pooled import PoolLimits
+from pipeline.lean.pool.pool import PoolLimits, ReplPool
 from pipeline.lean.pool.session import Session
 from pipeline.models.tactics.generate import Counts, Generator
 from pipeline.models.tactics.requests import Decoding

@@ -19,7 +19,7 @@ from daemon.planning.proving import Ladder, spending
 from daemon.settings import Settings
 from daemon.settings.models import ServeModel
 from pipeline.lean.backend import simulator
-from pipeline.lean.pool.pooled import PoolLimits
+from pipeline.lean.pool.pool import PoolLimits
 from pipeline.prove.search import Budget
 from pipeline.serve.order import (
     PROMOTED,

@@ -26,7 +26,7 @@ from pathlib import Path, PurePosixPath
 from pipeline.gate.preconditions import other_lean, shadowed_library
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import MOST_PROCESSES, Bounds, LakeRunner, Outcome
-from pipeline.lean.client.launch import lean_path
+from pipeline.lean.client.process import lean_path
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.source.imports import local_file
 from pipeline.lean.source.scanner import scan_source

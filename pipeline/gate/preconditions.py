@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import LAKEFILES
-from pipeline.lean.client.launch import lean_path
+from pipeline.lean.client.process import lean_path
 from pipeline.lean.source.imports import CORE, closure
 from pipeline.lean.toolchain.toolchains import VersionError, parse_version
 from pipeline.worktree import read_inside

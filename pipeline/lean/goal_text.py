@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.lean.client.messages import Goal, Variable
-from pipeline.lean.pool.states import renumbered
+from pipeline.lean.pool.session import renumbered
 
 NO_GOALS = "no goals"
 _TARGET = ("⊢", "|")

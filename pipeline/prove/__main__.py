@@ -41,8 +41,7 @@ from pipeline.lean.backend import REPL_FAILED_REMEDY
 from pipeline.lean.build.lake import LakeRunner
 from pipeline.lean.client.errors import short
 from pipeline.lean.client.repl import ReplStartError
-from pipeline.lean.pool.pool import ReplPool
-from pipeline.lean.pool.pooled import ReplKey
+from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.imports import local_file
 from pipeline.lean.source.scanner import parse

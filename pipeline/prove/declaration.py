@@ -16,8 +16,7 @@ from typing import Protocol, cast
 from pipeline.gate.lake_checks import ALLOWED_AXIOMS, read_axioms
 from pipeline.lean.client.messages import Goal, Unit, first_error
 from pipeline.lean.client.repl import ReplDied, ReplRefused
-from pipeline.lean.pool.session import Session
-from pipeline.lean.pool.states import State, StateLost
+from pipeline.lean.pool.session import Session, State, StateLost
 from pipeline.lean.source.splice import Declaration, Replacement, Script, join, placements, splice
 from pipeline.prove.effort import Effort, Solved, Worked
 from pipeline.prove.graph import Failures, Proposer, Remaining, Scoring

@@ -16,8 +16,7 @@ from pathlib import Path
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client.errors import short
 from pipeline.lean.client.repl import ReplDied, ReplError, ReplStartError
-from pipeline.lean.pool.pool import ReplPool
-from pipeline.lean.pool.pooled import ReplKey, Setup
+from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session, SetupFailed
 from pipeline.lean.source.imports import closure
 from pipeline.lean.source.lexer import tokens_of

@@ -19,8 +19,7 @@ from typing import Literal, Protocol
 
 from pipeline.lean.client.messages import Goal, Message, TacticParseError, render_goals
 from pipeline.lean.goal_text import ambiguous, goals_key
-from pipeline.lean.pool.session import Answer, Session, Stepped, TacticKilled
-from pipeline.lean.pool.states import State, canonical
+from pipeline.lean.pool.session import Answer, Session, State, Stepped, TacticKilled, canonical
 from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.splice import Script, Step
 from pipeline.models.progress.steps import Step as ProgressStep

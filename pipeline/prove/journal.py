@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from pipeline.lean.client.errors import MalformedReply
-from pipeline.lean.client.goals import goals_from_json
+from pipeline.lean.client.messages import goals_from_json
 from pipeline.prove.graph import Candidate, Graph, Node, Ran
 from pipeline.prove.tree import number_json, number_of
 

@@ -21,8 +21,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from pipeline.lean.backend import LeanBackend, find_leans
-from pipeline.lean.pool.pool import ReplPool
-from pipeline.lean.pool.pooled import PoolLimits, ReplKey, Setup
+from pipeline.lean.pool.pool import PoolLimits, ReplKey, ReplPool, Setup
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.scanner import Located, SourceFile, locate, parse

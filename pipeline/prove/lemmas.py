@@ -22,8 +22,7 @@ from pathlib import Path
 
 from pipeline.lean.client.messages import Goal
 from pipeline.lean.goal_text import as_lean_prints, hypotheses, shape, split_goals, strip_parentheses
-from pipeline.lean.pool.session import Session
-from pipeline.lean.pool.states import State
+from pipeline.lean.pool.session import Session, State
 from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.lexer import tokens_of_text, words
 from pipeline.lean.source.splice import Script

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.jobs.protocol import JobError
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.pool.pooled import CALLS, MEMORY_BYTES, PoolLimits
+from pipeline.lean.pool.pool import CALLS, MEMORY_BYTES, PoolLimits
 from pipeline.prove.attempt import Wanted
 from pipeline.prove.journal import ASIDE
 from pipeline.prove.search import Budget

@@ -19,8 +19,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from pipeline.lean.pool.session import Session, Stepped
-from pipeline.lean.pool.states import State, StateLost, canonical
+from pipeline.lean.pool.session import Session, State, StateLost, Stepped, canonical
 from pipeline.lean.source.splice import Script
 from pipeline.models.progress.steps import Step as ProgressStep
 from pipeline.models.text import state_of

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from pipeline.here import is_loopback
-from pipeline.lean.pool.pooled import PoolLimits
+from pipeline.lean.pool.pool import PoolLimits
 from pipeline.models.endpoint.credentials import KeyPlace
 from pipeline.prove.search import Budget
 

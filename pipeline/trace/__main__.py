@@ -11,7 +11,7 @@
     per_file_timeout_s, parallel
                 seconds that Lean has for one file; files at once, each with a REPL of its own
     repl_memory_bytes, repl_calls
-                bounds of one REPL (`pipeline.lean.pool.pooled.PoolLimits`; optional)
+                bounds of one REPL (`pipeline.lean.pool.pool.PoolLimits`; optional)
     line, after, known, sorries
                 what `store.view.queries.traces.trace_parameters(view, repository=…, branch=…)` returns, asked when the
                 job starts: the line's name, its last position in the log, each file that it has with the key that

@@ -19,8 +19,7 @@ from pipeline.lean.client.errors import short
 from pipeline.lean.client.messages import Invocation, Message, Unit, first_error
 from pipeline.lean.client.repl import Repl, ReplError, ReplRefused, ReplStartError
 from pipeline.lean.goal_text import as_lean_prints, dojo_state, hypotheses, joined, same_goal, split_goals
-from pipeline.lean.pool.pool import ReplPool
-from pipeline.lean.pool.pooled import ReplKey
+from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.source.lexer import MODIFIERS, OTHERS, lex, tokens_of
 from pipeline.lean.source.scanner import Command, Located, SourceFile, parse
 from pipeline.lean.source.splice import Declaration

@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.globs import path_filter
 from pipeline.jobs.protocol import JobError
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.pool.pooled import CALLS, MEMORY_BYTES, PoolLimits
+from pipeline.lean.pool.pool import CALLS, MEMORY_BYTES, PoolLimits
 from store.domain.records import Seen, TraceGap
 from store.recording import TraceHead
 

@@ -13,10 +13,8 @@ from typing import Any, TypeVar
 import pytest
 
 from pipeline.lean.backend import LeanBackend, simulator
-from pipeline.lean.pool.pool import ReplPool
-from pipeline.lean.pool.pooled import PoolLimits, ReplKey, Setup
-from pipeline.lean.pool.session import Session
-from pipeline.lean.pool.states import StateLost
+from pipeline.lean.pool.pool import PoolLimits, ReplKey, ReplPool, Setup
+from pipeline.lean.pool.session import Session, StateLost
 from pipeline.models.progress.steps import Step as ProgressStep
 from pipeline.prove.curated import Ladder
 from pipeline.prove.graph import Asked, Candidate, Failures, ModelScoring, Proposer

@@ -11,8 +11,7 @@ import pytest
 
 from pipeline.lean.backend import LeanBackend, simulator
 from pipeline.lean.client.repl import ReplStartError
-from pipeline.lean.pool.pool import PoolStats, ReplPool
-from pipeline.lean.pool.pooled import PoolLimits
+from pipeline.lean.pool.pool import PoolLimits, PoolStats, ReplPool
 from pipeline.lean.source.scanner import scan_source
 from pipeline.prove.attempt import Attempt, Wanted
 from pipeline.prove.file import FileProver

@@ -31,8 +31,7 @@ from pipeline.lean.client.errors import (
     StaleState,
     UnsupportedByDialect,
 )
-from pipeline.lean.client.goals import StateRef
-from pipeline.lean.client.messages import StatePrint, TacticFailed, TacticOk, Unit
+from pipeline.lean.client.messages import StatePrint, StateRef, TacticFailed, TacticOk, Unit
 from pipeline.lean.client.repl import Repl, lean_path
 from pipeline.lean.sandbox.command import bubblewrap_problem
 

@@ -17,11 +17,17 @@ from pipeline.lean.client.dialect import NEWEST
 from pipeline.lean.client.errors import ReplDied, ReplStartError, ReplTimeout
 from pipeline.lean.client.messages import TacticFailed, TacticParseError
 from pipeline.lean.client.repl import Repl
-from pipeline.lean.pool import waiting
-from pipeline.lean.pool.pool import PoolClosed, ReplPool
-from pipeline.lean.pool.pooled import PooledRepl, PoolLimits, ReplKey, Setup
-from pipeline.lean.pool.session import Session, SetupFailed, Stepped, TacticKilled
-from pipeline.lean.pool.states import ReplayDied, ReplayDiverged, State
+from pipeline.lean.pool import pool
+from pipeline.lean.pool.pool import PoolClosed, PooledRepl, PoolLimits, ReplKey, ReplPool, Setup
+from pipeline.lean.pool.session import (
+    ReplayDied,
+    ReplayDiverged,
+    Session,
+    SetupFailed,
+    State,
+    Stepped,
+    TacticKilled,
+)
 from tests.support.lean import faulty_repl
 from tests.support.lean.faulty_repl import goal_text
 
@@ -210,12 +216,12 @@ def test_who_waits_longest_is_served_first(tmp_path: Path) -> None:
             place.pool.give_back(process)
 
         first = await place.pool.take(place.key("A"))
-        waiting = []
+        pool = []
         for number in range(6):
-            waiting.append(asyncio.create_task(taker(number)))
+            pool.append(asyncio.create_task(taker(number)))
             await asyncio.sleep(0)
         place.pool.give_back(first)
-        await asyncio.gather(*waiting)
+        await asyncio.gather(*pool)
         assert served == list(range(6))
 
     on_pool(tmp_path, use, processes=1)
@@ -325,11 +331,11 @@ def test_closing_ends_every_process_and_refuses_who_waits(tmp_path: Path) -> Non
         busy, idle = await place.pool.take(place.key("A")), await place.pool.take(place.key("B"))
         place.pool.give_back(idle)
         held = await place.pool.take(place.key("B"))
-        waiting = asyncio.create_task(place.pool.take(place.key()))
+        pool = asyncio.create_task(place.pool.take(place.key()))
         await asyncio.sleep(0)
         await place.pool.close()
         with pytest.raises(PoolClosed):
-            await waiting
+            await pool
         with pytest.raises(PoolClosed):
             await place.pool.take(place.key())
         with pytest.raises(ReplDied):
@@ -771,7 +777,7 @@ def test_when_a_shared_process_dies_each_search_goes_on_by_itself(tmp_path: Path
 def test_many_searches_take_turns_on_few_processes_and_stay_where_their_states_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "PATIENCE_S", 10.0)
+    monkeypatch.setattr(pool, "PATIENCE_S", 10.0)
 
     async def use(place: Place) -> None:
         sessions = [place.session() for _ in range(9)]

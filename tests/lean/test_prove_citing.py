@@ -18,8 +18,7 @@ import pytest
 from pipeline import check
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.lean.backend import simulator
-from pipeline.lean.pool.pool import ReplPool
-from pipeline.lean.pool.pooled import PoolLimits
+from pipeline.lean.pool.pool import PoolLimits, ReplPool
 from pipeline.lean.source.scanner import scan_source
 from pipeline.prove.attempt import Attempt
 from pipeline.prove.file import FileProver

@@ -17,8 +17,7 @@ import pytest
 
 from pipeline.jobs.protocol import JobError, JobSpec
 from pipeline.lean.backend import LeanBackend, simulator
-from pipeline.lean.pool.pool import ReplPool
-from pipeline.lean.pool.pooled import PoolLimits
+from pipeline.lean.pool.pool import PoolLimits, ReplPool
 from pipeline.models.tactics.requests import Request, Suggestion, Suggestions
 from pipeline.prove.attempt import Attempt
 from pipeline.prove.file import FileProver

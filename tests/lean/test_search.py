@@ -10,8 +10,7 @@ from typing import TypeVar
 import pytest
 
 from pipeline.lean.backend import simulator
-from pipeline.lean.pool.pool import ReplPool
-from pipeline.lean.pool.pooled import ReplKey
+from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.scanner import parse

@@ -10,8 +10,7 @@ import pytest
 
 from pipeline.lean.backend import simulator
 from pipeline.lean.client.messages import Expression, Goal, Variable
-from pipeline.lean.pool.pool import ReplPool
-from pipeline.lean.pool.pooled import ReplKey
+from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session
 from pipeline.models.progress.steps import Step
 from pipeline.models.tactics.generate import Completion, Generator

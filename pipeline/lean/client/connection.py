@@ -31,10 +31,9 @@ from pipeline.lean.client.errors import (
     StaleState,
     refusal,
 )
-from pipeline.lean.client.goals import StateRef
-from pipeline.lean.client.launch import command_line, module_names
-from pipeline.lean.client.process import ReplProcess, excerpt
-from pipeline.lean.client.request_base import Request
+from pipeline.lean.client.messages import StateRef
+from pipeline.lean.client.process import ReplProcess, command_line, excerpt, module_names
+from pipeline.lean.client.requests import Request
 from pipeline.lean.client.wire import Json
 
 READY_TIMEOUT_S = 120.0

@@ -27,10 +27,18 @@ from pipeline.lean.client.errors import (
     StaleState,
     UnsupportedByDialect,
 )
-from pipeline.lean.client.launch import lean_path
-from pipeline.lean.client.messages import StatePrint, StateRef, TacticResult, Target, Unit
-from pipeline.lean.client.process import MAX_LINE_BYTES, STDERR_KEPT_BYTES
-from pipeline.lean.client.replies import Constant, EnvDescription, Symbols, Track
+from pipeline.lean.client.messages import (
+    Constant,
+    EnvDescription,
+    StatePrint,
+    StateRef,
+    Symbols,
+    TacticResult,
+    Target,
+    Track,
+    Unit,
+)
+from pipeline.lean.client.process import MAX_LINE_BYTES, STDERR_KEPT_BYTES, lean_path
 from pipeline.lean.source.scanner import parse
 
 __all__ = [

@@ -14,17 +14,237 @@ from __future__ import annotations
 import asyncio
 import collections
 import time
-from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
 
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client.dialect import Dialect
 from pipeline.lean.client.errors import ReplError
 from pipeline.lean.client.messages import StateRef
-from pipeline.lean.client.repl import Repl
-from pipeline.lean.pool.pooled import PooledRepl, PoolLimits, ReplKey, Setup
-from pipeline.lean.pool.waiting import PATIENCE_S, Home, Line
+from pipeline.lean.client.repl import CALL_TIMEOUT_S, GRACE_S, READY_TIMEOUT_S, Repl
+
+# ---- One REPL process of a pool
+# What it was started as, what it has been brought to, whose goal states it holds.
+# A process belongs to a `ReplKey` (backend, project, imports) and has been brought to a `Setup` (options, texts that
+# its environment has taken in). Neither can be undone.
+
+
+PROCESSES = 2
+MEMORY_BYTES = 8 * 1024**3
+CALLS = 20_000
+SETUP_TIMEOUT_S = 300.0
+_RSS_EVERY_CALLS = 16
+_WORN_AFTER_CALLS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ReplKey:
+    """What a process is started with and cannot change. Equal keys may share processes."""
+
+    backend: LeanBackend
+    project: Path
+    imports: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a process is brought to before a search: REPL options, and texts elaborated into its environment."""
+
+    options: tuple[tuple[str, bool | int], ...] = ()
+    prefix: tuple[str, ...] = ()
+
+    def begins_with(self, other: Setup) -> bool:
+        """Say whether a process in the state `other` can still be brought to this one."""
+        options = dict(self.options)
+        same = all(name in options and options[name] == value for name, value in other.options)
+        return same and self.prefix[: len(other.prefix)] == other.prefix
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """Bounds of a pool.
+
+    Attributes:
+        processes: how many may exist at once.
+        memory_bytes: of one process; its hard limit on private memory.
+        recycle_bytes: the resident size of a process above which it is replaced between two calls. None: three
+            quarters of `memory_bytes`.
+        total_memory_bytes: of all together; lowers `processes` so that their hard limits fit. None: no such bound.
+        calls: after so many requests a process is replaced.
+        ready_timeout_s, call_timeout_s, grace_s: see `Repl.start`; a call's own limit is interrupted in band, and
+            `grace_s` later the process is killed.
+        setup_timeout_s: for each text of a setup, which may be most of a file.
+    """
+
+    processes: int = PROCESSES
+    memory_bytes: int = MEMORY_BYTES
+    recycle_bytes: int | None = None
+    total_memory_bytes: int | None = None
+    calls: int = CALLS
+    ready_timeout_s: float = READY_TIMEOUT_S
+    call_timeout_s: float = CALL_TIMEOUT_S
+    grace_s: float = GRACE_S
+    setup_timeout_s: float = SETUP_TIMEOUT_S
+
+    def __post_init__(self) -> None:
+        for name in ("processes", "memory_bytes", "calls"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"pool limits: {name} is {getattr(self, name)}; it must be at least 1")
+        if self.total_memory_bytes is not None and self.total_memory_bytes < self.memory_bytes:
+            raise ValueError(
+                f"pool limits: total_memory_bytes {self.total_memory_bytes} has no room for one process of"
+                f" {self.memory_bytes}; raise it or lower memory_bytes"
+            )
+
+    @property
+    def capacity(self) -> int:
+        """The number of processes that may exist at once, memory considered."""
+        if self.total_memory_bytes is None:
+            return self.processes
+        return min(self.processes, self.total_memory_bytes // self.memory_bytes)
+
+
+@dataclass(slots=True, eq=False)
+class PooledRepl:
+    """One process of the pool. `setup` is what it has been brought to; whoever holds it keeps that true."""
+
+    repl: Repl
+    key: ReplKey
+    setup: Setup = field(default_factory=Setup)
+    guests: set[object] = field(default_factory=set)
+    """Whose goal states it holds beside those of whoever has it now."""
+    unwanted: list[StateRef] = field(default_factory=list)
+    """States of guests that are gone: whoever has it next frees them."""
+    paid_at_calls: int = 0
+    """Its number of calls when it was last set up or had states replayed into it: what came since was of use."""
+    made_in_s: float = 0.0
+    """Seconds that its start and its setup took: what another one like it would take."""
+    _rss_at_calls: int = 0
+    _rss_bytes: int = 0
+
+    async def free(self) -> None:
+        """Free what guests left behind; raises what the process raises."""
+        if self.unwanted:
+            unwanted, self.unwanted = self.unwanted, []
+            await self.repl.goal_delete(unwanted)
+
+    async def clear(self) -> None:
+        """Drop all goal states; raises what the process raises."""
+        self.guests.clear()
+        self.unwanted.clear()
+        await self.repl.reset()
+
+    def worn(self, limits: PoolLimits) -> bool:
+        """Say whether it has answered so many calls or grown so large that it should be replaced."""
+        if self.repl.calls >= limits.calls:
+            return True
+        if self.repl.calls != self._rss_at_calls:
+            self._rss_at_calls = self.repl.calls
+            self._rss_bytes = self.repl.rss_bytes()
+        return self._rss_bytes > (limits.recycle_bytes or limits.memory_bytes * 3 // 4)
+
+    def worn_in_use(self, limits: PoolLimits) -> bool:
+        """Say the same in the middle of a search, where replacing costs a replay: some calls must have paid for it."""
+        calls = self.repl.calls
+        if calls - self.paid_at_calls < _WORN_AFTER_CALLS:
+            return False
+        return (calls >= limits.calls or calls - self._rss_at_calls >= _RSS_EVERY_CALLS) and self.worn(limits)
+
+
+# ---- Who waits for a REPL process, and whose turn it is when one is free
+# First come, first served, but where goal states lie counts. Whoever has states in the process that is free goes
+# first. Whoever has them in another one, which is busy, waits a moment for that: elsewhere they would have to be made
+# again. And nobody is overtaken more often than a few dozen times.
+
+
+PATIENCE_S = 0.1
+_OVERTAKEN_AT_MOST = 32
+
+
+class Home(Enum):
+    """Where the goal states of somebody who waits lie."""
+
+    NOWHERE = "nowhere"
+    FREE = "in a process that is free"
+    BUSY = "in a process that is busy"
+
+
+W = TypeVar("W")
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter(Generic[W]):
+    turn: asyncio.Future[None]
+    wanted: W
+    owner: object | None
+    since: float = field(default_factory=time.monotonic)
+    overtaken: int = 0
+
+
+class Line(Generic[W]):
+    """The waiters, in the order in which they came. `W` is what each of them wants."""
+
+    def __init__(self) -> None:
+        self._waiters: dict[asyncio.Future[None], _Waiter[W]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def join(self, wanted: W, owner: object | None) -> asyncio.Future[None]:
+        """Come last; the future is done when it is the owner's turn."""
+        turn = asyncio.get_running_loop().create_future()
+        self._waiters[turn] = _Waiter(turn, wanted, owner)
+        return turn
+
+    def leave(self, turn: asyncio.Future[None]) -> None:
+        """Wait no more; who is not in the line is none of its business."""
+        self._waiters.pop(turn, None)
+
+    def wants_only(self, wanted: W) -> bool:
+        """Say whether somebody waits, and everybody who does for just this."""
+        waiting = [one for one in self._waiters.values() if not one.turn.done()]
+        return bool(waiting) and all(one.wanted == wanted for one in waiting)
+
+    def call(self, home: Callable[[object], Home]) -> bool:
+        """Give the turn to whoever is next now that a process is free; False when nobody waits, or all have patience.
+
+        `home`: where an owner's states lie.
+        """
+        for turn in [turn for turn in self._waiters if turn.done()]:
+            del self._waiters[turn]
+        chosen = self._next(home)
+        if chosen is None:
+            return False
+        for one in self._waiters.values():
+            if one is chosen:
+                break
+            one.overtaken += 1
+        del self._waiters[chosen.turn]
+        chosen.turn.set_result(None)
+        return True
+
+    def _next(self, home: Callable[[object], Home]) -> _Waiter[W] | None:
+        now, found = time.monotonic(), None
+        for one in self._waiters.values():
+            if one.overtaken >= _OVERTAKEN_AT_MOST:
+                return one
+            lies = Home.NOWHERE if one.owner is None else home(one.owner)
+            if lies is Home.FREE:
+                return one
+            if found is None and (lies is Home.NOWHERE or now - one.since >= PATIENCE_S):
+                found = one
+        return found
+
+    def refuse(self, error: Callable[[], BaseException]) -> None:
+        """Send everybody away with an error."""
+        for turn in self._waiters:
+            if not turn.done():
+                turn.set_exception(error())
+        self._waiters.clear()
+
 
 _CLOSED = "the pool of REPLs was closed"
 T = TypeVar("T")

@@ -11,19 +11,370 @@ anything else raises. A session is one search's: its calls are served one after 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TypeVar
 
-from pipeline.lean.client.errors import ReplDied, ReplError, ReplRefused, ReplStartError, ReplSuspect
-from pipeline.lean.client.messages import Message, StateRef, TacticFailed, TacticOk, TacticParseError, Unit
+from pipeline.lean.client.errors import (
+    InputRejected,
+    ReplDied,
+    ReplError,
+    ReplRefused,
+    ReplStartError,
+    ReplSuspect,
+)
+from pipeline.lean.client.messages import (
+    Goal,
+    Message,
+    StateRef,
+    TacticFailed,
+    TacticOk,
+    TacticParseError,
+    Unit,
+    render_goals,
+)
 from pipeline.lean.client.repl import Repl
-from pipeline.lean.pool.pool import PoolClosed, ReplPool
-from pipeline.lean.pool.pooled import PooledRepl, ReplKey, Setup
-from pipeline.lean.pool.replay import Replayer
-from pipeline.lean.pool.states import Origin, ReplayDied, State, canonical
+from pipeline.lean.pool.pool import PoolClosed, PooledRepl, ReplKey, ReplPool, Setup
+
+# ---- Goal states as handles that outlive the process they were made in
+# How each came about, and what it looked like.
+# A `State` knows its parent and its tactic, or the `Origin` of its root; where it is at the moment (`ref`), if it is
+# anywhere, is a number in one process. `canonical` tells whether a replay led to the same goals. Which process, and
+# when a replay is needed, is `session.py`'s.
+
+
+# Names that Lean counts up differ from process to process; what they are attached to does not.
+_COUNTED = re.compile(r"(\?[mu]\.|_uniq\.)\d+")
+
+
+class StateLost(ReplError):  # noqa: N818 - named by what happened
+    """A state whose process is gone could not be made again. Other states of the session may still do.
+
+    `step` is the tactic (or text) at which the replay failed.
+    """
+
+    def __init__(self, step: str, detail: str) -> None:
+        super().__init__(
+            f"replaying {shortened(step)}: {detail}; the state is lost, start it again from its text"
+        )
+        self.step = step
+
+
+class ReplayDiverged(StateLost):
+    """Replaying the state's tactics in another process did not lead to the same goals."""
+
+
+class ReplayDied(StateLost):
+    """Replaying the state's tactics ended one process after another."""
+
+
+class State:
+    """A goal state of a session, as a process-independent handle. `goals` is what Lean said when it was made.
+
+    Names of goals are told apart across processes: the same name means the same goal throughout the session.
+    """
+
+    __slots__ = (
+        "goals",
+        "holds",
+        "lost",
+        "names",
+        "origin",
+        "parent",
+        "ref",
+        "released",
+        "site",
+        "tactic",
+        "timeout_s",
+    )
+
+    def __init__(
+        self,
+        goals: tuple[Goal, ...],
+        *,
+        ref: StateRef,
+        names: tuple[str, ...],
+        origin: Origin | None = None,
+        parent: State | None = None,
+        tactic: str = "",
+        site: int | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        self.goals = goals
+        self.ref: StateRef | None = ref
+        self.names = names  # the goals' names in the process of `ref`
+        self.origin = origin
+        self.parent = parent
+        self.tactic = tactic
+        self.site = site
+        self.timeout_s = timeout_s
+        self.lost: StateLost | None = None
+        self.released = False
+        self.holds = 1  # its own handle, and the children that are still wanted
+        if parent is not None:
+            parent.holds += 1
+
+    def __repr__(self) -> str:
+        return (
+            f"<State of {len(self.goals)} goals by {shortened(self.tactic)}>"
+            if self.parent
+            else "<root State>"
+        )
+
+
+@dataclass(eq=False, slots=True)
+class Origin:
+    """How root states are made: from a closed statement, or one for each target of a text with sorrys."""
+
+    expr: str | None = None
+    text: str = ""
+    ignore_values: bool = False
+    timeout_s: float | None = None
+    states: tuple[State, ...] = ()
+
+    @property
+    def step(self) -> str:
+        """The statement or the text."""
+        return self.text if self.expr is None else self.expr
+
+    async def make(self, repl: Repl) -> list[tuple[StateRef, tuple[Goal, ...]]]:
+        """Make the states in this process; raises what the process raises."""
+        if self.expr is not None:
+            ref = await repl.goal_start(self.expr, timeout_s=self.timeout_s)
+            shown = await repl.goal_print(ref, root=False, timeout_s=self.timeout_s)
+            return [(ref, shown.goals)]
+        if repl.dialect.sorry_goals:
+            units = await repl.process(self.text, sorrys=True, timeout_s=self.timeout_s)
+            complaint = next((message for unit in units for message in unit.errors), None)
+            if complaint is not None:
+                # As the newer dialect's refusal of the same text.
+                raise InputRejected("frontend", complaint.data, command="frontend.process")
+            return [(unit.goal_state, unit.goals or ()) for unit in units if unit.goal_state is not None]
+        targets = await repl.distil(self.text, ignore_values=self.ignore_values, timeout_s=self.timeout_s)
+        return [(target.state, target.goals) for target in targets]
+
+
+def names_of(goals: tuple[Goal, ...]) -> tuple[str, ...]:
+    """Return the internal names of goals, in order."""
+    return tuple(goal.name for goal in goals)
+
+
+def canonical(goals: tuple[Goal, ...]) -> str:
+    """Render goals with what Lean counts up (`?m.12`, `_uniq.5`) numbered in the order in which it appears."""
+    return renumbered(render_goals(goals), {})
+
+
+def renumbered(text: str, seen: dict[str, str]) -> str:
+    """Number what Lean counts up in the order in which it appears; `seen` goes from one text to the next."""
+    return _COUNTED.sub(lambda found: seen.setdefault(found.group(), f"{found.group(1)}#{len(seen)}"), text)
+
+
+def difference(before: str, now: str) -> str:
+    """Say where two canonical texts part first."""
+    for old, new in zip(before.split("\n"), now.split("\n"), strict=False):
+        if old != new:
+            return f"{shortened(old)} before, {shortened(new)} now"
+    return f"{before.count(chr(10)) + 1} lines before, {now.count(chr(10)) + 1} now"
+
+
+def shortened(text: str) -> str:
+    """Return the text quoted on one line, and cut where it is long."""
+    text = " ".join(text.split())
+    return repr(text if len(text) <= 120 else text[:117] + "...")
+
+
+# ---- The states of one session across processes
+# Brings back those whose process is gone, frees those let go of.
+# A state is brought back by making its root again and running the tactics that led to it, in whatever process is at
+# hand; each must lead to the goals that it led to before. States on the way are kept in the process for as long as
+# something below them is wanted. A process that other sessions use as well is left as they found it: what lies there
+# is freed state by state. Which process that is, and what happens when it dies of it, is `session.py`'s.
+
+
+_PATIENCE = 3.0
+_FREE_AT = 32
+
+
+class Replayer:
+    """Keeps the states of a session.
+
+    Attributes:
+        lives: how many processes (or resets of one) there have been; the first is 1.
+        replayed: how many tactics were run again.
+    """
+
+    def __init__(self) -> None:
+        self.lives = 0
+        self.replayed = 0
+        self._generation = 0
+        self._there: dict[StateRef, State] = {}
+        self._garbage: dict[int, list[StateRef]] = {}
+
+    def enter(self, repl: Repl) -> None:
+        """Take note of the process that is at hand from now on."""
+        if repl.generation != self._generation:
+            self._generation = repl.generation
+            self.lives += 1
+
+    async def open(self, origin: Origin, repl: Repl) -> tuple[State, ...]:
+        """Make the root states; raises what the process raises."""
+        made = await origin.make(repl)
+        origin.states = tuple(
+            State(self._named(goals, None), ref=ref, names=names_of(goals), origin=origin)
+            for ref, goals in made
+        )
+        self._there.update(zip((ref for ref, _ in made), origin.states, strict=True))
+        return origin.states
+
+    def child(
+        self, parent: State, result: TacticOk, tactic: str, *, site: int | None, timeout_s: float | None
+    ) -> State:
+        """Return the state that a tactic has just led to."""
+        child = State(
+            self._named(result.goals, parent),
+            ref=result.state,
+            names=names_of(result.goals),
+            parent=parent,
+            tactic=tactic,
+            site=site,
+            timeout_s=timeout_s,
+        )
+        self._there[result.state] = child
+        return child
+
+    async def bring(self, state: State, repl: Repl) -> StateRef:
+        """Return the state's id in this process, replaying what leads to it where it is not there.
+
+        Raises:
+            StateLost: it came out otherwise, now or before.
+            ReplDied, ReplSuspect: the process is gone.
+        """
+        path: list[State] = []
+        node: State | None = state
+        while node is not None and (node.ref is None or node.ref.generation != repl.generation):
+            path.append(node)
+            node = node.parent
+        for node in reversed(path):
+            if node.lost is None and node.origin is not None:
+                await self._remake(node.origin, repl)
+            elif node.lost is None:
+                await self._step_again(node, repl)
+            if node.lost is not None:
+                raise node.lost
+        assert state.ref is not None
+        return state.ref
+
+    def release(self, states: Iterable[State]) -> None:
+        """Let go of states; one that was let go of already is left alone."""
+        for state in states:
+            if not state.released:
+                state.released = True
+                self._discard(state)
+                self._drop(state)
+
+    async def free(self, repl: Repl, *, all_of_them: bool = False) -> None:
+        """Delete in the process what was let go of, once it is worth a request."""
+        garbage = self._garbage.get(repl.generation, ())
+        if len(garbage) >= _FREE_AT or (all_of_them and garbage):
+            await repl.goal_delete(self._garbage.pop(repl.generation))
+
+    def leave(self) -> dict[int, list[StateRef]]:
+        """Let go of everything; return what lies where, by the generation of its process."""
+        left, self._garbage = self._garbage, {}
+        for ref, state in self._there.items():
+            state.ref = None
+            left.setdefault(ref.generation, []).append(ref)
+        self._there = {}
+        return left
+
+    async def _remake(self, origin: Origin, repl: Repl) -> None:
+        try:
+            made = await origin.make(repl)
+        except ReplSuspect:
+            raise
+        except ReplRefused as error:
+            _lose(origin.states, origin.step, str(error))
+            return
+        if len(made) != len(origin.states):
+            for ref, _ in made:
+                self._throw(ref)
+            _lose(origin.states, origin.step, f"{len(origin.states)} goal states before, {len(made)} now")
+            return
+        for state, (ref, goals) in zip(origin.states, made, strict=True):
+            if state.holds and (state.ref is None or state.ref.generation != repl.generation):
+                self._rebind(state, ref, goals, origin.step)
+            else:
+                self._throw(ref)
+
+    async def _step_again(self, state: State, repl: Repl) -> None:
+        parent = state.parent
+        assert parent is not None
+        assert parent.ref is not None
+        self.replayed += 1
+        # The machine may be busier than it was; what was quick enough once shall not fail for that.
+        timeout_s = None if state.timeout_s is None else state.timeout_s * _PATIENCE
+        try:
+            result = await repl.goal_tactic(parent.ref, state.tactic, goal=state.site, timeout_s=timeout_s)
+        except ReplSuspect:
+            raise
+        except ReplRefused as error:
+            _lose((state,), state.tactic, str(error))
+            return
+        if isinstance(result, TacticOk):
+            self._rebind(state, result.state, result.goals, state.tactic)
+        else:
+            said = result.text if isinstance(result, TacticParseError) else result.reason
+            _lose((state,), state.tactic, f"it succeeded before and fails now: {said}")
+
+    def _rebind(self, state: State, ref: StateRef, goals: tuple[Goal, ...], step: str) -> None:
+        before, now = canonical(state.goals), canonical(goals)
+        if before == now:
+            # Where it lay before, it is of no more use: it is looked for in one process only.
+            self._discard(state)
+            state.ref, state.names = ref, names_of(goals)
+            self._there[ref] = state
+        else:
+            self._throw(ref)
+            _lose((state,), step, f"the goals are not what they were: {difference(before, now)}")
+
+    def _named(self, goals: tuple[Goal, ...], parent: State | None) -> tuple[Goal, ...]:
+        """Name the goals so that the same name means the same goal in all the processes of this session."""
+        if self.lives <= 1:
+            return goals
+        known = {} if parent is None else dict(zip(parent.names, names_of(parent.goals), strict=True))
+        return tuple(
+            dataclasses.replace(goal, name=known.get(goal.name, f"{goal.name}@{self.lives}"))
+            for goal in goals
+        )
+
+    def _drop(self, state: State | None) -> None:
+        """Take one hold off a state; what nobody holds is freed, and its parent's hold goes with it."""
+        while state is not None:
+            state.holds -= 1
+            if state.holds:
+                return
+            self._discard(state)
+            state = state.parent
+
+    def _discard(self, state: State) -> None:
+        if state.ref is not None:
+            self._there.pop(state.ref, None)
+            self._throw(state.ref)
+            state.ref = None
+
+    def _throw(self, ref: StateRef) -> None:
+        self._garbage.setdefault(ref.generation, []).append(ref)
+
+
+def _lose(states: Iterable[State], step: str, detail: str) -> None:
+    error = ReplayDiverged(step, detail)
+    for state in states:
+        state.lost = error
+
 
 STRIKES = 2
 """So often may one request end the process."""

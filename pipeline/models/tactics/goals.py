@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from pipeline.lean import goal_text
 from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.client.messages import Goal
-from pipeline.lean.pool.pooled import ReplKey, Setup
+from pipeline.lean.pool.pool import ReplKey, Setup
 from pipeline.lean.source.scanner import Command, SourceFile, parse
 from pipeline.models.errors import RewardError
 from pipeline.models.text import state_text

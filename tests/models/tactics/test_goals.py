@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.lean.backend import simulator
 from pipeline.lean.client.messages import Expression, Goal, Variable
-from pipeline.lean.pool.pooled import ReplKey, Setup
+from pipeline.lean.pool.pool import ReplKey, Setup
 from pipeline.models.errors import RewardError
 from pipeline.models.tactics.goals import Place, SourcePlaces, place_here, statement
 

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from pipeline.lean.backend import LeanBackend, simulator
-from pipeline.lean.pool.pooled import PoolLimits
-from pipeline.lean.pool.session import Answer, Session
-from pipeline.lean.pool.states import State
+from pipeline.lean.pool.pool import PoolLimits
+from pipeline.lean.pool.session import Answer, Session, State
 from pipeline.models.errors import ConfigError, RewardError
 from pipeline.models.tactics.goals import Place, SourcePlaces, bare_place
 from pipeline.models.tactics.reward import Asked, LeanReward, Values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pipeline.lean.client.launch import lean_path
+from pipeline.lean.client.process import lean_path
 
 
 def test_lean_path_lists_the_project_and_its_packages(tmp_path: Path) -> None:

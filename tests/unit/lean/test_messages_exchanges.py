@@ -21,7 +21,7 @@ from pipeline.lean.client.errors import (
     is_failed_tactic,
     refusal,
 )
-from pipeline.lean.client.goals import StateRef
+from pipeline.lean.client.messages import StateRef
 from pipeline.lean.client.requests import (
     TYPES,
     EnvCatalog,

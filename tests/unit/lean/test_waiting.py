@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pipeline.lean.pool import waiting
-from pipeline.lean.pool.waiting import Home, Line
+from pipeline.lean.pool import pool
+from pipeline.lean.pool.pool import Home, Line
 
 
 def nowhere(_owner: object) -> Home:
@@ -20,13 +20,13 @@ def order(owners: list[str], home: Callable[[object], Home], turns: int) -> str:
 
     async def run() -> str:
         line = Line[str]()
-        waiting = {owner: line.join("a process", owner) for owner in owners}
+        pool = {owner: line.join("a process", owner) for owner in owners}
         had = ""
         for _ in range(turns):
             assert line.call(home)
-            (owner,) = [owner for owner, turn in waiting.items() if turn.done()]
+            (owner,) = [owner for owner, turn in pool.items() if turn.done()]
             had += owner
-            waiting[owner] = line.join("a process", owner)
+            pool[owner] = line.join("a process", owner)
         return had
 
     return asyncio.run(run())
@@ -57,7 +57,7 @@ def test_who_has_states_in_a_busy_process_waits_a_moment_for_it(monkeypatch: pyt
         assert line.call(home)
         assert new.done()
         assert not line.call(home)
-        monkeypatch.setattr(waiting, "PATIENCE_S", 0.0)
+        monkeypatch.setattr(pool, "PATIENCE_S", 0.0)
         assert line.call(home)
         assert busy.done()
 

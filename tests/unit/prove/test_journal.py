@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline.lean.client.messages import Expression, Goal, StateRef
-from pipeline.lean.pool.states import State
+from pipeline.lean.pool.session import State
 from pipeline.prove.graph import Candidate, Graph, ModelScoring, Ran
 from pipeline.prove.journal import Identity, Journal, JournalError, Spent, replay
 

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.lean.client.messages import Expression, Goal, StateRef, Variable
 from pipeline.lean.goal_text import ambiguous, goals_key
-from pipeline.lean.pool.states import State
+from pipeline.lean.pool.session import State
 from pipeline.prove import graph as outlining
 from pipeline.prove.graph import Candidate, Graph, ModelScoring, Ran, StepScoring, best, normalised, outline
 from pipeline.prove.tree import Tree, TreeError, Tried, TriedOutcome, number_of
