@@ -24,14 +24,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from transformers import T5EncoderModel
 
 from pipeline.models.chain import DESCRIPTION, Chain
 from pipeline.models.errors import CorpusError, DatasetError
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever.config import TrainingConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import Tokens, load_encoder, load_tokens
+from pipeline.models.retriever.encoder import Encoder, Tokens, load_encoder, load_tokens
 from pipeline.models.retriever.index import EmbeddingIndex, embed_texts, top_k
 from pipeline.models.retriever.retriever import PremiseRetriever
 from pipeline.models.tactics.service import Batching
@@ -72,7 +71,7 @@ class PremiseFinder:
 
     def __init__(
         self,
-        encoder: T5EncoderModel,
+        encoder: Encoder,
         tokens: Tokens,
         corpus: Corpus,
         *,

@@ -27,7 +27,6 @@ from transformers import (
     AutoModel,
     AutoModelForTextEncoding,
     PreTrainedModel,
-    T5EncoderModel,
 )
 
 from pipeline.models.chain import DESCRIPTION, Chain, read_about, settle
@@ -39,7 +38,7 @@ from pipeline.models.progress.model import ProgressModel, batch_of, resolved, te
 from pipeline.models.progress.model import load_model as load_rating_model
 from pipeline.models.progress.steps import Step
 from pipeline.models.retriever.config import TrainingConfig
-from pipeline.models.retriever.encoder import Tokens, load_encoder, load_tokens
+from pipeline.models.retriever.encoder import Encoder, Tokens, load_encoder, load_tokens
 from pipeline.models.retriever.index import embed_texts
 from pipeline.models.tactics.generate import Completion, Generator, Rows
 from pipeline.models.tactics.models import load_model
@@ -363,9 +362,7 @@ T = TypeVar("T")
 class Retriever:
     """A retriever's encoder; `document_length` and `query_length` are the tokens that it was trained with."""
 
-    def __init__(
-        self, encoder: T5EncoderModel, tokens: Tokens, *, document_length: int, query_length: int
-    ) -> None:
+    def __init__(self, encoder: Encoder, tokens: Tokens, *, document_length: int, query_length: int) -> None:
         self.encoder = encoder
         self.tokens = tokens
         self.document_length = document_length

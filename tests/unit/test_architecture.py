@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -71,6 +72,29 @@ def test_the_daemon_package_is_ours_and_not_python_daemon() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True
     )
     assert Path(done.stdout.strip()).is_relative_to(ROOT)
+
+
+def changes() -> list[tuple[str, list[tuple[str, str]]]]:
+    """The rows of CONTRIBUTING's table: what changes, and the places with what is looked for there."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = [line.split("|") for line in text.splitlines() if line.startswith("| ") and "`" in line]
+    return [(row[1].strip(), re.findall(r"`([^`]+)`(?: \(`([^`]+)`\))?", row[2])) for row in rows]
+
+
+@pytest.mark.parametrize(("change", "places"), changes(), ids=[change for change, _ in changes()])
+def test_a_usual_change_touches_few_places_and_they_exist(change: str, places: list[tuple[str, str]]) -> None:
+    assert 1 <= len(places) <= 4, change
+    for path, symbol in places:
+        place = ROOT / path
+        assert place.exists(), path
+        if symbol:
+            assert symbol in place.read_text(encoding="utf-8"), f"{path}: {symbol}"
+
+
+def test_most_usual_changes_touch_at_most_three_places() -> None:
+    found = [len(places) for _, places in changes()]
+    assert len(found) == 20
+    assert sum(number <= 3 for number in found) >= 18
 
 
 def test_no_module_is_too_long_to_read_in_one_go() -> None:

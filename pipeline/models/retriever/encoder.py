@@ -72,7 +72,11 @@ class Tokens(Protocol):
     def __call__(self, text: str, max_length: int) -> Ids: ...
 
 
-def load_encoder(model: str | Path, *, dtype: torch.dtype = torch.float32) -> T5EncoderModel:
+Encoder = T5EncoderModel
+"""The retriever's network. Other modules name it by this alone, so that another one is a change of this file."""
+
+
+def load_encoder(model: str | Path, *, dtype: torch.dtype = torch.float32) -> Encoder:
     """Return the encoder of a folder or of a hub name (fetched only where the hub may be asked).
 
     Raises:
@@ -88,7 +92,7 @@ def load_encoder(model: str | Path, *, dtype: torch.dtype = torch.float32) -> T5
             loaded: Any = T5EncoderModel.from_pretrained(model, dtype=dtype, output_loading_info=True)
     except UNLOADABLE as error:
         raise _refused(str(model), model, error) from error
-    encoder: T5EncoderModel
+    encoder: Encoder
     encoder, report = loaded
     # transformers starts what a file lacks at random; a retriever that is half random must not pass for a trained one.
     missing = [name for name in report["missing_keys"] if name != "encoder.embed_tokens.weight"]
@@ -139,7 +143,7 @@ def _refused(what: str, model: str | Path, error: Exception) -> CheckpointError:
     )
 
 
-def embed(encoder: T5EncoderModel, ids: Tensor, mask: Tensor) -> Tensor:
+def embed(encoder: Encoder, ids: Tensor, mask: Tensor) -> Tensor:
     """Return the unit vectors of texts.
 
     Args:

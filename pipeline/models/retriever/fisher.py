@@ -36,13 +36,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, distributed, nn
-from transformers import T5EncoderModel
 
 from pipeline.models.errors import CheckpointError, DatasetError, DivergedError
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever.batches import Batch
 from pipeline.models.retriever.config import FisherLabels, FisherScale, Loss
-from pipeline.models.retriever.encoder import RowLosses, embed
+from pipeline.models.retriever.encoder import Encoder, RowLosses, embed
 
 _FORMAT = "unsorry-fisher-1"
 _PREFIX = "fisher."
@@ -412,7 +411,7 @@ class RetrievalLosses:
         self._seed = seed
         self._temperature = temperature
 
-    def __call__(self, model: T5EncoderModel, batch: Batch) -> Tensor:
+    def __call__(self, model: Encoder, batch: Batch) -> Tensor:
         device = next(model.parameters()).device
         batch = batch.to(device)
         queries = embed(model, batch.context_ids, batch.context_mask)

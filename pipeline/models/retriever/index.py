@@ -26,11 +26,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from transformers import T5EncoderModel
 
 from pipeline.models.errors import DivergedError, LearningError
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import Ids, Tokens, embed, tensors_of
+from pipeline.models.retriever.encoder import Encoder, Ids, Tokens, embed, tensors_of
 from store.domain.records import Position
 
 _TOKENS_AT_ONCE = 1 << 14
@@ -77,7 +76,7 @@ class EmbeddingIndex:
         return len(self._rows)
 
     def vectors(
-        self, documents: Sequence[str], encoder: T5EncoderModel, tokens: Tokens
+        self, documents: Sequence[str], encoder: Encoder, tokens: Tokens
     ) -> tuple[npt.NDArray[np.float32], int]:
         """Return the vectors of documents, and how many of them had to be computed.
 
@@ -111,7 +110,7 @@ class EmbeddingIndex:
             return stored[rows[0] : rows[0] + len(rows)], new
         return stored[rows], new
 
-    def _append(self, missing: dict[bytes, str], encoder: T5EncoderModel, tokens: Tokens) -> None:
+    def _append(self, missing: dict[bytes, str], encoder: Encoder, tokens: Tokens) -> None:
         keys = list(missing)
         for start in range(0, len(keys), _FLUSH):
             part = keys[start : start + _FLUSH]
@@ -163,7 +162,7 @@ def _told(path: Path) -> Iterator[None]:
 
 @torch.no_grad()
 def embed_texts(
-    encoder: T5EncoderModel, tokens: Tokens, texts: Sequence[str], max_seq_len: int, *, bucketed: bool = True
+    encoder: Encoder, tokens: Tokens, texts: Sequence[str], max_seq_len: int, *, bucketed: bool = True
 ) -> Tensor:
     """Return the unit vectors of texts, on the encoder's device: float32, shape (len(texts), d_model).
 

@@ -44,7 +44,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from transformers import T5EncoderModel
 
 from pipeline.durable import file_digest
 from pipeline.jobs.protocol import JobSpec, Reporter
@@ -60,7 +59,7 @@ from pipeline.models.measures import Evaluation, rate, summarise
 from pipeline.models.retriever.batches import Example, RetrievalDataModule, dataset_digest
 from pipeline.models.retriever.config import TrainingConfig, for_a_job
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import WEIGHTS, Tokens, load_encoder
+from pipeline.models.retriever.encoder import WEIGHTS, Encoder, Tokens, load_encoder
 from pipeline.models.retriever.index import EmbeddingIndex, accessible_masks, embed_texts, top_k
 from pipeline.models.retriever.training import OnStep, data_module, on_cuda, train_task, validation_examples
 from pipeline.models.training_job import (
@@ -213,7 +212,7 @@ def measure(
 
 
 def evaluate(
-    encoder: T5EncoderModel,
+    encoder: Encoder,
     tokens: Tokens,
     corpus: Corpus,
     examples: Sequence[Example],

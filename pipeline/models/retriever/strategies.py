@@ -34,13 +34,12 @@ from typing import Protocol, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, distributed, nn
-from transformers import T5EncoderModel
 
 from pipeline.models.chain import FISHER
 from pipeline.models.errors import CheckpointError
 from pipeline.models.retriever.batches import Batch
 from pipeline.models.retriever.config import Loss, TrainingConfig
-from pipeline.models.retriever.encoder import RowLosses, Tokens, padded
+from pipeline.models.retriever.encoder import Encoder, RowLosses, Tokens, padded
 from pipeline.models.retriever.fisher import (
     Fisher,
     RetrievalLosses,
@@ -375,7 +374,7 @@ class Kept:
 class Strategy(Protocol):
     """One way to forget less, for one task. Every process of a run has its own and calls it alike."""
 
-    def before_task(self, encoder: T5EncoderModel, task: Task) -> None:
+    def before_task(self, encoder: Encoder, task: Task) -> None:
         """Begin, with the weights that the task starts from in the encoder: also when a cut-off run goes on, before
         the weights of its last step are loaded.
 
@@ -386,13 +385,13 @@ class Strategy(Protocol):
     def replayed(self, step: int, rank: int = 0) -> Batch | None:
         """Return what is learned again in a step, with `replay_share` of the step's loss; None for nothing."""
 
-    def on_gradients(self, encoder: T5EncoderModel) -> None:
+    def on_gradients(self, encoder: Encoder) -> None:
         """Change the gradients of a step: in `on_before_optimizer_step`, before they are clipped."""
 
-    def penalty(self, encoder: T5EncoderModel) -> Tensor | None:
+    def penalty(self, encoder: Encoder) -> Tensor | None:
         """Return the penalty's value for the log, a float32 on the encoder's device; None where there is none."""
 
-    def after_task(self, encoder: T5EncoderModel, task: Task) -> Kept:
+    def after_task(self, encoder: Encoder, task: Task) -> Kept:
         """End: may change the encoder's weights, and returns what the checkpoint keeps."""
 
 
@@ -427,19 +426,19 @@ def _kept(folder: Path | None, name: str, load: Callable[[Path], T]) -> T | None
 class NoStrategy:
     """Plain training: the one that the others are compared with, and what they share."""
 
-    def before_task(self, encoder: T5EncoderModel, task: Task) -> None:
+    def before_task(self, encoder: Encoder, task: Task) -> None:
         pass
 
     def replayed(self, step: int, rank: int = 0) -> Batch | None:
         return None
 
-    def on_gradients(self, encoder: T5EncoderModel) -> None:
+    def on_gradients(self, encoder: Encoder) -> None:
         pass
 
-    def penalty(self, encoder: T5EncoderModel) -> Tensor | None:
+    def penalty(self, encoder: Encoder) -> Tensor | None:
         return None
 
-    def after_task(self, encoder: T5EncoderModel, task: Task) -> Kept:
+    def after_task(self, encoder: Encoder, task: Task) -> Kept:
         return Kept()
 
 
@@ -451,7 +450,7 @@ class ElasticWeights(NoStrategy):
         self._fisher = fisher
         self._penalty: Penalty | None = None
 
-    def before_task(self, encoder: T5EncoderModel, task: Task) -> None:
+    def before_task(self, encoder: Encoder, task: Task) -> None:
         if self._fisher is None:
             return
         # Now, not after hours of training, when the task's own is to be added.
@@ -463,14 +462,14 @@ class ElasticWeights(NoStrategy):
             # What the task adds to has to be its own parent's all the same.
             self._fisher.check(parameters_of(encoder), base=task.base)
 
-    def on_gradients(self, encoder: T5EncoderModel) -> None:
+    def on_gradients(self, encoder: Encoder) -> None:
         if self._penalty is not None:
             self._penalty.add_gradients(encoder)
 
-    def penalty(self, encoder: T5EncoderModel) -> Tensor | None:
+    def penalty(self, encoder: Encoder) -> Tensor | None:
         return None if self._penalty is None else self._penalty.value(encoder)
 
-    def after_task(self, encoder: T5EncoderModel, task: Task) -> Kept:
+    def after_task(self, encoder: Encoder, task: Task) -> Kept:
         config = self._config
         # Two more copies of the weights are about to be made, and the penalty has done its work.
         self._penalty = None
@@ -518,10 +517,10 @@ class Average(NoStrategy):
         self._share = share
         self._start: dict[str, Tensor] = {}
 
-    def before_task(self, encoder: T5EncoderModel, task: Task) -> None:
+    def before_task(self, encoder: Encoder, task: Task) -> None:
         self._start = {name: value.cpu().clone() for name, value in parameters_of(encoder).items()}
 
-    def after_task(self, encoder: T5EncoderModel, task: Task) -> Kept:
+    def after_task(self, encoder: Encoder, task: Task) -> Kept:
         mixed = averaged(self._start, parameters_of(encoder), share=self._share)
         with torch.no_grad():
             for name, weight in encoder.named_parameters():
@@ -542,7 +541,7 @@ class Replay(NoStrategy):
         )
         self._tokens: Tokens | None = None
 
-    def before_task(self, encoder: T5EncoderModel, task: Task) -> None:
+    def before_task(self, encoder: Encoder, task: Task) -> None:
         self._tokens = task.tokens
 
     def replayed(self, step: int, rank: int = 0) -> Batch | None:
@@ -561,7 +560,7 @@ class Replay(NoStrategy):
             rank=rank,
         )
 
-    def after_task(self, encoder: T5EncoderModel, task: Task) -> Kept:
+    def after_task(self, encoder: Encoder, task: Task) -> Kept:
         self._buffer.offer(task.pairs())
         return Kept(replay=self._buffer)
 
