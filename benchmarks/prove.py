@@ -43,10 +43,10 @@ from benchmarks.prove_gpu import GpuSizes, measure_gpu
 from benchmarks.prove_learning import LearningSizes, measure_learning
 from benchmarks.prove_search import Proved, prove
 from benchmarks.store_bench import BenchmarkError, Row, machine, say, table
+from pipeline.jobs.specs import Budget
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import TacticModel
 from pipeline.models.tactics.training import SFTTrainer
-from pipeline.prove.search import Budget
 
 SEED = 1
 

@@ -21,11 +21,11 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from benchmarks.prove_family import shapes, steps_of
 from benchmarks.prove_search import prove
 from benchmarks.store_bench import Row
+from pipeline.jobs.specs import Budget
 from pipeline.models.tactics.generate import Counts, Generator
 from pipeline.models.tactics.requests import Decoding, Request
 from pipeline.models.tactics.rows import Rows
 from pipeline.models.tactics.training import SFTTrainer
-from pipeline.prove.search import Budget
 
 QWEN_HALF_BILLION: dict[str, Any] = {
     "hidden_size": 896,

@@ -22,13 +22,13 @@ import torch
 from benchmarks.prove_family import Theorem, lean, make_model, shapes, steps_of
 from benchmarks.prove_search import prove
 from benchmarks.store_bench import Row, say
+from pipeline.jobs.specs import Budget
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.goals import Place
 from pipeline.models.tactics.grpo import GRPOTrainer
 from pipeline.models.tactics.models import TacticModel
 from pipeline.models.tactics.rows import Rows
 from pipeline.models.tactics.training import SFTTrainer
-from pipeline.prove.search import Budget
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.prove_family import Theorem, lean
+from pipeline.jobs.specs import Budget
 from pipeline.lean.pool.pool import PoolLimits, ReplPool
 from pipeline.lean.pool.session import Session
 from pipeline.models.tactics.generate import Counts, Generator
@@ -16,7 +17,7 @@ from pipeline.models.tactics.requests import Decoding
 from pipeline.models.tactics.service import GenerationService
 from pipeline.prove.generator import GeneratorProposer
 from pipeline.prove.graph import ModelScoring
-from pipeline.prove.search import Budget, Search
+from pipeline.prove.search import Search
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pipeline.jobs.known import known_to_trace
 from pipeline.jobs.protocol import JobSpec, Reporter
+from pipeline.jobs.specs import TraceSpec
 from pipeline.lean import backend
+from pipeline.lean.pool.pool import PoolLimits
 from pipeline.models.datasets import TaskData
 from pipeline.trace.__main__ import work
 from store.events.registry import EVENT_TYPES
@@ -27,7 +30,6 @@ from store.leandojo.exporting import ExportReport, export_leandojo
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
 from store.view.queries import basic as queries
-from store.view.queries import traces as trace_queries
 from store.view.view import View
 from tests.support.exercises.families_repository import RepositorySize, revisions
 
@@ -42,7 +44,7 @@ class Tracing:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
         self._folder = folder
-        self._lean = backend.simulator().as_json()
+        self._lean = backend.simulator()
         self._log = EventLog.open(folder / "events.db")
         self._view = View.open(folder / "database.db", self._log.reader())
         self._view.catch_up()
@@ -83,23 +85,21 @@ class Tracing:
         )
         self._append([NewEvent(f"repository:{key}", watched, actor="benchmark")], key, None)
         with closing(queries.connect(self._folder / "database.db")) as db:
-            known = trace_queries.trace_parameters(db, repository=key, branch="main")
-        parameters = {
-            "repository": key,
-            "branch": "main",
-            "sha": sha,
-            "worktree": str(tree),
-            "lean": self._lean,
-            "url": f"https://{key}",
-            "name": f"sequence/{name.lower()}",
-            "include": ["**/*.lean"],
-            "exclude": [],
-            "per_file_timeout_s": _FILE_TIMEOUT_S,
-            "parallel": 1,
-            "repl_memory_bytes": _MEMORY_BYTES,
-            **known,
-        }
-        spec = JobSpec(job=sha, kind="trace", attempt=1, directory=job, parameters=parameters)
+            known = known_to_trace(db, repository=key, branch="main")
+        given = TraceSpec(
+            repository=key,
+            branch="main",
+            sha=sha,
+            lean=self._lean,
+            url=f"https://{key}",
+            name=f"sequence/{name.lower()}",
+            include=("**/*.lean",),
+            exclude=(),
+            file_timeout_s=_FILE_TIMEOUT_S,
+            limits=PoolLimits(processes=1, memory_bytes=_MEMORY_BYTES),
+            known=known,
+        )
+        spec = JobSpec(sha, "trace", 1, job, given, worktree=tree)
         said = io.StringIO()
         # In this process: a Python of its own would take longer to start than most files to trace.
         summary = work(spec, Reporter(spec, said))

@@ -39,7 +39,7 @@ if __name__ == "__main__":
     sys.path[:] = [str(here.parent), *(entry for entry in sys.path if Path(entry).resolve() != here)]
 
 from benchmarks.store_bench import BenchmarkError, Row, machine, say, table
-from pipeline.prove.search import Budget
+from pipeline.jobs.specs import Budget
 from pipeline.serve.order import LeanOrder, Limits, ModelOrder, ServeOrder
 from store.log.log import EventLog
 from store.view.view import View

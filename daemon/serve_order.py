@@ -13,14 +13,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
 
-from daemon.jobs.due import Kind
 from daemon.paths import slug
 from daemon.planning.proving import Ladder, spending
 from daemon.settings import Settings
 from daemon.settings.models import ServeModel
+from pipeline.jobs.kinds import Kind
+from pipeline.jobs.specs import AnyRung, Budget, CuratedRung, LocalRung
 from pipeline.lean.backend import simulator
 from pipeline.lean.pool.pool import PoolLimits
-from pipeline.prove.search import Budget
 from pipeline.serve.order import (
     PROMOTED,
     EndpointOrder,
@@ -150,7 +150,7 @@ def _rungs(settings: Settings) -> tuple[RungOrder, ...]:
     jobs, prove = settings.jobs, settings.prove
     if not prove.enabled:
         memory_bytes = _memory_bytes(settings, "prove", jobs.memory_bytes)
-        return (RungOrder(0, prove.seconds(0), memory_bytes=memory_bytes),)
+        return (RungOrder(CuratedRung(), prove.seconds(0), memory_bytes=memory_bytes),)
     # Which checkpoint is in use, and whether it may be used where Lean judges, the server asks when it is asked.
     rungs = Ladder(settings, [_Promoted(model) for model in get_args(ModelKind)], no_models="").rungs(
         simulator()
@@ -158,18 +158,21 @@ def _rungs(settings: Settings) -> tuple[RungOrder, ...]:
     fallback = settings.train.of("tactics").named
     return tuple(
         RungOrder(
-            rung.number,
+            _on(settings.serve.device, rung.spec),
             rung.seconds_per_sorry,
             rung.model,
-            {
-                name: {**part, "device": settings.serve.device} if name == "generator" else dict(part)
-                for name, part in rung.parameters.items()
-            },
             fallback if rung.number == 2 else "",
             _memory_bytes(settings, "prove", prove.memory_bytes if rung.local else jobs.memory_bytes),
         )
         for rung in rungs
     )
+
+
+def _on(device: str, rung: AnyRung) -> AnyRung:
+    """Return a rung whose model computes on this device."""
+    if not isinstance(rung, LocalRung):
+        return rung
+    return rung.model_copy(update={"generator": rung.generator.model_copy(update={"device": device})})
 
 
 def _memory_bytes(settings: Settings, kind: Kind, otherwise: int) -> int:

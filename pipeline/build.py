@@ -1,11 +1,7 @@
 """The build job: fetch a commit's packages, build it with its own toolchain, and keep what lake made.
 
-`python -m pipeline.build --spec spec.json`; parameters: repository, branch, sha, worktree (a checkout that nobody
-else uses), lean (`LeanBackend.as_json`, for the commit's toolchain), cache (the cache folder), timeout_s and
-disk_bytes (packages and project together), memory_bytes (lake and all that it starts), hosts (names and globs that
-the step with a network may reach), modules ([] is the default targets), and optionally schemes (["https"]) of
-package URLs. Emits `project_built`, also for a build in which some modules failed and others did not. What no
-repetition can change is a deterministic failure.
+`python -m pipeline.build --spec spec.json`, whose parameters are a `BuildSpec`. Emits `project_built`, also for a build
+in which some modules failed and others did not. What no repetition can change is a deterministic failure.
 """
 
 from __future__ import annotations
@@ -16,13 +12,12 @@ import os
 import re
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from pipeline.held import lean_held
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
-from pipeline.lean.backend import LeanBackend
+from pipeline.jobs.specs import BuildSpec
 from pipeline.lean.build import build_cache
 from pipeline.lean.build.build_cache import is_ancestor
 from pipeline.lean.build.dependencies import (
@@ -44,40 +39,20 @@ from pipeline.lean.sandbox.network import Rules
 from store.events.jobs import ProjectBuilt
 
 _REQUIRES = re.compile(r"^\s*(require\b|\[\[\s*require\s*\]\])", re.MULTILINE)
-_MODULE = re.compile(r"[^\W\d][\w'!?«»]*(\.[\w'!?«»]+)*")
-_SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _NAMED_ERRORS = 5
 _LONGEST_TOOLCHAIN = 200
 _LONGEST_TEXT_BYTES = 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class _Parameters:
-    repository: str
-    branch: str
-    sha: str
-    worktree: Path
-    lean: LeanBackend
-    cache: Path
-    timeout_s: float
-    memory_bytes: int
-    disk_bytes: int
-    hosts: tuple[str, ...]
-    modules: tuple[str, ...]
-    schemes: tuple[str, ...]
-
-
-def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
+def work(spec: JobSpec[BuildSpec], reporter: Reporter) -> dict[str, Any]:
     """Build one commit of one repository."""
-    parameters = _read(spec.parameters)
+    worktree = spec.place.absolute()
     held: list[IO[bytes]] = []
     try:
-        with lean_held(parameters.lean):
-            return _Job(spec, reporter, parameters, held).run()
+        with lean_held(spec.parameters.lean):
+            return _Job(spec, reporter, worktree, held).run()
     except SandboxError as error:
-        raise JobError(
-            "sandbox_missing", f"{parameters.worktree}: {error}", remedy="see `unsorry doctor`"
-        ) from error
+        raise JobError("sandbox_missing", f"{worktree}: {error}", remedy="see `unsorry doctor`") from error
     finally:
         for file in held:
             file.close()
@@ -87,14 +62,16 @@ class _Job:
     """One build; its steps in the order of `run`."""
 
     def __init__(
-        self, spec: JobSpec, reporter: Reporter, parameters: _Parameters, held: list[IO[bytes]]
+        self, spec: JobSpec[BuildSpec], reporter: Reporter, worktree: Path, held: list[IO[bytes]]
     ) -> None:
         self._spec = spec
         self._reporter = reporter
-        self._given = parameters
+        self._given = given = spec.parameters
+        self._worktree = worktree
+        self._cache = given.cache.absolute()
         self._held = held
         self._started = time.monotonic()
-        self._what = f"{parameters.repository} at {parameters.sha[:12]}"
+        self._what = f"{given.repository} at {given.sha[:12]}"
 
     def run(self) -> dict[str, Any]:
         given = self._given
@@ -106,29 +83,29 @@ class _Job:
             sha=given.sha,
             toolchain=toolchain,
             dependencies=dependencies.key if dependencies else "",
-            lakefile=_lakefile_hash(given.worktree),
+            lakefile=_lakefile_hash(self._worktree),
             modules_failed=(),
             nested=manifest.paths,
             bytes=0,
             seconds=0.0,
             built_at=time.time(),
         )
-        sources = read_sources(given.worktree)
+        sources = read_sources(self._worktree)
         # A repository may bring its own `.lake`: nothing in it was built here.
-        writable = [build_cache.empty_lake(given.worktree, tree) for tree in ("", *like.nested)]
+        writable = [build_cache.empty_lake(self._worktree, tree) for tree in ("", *like.nested)]
         seeded = build_cache.seed(
-            given.worktree,
-            given.cache,
+            self._worktree,
+            self._cache,
             like,
             sources,
-            is_ancestor=lambda sha: is_ancestor(given.worktree, sha, given.sha),
+            is_ancestor=lambda sha: is_ancestor(self._worktree, sha, given.sha),
         )
         log, outcome = self._build(runner.with_(writable=tuple(writable)), like)
         failed = self._judge(log, outcome, sources)
         seconds = round(time.monotonic() - self._started, 3)
         stored = build_cache.store(
-            given.cache,
-            given.worktree,
+            self._cache,
+            self._worktree,
             dataclasses.replace(like, modules_failed=failed, seconds=seconds),
             sources,
         )
@@ -151,15 +128,15 @@ class _Job:
 
     def _lake(self) -> tuple[LakeRunner, str]:
         given = self._given
-        wanted = _text(given.worktree / "lean-toolchain")[:_LONGEST_TOOLCHAIN].strip()
-        if not any((given.worktree / name).is_file() for name in LAKEFILES):
+        wanted = _text(self._worktree / "lean-toolchain")[:_LONGEST_TOOLCHAIN].strip()
+        if not any((self._worktree / name).is_file() for name in LAKEFILES):
             raise JobError(
                 "lakefile_missing",
                 f"{self._what}: no lakefile; lake cannot build it",
                 remedy="the repository needs a lakefile.toml or lakefile.lean in its top folder",
                 deterministic=True,
             )
-        runner = LakeRunner.find(given.lean, project=given.worktree)
+        runner = LakeRunner.find(given.lean, project=self._worktree)
         if isinstance(runner, str) or (wanted and given.lean.toolchain and wanted != given.lean.toolchain):
             here = runner if isinstance(runner, str) else f"the one at hand is {given.lean.toolchain}"
             raise JobError(
@@ -171,7 +148,7 @@ class _Job:
 
     def _manifest(self) -> Manifest:
         """Read the manifest; a project that requires nothing may do without one, and then gets an empty one."""
-        path = self._given.worktree / MANIFEST
+        path = self._worktree / MANIFEST
         if os.path.lexists(path):
             try:
                 if path.is_symlink() or not path.is_file():
@@ -185,7 +162,7 @@ class _Job:
                     remedy="the repository's authors have to mend it (`lake update` writes it anew)",
                     deterministic=True,
                 ) from error
-        lakefiles = (_text(self._given.worktree / name) for name in LAKEFILES)
+        lakefiles = (_text(self._worktree / name) for name in LAKEFILES)
         if any(_REQUIRES.search(text) for text in lakefiles):
             raise JobError(
                 "manifest_missing",
@@ -200,9 +177,9 @@ class _Job:
         given = self._given
         if not manifest.packages:
             return None
-        key = key_of(toolchain, (given.worktree / MANIFEST).read_bytes())
+        key = key_of(toolchain, (self._worktree / MANIFEST).read_bytes())
         fetcher = Fetcher(
-            cache=given.cache,
+            cache=self._cache,
             runner=runner,
             rules=Rules(given.hosts),
             timeout_s=given.timeout_s,
@@ -213,7 +190,7 @@ class _Job:
         while True:
             try:
                 found = fetcher.ensure(toolchain=toolchain, manifest=manifest, key=key)
-                build_cache.hold_packages(given.cache, key, self._held)
+                build_cache.hold_packages(self._cache, key, self._held)
             except build_cache.BuildMissingError:
                 continue  # a sweep took them between the two
             except DependencyError as error:
@@ -228,8 +205,8 @@ class _Job:
     def _build(self, runner: LakeRunner, like: build_cache.Build) -> tuple[BuildLog, Outcome]:
         given = self._given
         if like.dependencies:
-            packages = build_cache.hold_packages(given.cache, like.dependencies, self._held)
-            (given.worktree / ".lake" / "packages").symlink_to(packages or "")
+            packages = build_cache.hold_packages(self._cache, like.dependencies, self._held)
+            (self._worktree / ".lake" / "packages").symlink_to(packages or "")
         log = BuildLog()
 
         def line(text: str) -> None:
@@ -245,7 +222,7 @@ class _Job:
 
     def _judge(self, log: BuildLog, outcome: Outcome, sources: Sources) -> tuple[str, ...]:
         """Return the modules that were not built, or raise where nothing useful was."""
-        built = _built_modules(self._given.worktree)
+        built = _built_modules(self._worktree)
         if outcome.ok and built:
             return ()
         if outcome.ending == "exited" and not outcome.ok and log.failed and built:
@@ -337,35 +314,5 @@ def _text(path: Path) -> str:
         return file.read(_LONGEST_TEXT_BYTES).decode("utf-8", errors="replace")
 
 
-def _read(raw: dict[str, Any]) -> _Parameters:
-    try:
-        modules = tuple(str(module) for module in raw["modules"])
-        if bad := [module for module in modules if _MODULE.fullmatch(module) is None]:
-            raise ValueError(f"modules: {bad[0]!r} is no name of a module")
-        if _SHA.fullmatch(str(raw["sha"])) is None:
-            raise ValueError(f"sha: {raw['sha']!r} is no full commit id")
-        return _Parameters(
-            repository=str(raw["repository"]),
-            branch=str(raw["branch"]),
-            sha=str(raw["sha"]),
-            worktree=Path(raw["worktree"]).absolute(),
-            lean=LeanBackend.from_json(raw["lean"]),
-            cache=Path(raw["cache"]).absolute(),
-            timeout_s=float(raw["timeout_s"]),
-            memory_bytes=int(raw["memory_bytes"]),
-            disk_bytes=int(raw["disk_bytes"]),
-            hosts=tuple(str(host) for host in raw["hosts"]),
-            modules=modules,
-            schemes=tuple(str(scheme) for scheme in raw.get("schemes", ["https"])),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise JobError(
-            "bad_spec",
-            f"the build job's parameters cannot be read: {type(error).__name__}: {error}",
-            remedy="see pipeline/build.py for what they are",
-            deterministic=True,
-        ) from error
-
-
 if __name__ == "__main__":
-    sys.exit(run_job(work))
+    sys.exit(run_job(BuildSpec, work))

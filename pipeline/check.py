@@ -1,26 +1,22 @@
 """The check job: is a found proof a proof? DESIGN section 6, as far as the tools that are here reach.
 
-`python -m pipeline.check --spec spec.json`; parameters: worktree, lean (`LeanBackend.as_json`), proof (all fields
-of a `proof_found`), search (of the attempt that found it, for the patch's header: model, seed, nodes, repl_calls,
-seconds, prompt_tokens, completion_tokens, usd; or null). Emits one of proof_verified, proof_checked (nothing failed,
-not everything could be judged), proof_rejected. A simulated proof is never verified.
+`python -m pipeline.check --spec spec.json`, whose parameters are a `CheckSpec`. Emits one of
+proof_verified, proof_checked (nothing failed, not everything could be judged), proof_rejected. A simulated proof is
+never verified.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-from pydantic import ValidationError
 
 from pipeline.gate.patch import PatchHeader, build_patch
 from pipeline.gate.verdict import Gate, Verdict
 from pipeline.held import lean_held
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
-from pipeline.lean.backend import LeanBackend
+from pipeline.jobs.specs import CheckSpec, FoundWith
 from pipeline.lean.client.repl import ReplError
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.worktree import read_inside
@@ -32,9 +28,10 @@ Facts = tuple[tuple[str, str], ...]
 """Names and values, for people."""
 
 
-def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
+def work(spec: JobSpec[CheckSpec], reporter: Reporter) -> dict[str, Any]:
     """Check one found proof and record the verdict."""
-    project, backend, proof, found = _read(spec.parameters)
+    project, backend, proof = spec.place, spec.parameters.lean, spec.parameters.proof
+    found = found_with(spec.parameters.search)
     before = _file_at_commit(project, proof)
     gate = Gate(proof=proof, backend=backend, project=project, before=before)
     reporter.progress(0, 1, proof.declaration)
@@ -49,20 +46,6 @@ def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
     reporter.events([Recorded(f"proof:{proof.proof}", body, (proof.proof,))])
     reporter.progress(1, 1, proof.declaration)
     return {"proof": proof.proof, "verdict": body.type, "not_checked": list(verdict.not_checked)}
-
-
-def _read(parameters: dict[str, Any]) -> tuple[Path, LeanBackend, ProofFound, Facts]:
-    try:
-        proof = ProofFound.model_validate(parameters["proof"])
-        found = found_with(parameters.get("search") or {})
-        return Path(parameters["worktree"]), LeanBackend.from_json(parameters["lean"]), proof, found
-    except (KeyError, TypeError, ValueError, ValidationError) as error:
-        raise JobError(
-            "bad_spec",
-            f"the check job's parameters cannot be read: {type(error).__name__}: {error}",
-            remedy="see pipeline/check.py for what they are",
-            deterministic=True,
-        ) from error
 
 
 def _file_at_commit(project: Path, proof: ProofFound) -> bytes:
@@ -94,27 +77,25 @@ def _file_at_commit(project: Path, proof: ProofFound) -> bytes:
     return data
 
 
-def found_with(search: Mapping[str, Any]) -> Facts:
+def found_with(search: FoundWith | None) -> Facts:
     """Return what the patch says of the search: the model, the seed, and what it took and cost."""
-    if not search:
+    if search is None:
         return ()
-    cost = [
-        f"{search['seconds']:.1f} s",
-        f"{search['nodes']} states",
-        f"{search['repl_calls']} calls of Lean",
-    ]
-    if tokens := search["prompt_tokens"] + search["completion_tokens"]:
+    cost = [f"{search.seconds:.1f} s", f"{search.nodes} states", f"{search.repl_calls} calls of Lean"]
+    if tokens := search.prompt_tokens + search.completion_tokens:
         cost.append(f"{tokens} tokens")
-    if search["usd"] is not None:
-        cost.append(f"${search['usd']:.4f}")
-    name = str(search["model"])
-    if weights := search.get("weights"):  # what is no checkpoint of ours is known by its name alone
-        name += f" (weights{' of the retriever' if '+' in name else ''} sha256:{weights})"
-    model = (("Model", name), ("Seed", str(search["seed"]))) if name else ()
+    if search.usd is not None:
+        cost.append(f"${search.usd:.4f}")
+    name = search.model
+    if search.weights:  # what is no checkpoint of ours is known by its name alone
+        name += f" (weights{' of the retriever' if '+' in name else ''} sha256:{search.weights})"
+    model = (("Model", name), ("Seed", str(search.seed))) if name else ()
     return (*model, ("Cost", ", ".join(cost)))
 
 
-def _conclusion(spec: JobSpec, reporter: Reporter, gate: Gate, verdict: Verdict, found: Facts) -> EventBody:
+def _conclusion(
+    spec: JobSpec[CheckSpec], reporter: Reporter, gate: Gate, verdict: Verdict, found: Facts
+) -> EventBody:
     proof = gate.proof
     simulated = proof.simulated or gate.backend.simulated
     checks = tuple(verdict.checks)
@@ -184,4 +165,4 @@ def _patch(
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(work))
+    sys.exit(run_job(CheckSpec, work))

@@ -37,3 +37,11 @@ def lean_held(backend: LeanBackend) -> Iterator[None]:
         except SandboxError as error:
             raise JobError("sandbox_missing", str(error), remedy="see `unsorry doctor`") from error
         yield
+
+
+def hold_that_lean_is_there(backend: LeanBackend) -> None:
+    """Raises:
+    JobError: nothing here runs Lean.
+    """
+    if backend.kind == "none":
+        raise JobError("no_lean", f"no Lean: {backend.detail}", remedy="see `unsorry doctor`")

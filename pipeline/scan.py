@@ -2,18 +2,7 @@
 
 Reads a commit's Lean files out of the bare mirror, as far as they differ from the previously scanned commit, and
 asks for one batch of events: file_scanned, file_removed, the steps of the sorrys' lives, theorems_followed,
-commit_scanned. It needs no Lean, no worktree and no network. Parameters:
-
-    mirror      the bare repository
-    repository, branch, sha
-    base        the previously scanned commit of the branch; null reads every file
-    include, exclude
-                path patterns (`pipeline.globs`)
-    files       the branch's files as they are known now: [path, blob] (optional). Given where `base` cannot be
-                compared with: it was scanned with other patterns, or the mirror has lost it
-    sorries     the sorrys now in the branch's source: {"sorry": id, …the fields of SorryPlace}
-    closed      ids of the branch's sorrys that were filled or removed (optional): one that comes back is reopened
-    proofs      our proofs of those sorrys: {"proof", "sorry", "declaration", "declaration_text_hash"}
+commit_scanned. It needs no Lean, no worktree and no network. Its specification is `ScanSpec`.
 
 Each file's scan is staged as soon as it is read; in memory stay only names and hashes, and of a first scan only
 sorrys. What stood in the changed files is read out of the mirror too, so that what was there is not taken for new.
@@ -29,15 +18,15 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from pipeline.gitread import Mirror, TreeFile
 from pipeline.globs import path_filter
-from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
+from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, bad_spec, run_job
+from pipeline.jobs.specs import ScanSpec
 from pipeline.lean.source.scanner import read_file
 from pipeline.worktree import MOST_SOURCE_BYTES
-from store.domain.life import Commit, GivenProof, TheoremStep, counted, follow, live
+from store.domain.life import Commit, TheoremStep, counted, follow, live
 from store.domain.matching import (
     Decl,
     LivingSorry,
@@ -53,7 +42,6 @@ from store.events.scans import (
     FileRemoved,
     FileScanned,
     SorryEvent,
-    SorryPlace,
     TheoremsFollowed,
 )
 
@@ -63,46 +51,9 @@ MOST_TOOLCHAIN_BYTES = 1024
 _PROGRESS_EVERY_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters:
-    """The job's parameters, checked."""
-
-    mirror: Path
-    commit: Commit
-    base: str | None
-    include: tuple[str, ...]
-    exclude: tuple[str, ...]
-    living: tuple[LivingSorry, ...]
-    closed: frozenset[str]
-    proofs: tuple[GivenProof, ...]
-    files: dict[str, str] | None
-
-    @property
-    def first(self) -> bool:
-        """Whether nothing of the branch was scanned before."""
-        return self.base is None and self.files is None
-
-    @classmethod
-    def read(cls, raw: dict[str, Any]) -> Parameters:
-        return cls(
-            mirror=Path(raw["mirror"]),
-            commit=Commit(repository=raw["repository"], branch=raw["branch"], sha=raw["sha"]),
-            base=raw["base"],
-            include=tuple(raw["include"]),
-            exclude=tuple(raw["exclude"]),
-            living=tuple(_living(item) for item in raw["sorries"]),
-            closed=frozenset(raw.get("closed", ())),
-            proofs=tuple(
-                GivenProof(item["proof"], item["sorry"], item["declaration_text_hash"])
-                for item in raw["proofs"]
-            ),
-            files=dict(raw["files"]) if raw.get("files") is not None else None,
-        )
-
-
-def _living(raw: dict[str, Any]) -> LivingSorry:
-    place = {name: raw[name] for name in SorryPlace.model_fields}
-    return LivingSorry(sorry=raw["sorry"], place=SorryPlace(**place))
+def _first(given: ScanSpec) -> bool:
+    """Whether nothing of the branch was scanned before."""
+    return given.base is None and given.known.files is None
 
 
 @dataclass(slots=True)
@@ -119,18 +70,20 @@ class _Work:
     earlier: dict[str, str] = field(default_factory=dict)
 
 
-def scan_commit(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
+def scan_commit(spec: JobSpec[ScanSpec], reporter: Reporter) -> dict[str, Any]:
     """Scan one commit of a branch out of its bare mirror."""
     started = time.monotonic()
-    parameters = Parameters.read(spec.parameters)
-    commit = parameters.commit
-    with Mirror(parameters.mirror) as mirror:
+    given = spec.parameters
+    commit = Commit(repository=given.repository, branch=given.branch, sha=given.sha)
+    if spec.mirror is None:
+        raise bad_spec(spec.kind, "mirror: there is none")
+    with Mirror(spec.mirror) as mirror:
         mirror.require_commit(commit.sha, reason="commit_missing")
-        if parameters.base is not None and parameters.files is None:
-            mirror.require_commit(parameters.base, reason="base_missing")
-        work = _work(mirror, parameters)
+        if given.base is not None and given.known.files is None:
+            mirror.require_commit(given.base, reason="base_missing")
+        work = _work(mirror, given)
         progress = _Progress(reporter, total=len(work.present) + len(work.gone))
-        earlier = _Earlier(mirror, parameters, work)
+        earlier = _Earlier(mirror, given, work)
         batch: list[Recorded] = []
         before: list[Decl] = []
         now: list[Decl] = []
@@ -146,7 +99,7 @@ def scan_commit(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
                 sorries=len(scan.sorries),
                 theorems=sum(declaration.kind in THEOREM_KINDS for declaration in scan.declarations),
             )
-            was, stands = earlier.declarations(item.path), _kept(read, item, parameters)
+            was, stands = earlier.declarations(item.path), _kept(read, item, given)
             if not same_file(was, stands):
                 before += was
                 now += stands
@@ -160,21 +113,21 @@ def scan_commit(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
     steps = live(
         commit,
         compared,
-        proofs=parameters.proofs,
-        elsewhere={item.sorry for item in parameters.living if item.place.path not in affected},
-        closed=parameters.closed,
+        proofs=given.known.proofs,
+        elsewhere={item.sorry for item in given.known.sorries if item.place.path not in affected},
+        closed=given.known.closed,
     )
     batch += (_sorry_event(commit, step) for step in steps)
-    if parameters.first:
+    if _first(given):
         followed: list[TheoremStep] = []
         became = {"appeared": counts["theorems"]} if counts["theorems"] else {}
     else:
         followed = follow(compared, unread=earlier.unread)
         became = counted(followed)
     if became or earlier.unread:
-        batch.append(_theorems_event(parameters, followed, became, earlier.unread, reporter))
+        batch.append(_theorems_event(given, followed, became, earlier.unread, reporter))
     seconds = round(time.monotonic() - started, 3)
-    batch.append(_commit_event(parameters, work, failed=counts["files_failed"], seconds=seconds))
+    batch.append(_commit_event(given, work, failed=counts["files_failed"], seconds=seconds))
     reporter.events(batch)
     lives = Counter(step.type.removeprefix("sorry_") for step in steps)
     return {
@@ -189,22 +142,22 @@ def scan_commit(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
     }
 
 
-def _work(mirror: Mirror, parameters: Parameters) -> _Work:
+def _work(mirror: Mirror, given: ScanSpec) -> _Work:
     """The files to read and those that are gone, in the order of their paths."""
     try:
-        meant = path_filter(parameters.include, parameters.exclude)
+        meant = path_filter(given.include, given.exclude)
     except ValueError as error:
         raise JobError(
             "bad_pattern", str(error), remedy="correct include/exclude in config.toml", deterministic=True
         ) from error
-    sha, base = parameters.commit.sha, parameters.base
-    lived_in = {item.place.path for item in parameters.living}
+    sha, base = given.sha, given.base
+    lived_in = {item.place.path for item in given.known.sorries}
     before: dict[str, str] = {}
-    if parameters.files is not None:
+    if given.known.files is not None:
         stand = {item.path: item for item in mirror.files(sha) if meant(item.path)}
-        present = [item for item in stand.values() if parameters.files.get(item.path) != item.blob]
-        gone = (set(parameters.files) | lived_in) - set(stand)
-        before = parameters.files
+        present = [item for item in stand.values() if given.known.files.get(item.path) != item.blob]
+        gone = (set(given.known.files) | lived_in) - set(stand)
+        before = given.known.files
     elif base is None:
         present = [item for item in mirror.files(sha) if meant(item.path)]
         gone = lived_in - {item.path for item in present}
@@ -216,7 +169,7 @@ def _work(mirror: Mirror, parameters: Parameters) -> _Work:
         before = {item.path: item.blob for item in changes.before if item.readable and meant(item.path)}
     affected = {item.path for item in present if item.readable} | gone
     # What the sorrys say goes before all: it is the version that they were recorded in.
-    before = before | {item.place.path: item.place.blob for item in parameters.living}
+    before = before | {item.place.path: item.place.blob for item in given.known.sorries}
     earlier = {path: blob for path, blob in sorted(before.items()) if path in affected}
     manifest = mirror.at_root(sha, "lake-manifest.json")
     return _Work(
@@ -272,11 +225,11 @@ def _unread(item: TreeFile, reason: str) -> ReadFile:
 class _Earlier:
     """What stood in the changed files; `unread` are those that can not be read any more as they were."""
 
-    def __init__(self, mirror: Mirror, parameters: Parameters, work: _Work) -> None:
+    def __init__(self, mirror: Mirror, given: ScanSpec, work: _Work) -> None:
         self._mirror = mirror
         self._blobs = work.earlier
         self._living: dict[str, list[LivingSorry]] = defaultdict(list)
-        for item in parameters.living:
+        for item in given.known.sorries:
             self._living[item.place.path].append(item)
         self.unread: list[str] = []
 
@@ -301,10 +254,10 @@ class _Earlier:
             return None  # force-pushed away and collected
 
 
-def _kept(read: ReadFile, item: TreeFile, parameters: Parameters) -> list[Decl]:
+def _kept(read: ReadFile, item: TreeFile, given: ScanSpec) -> list[Decl]:
     """What matching needs; at a first scan, where nothing is to be matched, only the declarations with a sorry."""
     declarations = declarations_now(read, path=item.path, blob=item.blob)
-    if parameters.first and not parameters.living:
+    if _first(given) and not given.known.sorries:
         return [item for item in declarations if item.places]
     return declarations
 
@@ -337,13 +290,13 @@ def _sorry_event(commit: Commit, step: SorryEvent) -> Recorded:
 
 
 def _theorems_event(
-    parameters: Parameters,
+    given: ScanSpec,
     steps: Sequence[TheoremStep],
     counts: dict[str, int],
     unread: Sequence[str],
     reporter: Reporter,
 ) -> Recorded:
-    commit = parameters.commit
+    commit = Commit(repository=given.repository, branch=given.branch, sha=given.sha)
     payload = json.dumps(
         [step.as_json() for step in steps], ensure_ascii=False, separators=(",", ":")
     ).encode()
@@ -351,7 +304,7 @@ def _theorems_event(
         repository=commit.repository,
         branch=commit.branch,
         sha=commit.sha,
-        baseline=parameters.first,
+        baseline=_first(given),
         unread=tuple(unread),
         counts=counts,
         steps=reporter.stage(payload),
@@ -359,15 +312,15 @@ def _theorems_event(
     return _recorded(commit, body)
 
 
-def _commit_event(parameters: Parameters, work: _Work, *, failed: int, seconds: float) -> Recorded:
-    commit = parameters.commit
+def _commit_event(given: ScanSpec, work: _Work, *, failed: int, seconds: float) -> Recorded:
+    commit = Commit(repository=given.repository, branch=given.branch, sha=given.sha)
     body = CommitScanned(
         repository=commit.repository,
         branch=commit.branch,
         sha=commit.sha,
-        base=parameters.base,
-        include=parameters.include,
-        exclude=parameters.exclude,
+        base=given.base,
+        include=given.include,
+        exclude=given.exclude,
         toolchain=work.toolchain,
         manifest=work.manifest,
         files_scanned=len(work.present),
@@ -392,7 +345,7 @@ def _recorded(
 
 def main() -> int:
     """Run the job that `--spec` names."""
-    return run_job(scan_commit)
+    return run_job(ScanSpec, scan_commit)
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ from daemon.agents.errors import AgentError
 from daemon.agents.home import held, settings_for
 from daemon.agents.results import Measured, ProveResult, results_of, sorrys
 from daemon.agents.workshop import Say, Workshop, in_a_loop
-from daemon.jobs.due import Kind
 from daemon.settings import Settings
+from pipeline.jobs.kinds import Kind
 from store.leandojo import DynamicDatabase
 from store.view.queries import basic as queries
 from store.view.queries import models as model_queries

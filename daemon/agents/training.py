@@ -22,18 +22,19 @@ from daemon.agents.checkouts import in_checkouts
 from daemon.agents.errors import AgentError
 from daemon.agents.results import TACTICS, became, recorded
 from daemon.agents.workshop import OpenShop, Say, in_a_loop
-from daemon.jobs.due import DueJob, Kind
+from daemon.jobs.due import DueJob
 from daemon.jobs.history import Standings
 from daemon.jobs.lines import Batch, parse_line
 from daemon.jobs.runner import of_attempt, started_event
 from daemon.planning.training import newest_of_each
 from daemon.redact import redact
 from daemon.settings import Settings
+from pipeline.jobs.kinds import Kind
 from pipeline.jobs.protocol import JobError, JobSpec, Reporter, peak_rss_bytes
+from pipeline.jobs.specs import LearnedTask, TrainSpec
 from pipeline.models.chain import read_about
 from pipeline.models.datasets import dataset_of
 from pipeline.models.errors import NothingToLearnError
-from pipeline.models.training_job import Order
 from store.domain.identity import job_id
 from store.events.base import EventBody
 from store.events.jobs import JobFailed, JobInterrupted, JobSucceeded
@@ -104,19 +105,20 @@ class Training:
         self._trainer.loaded()  # what lies in its folder is now its own, or was moved aside
         about = read_about(self._folder) if self._trainer.learned_before else None
         known = {"url": last.url, "commit": last.commit} in ([] if about is None else about["repositories"])
-        due = in_a_loop(lambda: self._begin(pinned, learned=known))
-        if due is None:
+        begun = in_a_loop(lambda: self._begin(pinned, learned=known))
+        if begun is None:
             say(f"{pinned}: learned before, into {self._folder}")
             return None
+        due, given = begun
         spec = JobSpec(
             due.job,
             due.kind,
             due.attempt,
             self._settings.paths.jobs / due.job / str(due.attempt),
-            dict(due.parameters),
+            given,
         )
         said = io.StringIO()
-        job = TrainerJob(self._trainer, work, Order.read(due.parameters), spec, Reporter(spec, said))
+        job = TrainerJob(self._trainer, work, spec, Reporter(spec, said))
         started = time.monotonic()
         end: EventBody | None = None
         try:
@@ -146,15 +148,17 @@ class Training:
             in_a_loop(partial(self._end, due, said.getvalue(), end or stopped))
         return in_a_loop(self._made)
 
-    async def _begin(self, pinned: Pinned, *, learned: bool) -> DueJob | None:
+    async def _begin(self, pinned: Pinned, *, learned: bool) -> tuple[DueJob, TrainSpec] | None:
         """Record that a training begins, as the daemon would; None where it is over and recorded already."""
         async with self._open() as shop:
             before = await shop.ledger.ask(partial(recorded, folder=self._folder))
             if learned and before is not None:
                 return None
-            due = await shop.ledger.ask(partial(self._due, pinned=pinned, parent=None if learned else before))
+            due, spec = await shop.ledger.ask(
+                partial(self._due, pinned=pinned, parent=None if learned else before)
+            )
             await shop.ledger.append([of_attempt(due, started_event(due))])
-        return due
+        return due, spec
 
     async def _traces(self) -> list[str]:
         """Return the traces of the commits: the database by itself has those of the newest ones."""
@@ -166,7 +170,9 @@ class Training:
         async with self._open() as shop:
             return await shop.ledger.ask(found)
 
-    def _due(self, view: sqlite3.Connection, *, pinned: Pinned, parent: CheckpointRow | None) -> DueJob:
+    def _due(
+        self, view: sqlite3.Connection, *, pinned: Pinned, parent: CheckpointRow | None
+    ) -> tuple[DueJob, TrainSpec]:
         paths = self._settings.paths
         # Not the repository's newest one, which another commit may have: what is learned is what is measured.
         trace = trace_of(view, pinned=pinned)
@@ -174,15 +180,25 @@ class Training:
         above = model_queries.ancestry(
             model_queries.learned(view, TACTICS), None if parent is None else parent.checkpoint
         )
-        tasks = [
-            {"name": one.repository, "dataset": str(dataset_of(chain, one.job))}
+        tasks = (
+            LearnedTask(name=one.repository, dataset=dataset_of(chain, one.job))
             for one in newest_of_each(above)
             if one.repository != pinned.key
-        ]
+        )
+        spec = TrainSpec(
+            events_db=paths.events_db,
+            database_db=paths.database_db,
+            repository=pinned.key,
+            simulated=pinned.lean.simulated,
+            trace=None if trace is None else trace.trace,
+            chain=chain,
+            parent=None if parent is None else parent.checkpoint,
+            tasks=tuple(tasks),
+        )
         what = json.dumps([self._trainer.kind, self._trainer.follows_from()], sort_keys=True, default=str)
         job = job_id(KIND, pinned.key, pinned.commit, str(self._folder.absolute()), what)
         standing = Standings(view, now=datetime.now(UTC)).of(job)
-        return DueJob(
+        due = DueJob(
             job=job,
             kind=KIND,
             attempt=standing.attempt + (standing.state == "done"),
@@ -192,17 +208,9 @@ class Training:
             sha=pinned.commit,
             describes=f"train a tactic model ({self._trainer.kind}) on {pinned}, in the agent's process",
             simulated=pinned.lean.simulated or (parent is not None and parent.simulated),
-            parameters={
-                "events_db": str(paths.events_db),
-                "database_db": str(paths.database_db),
-                "repository": pinned.key,
-                "simulated": pinned.lean.simulated,
-                "trace": None if trace is None else trace.trace,
-                "chain": str(chain),
-                "parent": None if parent is None else parent.checkpoint,
-                "tasks": tasks,
-            },
+            spec=spec,
         )
+        return due, spec
 
     async def _end(self, due: DueJob, said: str, end: EventBody) -> None:
         """Record what the job said, and its end; decide what becomes of its checkpoint."""

@@ -21,7 +21,6 @@ import structlog
 
 from daemon.agents.errors import AgentError
 from daemon.context import Context
-from daemon.jobs.due import Kind
 from daemon.jobs.gpus import Gpus
 from daemon.jobs.recovery import recover
 from daemon.jobs.runner import JobRunner
@@ -35,6 +34,7 @@ from daemon.polling.github import Forge
 from daemon.requirements import why_no_models, why_not_trainable
 from daemon.settings import Settings
 from daemon.store_service import Ledger, StoreFailedError
+from pipeline.jobs.kinds import Kind
 from pipeline.lean.backend import Leans, find_leans
 from pipeline.lean.build.build_cache import present
 from store.errors import LogError

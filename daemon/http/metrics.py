@@ -25,12 +25,12 @@ from starlette.routing import Route
 from daemon.context import Context
 from daemon.http.report_page import Page, report_route
 from daemon.http.status import RuntimeStatus
-from daemon.jobs.due import Kind
 from daemon.peers import LoopbackServer, PortError
 from daemon.results.notifications import Notifications
 from daemon.settings.schema import address_of
 from daemon.store_service import Ledger, StoreFailedError
 from pipeline.here import names_this_machine
+from pipeline.jobs.kinds import Kind
 from store.errors import LogError
 from store.log.reader import LogReader
 from store.view.projections.tallies import JOB_BOUNDS_S, UNTIMED

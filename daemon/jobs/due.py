@@ -2,33 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
+from pipeline.jobs.kinds import KINDS, Kind
+from pipeline.jobs.specs import Spec
 from pipeline.models.endpoint.credentials import KeyPlace
-
-Kind = Literal[
-    "scan", "check", "build", "trace", "prove", "evaluate", "train", "train_tactics", "train_progress"
-]
-PRIORITY: dict[Kind, int] = {
-    "scan": 0,
-    "check": 1,
-    "build": 2,
-    "trace": 3,
-    "prove": 4,
-    "evaluate": 5,
-    "train": 6,
-    "train_tactics": 7,
-    "train_progress": 8,
-}
-LONG: frozenset[Kind] = frozenset({"build", "trace", "prove"})
-"""Jobs that may take hours; they never take the last free slot."""
-BESIDE: frozenset[Kind] = frozenset({"evaluate", "train", "train_tactics", "train_progress"})
-"""Jobs that may take days. They take none of the slots, and there is one of them at a time (by their lane)."""
-LEANS_OF_A_CHECK = 2
-"""The Lean processes of a check: one that compiles, one that is asked for the axioms."""
-IN_A_WORKTREE: frozenset[Kind] = frozenset({"check", "build", "trace", "prove"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +28,7 @@ class DueJob:
     sha: str
     describes: str
     simulated: bool
-    parameters: Mapping[str, Any] = field(repr=False)
+    spec: Spec = field(repr=False)
     timeout_s: float = 1800.0
     memory_bytes: int = 2**32
     built: bool = False
@@ -68,47 +46,4 @@ class DueJob:
 
     @property
     def needs_worktree(self) -> bool:
-        return self.kind in IN_A_WORKTREE
-
-
-# ---- What runs each kind of job, and what a person can do where its limits are too narrow
-
-
-MODULES: Mapping[Kind, str] = {
-    "scan": "pipeline.scan",
-    "build": "pipeline.build",
-    "trace": "pipeline.trace",
-    "prove": "pipeline.prove",
-    "check": "pipeline.check",
-    "train": "pipeline.models",
-    "train_tactics": "pipeline.models",
-    "train_progress": "pipeline.models",
-    "evaluate": "pipeline.models",
-}
-_TRAIN_LONGER = (
-    "raise [train] timeout; the steps that were saved stay, and the next attempt goes on from there"
-)
-LONGER: Mapping[Kind, str] = {
-    "scan": "raise [jobs] timeout",
-    "build": "raise [build] timeout",
-    "trace": "raise [jobs] timeout; what is traced stays, and the next attempt goes on from there",
-    "prove": "raise [jobs] timeout, or lower [prove] sorries_per_job",
-    "check": "raise [jobs] timeout",
-    "train": _TRAIN_LONGER,
-    "train_tactics": _TRAIN_LONGER,
-    "train_progress": _TRAIN_LONGER,
-    "evaluate": "raise [train] timeout",
-}
-"""What to do where a job did not end in time."""
-MORE_MEMORY: Mapping[Kind, str] = {
-    "scan": "raise [jobs] memory",
-    "build": "raise [build] memory, or lower [jobs] max_running",
-    "trace": "raise [jobs] memory, or lower [trace] parallel",
-    "prove": "raise [jobs] memory ([prove] memory where a model runs in it), or lower [prove] parallel",
-    "check": "raise [jobs] memory",
-    "train": "raise [train] memory, or lower batch_size under [train.retriever]",
-    "train_tactics": "raise [train] memory, or lower batch_size or set lora under [train.tactics]",
-    "train_progress": "raise [train] memory, or lower batch_size under [train.progress]",
-    "evaluate": "raise [train] memory, or lower eval_batch_size under [train.retriever]",
-}
-"""What to do where a job may have been killed for its memory."""
+        return KINDS[self.kind].in_worktree

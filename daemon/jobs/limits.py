@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 import structlog
 
-from daemon.jobs.process import Exit
+from pipeline.jobs.child import Exit
 from pipeline.lean.sandbox.bounded import look_at_tree
 
 # ---- A control group for each job, where systemd lends the daemon its own part of the tree (Delegate=yes, cgroup v2)

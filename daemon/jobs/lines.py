@@ -6,7 +6,6 @@ Owns the validation of `pipeline.jobs.protocol`'s lines. Everything here can run
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,8 +13,9 @@ from uuid import UUID
 
 from pydantic import BaseModel, ValidationError
 
-from daemon.jobs.due import DueJob, Kind
-from daemon.planning.training import trained_by
+from daemon.jobs.due import DueJob
+from pipeline.jobs.kinds import KINDS
+from pipeline.jobs.specs import CheckSpec, EvaluateSpec, ProveSpec, TrainSpec
 from store.domain.identity import event_id, proof_id
 from store.events.base import BlobRef, EventBody
 from store.events.models import CheckpointSaved, EvaluationFinished
@@ -25,31 +25,6 @@ from store.log.envelope import NewEvent
 from store.view.projections.proofs import why_not_verified
 
 _MOST = 2**63 - 1
-MAY_RECORD: Mapping[Kind, frozenset[str]] = {
-    "scan": frozenset(
-        {
-            "file_scanned",
-            "file_removed",
-            "sorry_opened",
-            "sorry_moved",
-            "sorry_changed",
-            "sorry_filled",
-            "sorry_removed",
-            "theorems_followed",
-            "commit_scanned",
-        }
-    ),
-    "build": frozenset({"project_built"}),
-    "trace": frozenset(
-        {"file_traced", "traced_file_removed", "commit_traced", "trace_measured", "sorry_stated"}
-    ),
-    "prove": frozenset({"proof_found", "attempt_finished"}),
-    "check": frozenset({"proof_checked", "proof_verified", "proof_rejected"}),
-    "train": frozenset({"checkpoint_saved", "evaluation_finished"}),
-    "train_tactics": frozenset({"checkpoint_saved", "evaluation_finished"}),
-    "train_progress": frozenset({"checkpoint_saved", "evaluation_finished"}),
-    "evaluate": frozenset({"evaluation_finished"}),
-}
 
 
 class BadLineError(Exception):
@@ -135,7 +110,7 @@ def _batch(items: Any, *, job: DueJob) -> Batch:
 
 def _event(item: Any, *, job: DueJob) -> NewEvent:
     kind = str(item["type"])
-    if kind not in MAY_RECORD[job.kind]:
+    if kind not in KINDS[job.kind].may_record:
         raise ValueError(f"a {job.kind} job may not record {kind!r}")
     cls = EVENT_TYPES[kind]
     if item["schema_version"] != cls.schema_version:
@@ -175,7 +150,8 @@ def _check_body(body: EventBody, *, job: DueJob) -> None:
     """A job speaks of its own repository, commit and self only, and of nothing better than it is."""
     spoken_of = getattr(body, "repository", job.repository)
     # A new checkpoint is measured on the tasks before its own too, which are other repositories'.
-    if spoken_of not in {job.repository, *(task["name"] for task in job.parameters.get("tasks", ()))}:
+    tasks = job.spec.tasks if isinstance(job.spec, TrainSpec) else ()
+    if spoken_of not in {job.repository, *(task.name for task in tasks)}:
         raise ValueError(f"{body.type}: repository is {spoken_of!r} and not {job.repository!r}")
     for name, value in body:
         # The database's tables hold no larger one, and what is in the log already can be put into them only as it is.
@@ -209,22 +185,28 @@ def _check_proof(body: EventBody, *, job: DueJob) -> None:
     """A prover speaks of the sorrys that it was given, a checker of the one proof; neither of any other."""
     sorry, proof = getattr(body, "sorry", None), getattr(body, "proof", None)
     if job.kind == "prove":
-        given = {(one["sorry"], one["blob"]) for one in job.parameters.get("sorries", ())}
-        if (sorry, getattr(body, "blob", None)) not in given:
+        given = job.spec
+        if not isinstance(given, ProveSpec):
+            raise ValueError(f"{body.type}: the job was given no sorry")
+        if (sorry, getattr(body, "blob", None)) not in {(one.sorry, one.blob) for one in given.sorries}:
             raise ValueError(f"{body.type}: sorry {sorry!r} of this blob is none that the job was given")
-        for name in ("prover", "rung", "model", "seed"):
-            ours = job.parameters.get(name, None)
+        for name, ours in (
+            ("prover", given.prover),
+            ("rung", given.rung.number),
+            ("model", given.model),
+            ("seed", given.seed),
+        ):
             if getattr(body, name, ours) != ours:
                 raise ValueError(f"{body.type}: {name} is {getattr(body, name)!r} and not {ours!r}")
-        if getattr(body, "budget", ours := job.parameters.get("budget_key")) != ours:
+        if getattr(body, "budget", ours := given.budget_key) != ours:
             raise ValueError(f"{body.type}: budget is not the one that the job was given, {ours!r}")
         if isinstance(body, AttemptFinished):
             _check_effort(body)
         if isinstance(body, ProofFound) and proof != proof_id(body.sorry, body.blob, body.replacement):
             raise ValueError(f"{body.type}: {proof!r} is not the id of this replacement")
         return
-    judged = job.parameters.get("proof", {})
-    if (proof, sorry) != (judged.get("proof"), judged.get("sorry")):
+    judged = job.spec.proof if isinstance(job.spec, CheckSpec) else None
+    if judged is None or (proof, sorry) != (judged.proof, judged.sorry):
         raise ValueError(
             f"{body.type}: proof {proof!r} of sorry {sorry!r} is not the one that the job was given"
         )
@@ -242,10 +224,14 @@ def _check_effort(body: AttemptFinished) -> None:
 
 def _check_model(body: EventBody, *, job: DueJob) -> None:
     """A trainer adds one link to the checkpoint that it was given; who evaluates speaks of the one to be measured."""
-    given = {
-        "model": trained_by(job.kind),
-        **{key: job.parameters[key] for key in ("parent", "checkpoint") if key in job.parameters},
-    }
+    given: dict[str, str | None] = {"model": KINDS[job.kind].model}
+    match job.spec:
+        case TrainSpec(parent=parent):
+            given["parent"] = parent
+        case EvaluateSpec(checkpoint=checkpoint):
+            given["checkpoint"] = checkpoint
+        case _:
+            raise ValueError(f"{body.type}: the job was given no model")
     for name, ours in given.items():
         if getattr(body, name, ours) != ours:
             raise ValueError(f"{body.type}: {name} is {getattr(body, name)!r} and not {ours!r}")

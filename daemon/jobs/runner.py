@@ -3,7 +3,7 @@
 Owns the running children. `job_started` is in the log before the process exists and `job_succeeded`, `job_failed`,
 `job_interrupted` or `job_cancelled` after it is gone, so every attempt has both ends however the daemon dies
 (`daemon.jobs.recovery` writes what a killed daemon could not). What is due is `daemon.planning.plan`'s business,
-whether it may begin `daemon.planning.admission`'s; the child itself is `daemon.jobs.process`, what its end means
+whether it may begin `daemon.planning.admission`'s; the child itself is `pipeline.jobs.child`, what its end means
 `daemon.jobs.runner`.
 """
 
@@ -11,39 +11,42 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import random
 import shutil
 import signal
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import structlog
 
-from daemon.jobs.due import BESIDE, LONGER, MODULES, MORE_MEMORY, DueJob, Kind
+from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu, Gpus
 from daemon.jobs.history import Retries
 from daemon.jobs.limits import Cgroups, MemoryBound, Usage, shown, why_killed
 from daemon.jobs.lines import BadLineError, Batch, Failure, Line, Progress, Result, parse_line
-from daemon.jobs.process import Exit, JobProcess, LineTooLongError
 from daemon.jobs.recovery import drop_old_job_folders
 from daemon.paths import Paths, slug
-from daemon.planning.plan import parameters_now
 from daemon.polling.errors import GitError, NoSpaceError
 from daemon.polling.git import Git
 from daemon.redact import redact
 from daemon.settings.schema import Jobs
 from daemon.store_service import CALLERS_MISTAKES, Ledger, StoreFailedError
 from pipeline.jobs import preemption
+from pipeline.jobs.child import Exit, HandedOver, JobProcess, LineTooLongError, key_pipe
+from pipeline.jobs.kinds import KINDS, Kind
+from pipeline.jobs.known import known_to_scan, known_to_trace
 from pipeline.jobs.protocol import JobSpec
+from pipeline.jobs.specs import EndpointRung, ProveSpec, ScanSpec, Spec, TraceSpec
 from pipeline.lean.build.build_cache import Attached, BuildMissingError, attach, empty_lake
+from pipeline.models.endpoint.credentials import KeyPlace, read_key
+from pipeline.models.endpoint.errors import CredentialError
 from store.domain.identity import event_id
 from store.events.base import EventBody
 from store.events.jobs import JobCancelled, JobFailed, JobInterrupted, JobStarted, JobSucceeded
@@ -102,18 +105,31 @@ def is_cancelled(view: sqlite3.Connection, *, job: str) -> bool:
     )
 
 
-def write_spec(spec: JobSpec) -> None:
+def spec_now(view: sqlite3.Connection, *, job: DueJob) -> Spec:
+    """Return a job's specification with what it needs of the view at the moment that it starts."""
+    spec, repository, branch = job.spec, job.repository, job.branch
+    match spec:
+        case ScanSpec():
+            known = known_to_scan(view, repository=repository, branch=branch, by_files=spec.by_files)
+            return spec.model_copy(update={"known": known})
+        case TraceSpec():
+            return spec.model_copy(
+                update={"known": known_to_trace(view, repository=repository, branch=branch)}
+            )
+        case _:
+            return spec
+
+
+def write_spec(spec: JobSpec[Spec]) -> None:
     """Make the folder of an attempt anew, with its spec."""
     # An attempt that died before it was recorded may have left this folder; nothing in it counts.
     shutil.rmtree(spec.directory, ignore_errors=True)
     spec.staging.mkdir(parents=True)
-    (spec.directory / "spec.json").write_text(
-        json.dumps(spec.as_json(), ensure_ascii=False), encoding="utf-8"
-    )
+    spec.write()
 
 
 # ---- How an attempt ended: what it said, what its process did, and so which event closes it
-# Everything here follows from what was heard; the process is `daemon.jobs.process`', the order of things
+# Everything here follows from what was heard; the process is `pipeline.jobs.child`'s, the order of things
 # `daemon.jobs.runner`'.
 
 
@@ -224,7 +240,7 @@ def _with_memory_in_mind(due: DueJob, failure: Failure) -> Failure:
     return Failure(
         failure.reason,
         f"{due.describes}: {failure.message}: a process of it reached its {shown(due.memory_bytes)}",
-        MORE_MEMORY[due.kind],
+        KINDS[due.kind].memory_remedy,
         failure.deterministic,
         failure.peak_rss_bytes,
     )
@@ -232,8 +248,8 @@ def _with_memory_in_mind(due: DueJob, failure: Failure) -> Failure:
 
 def _ended_by_us(due: DueJob, heard: Heard) -> Failure:
     reason, remedy = {
-        "deadline": ("deadline", LONGER[due.kind]),
-        "memory": ("out_of_memory", MORE_MEMORY[due.kind]),
+        "deadline": ("deadline", KINDS[due.kind].longer_remedy),
+        "memory": ("out_of_memory", KINDS[due.kind].memory_remedy),
         "protocol": (
             "protocol",
             "report this as a defect, with the job's log: the job printed what it must not",
@@ -258,13 +274,13 @@ def _crash(due: DueJob, heard: Heard, said: str) -> Failure:
             return Failure(
                 "out_of_memory",
                 f"{due.describes}: {memory}{last}",
-                f"{MORE_MEMORY[due.kind]}; {look}",
+                f"{KINDS[due.kind].memory_remedy}; {look}",
                 deterministic=False,
             )
         if end.signal is not None:
             remedy = look
             if end.signal == signal.SIGKILL:
-                remedy = f"it may have been killed for memory: {MORE_MEMORY[due.kind]}; {look}"
+                remedy = f"it may have been killed for memory: {KINDS[due.kind].memory_remedy}; {look}"
             message = f"{due.describes}: killed by signal {end.signal}{last}"
             return Failure("crashed", message, remedy, deterministic=False)
     status = end.status if end is not None else None
@@ -346,10 +362,8 @@ log = structlog.get_logger("daemon.jobs.runner")
 
 
 @asynccontextmanager
-async def placed(
-    due: DueJob, parameters: Mapping[str, Any], *, git: Git, paths: Paths
-) -> AsyncIterator[dict[str, Any]]:
-    """Yield a job's parameters with the places that it works in; what was made for it is taken back at the end.
+async def placed(due: DueJob, spec: JobSpec[Spec], *, git: Git, paths: Paths) -> AsyncIterator[JobSpec[Spec]]:
+    """Yield a job's specification with the places that it works in; remove at the end what was made for it.
 
     Raises:
         BuildMissingError: the build was swept away since the plan was made.
@@ -359,19 +373,18 @@ async def placed(
     worktree = paths.worktrees / f"{due.job}-{due.attempt}"
     mirror = paths.mirrors / f"{slug(due.repository)}.git"
     attached: Attached | None = None
-    places: dict[str, Any] = {}
     try:
         if due.kind == "scan":
-            places["mirror"] = str(mirror)
+            spec = replace(spec, mirror=mirror)
         if due.needs_worktree:
             await git.worktree_add(mirror, worktree, due.sha)
-            places["worktree"] = str(worktree)
+            spec = replace(spec, worktree=worktree)
         if due.built:
             attached = await asyncio.to_thread(attach, worktree, paths.cache, due.repository, due.sha)
         elif due.needs_worktree:
             # A commit may bring compiled files along; nothing that was not built here is ever imported.
             await asyncio.to_thread(empty_lake, worktree)
-        yield {**parameters, **places}
+        yield spec
     finally:
         try:
             if attached is not None:
@@ -382,6 +395,18 @@ async def placed(
             # The job's outcome stands, whatever the machine has too little of (processes, files, memory, threads: the
             # last are Python's RuntimeError); the next start sweeps the folder.
             log.warning("worktree_left", path=str(worktree), reason=str(error))
+
+
+def handed_over(place: KeyPlace | None) -> AbstractContextManager[HandedOver]:
+    """Return what a child needs to read the key that is in this place now; nothing where there is none.
+
+    A key that cannot be used is the job's to report: it reads why, and not the key.
+    """
+    try:
+        key = None if place is None else read_key(credential=place.credential, variable=place.variable)
+    except CredentialError as error:
+        return key_pipe(None, problem=str(error))
+    return key_pipe(key)
 
 
 _GRACE_S = 5.0
@@ -407,7 +432,7 @@ class JobRunner:
         limits: Jobs,
         finished: Callable[[], None],
         dice: random.Random | None = None,
-        modules: Mapping[Kind, str] = MODULES,
+        modules: Mapping[Kind, str] | None = None,
         gpus: Gpus | None = None,
         cgroups: Cgroups | None = None,
     ) -> None:
@@ -419,7 +444,7 @@ class JobRunner:
         self._ledger = ledger
         self._paths = paths
         self._finished = finished
-        self._modules = modules
+        self._modules = modules or {name: kind.module for name, kind in KINDS.items()}
         self._gpus = gpus
         self._cgroups = cgroups
         self._live: dict[str, Live] = {}
@@ -454,7 +479,11 @@ class JobRunner:
     @property
     def at_endpoints(self) -> frozenset[str]:
         """The running jobs that ask somebody else's machine (rung 4)."""
-        return frozenset(job for job, live in self._live.items() if "external" in live.due.parameters)
+        return frozenset(
+            job
+            for job, live in self._live.items()
+            if isinstance(live.due.spec, ProveSpec) and isinstance(live.due.spec.rung, EndpointRung)
+        )
 
     def running(self) -> tuple[RunningJob, ...]:
         """Return what runs now, for people."""
@@ -544,9 +573,9 @@ class JobRunner:
     async def _attempt(self, due: DueJob, heard: Heard) -> str:
         spec = self._spec(due)
         try:
-            parameters = await self._ledger.ask(partial(parameters_now, job=due))
-            async with placed(due, parameters, git=self.git, paths=self._paths) as parameters:
-                spec = replace(spec, parameters=parameters, gpu_lock=self._gpu_lock(due))
+            now = await self._ledger.ask(partial(spec_now, job=due))
+            spec = replace(spec, parameters=now, gpu_lock=self._gpu_lock(due))
+            async with placed(due, spec, git=self.git, paths=self._paths) as spec:
                 await asyncio.to_thread(write_spec, spec)
                 await self._listen(due, spec, heard)
                 body = await self._verdict(due, heard, spec)
@@ -585,15 +614,15 @@ class JobRunner:
         )
         return body.type.removeprefix("job_")
 
-    def _spec(self, due: DueJob) -> JobSpec:
+    def _spec(self, due: DueJob) -> JobSpec[Spec]:
         directory = self._paths.jobs / due.job / str(due.attempt)
-        return JobSpec(job=due.job, kind=due.kind, attempt=due.attempt, directory=directory)
+        return JobSpec(due.job, due.kind, due.attempt, directory, due.spec)
 
     def _gpu_lock(self, due: DueJob) -> Path | None:
         gpu = self._live[due.job].gpu
         return None if gpu is None or self._gpus is None else self._gpus.lock(gpu.uuid)
 
-    async def _listen(self, due: DueJob, spec: JobSpec, heard: Heard) -> None:
+    async def _listen(self, due: DueJob, spec: JobSpec[Spec], heard: Heard) -> None:
         """Run the process to its end, whoever brings that about; `heard` has the story afterwards."""
         live = self._live[due.job]
         process = await JobProcess.start(
@@ -602,7 +631,7 @@ class JobRunner:
             directory=spec.directory,
             stderr=spec.directory / "stderr.log",
             memory_bytes=due.memory_bytes,
-            key=due.key,
+            secrets=handed_over(due.key),
             # Without a GPU of its own it sees none; the nameless one is whatever the daemon sees.
             visible="" if live.gpu is None else live.gpu.uuid or None,
         )
@@ -619,7 +648,7 @@ class JobRunner:
         whole = asyncio.ensure_future(_both(reading, process))
         # A training needs its helpers, and its time, to save where it is. A search has saved what it found, and must
         # not take the end of its Lean processes for an answer.
-        saves = due.kind in BESIDE
+        saves = KINDS[due.kind].beside
         try:
             await memory.begin()
             while True:
@@ -653,7 +682,7 @@ class JobRunner:
             process.close()
             heard.usage, heard.seen_bytes = await memory.end()
 
-    async def _read(self, process: JobProcess, due: DueJob, spec: JobSpec, heard: Heard) -> None:
+    async def _read(self, process: JobProcess, due: DueJob, spec: JobSpec[Spec], heard: Heard) -> None:
         async for raw in process.lines():
             if heard.last is not None:
                 raise BadLineError(f"{raw[:120]!r}: comes after the last line (result or failure)")
@@ -672,7 +701,7 @@ class JobRunner:
             return parse_line(raw, job=due)
         return await asyncio.to_thread(parse_line, raw, job=due)
 
-    async def _append(self, batch: Batch, spec: JobSpec) -> None:
+    async def _append(self, batch: Batch, spec: JobSpec[Spec]) -> None:
         files = {digest: spec.staging / digest for digest in batch.cites}
         # What was recorded before is in the log and need not be staged again; the log refuses what is in neither.
         staged = await asyncio.to_thread(lambda: {d: path for d, path in files.items() if path.is_file()})
@@ -682,7 +711,7 @@ class JobRunner:
 
     # --- the end ------------------------------------------------------------------------------------------
 
-    async def _verdict(self, due: DueJob, heard: Heard, spec: JobSpec) -> EventBody:
+    async def _verdict(self, due: DueJob, heard: Heard, spec: JobSpec[Spec]) -> EventBody:
         said = await asyncio.to_thread(last_words, spec.directory / "stderr.log")
         found = verdict(due, heard, said)
         if not isinstance(found, Failure):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from daemon.jobs.due import BESIDE, LONG, DueJob, Kind
+from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu
 from daemon.planning.plan import Plan
+from pipeline.jobs.kinds import KINDS, Kind
 
 _SLOTS = "a slot; the running jobs have them all ([jobs] max_running)"
 _LAST_SLOT = "a slot; the last one is kept free for short jobs"
@@ -86,13 +87,17 @@ def _reasons(
         yield "the job before it, which is of the same branch or model"
     if kinds.count(job.kind) >= most.get(job.kind, len(kinds) + 1):
         yield f"another {job.kind} job; {most[job.kind]} run at the same time ([schedule.running])"
-    if job.kind in BESIDE:
+    if KINDS[job.kind].beside:
         return
-    slots = [kind for kind in kinds if kind not in BESIDE]
+    slots = [kind for kind in kinds if not KINDS[kind].beside]
     if len(slots) >= max_running:
         yield _SLOTS
     # A new commit's sorrys are visible within seconds, even while provers work for half an hour.
-    if job.kind in LONG and max_running > 1 and sum(kind in LONG for kind in slots) >= max_running - 1:
+    if (
+        KINDS[job.kind].long
+        and max_running > 1
+        and sum(KINDS[kind].long for kind in slots) >= max_running - 1
+    ):
         yield _LAST_SLOT
 
 

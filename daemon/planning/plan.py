@@ -19,16 +19,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from daemon.jobs.due import LEANS_OF_A_CHECK, DueJob
+from daemon.jobs.due import DueJob
 from daemon.jobs.history import Standings
 from daemon.planning.proving import Proving, repl_limits, seconds_left
 from daemon.planning.schedule import Timetable, read_timetable
 from daemon.planning.training import Counted, training_jobs
 from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo, Settings
+from pipeline.jobs.kinds import KINDS
+from pipeline.jobs.specs import TRACER_VERSION, BuildSpec, CheckSpec, FoundWith, ScanSpec, TraceSpec
 from pipeline.lean.backend import LeanBackend, Leans
-from pipeline.trace.order import TRACER_VERSION
 from store.domain.identity import job_id
+from store.events.proofs import ProofFound
 from store.view.queries import basic as queries
 from store.view.queries import jobs as job_queries
 from store.view.queries import models as model_queries
@@ -159,18 +161,17 @@ class Planner:
             sha=sha,
             describes=f"build {repo.key} {branch.branch} {sha[:10]}",
             simulated=False,
-            parameters={
-                "repository": repo.key,
-                "branch": branch.branch,
-                "sha": sha,
-                "lean": lean.as_json(),
-                "cache": str(self._settings.paths.cache),
-                "timeout_s": build.timeout_s,
-                "memory_bytes": build.memory_bytes,
-                "disk_bytes": build.disk_bytes,
-                "hosts": list(build.hosts),
-                "modules": [],
-            },
+            spec=BuildSpec(
+                repository=repo.key,
+                branch=branch.branch,
+                sha=sha,
+                lean=lean,
+                cache=self._settings.paths.cache,
+                timeout_s=build.timeout_s,
+                memory_bytes=build.memory_bytes,
+                disk_bytes=build.disk_bytes,
+                hosts=build.hosts,
+            ),
             # The job itself ends lake in time and says how far it came; the daemon's limit is for a job that hangs.
             timeout_s=build.timeout_s + _SLACK_S,
             memory_bytes=build.memory_bytes,
@@ -213,19 +214,18 @@ class Planner:
             sha=branch.tip,
             describes=f"trace {repo.key} {branch.branch} {branch.tip[:10]}",
             simulated=lean.simulated,
-            parameters={
-                "repository": repo.key,
-                "branch": branch.branch,
-                "sha": branch.tip,
-                "lean": lean.as_json(),
-                "url": repo.url,
-                "name": "/".join(repo.key.split("/")[-2:]),
-                "include": list(repo.include),
-                "exclude": list(repo.exclude),
-                "per_file_timeout_s": trace.file_timeout_s,
-                "parallel": min(trace.parallel, self._settings.lean.repls),
-                **repl_limits(self._settings),
-            },
+            spec=TraceSpec(
+                repository=repo.key,
+                branch=branch.branch,
+                sha=branch.tip,
+                lean=lean,
+                url=repo.url,
+                name="/".join(repo.key.split("/")[-2:]),
+                include=repo.include,
+                exclude=repo.exclude,
+                file_timeout_s=trace.file_timeout_s,
+                limits=repl_limits(self._settings, most=trace.parallel),
+            ),
             built=lean.kind == "pantograph" and self._settings.build.enabled,
             **self._limits(),
         )
@@ -264,17 +264,17 @@ class Planner:
                     sha=commit.sha,
                     describes=f"scan {repo.key} {branch.branch} {commit.sha[:10]}",
                     simulated=False,
-                    parameters={
-                        "repository": repo.key,
-                        "branch": branch.branch,
-                        "sha": commit.sha,
-                        "base": branch.scanned,
-                        "include": list(repo.include),
-                        "exclude": list(repo.exclude),
+                    spec=ScanSpec(
+                        repository=repo.key,
+                        branch=branch.branch,
+                        sha=commit.sha,
+                        base=branch.scanned,
+                        include=repo.include,
+                        exclude=repo.exclude,
                         # Other patterns mean other files, and a base may be lost with its mirror: then the tables
-                        # say what to compare with (`scan_parameters`).
-                        "by_files": branch.scanned is not None and (not as_now or standing.attempt > 1),
-                    },
+                        # say what to compare with.
+                        by_files=branch.scanned is not None and (not as_now or standing.attempt > 1),
+                    ),
                     **self._limits(),
                 )
             return
@@ -293,13 +293,13 @@ class Planner:
             rows = queries.commits(self._view, repository=repo.key, branch=branch.branch, state="scanned")
             yield from ((row, branch.scanned_seq) for row in rows if row.sha == branch.tip)
 
-    def _search_of(self, proof: ProofRow) -> dict[str, Any] | None:
+    def _search_of(self, proof: ProofRow) -> FoundWith | None:
         """Return what the patch tells of the search that found a proof."""
         found = proof_queries.attempt_behind(self._view, proof)
         if found is None:
             return None
         weights = model_queries.weights_of(self._view, found.model)
-        return {name: getattr(found, name) for name in _SEARCH} | {"weights": weights}
+        return FoundWith(**{name: getattr(found, name) for name in _SEARCH}, weights=weights)
 
     # --- check --------------------------------------------------------------------------------------------
 
@@ -331,30 +331,30 @@ class Planner:
                 simulated=lean.simulated,
                 built=lean.kind == "pantograph" and self._settings.build.enabled,
                 **self._limits(),
-                parameters={
-                    "lean": lean.as_json(),
-                    "search": self._search_of(proof),
-                    "proof": {
-                        "proof": proof.proof,
-                        "sorry": proof.sorry,
-                        "repository": proof.repository,
-                        "branch": proof.branch,
-                        "sha": proof.sha,
-                        "path": proof.path,
-                        "blob": proof.blob,
-                        "byte_start": proof.byte_start,
-                        "byte_end": proof.byte_end,
-                        "declaration": proof.declaration,
-                        "declaration_text_hash": proof.declaration_text_hash,
-                        "replacement": proof.replacement,
-                        "tactics": list(proof.tactics),
-                        "prover": proof.prover,
-                        "rung": proof.rung,
-                        "toolchain": proof.toolchain,
-                        "simulated": proof.simulated,
-                        "job": proof.job,
-                    },
-                },
+                spec=CheckSpec(
+                    lean=lean,
+                    search=self._search_of(proof),
+                    proof=ProofFound(
+                        proof=proof.proof,
+                        sorry=proof.sorry,
+                        repository=proof.repository,
+                        branch=proof.branch,
+                        sha=proof.sha,
+                        path=proof.path,
+                        blob=proof.blob,
+                        byte_start=proof.byte_start,
+                        byte_end=proof.byte_end,
+                        declaration=proof.declaration,
+                        declaration_text_hash=proof.declaration_text_hash,
+                        replacement=proof.replacement,
+                        tactics=tuple(proof.tactics),
+                        prover=proof.prover,
+                        rung=proof.rung,
+                        toolchain=proof.toolchain,
+                        simulated=proof.simulated,
+                        job=proof.job,
+                    ),
+                ),
             )
 
 
@@ -466,11 +466,8 @@ def _limited(job: DueJob, settings: Settings) -> DueJob:
     timeout_s = job.timeout_s if own.timeout_s is None else own.timeout_s
     memory_bytes = job.memory_bytes if own.memory_bytes is None else own.memory_bytes
     # Lean processes have limits of their own, beside the job's.
-    beside = settings.lean.repl_memory_bytes * {
-        "trace": settings.lean.repls,
-        "prove": settings.lean.repls,
-        "check": LEANS_OF_A_CHECK,
-    }.get(job.kind, 0)
+    processes = KINDS[job.kind].lean_processes
+    beside = settings.lean.repl_memory_bytes * (settings.lean.repls if processes is None else processes)
     if job.kind == "build":
         beside = _OF_THE_BUILD_ITSELF
     return replace(job, timeout_s=timeout_s, memory_bytes=memory_bytes, tree_bytes=memory_bytes + beside)
@@ -482,62 +479,3 @@ def _affordable(due: Sequence[DueJob], left_s: float) -> Iterator[DueJob]:
         if job.cost_s <= max(left_s, 0.0):
             left_s -= job.cost_s
             yield job
-
-
-def parameters_now(view: sqlite3.Connection, *, job: DueJob) -> dict[str, Any]:
-    """Return a job's parameters with what it needs of the view at the moment that it starts."""
-    match job.kind:
-        case "scan":
-            return scan_parameters(view, job=job)
-        case "trace":
-            known = trace_queries.trace_parameters(view, repository=job.repository, branch=job.branch)
-            return {**job.parameters, **known}
-        case _:
-            return dict(job.parameters)
-
-
-def scan_parameters(view: sqlite3.Connection, *, job: DueJob) -> dict[str, Any]:
-    """Return what a scan needs of the view at the moment that it starts: the sorrys and the proofs so far."""
-    place = (
-        "path",
-        "blob",
-        "line",
-        "column",
-        "byte_start",
-        "byte_end",
-        "declaration",
-        "kind",
-        "statement",
-        "statement_hash",
-        "ordinal",
-        "token",
-        "mode",
-        "context_hash",
-    )
-    rows = queries.sorries(view, repository=job.repository, branch=job.branch)
-    parameters = dict(job.parameters)
-    known = None
-    if parameters.pop("by_files"):
-        files = queries.files(view, repository=job.repository, branch=job.branch)
-        known = [[file.path, file.blob] for file in files]
-    return {
-        **parameters,
-        "files": known,
-        "sorries": [
-            {"sorry": row.sorry, **{name: getattr(row, name) for name in place}}
-            for row in rows
-            if row.state in ("open", "verified")
-        ],
-        # One of these that stands in the source again is the same sorry, reopened.
-        "closed": [row.sorry for row in rows if row.state in ("filled", "removed")],
-        "proofs": [
-            {
-                "proof": proof.proof,
-                "sorry": proof.sorry,
-                "declaration": proof.declaration,
-                "declaration_text_hash": proof.declaration_text_hash,
-            }
-            for proof in queries.proofs(view, repository=job.repository)
-            if proof.state != "rejected"
-        ],
-    }

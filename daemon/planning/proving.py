@@ -11,20 +11,40 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import Standing, Standings
 from daemon.settings import Repo, Settings
 from daemon.settings.models import RUNGS, Prove
 from pipeline.globs import path_filter
+from pipeline.jobs.specs import (
+    OF_THE_JOB,
+    OF_THE_MACHINE,
+    AnyRung,
+    Budget,
+    CuratedRung,
+    EndpointRung,
+    EndpointSpec,
+    EndpointTactics,
+    GeneratorRung,
+    GeneratorSpec,
+    LocalRung,
+    ProgressSpec,
+    ProveSpec,
+    RetrievalRung,
+    RetrieverSpec,
+    SorryToProve,
+    WholeProofRung,
+    WholeSpec,
+)
 from pipeline.lean.backend import LeanBackend
+from pipeline.lean.pool.pool import PoolLimits
 from pipeline.models.endpoint.credentials import KeyPlace
-from pipeline.prove.order import OF_THE_JOB, OF_THE_MACHINE
 from store.domain.identity import job_id
 from store.view.queries import basic as queries
 from store.view.queries import jobs as job_queries
@@ -34,7 +54,7 @@ from store.view.queries.proofs import Reached
 from store.view.rows import BranchRow, SorryRow
 
 # ---- The rungs of the ladder as they can be climbed now
-# Each with its prover, its model, its budget and its parameters.
+# Each with its specification, its model and its budget.
 # The model of rung 1 is the retriever in use together with the generator of the settings, of rung 2 the tactic model
 # in use, of rungs 3 and 4 what the settings name. As long as no tactic model is in use, rung 2 takes the one that
 # `[train.tactics] model_name` names in the file, and waits where it names none. What learned from the simulator is
@@ -60,23 +80,30 @@ class InUse(Protocol):
 class Rung:
     """A rung that can be climbed. What was tried with another `model` or `budget` is tried again.
 
-    `local`: a model runs in the job. `gpu`: on the GPU, where there is one. `capped`: there is a limit to what it may
-    spend in a day. `key`: where the key is that the job has to know and nobody else.
+    `spec` is the prove job's part of it. `gpu`: a model runs on the GPU, where there is one. `capped`: there is a limit
+    to what it may spend in a day. `key`: the place of the one key that the job needs.
     """
 
-    number: int
+    spec: AnyRung = field(repr=False)
     model: str
     budget: str
-    parameters: Mapping[str, Any] = field(repr=False)
     seconds_per_sorry: float
-    local: bool = False
     gpu: bool = False
     capped: bool = False
     key: KeyPlace | None = None
 
     @property
+    def number(self) -> int:
+        return self.spec.number
+
+    @property
     def prover(self) -> str:
-        return RUNGS[self.number]
+        return self.spec.prover
+
+    @property
+    def local(self) -> bool:
+        """Whether a model runs in the job."""
+        return isinstance(self.spec, LocalRung)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +154,15 @@ class Ladder:
             return Waiting(number, self._no_models)
         match number:
             case 0:
-                return self._climb(0, "", lean, {})
+                return self._climb(CuratedRung(), "", lean)
             case 1:
                 return self._retrieval(lean)
             case 2:
                 return self._tactics(lean)
             case 3:
                 name = self._prove.whole.model
-                return self._climb(
-                    3, name, lean, {"generator": self._generator(name), "whole": self._whole()}
-                )
+                rung = WholeProofRung(generator=self._generator(name), whole=self._whole())
+                return self._climb(rung, name, lean)
             case _:
                 return self._external(lean)
 
@@ -145,107 +171,102 @@ class Ladder:
         if retriever is None:
             return Waiting(1, self._none_in_use("retriever", lean))
         paths, name = self._settings.paths, self._prove.generator.model
-        parameters = {
-            "generator": self._generator(name),
-            "retriever": {
-                "chain": str(paths.models / "retriever"),
-                "checkpoint": retriever.checkpoint,
-                "indices": str(paths.embeddings / "retriever"),
-                "premises": self._prove.generator.premises,
-                "events_db": str(paths.events_db),
-                "database_db": str(paths.database_db),
-            },
-            **self._progress(lean),
-        }
-        return self._climb(1, f"{retriever.checkpoint}+{name}", lean, parameters)
+        rung = RetrievalRung(
+            generator=self._generator(name),
+            retriever=RetrieverSpec(
+                chain=paths.models / "retriever",
+                checkpoint=retriever.checkpoint,
+                indices=paths.embeddings / "retriever",
+                premises=self._prove.generator.premises,
+                events_db=paths.events_db,
+                database_db=paths.database_db,
+            ),
+            progress=self._progress(lean),
+        )
+        return self._climb(rung, f"{retriever.checkpoint}+{name}", lean)
 
     def _tactics(self, lean: LeanBackend) -> Rung | Waiting:
         if self._given is not None:
             model, path = self._given
-            return self._climb(2, model, lean, {"generator": self._generator(path), **self._progress(lean)})
+            return self._generates(model, path, lean)
         tactics, named = self._usable("tactics", lean), self._settings.train.of("tactics").named
         if tactics is None and not named:
             reason = self._none_in_use("tactics", lean)
             return Waiting(2, f"{reason}, and [train.tactics] names no model_name to begin with")
         path = named if tactics is None else str(self._settings.paths.models / "tactics" / tactics.checkpoint)
         model = named if tactics is None else tactics.checkpoint
-        return self._climb(2, model, lean, {"generator": self._generator(path), **self._progress(lean)})
+        return self._generates(model, path, lean)
+
+    def _generates(self, model: str, path: str, lean: LeanBackend) -> Rung:
+        rung = GeneratorRung(generator=self._generator(path), progress=self._progress(lean))
+        return self._climb(rung, model, lean)
 
     def _external(self, lean: LeanBackend) -> Rung:
         external = self._prove.external
-        parameters = {
-            "whole": self._whole(),
-            "external": {
-                "base_url": external.base_url,
-                "model": external.model,
-                "credential": external.credential,
-                "key_variable": external.key_variable,
-                "timeout_s": external.timeout_s,
-                "retries": external.retries,
-                "ledger": str(spending(self._settings)),
-                "cap_usd": None if external.free else external.usd_per_day,
-                "usd_per_million_prompt": external.usd_per_million_prompt,
-                "usd_per_million_completion": external.usd_per_million_completion,
-                **self._asked_for(external.mode),
-            },
-        }
+        endpoint = EndpointSpec(
+            base_url=external.base_url,
+            model=external.model,
+            credential=external.credential,
+            key_variable=external.key_variable,
+            timeout_s=external.timeout_s,
+            retries=external.retries,
+            ledger=spending(self._settings),
+            cap_usd=None if external.free else external.usd_per_day,
+            usd_per_million_prompt=external.usd_per_million_prompt,
+            usd_per_million_completion=external.usd_per_million_completion,
+        )
+        if external.mode == "whole":
+            rung = EndpointRung(endpoint=endpoint, whole=self._whole())
+        else:
+            generator = self._prove.generator
+            # They are drawn: an endpoint knows no beams.
+            tactics = EndpointTactics(
+                candidates=generator.candidates,
+                temperature=generator.temperature,
+                max_tokens=self._prove.whole.max_tokens,
+            )
+            rung = EndpointRung(endpoint=endpoint, tactics=tactics)
         key = KeyPlace(external.credential, external.key_variable)
-        return self._climb(4, external.model, lean, parameters, key=key)
-
-    def _asked_for(self, mode: str) -> dict[str, Any]:
-        """Return what an endpoint is asked for. Tactics are drawn: an endpoint knows no beams."""
-        if mode == "whole":
-            return {"mode": mode}
-        generator = self._prove.generator
-        return {
-            "mode": mode,
-            "candidates": generator.candidates,
-            "temperature": generator.temperature,
-            "max_tokens": self._prove.whole.max_tokens,
-        }
+        return self._climb(rung, external.model, lean, key=key)
 
     def _climb(
         self,
-        number: int,
+        rung: AnyRung,
         model: str,
         lean: LeanBackend,
-        parameters: Mapping[str, Any],
         *,
         key: KeyPlace | None = None,
     ) -> Rung:
-        local = "generator" in parameters
         return Rung(
-            number,
+            rung,
             model,
-            budget_key(self._prove, lean=lean, rung=number),
-            parameters,
-            self._prove.seconds(number),
-            local=local,
-            gpu=local and self._prove.generator.device != "cpu",
-            capped=number == 4 and not self._prove.external.free,
+            budget_key(self._prove, lean=lean, rung=rung.number),
+            self._prove.seconds(rung.number),
+            gpu=isinstance(rung, LocalRung) and self._prove.generator.device != "cpu",
+            capped=isinstance(rung, EndpointRung) and not self._prove.external.free,
             key=key,
         )
 
-    def _generator(self, path: str) -> dict[str, Any]:
+    def _generator(self, path: str) -> GeneratorSpec:
         generator = self._prove.generator
-        return {
-            "path": path,
-            "device": generator.device,
-            "candidates": generator.candidates,
-            "decoding": generator.decoding,
-            "temperature": generator.temperature,
-        }
+        return GeneratorSpec(
+            path=path,
+            device=generator.device,
+            candidates=generator.candidates,
+            decoding=generator.decoding,
+            temperature=generator.temperature,
+        )
 
-    def _whole(self) -> dict[str, Any]:
+    def _whole(self) -> WholeSpec:
         whole = self._prove.whole
-        return {"proofs": whole.proofs, "repairs": whole.repairs, "max_tokens": whole.max_tokens}
+        return WholeSpec(proofs=whole.proofs, repairs=whole.repairs, max_tokens=whole.max_tokens)
 
-    def _progress(self, lean: LeanBackend) -> dict[str, Any]:
+    def _progress(self, lean: LeanBackend) -> ProgressSpec | None:
         progress, weight = self._usable("progress", lean), self._prove.generator.progress_weight
         if progress is None or not weight:
-            return {}
+            return None
         path = self._settings.paths.models / "progress" / progress.checkpoint
-        return {"progress": {"path": str(path), "weight": weight}}
+        return ProgressSpec(path=str(path), weight=weight)
 
     def _usable(self, model: str, lean: LeanBackend) -> InUse | None:
         row = self._in_use.get(model)
@@ -476,30 +497,40 @@ class Proving:
             rank=rank,
             cost_s=len(sorries) * rung.seconds_per_sorry if rung.number else 0.0,
             key=rung.key,
-            parameters={
-                "repository": repo.key,
-                "branch": branch.branch,
-                "sha": branch.tip,
-                "lean": lean.as_json(),
-                **repl_limits(settings),
-                "prover": rung.prover,
-                "rung": rung.number,
-                "model": rung.model,
-                "seed": settings.prove.seed,
-                # Not the job's own: what follows a killed one has another id, without the sorrys that had ended.
-                "journal": str(settings.paths.searches),
-                "budget": {
-                    "seconds_per_sorry": rung.seconds_per_sorry,
-                    "nodes_per_sorry": settings.prove.nodes_per_sorry,
-                    "tactic_timeout_s": settings.prove.tactic_timeout_s,
-                    "calls_per_sorry": settings.prove.calls_per_sorry,
-                },
-                "budget_key": rung.budget,
-                "parallel": settings.prove.parallel,
-                "lemmas": {"database_db": str(settings.paths.database_db)},
-                **rung.parameters,
-                "sorries": [{name: getattr(row, name) for name in _TOLD} for row in sorries],
-            },
+            spec=ProveSpec(
+                repository=repo.key,
+                branch=branch.branch,
+                sha=branch.tip,
+                lean=lean,
+                limits=repl_limits(settings),
+                rung=rung.spec,
+                model=rung.model,
+                seed=settings.prove.seed,
+                # Not the job's own: what follows a killed one has another id, without the sorries that had ended.
+                journal=settings.paths.searches,
+                budget=Budget(
+                    nodes=settings.prove.nodes_per_sorry,
+                    seconds=rung.seconds_per_sorry,
+                    tactic_timeout_s=settings.prove.tactic_timeout_s,
+                    calls=settings.prove.calls_per_sorry,
+                ),
+                budget_key=rung.budget,
+                parallel=settings.prove.parallel,
+                database_db=settings.paths.database_db,
+                sorries=tuple(
+                    SorryToProve(
+                        sorry=row.sorry,
+                        path=row.path,
+                        blob=row.blob,
+                        byte_start=row.byte_start,
+                        byte_end=row.byte_end,
+                        declaration=row.declaration,
+                        kind=row.kind,
+                        ordinal=row.ordinal,
+                    )
+                    for row in sorries
+                ),
+            ),
         )
 
     def _rested(self, identity: str, standing: Standing) -> bool:
@@ -514,27 +545,14 @@ class Proving:
         return self._standings.has_come(standing.ended_at + rest, since=standing.ended_at)
 
 
-_TOLD = (
-    "sorry",
-    "path",
-    "blob",
-    "byte_start",
-    "byte_end",
-    "declaration",
-    "kind",
-    "ordinal",
-    "mode",
-)
-
-
-def repl_limits(settings: Settings) -> dict[str, Any]:
-    """Return what a job has to know of the REPLs that it may have."""
+def repl_limits(settings: Settings, *, most: int | None = None) -> PoolLimits:
+    """Return the limits of a job's REPLs; at most so many at once."""
     lean = settings.lean
-    return {
-        "repls": lean.repls,
-        "repl_memory_bytes": lean.repl_memory_bytes,
-        "repl_calls": lean.repl_calls,
-    }
+    return PoolLimits(
+        processes=lean.repls if most is None else min(most, lean.repls),
+        memory_bytes=lean.repl_memory_bytes,
+        calls=lean.repl_calls,
+    )
 
 
 def seconds_left(

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from daemon.jobs.due import Kind
 from daemon.planning.proving import exercises
 from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo, Settings
 from daemon.settings.hours import clock, ends_at, night_of
 from daemon.settings.schema import OF_SORT, Schedule, Sort
 from daemon.settings.types import format_duration
+from pipeline.jobs.kinds import Kind
 from pipeline.lean.backend import Leans
 from store.events.jobs import TriggeredWork, TriggerEnded
 from store.log.envelope import utc_text

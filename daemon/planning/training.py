@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from daemon.jobs.due import DueJob, Kind
+from daemon.jobs.due import DueJob
 from daemon.jobs.history import Standings
 from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo, Settings
 from daemon.settings.models import Learning
+from pipeline.jobs.kinds import TRAINS
+from pipeline.jobs.specs import EvaluateSpec, LearnedTask, TrainRetrieverSpec, TrainSpec
 from pipeline.lean.backend import Leans
 from pipeline.models.datasets import dataset_of
 from store.domain.identity import job_id
@@ -29,25 +32,12 @@ from store.view.queries import traces as trace_queries
 from store.view.queries.models import Learnable, Learned, ancestry
 from store.view.rows import TraceRow
 
-TRAINS: Mapping[ModelKind, Kind] = {
-    "retriever": "train",
-    "tactics": "train_tactics",
-    "progress": "train_progress",
-}
-"""The kind of the jobs that train each model."""
 EVALUATED: ModelKind = "retriever"
 """The model that the kind `evaluate` measures."""
 _LANE = "models"
 Counted = MutableMapping[tuple[str, int, int, Learnable], int]
 """How many theorems of a repository's trace (closed at a log position) are new since another position. The past does
 not change, and counting a large repository takes a third of a second: what was counted once is kept here."""
-
-
-def trained_by(kind: Kind) -> ModelKind:
-    """Return the model that a kind of jobs trains or measures; KeyError for another kind."""
-    if kind == "evaluate":
-        return EVALUATED
-    return {trains: model for model, trains in TRAINS.items()}[kind]
 
 
 def training_jobs(
@@ -136,22 +126,32 @@ class _Training:
             sha=trace.sha,
             describes=f"train the {_called(self._model)} on {repo.key} {trace.sha[:10]}",
             simulated=trace.simulated,
-            parameters={
-                "events_db": str(self._settings.paths.events_db),
-                "database_db": str(self._settings.paths.database_db),
-                "repository": repo.key,
-                "simulated": trace.simulated,
-                "parent": parent,
-                "tasks": [
-                    {"name": earlier.repository, "dataset": self._dataset(earlier)}
-                    for earlier in newest_of_each(chain)
-                ],
-                "keep": [*(learned.job for learned in self._every), *others],
-                "alone": not others,
-                **self._common(),
-            },
+            spec=self._to_train(repo, trace, parent, chain, others),
             **self._limits(),
         )
+
+    def _to_train(
+        self, repo: Repo, trace: TraceRow, parent: str | None, chain: Sequence[Learned], others: Sequence[str]
+    ) -> TrainSpec:
+        paths = self._settings.paths
+        spec = TrainSpec(
+            events_db=paths.events_db,
+            database_db=paths.database_db,
+            repository=repo.key,
+            simulated=trace.simulated,
+            chain=paths.models / self._model,
+            parent=parent,
+            config=self._config,
+            tasks=tuple(
+                LearnedTask(name=earlier.repository, dataset=self._dataset(earlier))
+                for earlier in newest_of_each(chain)
+            ),
+            keep=(*(learned.job for learned in self._every), *others),
+            alone=not others,
+        )
+        if self._model != "retriever":
+            return spec
+        return TrainRetrieverSpec(**dict(spec), indices=paths.embeddings / self._model)
 
     def _due(self, repo: Repo, trace: TraceRow, parent: str | None, chain: Sequence[Learned]) -> str | None:
         """Return the id of the job that learns the trace; None where it is not to be learned, or not now."""
@@ -208,15 +208,17 @@ class _Training:
             sha=row.sha or "",
             describes=f"evaluate the {_called(self._model)} {in_use.checkpoint} on {repo.key}",
             simulated=in_use.simulated,
-            parameters={
-                "checkpoint": in_use.checkpoint,
-                "dataset": self._dataset(newest),
-                "name": repo.key,
-                "repository": repo.key,
-                "split": "test",
-                "simulated": in_use.simulated,
-                **self._common(),
-            },
+            spec=EvaluateSpec(
+                chain=self._settings.paths.models / self._model,
+                checkpoint=in_use.checkpoint,
+                dataset=self._dataset(newest),
+                name=repo.key,
+                repository=repo.key,
+                split="test",
+                simulated=in_use.simulated,
+                config=self._config,
+                indices=self._settings.paths.embeddings / self._model,
+            ),
             **self._limits(),
         )
 
@@ -251,15 +253,9 @@ class _Training:
         rows = model_queries.evaluations(self._view, learned.checkpoint)
         return any((row.repository, row.split) == (learned.repository, "test") for row in rows)
 
-    def _dataset(self, learned: Learned) -> str:
+    def _dataset(self, learned: Learned) -> Path:
         """Return the frozen dataset of a task."""
-        return str(dataset_of(self._settings.paths.models / self._model, learned.job))
-
-    def _common(self) -> dict[str, Any]:
-        common = {"chain": str(self._settings.paths.models / self._model), "config": self._config}
-        if self._model == "retriever":
-            common["indices"] = str(self._settings.paths.embeddings / self._model)
-        return common
+        return dataset_of(self._settings.paths.models / self._model, learned.job)
 
     def _limits(self) -> dict[str, Any]:
         train = self._settings.train

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationInfo
 
-from daemon.jobs.due import PRIORITY, Kind
 from daemon.peers import group_id
 from daemon.settings.hours import Window
 from daemon.settings.models import Prove, Serve, Train
@@ -35,6 +34,7 @@ from daemon.settings.types import (
     size,
     table_list,
 )
+from pipeline.jobs.kinds import BY_PRIORITY, Kind
 from pipeline.lean.sandbox.hosts import DEFAULT_HOSTS
 
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -187,7 +187,7 @@ class Schedule(Section):
 
     def urgency(self, kind: Kind) -> int:
         """Return the place of a kind in the queue: the lower go first."""
-        order = [*self.priority, *(other for other in PRIORITY if other not in self.priority)]
+        order = [*self.priority, *(kind.name for kind in BY_PRIORITY if kind.name not in self.priority)]
         return order.index(kind)
 
 

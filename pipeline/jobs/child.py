@@ -1,19 +1,33 @@
-"""What a job's process knows of its parent's environment, the memory that it may take, and the end of all that it
-started.
+"""A job's process: its environment, limits, key, output and end, and the end of all that it started.
 
-Whoever starts jobs does it with this: the daemon (`daemon.jobs.process`) and the server for editors. No secret is
-passed on: the environment is an allow-list.
+The daemon and the server for editors start jobs with this. No secret is passed on by the environment, which is an
+allow-list. What the lines mean is `pipeline.jobs.protocol`'s.
+
+Why it is done this way:
+    - Limits are set from outside right after the start (`hold_to`), and the wish to die with the parent is set by the
+      child itself (`pipeline.jobs.protocol.run_job`): `preexec_fn` would run Python between fork and exec while the
+      parent's other threads hold locks, which can hang the child for good.
+    - The end is seen through a pidfd and the group is killed before the dead leader is reaped, so that its number
+      cannot have become another program's group. What left the group is found by a variable in its environment.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import resource
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
+from pipeline.jobs.protocol import KEY_PIPE, KEY_PROBLEM
 from pipeline.lean.toolchain.standins import SWITCH as STAND_INS_SWITCH
 
 MARK = "UNSORRY_ATTEMPT"
@@ -117,3 +131,198 @@ def _mark_of(pid: int) -> str | None:
         return None  # it is gone, or not ours to look into
     _, marked, rest = (b"\0" + environment).partition(f"\0{MARK}=".encode())
     return os.fsdecode(rest.partition(b"\0")[0]) if marked else None
+
+
+# ---- Give a child the one key that it needs, by a pipe that is empty once it is read
+# Not by a variable, which every process of this user finds in /proc/PID/environ for as long as the job runs; not by a
+# file, which would outlive it; and not by systemd's folder of credentials, in which the GitHub token lies too. The
+# other end is `pipeline.models.endpoint.credentials`.
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """What a child is started with: descriptors that it inherits, and variables that say which they are."""
+
+    descriptors: tuple[int, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def key_pipe(key: str | None, *, problem: str = "") -> Iterator[HandedOver]:
+    """Yield what a child needs to read the key; nothing where there is none.
+
+    Args:
+        key: shorter than any pipe's buffer (`credentials.read_key`).
+        problem: why there is no key; the job reports it.
+    """
+    if key is None:
+        yield HandedOver(variables={KEY_PROBLEM: problem} if problem else {})
+        return
+    read, write = os.pipe()
+    try:
+        os.write(write, key.encode("ascii"))
+        os.close(write)
+        yield HandedOver((read,), {KEY_PIPE: str(read)})
+    finally:
+        os.close(read)
+
+
+# ---- The process
+
+
+LONGEST_LINE_BYTES = 512 * 2**20
+_CHUNK_BYTES = 2**18
+
+
+class LineTooLongError(Exception):
+    """A child printed more than it may without ending the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a process ended. `signal` is None where it exited by itself.
+
+    `peak_rss_bytes` is its largest child's too, and on Linux never less than what we held when it was started.
+    """
+
+    status: int
+    signal: int | None
+    peak_rss_bytes: int
+
+
+class JobProcess:
+    """A running child in a session of its own. Made with `start`, which must be called on the main thread.
+
+    (PR_SET_PDEATHSIG fires when the thread that spawned ends, and the main thread ends last.)
+    """
+
+    def __init__(self, popen: subprocess.Popen[bytes], directory: Path, reader: asyncio.StreamReader) -> None:
+        self.pid = popen.pid
+        self._popen = popen
+        self._directory = directory
+        self._reader = reader
+        self._exit: Exit | None = None
+        self._swept = False
+        self._transport: asyncio.ReadTransport | None = None
+        self._pidfd = os.pidfd_open(popen.pid)
+        self._gone = asyncio.Event()
+        asyncio.get_running_loop().add_reader(self._pidfd, self._gone.set)
+
+    @classmethod
+    async def start(
+        cls,
+        module: str,
+        *,
+        spec: Path,
+        directory: Path,
+        stderr: Path,
+        memory_bytes: int,
+        secrets: AbstractContextManager[HandedOver] | None = None,
+        visible: str | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> JobProcess:
+        """Start the job module (`pipeline.jobs.launch`) in `directory`.
+
+        Args:
+            module: such as "pipeline.scan".
+            spec: the file with its specification.
+            directory: the attempt's own folder.
+            stderr: the file that its standard error is appended to.
+            memory_bytes: see `hold_to`.
+            secrets: what it inherits besides (`key_pipe`); open while it is started.
+            visible: see `job_environment`.
+            variables: more of its environment.
+
+        Raises:
+            OSError: the system refused.
+        """
+        with stderr.open("ab") as errors, secrets or nullcontext(HandedOver()) as handed:
+            environment = job_environment(directory, visible=visible)
+            popen = subprocess.Popen(  # noqa: ASYNC220 - short, and it has to be this thread
+                # -P: the working directory is no place to import from.
+                [sys.executable, "-P", "-m", "pipeline.jobs.launch", module, "--spec", str(spec)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=directory,
+                env={**environment, **(variables or {}), **handed.variables},
+                pass_fds=handed.descriptors,
+                start_new_session=True,
+            )
+        hold_to(popen.pid, memory_bytes=memory_bytes)
+        reader = asyncio.StreamReader(limit=_CHUNK_BYTES)
+        process = cls(popen, directory, reader)
+        process._transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), popen.stdout
+        )
+        return process
+
+    async def lines(self, *, longest_bytes: int | None = None) -> AsyncIterator[bytes]:
+        """Yield what it prints, line by line; a last line without its end is not a line and is dropped.
+
+        Args:
+            longest_bytes: of one line; None: LONGEST_LINE_BYTES.
+
+        Raises:
+            LineTooLongError: a line is longer.
+        """
+        longest = LONGEST_LINE_BYTES if longest_bytes is None else longest_bytes
+        parts: list[bytes] = []
+        size = 0
+        while chunk := await self._reader.read(_CHUNK_BYTES):
+            *complete, rest = chunk.split(b"\n")
+            for piece in complete:
+                yield b"".join([*parts, piece])
+                parts, size = [], 0
+            parts.append(rest)
+            size += len(rest)
+            if size > longest:
+                raise LineTooLongError(f"a line of more than {longest // 2**20} MiB")
+
+    async def ended(self) -> Exit:
+        """Wait for the end, kill what it left running, reap it."""
+        await self._gone.wait()
+        if self._exit is None:
+            asyncio.get_running_loop().remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._kill_group(signal.SIGKILL)
+            _, status, usage = os.wait4(self.pid, 0)  # noqa: ASYNC222 - it has ended: no waiting
+            code = os.waitstatus_to_exitcode(status)
+            # Popen must not wait for a process that is gone (its number may be somebody else's by then).
+            self._popen.returncode = code
+            self._exit = Exit(
+                status=max(code, 0), signal=-code if code < 0 else None, peak_rss_bytes=usage.ru_maxrss * 1024
+            )
+        if not self._swept:
+            await asyncio.to_thread(kill_marked, self._directory)
+            self._swept = True
+        return self._exit
+
+    async def stop(self, *, grace_s: float, first_alone: bool = False) -> Exit:
+        """SIGTERM to the whole group, SIGKILL after the grace, and wait.
+
+        `first_alone`: the SIGTERM is for the job itself only, which needs what it started in order to save.
+        """
+        if not self._gone.is_set():
+            if first_alone:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
+            else:
+                self._kill_group(signal.SIGTERM)
+            try:
+                async with asyncio.timeout(grace_s):
+                    await self._gone.wait()
+            except TimeoutError:
+                self._kill_group(signal.SIGKILL)
+        return await self.ended()
+
+    def close(self) -> None:
+        """Give the pipe back."""
+        if self._transport is not None:
+            self._transport.close()
+        if self._popen.stdout is not None:
+            self._popen.stdout.close()
+
+    def _kill_group(self, number: signal.Signals) -> None:
+        if self._exit is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, number)

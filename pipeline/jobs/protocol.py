@@ -11,8 +11,8 @@ and the daemon alone writes them. Lines that a job prints, each one JSON object 
                                                                    the last line of one that did not
 
 Payloads named by a `BlobRef` are first written to the staging folder under their SHA-256 (`stage`), complete
-and fsynced, then cited. This module imports no pydantic at its top for the daemon's sake; `run_job` is what
-every job's `main` calls.
+and fsynced, then cited. Every job's `main` calls `run_job` with the class of its specification
+(`pipeline.jobs.specs`). A job that needs a secret reads it from an inherited pipe (`KEY_PIPE`).
 """
 
 from __future__ import annotations
@@ -25,18 +25,27 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
 
 from pipeline.jobs import preemption
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from store.events.base import BlobRef, EventBody
 
-SPEC_SCHEMA = 1
+SPEC_SCHEMA = 2
+KEY_PIPE = "UNSORRY_KEY_PIPE"
+"""The environment variable with the number of the descriptor that a job reads its key from."""
+KEY_PROBLEM = "UNSORRY_KEY_PROBLEM"
+"""The environment variable that says why a job's key cannot be used."""
+_SEE = "start the daemon again, so that it writes the specification anew; pipeline/jobs/specs.py says what it takes"
+SpecCo = TypeVar("SpecCo", covariant=True)
+SpecT = TypeVar("SpecT", bound="BaseModel")
 
 
 class JobError(Exception):
@@ -50,19 +59,25 @@ class JobError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class JobSpec:
+class JobSpec(Generic[SpecCo]):
     """Everything that an attempt needs; written by the daemon, read by the job.
 
-    `directory` is the attempt's own folder (spec, log, lock, staging); `parameters` is the kind's own business
-    and documented in the job's module. `gpu_lock` is the lock file of the GPU that it is lent (`pipeline.jobs.launch`).
+    Attributes:
+        directory: the attempt's own folder (spec, log, lock, staging).
+        parameters: what to do, of the kind's class in `pipeline.jobs.specs`.
+        gpu_lock: the lock file of the GPU that it leases (`pipeline.jobs.launch`).
+        worktree: the commit's files, for the kinds that have a worktree.
+        mirror: the bare repository, for the kinds that read it.
     """
 
     job: str
     kind: str
     attempt: int
     directory: Path
-    parameters: dict[str, Any] = field(default_factory=dict)
+    parameters: SpecCo
     gpu_lock: Path | None = None
+    worktree: Path | None = None
+    mirror: Path | None = None
 
     @property
     def staging(self) -> Path:
@@ -73,19 +88,37 @@ class JobSpec:
         """Held (flock) by the job while it lives; contains its process id."""
         return self.directory / "lock"
 
-    def as_json(self) -> dict[str, Any]:
-        return {
+    @property
+    def place(self) -> Path:
+        """The worktree.
+
+        Raises:
+            JobError: the job has none, and its kind needs one.
+        """
+        if self.worktree is None:
+            raise bad_spec(self.kind, "worktree: there is none")
+        return self.worktree
+
+    def write(self: JobSpec[SpecT]) -> Path:
+        """Write the specification into the attempt's folder; return the file."""
+        path = self.directory / "spec.json"
+        about = {
             "schema": SPEC_SCHEMA,
             "job": self.job,
             "kind": self.kind,
             "attempt": self.attempt,
             "directory": str(self.directory),
-            "parameters": self.parameters,
+            "parameters": self.parameters.model_dump(mode="json"),
             "gpu_lock": None if self.gpu_lock is None else str(self.gpu_lock),
+            "worktree": None if self.worktree is None else str(self.worktree),
+            "mirror": None if self.mirror is None else str(self.mirror),
         }
+        path.write_text(json.dumps(about, ensure_ascii=False), encoding="utf-8")
+        return path
 
-    @classmethod
-    def read(cls, path: Path) -> JobSpec:
+    @staticmethod
+    def read(path: Path) -> JobSpec[dict[str, Any]]:
+        """Read what `write` wrote; the parameters are not looked at (`of`)."""
         data = json.loads(path.read_text(encoding="utf-8"))
         if data.get("schema") != SPEC_SCHEMA:
             raise JobError(
@@ -94,14 +127,41 @@ class JobSpec:
                 remedy="start the daemon again so that it writes the spec anew",
                 deterministic=True,
             )
-        return cls(
+        gpu_lock, worktree, mirror = (
+            Path(data[name]) if data.get(name) else None for name in ("gpu_lock", "worktree", "mirror")
+        )
+        return JobSpec(
             job=data["job"],
             kind=data["kind"],
             attempt=data["attempt"],
             directory=Path(data["directory"]),
             parameters=data["parameters"],
-            gpu_lock=Path(data["gpu_lock"]) if data.get("gpu_lock") else None,
+            gpu_lock=gpu_lock,
+            worktree=worktree,
+            mirror=mirror,
         )
+
+    def of(self, cls: type[SpecT]) -> JobSpec[SpecT]:
+        """Return this specification with its parameters read as `cls`.
+
+        Raises:
+            JobError: a field is missing, unknown, or has a value that it does not take.
+        """
+        from pydantic import ValidationError
+
+        try:
+            # By way of JSON text: there a list is a tuple, and a text a path.
+            parameters = cls.model_validate_json(json.dumps(self.parameters))
+        except ValidationError as error:
+            wrong = (f"{'.'.join(map(str, one['loc'])) or 'all'}: {one['msg']}" for one in error.errors())
+            raise bad_spec(self.kind, "; ".join(wrong)) from error
+        return replace(self, parameters=parameters)  # type: ignore[return-value, arg-type]
+
+
+def bad_spec(kind: str, what: str) -> JobError:
+    """Return the failure of a specification that cannot be worked on."""
+    message = f"the {kind} job's specification cannot be read: {what}"
+    return JobError("bad_spec", message, remedy=_SEE, deterministic=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +177,7 @@ class Recorded:
 class Reporter:
     """The job's side of the pipe. One thread only."""
 
-    def __init__(self, spec: JobSpec, out: IO[str]) -> None:
+    def __init__(self, spec: JobSpec[Any], out: IO[str]) -> None:
         self.spec = spec
         self._out = out
 
@@ -193,7 +253,7 @@ def peak_rss_bytes() -> int | None:
     return None if own is None else 1024 * max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 
 
-def hold_lock(spec: JobSpec) -> IO[str]:
+def hold_lock(spec: JobSpec[Any]) -> IO[str]:
     """Take the attempt's lock for as long as this process lives, so that a restarted daemon can find it."""
     file = spec.lock.open("a+", encoding="ascii")
     try:
@@ -208,11 +268,17 @@ def hold_lock(spec: JobSpec) -> IO[str]:
     return file
 
 
-def run_job(work: Callable[[JobSpec, Reporter], dict[str, Any]]) -> int:
+def run_job(
+    cls: type[SpecT] | Mapping[str, type[SpecT]], work: Callable[[JobSpec[SpecT], Reporter], dict[str, Any]]
+) -> int:
     """Read `--spec`, hold the lock, do the work, print its outcome; return the exit status.
 
-    It is 0, 1 on failure, and `pipeline.jobs.preemption.STATUS` where the job was asked to make way and has saved
-    where it is. Anything but a JobError is a defect of ours: it is reported as `crashed`, with its traceback on
+    Args:
+        cls: the class of the job's specification, or one for each kind that the module runs.
+        work: does the work.
+
+    The status is 0, 1 on failure, and `pipeline.jobs.preemption.STATUS` where the job was preempted and has saved
+    its state. Anything but a JobError is a defect of ours: it is reported as `crashed`, with its traceback on
     standard error, and can be retried.
     """
     if (
@@ -232,7 +298,10 @@ def run_job(work: Callable[[JobSpec, Reporter], dict[str, Any]]) -> int:
     reporter = Reporter(spec, out)
     try:
         with hold_lock(spec):
-            reporter.result(work(spec, reporter))
+            known = cls.get(spec.kind) if isinstance(cls, Mapping) else cls
+            if known is None:
+                raise bad_spec(spec.kind, f"kind: {spec.kind!r} is none of {', '.join(cls)}")  # type: ignore[arg-type]
+            reporter.result(work(spec.of(known), reporter))
             return 0
     except preemption.Yielded as end:
         print(f"made way: {end.saved}", file=sys.stderr)  # noqa: T201 - the job's log

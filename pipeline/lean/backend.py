@@ -15,9 +15,9 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -66,35 +66,14 @@ class LeanBackend:
     sysroot: str = ""
     build: str = ""
 
+    def __post_init__(self) -> None:
+        if self.simulated != (self.kind == "simulator"):
+            raise ValueError(f"lean backend: simulated is {self.simulated!r} for kind {self.kind!r}")
+
     @property
     def judge(self) -> str:
         """Who takes or refuses a text, in words for people: what the simulator says is never said of Lean."""
         return "the simulator" if self.simulated else "Lean"
-
-    def as_json(self) -> dict[str, object]:
-        return {**asdict(self), "argv": list(self.argv)}
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, object]) -> LeanBackend:
-        """Read what `as_json` wrote; anything else is a ValueError."""
-        kind, sandbox, argv = raw.get("kind"), raw.get("sandbox"), raw.get("argv")
-        if kind not in ("pantograph", "simulator", "none") or sandbox not in ("bubblewrap", "none"):
-            raise ValueError(f"lean backend: unknown kind {kind!r} or sandbox {sandbox!r}")
-        if not isinstance(argv, list | tuple) or not all(isinstance(word, str) for word in argv):
-            raise ValueError("lean backend: argv is no list of strings")
-        simulated = raw.get("simulated")
-        if not isinstance(simulated, bool) or simulated != (kind == "simulator"):
-            raise ValueError(f"lean backend: simulated is {simulated!r} for kind {kind!r}")
-        return cls(
-            kind="pantograph" if kind == "pantograph" else "simulator" if kind == "simulator" else "none",
-            argv=tuple(argv),
-            detail=str(raw.get("detail", "")),
-            toolchain=str(raw.get("toolchain", "")),
-            simulated=simulated,
-            sandbox="bubblewrap" if sandbox == "bubblewrap" else "none",
-            sysroot=str(raw.get("sysroot", "")),
-            build=str(raw.get("build", "")),
-        )
 
     @contextmanager
     def in_use(self) -> Iterator[None]:

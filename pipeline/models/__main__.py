@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
-from pipeline.jobs.protocol import JobError, JobSpec, Reporter, run_job
+from pipeline.jobs.kinds import KINDS, Kind
+from pipeline.jobs.protocol import JobSpec, Reporter, run_job
+from pipeline.jobs.specs import Spec
 
-_JOBS = {
+_JOBS: Mapping[Kind, tuple[str, str]] = {
     "train": ("retriever", "train"),
     "train_tactics": ("tactics", "train"),
     "train_progress": ("progress", "train"),
@@ -17,25 +19,18 @@ _JOBS = {
 }
 
 
-def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
+def work(spec: JobSpec[Spec], reporter: Reporter) -> dict[str, Any]:
     """Run the job of the specification's kind.
 
     Raises:
-        JobError: the kind is no job of a model, or as the job says.
+        JobError: as the job says.
     """
-    if spec.kind not in _JOBS:
-        raise JobError(
-            "bad_spec",
-            f"the kind is {spec.kind!r}, and a model's job is one of {', '.join(_JOBS)}",
-            remedy="start the daemon again, so that it writes the specification anew",
-            deterministic=True,
-        )
-    model, name = _JOBS[spec.kind]
+    model, name = _JOBS[cast(Kind, spec.kind)]
     # The libraries of one model are enough.
     module = importlib.import_module(f"pipeline.models.{model}.job")
-    job: Callable[[JobSpec, Reporter], dict[str, Any]] = getattr(module, name)
+    job: Callable[[JobSpec[Any], Reporter], dict[str, Any]] = getattr(module, name)
     return job(spec, reporter)
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(work))
+    sys.exit(run_job({kind: KINDS[kind].spec for kind in _JOBS}, work))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from pipeline.models.errors import CorpusError, DatasetError, first_line
 
 if TYPE_CHECKING:
-    from pipeline.models.training_job import Order
+    from pipeline.jobs.specs import TrainSpec
 
 _DATASETS = ".datasets"
 
@@ -90,7 +90,7 @@ def _set_modes(place: Path, *, folders: int, files: int) -> None:
             Path(parent, name).chmod(files)
 
 
-def frozen(order: Order, job: str) -> tuple[Path, int]:
+def frozen(order: TrainSpec, job: str) -> tuple[Path, int]:
     """Return a job's dataset, exported if it is not there yet, and the log position that it shows.
 
     Args:

@@ -1,21 +1,7 @@
 """The frame of the jobs that train and measure: one task on top of a checkpoint, then measurements on all tasks so far.
 
-A model's dataset, training and measurements are in a `TrainingJob` and a `Measuring` of its own. Parameters of every
-training job:
-
-    events_db, database_db
-                the log and its view, read only
-    repository  the task: the key of the repository whose newest trace is learned from
-    simulated   whether the simulator's traces count (optional, false)
-    trace       the id of the repository's trace that is learned from and measured with (optional: its newest one)
-    chain       the folder of checkpoints (`pipeline.models.chain`)
-    parent      the checkpoint to start from; null: from the configuration's `model_name`
-    config      fields of the model's configuration; the others have their defaults
-    tasks       the earlier tasks, [{"name": a repository's key, "dataset": its frozen folder}]
-    keep        the other jobs whose datasets are still needed: of the chain's checkpoints, and of unfinished jobs;
-                the rest was given up and is removed (optional: null, and nothing is)
-    alone       whether no other job of training is unfinished, so that the files of other runs are of no use
-                (optional, false)
+A model's dataset, training and measurements are in a `TrainingJob` and a `Measuring` of its own; the parameters of a
+training job are a `TrainSpec`.
 
 The task's dataset is exported once for the job, whatever the number of its attempts, into the chain's folder, and stays
 there read-only (`pipeline.models.datasets.dataset_of(chain, job)`): with its checkpoint it becomes one of the later
@@ -44,6 +30,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pipeline.durable import file_digest, write_text_whole
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter
+from pipeline.jobs.specs import TrainSpec
 from pipeline.models.chain import Chain, Checkpoint, weights_of
 from pipeline.models.datasets import TaskData, forget, forget_others
 from pipeline.models.errors import CheckpointError, DatasetError, LearningError, NothingToLearnError
@@ -67,23 +54,16 @@ def stream_of(model: ModelKind) -> str:
     return f"model:{model}"
 
 
-def read_parameters(kind: str, read: Callable[[], T]) -> T:
-    """Return what `read` makes of a job's parameters.
+def configured(read: Callable[[Mapping[str, Any]], T], values: Mapping[str, Any]) -> T:
+    """Return what `read` makes of the fields of a configuration.
 
     Raises:
-        JobError: one is missing or malformed, or the training configuration is not taken.
+        JobError: the configuration does not take them.
     """
     try:
-        return read()
+        return read(values)
     except LearningError as error:
         raise JobError(error.reason, str(error), deterministic=True) from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise JobError(
-            "bad_spec",
-            f"the {kind} job's parameters cannot be read: {type(error).__name__}: {error}",
-            remedy="see pipeline/models/training_job.py and the job.py of the model",
-            deterministic=True,
-        ) from error
 
 
 @contextmanager
@@ -230,50 +210,13 @@ def _read_kept(path: Path) -> EvaluationFinished | None:
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """The parameters that every job of training has, but its configuration."""
-
-    events_db: Path
-    database_db: Path
-    repository: str
-    simulated: bool
-    chain: Path
-    parent: str | None
-    tasks: tuple[TaskData, ...]
-    keep: tuple[str, ...] | None
-    alone: bool
-    trace: str | None = None
-
-    @classmethod
-    def read(cls, parameters: Mapping[str, Any]) -> Order:
-        """Read a job's parameters.
-
-        Raises:
-            KeyError, TypeError, ValueError, AttributeError: one is missing or malformed.
-        """
-        parent, keep, trace = parameters["parent"], parameters.get("keep"), parameters.get("trace")
-        return cls(
-            events_db=Path(parameters["events_db"]),
-            database_db=Path(parameters["database_db"]),
-            repository=str(parameters["repository"]),
-            simulated=bool(parameters.get("simulated", False)),
-            chain=Path(parameters["chain"]),
-            parent=None if parent is None else str(parent),
-            tasks=tuple(TaskData(str(item["name"]), Path(item["dataset"])) for item in parameters["tasks"]),
-            keep=None if keep is None else tuple(map(str, keep)),
-            alone=bool(parameters.get("alone", False)),
-            trace=None if trace is None else str(trace),
-        )
-
-
 class TrainingJob(abc.ABC, Generic[C]):
     """A job that trains one model; see the module. `C` is the model's configuration."""
 
     model: ClassVar[ModelKind]
 
-    def __init__(self, order: Order, config: C, spec: JobSpec, reporter: Reporter) -> None:
-        self.order = order
+    def __init__(self, config: C, spec: JobSpec[TrainSpec], reporter: Reporter) -> None:
+        self.order = order = spec.parameters
         self.config = config
         self.chain = Chain(order.chain)
         self.spec = spec
@@ -328,8 +271,9 @@ class TrainingJob(abc.ABC, Generic[C]):
             # By the job too: another one whose data is the same leads to the same checkpoint.
             key = (made.checkpoint, self.spec.job)
             self.reporter.events([Recorded(stream_of(self.model), body, key)])
+            earlier = (TaskData(one.name, one.dataset) for one in order.tasks)
             teller = Teller(self.spec.job, self.reporter, simulated)
-            measured = self._measure(self.measuring(made.checkpoint, teller), [*order.tasks, task])
+            measured = self._measure(self.measuring(made.checkpoint, teller), [*earlier, task])
         return {
             "checkpoint": made.checkpoint,
             "dataset": str(task.dataset),

@@ -1,23 +1,6 @@
 """The prove job: one rung on a batch of sorrys of one commit.
 
-`python -m pipeline.prove --spec spec.json`; parameters: repository, branch, sha, worktree, lean
-(`LeanBackend.as_json`), prover and rung ("tactics" 0, "retrieval" 1, "generator" 2, "whole" 3, "external" 4), model
-(its id; "" for rung 0), seed, budget {seconds_per_sorry, nodes_per_sorry, tactic_timeout_s, and, if wanted,
-calls_per_sorry}, budget_key, parallel, sorries [{sorry, path, blob, byte_start, byte_end, declaration, kind, ordinal,
-mode}]; and, where the defaults do not suit or the rung needs them:
-
-    repls, repl_memory_bytes, repl_calls   how many REPL processes at once (else `parallel`), memory of one, and after
-                                           how many calls one is replaced
-    journal                                a folder that stays, for all prove jobs: a search that was killed goes on
-    lemmas {database_db}                   the view, for proofs that the repository has of the same statements, and
-                                           for those of its lemmas that a search may bring in
-    generator {path, device, candidates, decoding "beam" or "sample", temperature}                          rungs 1 to 3
-    retriever {chain, checkpoint, indices, premises, events_db, database_db}                          rung 1
-    progress {path, weight}                a progress model, if wanted                                rungs 1, 2
-    whole {proofs, repairs, max_tokens}                                                               rungs 3, 4
-    external {base_url, model, credential, key_variable, timeout_s, retries, ledger, cap_usd,
-              usd_per_million_prompt, usd_per_million_completion, mode "whole" or "tactics", and for the latter
-              candidates, temperature, max_tokens}                                                    rung 4
+`python -m pipeline.prove --spec spec.json`, whose parameters are a `ProveSpec`.
 
 Emits, as each sorry ends, one batch: `proof_found` where there is one, and `attempt_finished` with the search's tree. A
 model that cannot be loaded, or that answers nobody, fails the job; what goes wrong with one sorry is that sorry's
@@ -29,14 +12,16 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from pipeline.gate.lake_checks import BUILD_BOUNDS, build
-from pipeline.held import lean_held
+from pipeline.held import hold_that_lean_is_there, lean_held
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
+from pipeline.jobs.specs import ProveSpec, SorryToProve
 from pipeline.lean.backend import REPL_FAILED_REMEDY
 from pipeline.lean.build.lake import LakeRunner
 from pipeline.lean.client.errors import short
@@ -46,20 +31,20 @@ from pipeline.lean.pool.session import Session
 from pipeline.lean.source.imports import local_file
 from pipeline.lean.source.scanner import parse
 from pipeline.prove.answering import Answering
-from pipeline.prove.attempt import Attempt, Wanted
+from pipeline.prove.attempt import Attempt
 from pipeline.prove.file import FileProver
-from pipeline.prove.journal import Journal, JournalFile
+from pipeline.prove.journal import ASIDE, Journal, JournalFile
 from pipeline.prove.lemmas import Known, Lemma, known_to, lemmas_of
-from pipeline.prove.order import Order
 from pipeline.prove.rungs import Engine, engine
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole_declaration import AnswerJournal
 from pipeline.worktree import read_inside
-from store.domain.identity import proof_id
+from store.domain.identity import proof_id, short_hash
 from store.errors import LogError
 from store.events.base import BlobRef
 from store.events.proofs import AttemptFinished, ProofFound
 
+_JOURNALS_STAY_S = 14 * 24 * 3600.0
 IMPORT_FAILED = "uncaught exception"  # how Lean's REPL ends when a module cannot be imported
 
 
@@ -101,64 +86,66 @@ class _KeptAnswers(_Kept, AnswerJournal):
 class Run:
     """One run of the job: the files side by side, on the REPLs of one pool."""
 
-    def __init__(self, order: Order, spec: JobSpec, reporter: Reporter) -> None:
-        self._order = order
+    def __init__(self, spec: JobSpec[ProveSpec], reporter: Reporter) -> None:
         self._spec = spec
+        self._given = given = spec.parameters
+        self._project = spec.place
         self._reporter = reporter
         self._outcomes: dict[str, int] = {}
         self._done = 0
-        self._files = asyncio.Semaphore(order.parallel)
-        self._declarations = asyncio.Semaphore(order.parallel)
+        self._files = asyncio.Semaphore(given.parallel)
+        self._declarations = asyncio.Semaphore(given.parallel)
         self._journals: dict[str, list[JournalFile]] = {}
         self._held: list[tuple[Attempt, int]] = []
 
     async def run(self) -> dict[str, Any]:
-        order = self._order
-        files: dict[str, list[Wanted]] = {}
-        for wanted in order.sorries:
+        given = self._given
+        files: dict[str, list[SorryToProve]] = {}
+        for wanted in given.sorries:
             files.setdefault(wanted.path, []).append(wanted)
-        order.forget_old_journals()
+        if given.journal is not None:
+            forget_old_journals(given.journal)
         known, lemmas = self._known()
         await self._build(files)
-        self._reporter.progress(0, len(order.sorries))
+        self._reporter.progress(0, len(given.sorries))
         # Its model first: without one there is nothing to start Lean for.
-        async with engine(order) as rung, ReplPool(order.limits) as pool, asyncio.TaskGroup() as tasks:
+        async with engine(given) as rung, ReplPool(given.limits) as pool, asyncio.TaskGroup() as tasks:
             for path in sorted(files):
                 tasks.create_task(self._file(path, files[path], pool, rung, known, lemmas))
         self._let_go(rung.answering)
-        return {"sorries": len(order.sorries), **self._outcomes, "simulated": order.lean.simulated}
+        return {"sorries": len(given.sorries), **self._outcomes, "simulated": given.lean.simulated}
 
     async def _build(self, files: Iterable[str]) -> None:
         """Have lake build the project's modules that the files import: the REPL reads only what is built.
 
         A build that fails is not the end: a file whose imports are then missing says so itself.
         """
-        lake = LakeRunner.find(self._order.lean, project=self._order.worktree)
+        lake = LakeRunner.find(self._given.lean, project=self._project)
         if isinstance(lake, str):
             return
-        project = self._order.worktree
+        project = self._project
         imports = {name for path in files for name in _imports(project, path)}
         modules = sorted(name for name in imports if local_file(project, name) is not None)
         if modules:
-            self._reporter.progress(0, len(self._order.sorries), f"lake build of {len(modules)} modules")
+            self._reporter.progress(0, len(self._given.sorries), f"lake build of {len(modules)} modules")
             built = await asyncio.to_thread(build, lake, *modules)
             if not built.ok:
                 print(f"lake build: {built.explain(BUILD_BOUNDS)}: {built.output}", file=sys.stderr)  # noqa: T201
 
     def _known(self) -> tuple[Mapping[str, Sequence[Known]], Sequence[Lemma]]:
         """Return, by sorry, the proofs that the repository has of the same statement; and what others may cite."""
-        order = self._order
-        if order.database_db is None:
+        given = self._given
+        if given.database_db is None:
             return {}, ()
-        view, repository, simulated = order.database_db, order.repository, order.lean.simulated
+        view, repository, simulated = given.database_db, given.repository, given.lean.simulated
         try:
             known = known_to(
                 view,
                 repository=repository,
-                sorries=(one.sorry for one in order.sorries),
+                sorries=(one.sorry for one in given.sorries),
                 simulated=simulated,
             )
-            return known, lemmas_of(view, repository=repository, branch=order.branch, simulated=simulated)
+            return known, lemmas_of(view, repository=repository, branch=given.branch, simulated=simulated)
         except LogError as error:
             raise JobError(
                 "database", f"the proofs that are known: {error}", remedy="see `unsorry doctor`"
@@ -167,13 +154,13 @@ class Run:
     async def _file(
         self,
         path: str,
-        wanted: list[Wanted],
+        wanted: list[SorryToProve],
         pool: ReplPool,
         rung: Engine,
         known: Mapping[str, Sequence[Known]],
         lemmas: Sequence[Lemma],
     ) -> None:
-        order = self._order
+        given = self._given
         finished: set[str] = set()
 
         def done(attempt: Attempt) -> None:
@@ -182,17 +169,17 @@ class Run:
 
         async with self._files:
             prover = FileProver(
-                order.lean,
+                given.lean,
                 pool=pool,
-                project=order.worktree,
+                project=self._project,
                 path=path,
-                budget=order.budget,
+                budget=given.budget,
                 done=done,
                 engine=rung,
                 slots=self._declarations,
-                seed=order.seed,
-                journals=None if order.journal is None else self._journal,
-                answers=None if order.journal is None else self._answers,
+                seed=given.seed,
+                journals=None if given.journal is None else self._journal,
+                answers=None if given.journal is None else self._answers,
                 known=known,
                 lemmas=lemmas,
             )
@@ -204,16 +191,16 @@ class Run:
                     if one.sorry not in finished:
                         done(Attempt(one, "error", short(f"the imports of {path} fail: {error}")))
 
-    def _journal(self, wanted: Wanted, goal: int) -> Journal | None:
-        path = self._order.journal_of(wanted, goal)
+    def _journal(self, wanted: SorryToProve, goal: int) -> Journal | None:
+        path = journal_of(self._given, wanted, goal)
         if path is None:
             return None
-        journal = _KeptSearch(path, prover=self._order.prover, model=self._order.model)
+        journal = _KeptSearch(path, prover=self._given.prover, model=self._given.model)
         self._journals.setdefault(wanted.sorry, []).append(journal)
         return journal
 
-    def _answers(self, wanted: Wanted, ordinal: int) -> AnswerJournal | None:
-        path = self._order.journal_of(wanted, ordinal)
+    def _answers(self, wanted: SorryToProve, ordinal: int) -> AnswerJournal | None:
+        path = journal_of(self._given, wanted, ordinal)
         if path is None:
             return None
         journal = _KeptAnswers(path)
@@ -228,7 +215,7 @@ class Run:
         if IMPORT_FAILED not in str(error):
             raise JobError("lean_does_not_start", str(error), remedy=REPL_FAILED_REMEDY) from error
         try:
-            async with Session(pool, ReplKey(self._order.lean, self._order.worktree, ("Init",))) as session:
+            async with Session(pool, ReplKey(self._given.lean, self._project, ("Init",))) as session:
                 await session.ready()
         except ReplStartError:
             raise JobError("lean_does_not_start", str(error), remedy=REPL_FAILED_REMEDY) from error
@@ -254,8 +241,8 @@ class Run:
             self._record(attempt)
 
     def _record(self, attempt: Attempt) -> None:
-        order, wanted = self._order, attempt.wanted
-        stream = f"repository:{order.repository}"
+        given, wanted = self._given, attempt.wanted
+        stream = f"repository:{given.repository}"
         batch: list[Recorded] = []
         if attempt.proof is not None:
             text = attempt.proof.replacement
@@ -263,9 +250,9 @@ class Run:
             body = ProofFound(
                 proof=proof,
                 sorry=wanted.sorry,
-                repository=order.repository,
-                branch=order.branch,
-                sha=order.sha,
+                repository=given.repository,
+                branch=given.branch,
+                sha=given.sha,
                 path=wanted.path,
                 blob=wanted.blob,
                 byte_start=text.byte_start,
@@ -274,26 +261,26 @@ class Run:
                 declaration_text_hash=attempt.proof.text_hash,
                 replacement=text.text,
                 tactics=attempt.proof.tactics,
-                prover=order.prover,
-                rung=order.rung,
-                toolchain=order.lean.toolchain,
-                simulated=order.lean.simulated,
+                prover=given.prover,
+                rung=given.rung.number,
+                toolchain=given.lean.toolchain,
+                simulated=given.lean.simulated,
                 job=self._spec.job,
             )
             # The job is in the keys: another rung, or another branch's job, may find the same text.
             batch.append(Recorded(f"proof:{proof}", body, (proof, self._spec.job)))
         effort = attempt.effort
         finished = AttemptFinished(
-            repository=order.repository,
-            branch=order.branch,
-            sha=order.sha,
+            repository=given.repository,
+            branch=given.branch,
+            sha=given.sha,
             sorry=wanted.sorry,
             blob=wanted.blob,
-            prover=order.prover,
-            rung=order.rung,
-            model=order.model,
-            seed=order.seed,
-            budget=order.budget_key,
+            prover=given.prover,
+            rung=given.rung.number,
+            model=given.model,
+            seed=given.seed,
+            budget=given.budget_key,
             outcome=attempt.outcome,
             detail=attempt.detail,
             best=effort.best,
@@ -305,10 +292,10 @@ class Run:
             completion_tokens=effort.cost.completion_tokens,
             usd=effort.cost.usd,
             tree=None if effort.tree is None else self._stage(effort.tree),
-            simulated=order.lean.simulated,
+            simulated=given.lean.simulated,
             job=self._spec.job,
         )
-        key = (wanted.sorry, wanted.blob, order.prover, str(order.rung), order.model, order.budget_key)
+        key = (wanted.sorry, wanted.blob, given.prover, str(given.rung.number), given.model, given.budget_key)
         batch.append(Recorded(stream, finished, (*key, self._spec.job)))
         self._reporter.events(batch)
         for journal in self._journals.pop(wanted.sorry, ()):
@@ -316,7 +303,7 @@ class Run:
             journal.path.unlink(missing_ok=True)
         self._done += 1
         self._outcomes[attempt.outcome] = self._outcomes.get(attempt.outcome, 0) + 1
-        self._reporter.progress(self._done, len(order.sorries), wanted.path)
+        self._reporter.progress(self._done, len(given.sorries), wanted.path)
 
     def _stage(self, tree: Tree) -> BlobRef:
         return self._reporter.stage(json.dumps(tree.as_json(), separators=(",", ":")).encode())
@@ -329,12 +316,47 @@ def _imports(project: Path, path: str) -> tuple[str, ...]:
         return ()  # the attempts at its sorrys say why it cannot be read
 
 
-def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
-    """Work on the sorrys of the spec with its rung."""
-    order = Order.read(spec.parameters)
-    with lean_held(order.lean):
-        return asyncio.run(Run(order, spec, reporter).run())
+def journal_of(given: ProveSpec, wanted: SorryToProve, goal: int) -> Path | None:
+    """Return the file that the search for a goal is kept in, whichever job works on it; None for nowhere.
+
+    A job that was killed is followed by one of another id, without the sorries that had ended. The branch is in the
+    name because the jobs of two branches may run at once.
+    """
+    if given.journal is None:
+        return None
+    key = (
+        given.repository,
+        given.branch,
+        wanted.sorry,
+        wanted.blob,
+        given.prover,
+        given.model,
+        given.budget_key,
+        str(given.seed),
+        str(goal),
+    )
+    return given.journal / f"{short_hash('journal', *key)}.jsonl"
+
+
+def forget_old_journals(folder: Path) -> None:
+    """Remove journals that no job continued: their sorry or its file has changed since."""
+    if not folder.is_dir():
+        return
+    for path in folder.glob(f"*.jsonl{ASIDE}"):
+        path.unlink(missing_ok=True)
+    for path in folder.glob("*.jsonl"):
+        with suppress(FileNotFoundError):  # another job may have ended its search just now
+            if time.time() - path.stat().st_mtime > _JOURNALS_STAY_S:
+                path.unlink()
+
+
+def work(spec: JobSpec[ProveSpec], reporter: Reporter) -> dict[str, Any]:
+    """Work on the sorries of the specification with its rung."""
+    lean = spec.parameters.lean
+    hold_that_lean_is_there(lean)
+    with lean_held(lean):
+        return asyncio.run(Run(spec, reporter).run())
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(work))
+    sys.exit(run_job(ProveSpec, work))

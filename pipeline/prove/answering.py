@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from pipeline.jobs.protocol import JobError
+from pipeline.jobs.specs import OF_AN_ENDPOINT, UNANSWERED
 from pipeline.models.tactics.service import GenerationStoppedError
-from pipeline.prove.order import OF_AN_ENDPOINT, UNANSWERED
 from pipeline.prove.whole_proof import Author, AuthorError, Relay, WholeAsk, Written
 
 if TYPE_CHECKING:

@@ -2,42 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pipeline.jobs.specs import SorryToProve
 from pipeline.lean.source.splice import Replacement
 from pipeline.prove.effort import Effort, Worked, nearest
 
 AttemptOutcome = Literal["found", "disproved", "exhausted", "budget", "unsupported", "error"]
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A sorry that the job is asked to fill, as the database knows it."""
-
-    sorry: str
-    path: str
-    blob: str
-    byte_start: int
-    byte_end: int
-    declaration: str
-    kind: str
-    ordinal: int
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, object]) -> Wanted:
-        """Read one item of the job's `sorries`; keys that are not used here may be there too."""
-        return cls(
-            sorry=str(raw["sorry"]),
-            path=str(raw["path"]),
-            blob=str(raw["blob"]),
-            byte_start=_int(raw["byte_start"]),
-            byte_end=_int(raw["byte_end"]),
-            declaration=str(raw["declaration"]),
-            kind=str(raw["kind"]),
-            ordinal=_int(raw["ordinal"]),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +25,14 @@ class FoundProof:
 class Attempt:
     """How the work on one sorry ended."""
 
-    wanted: Wanted
+    wanted: SorryToProve
     outcome: AttemptOutcome
     detail: str = ""
     effort: Effort = field(default_factory=lambda: Effort("error"))
     proof: FoundProof | None = None
 
 
-def in_vain(one: Wanted, worked: Worked) -> Attempt:
+def in_vain(one: SorryToProve, worked: Worked) -> Attempt:
     """Make one attempt of all that was tried for a sorry; the tree and the words are of what got nearest."""
     efforts = worked.efforts(one.ordinal)
     best = nearest(efforts) or Effort(
@@ -83,9 +55,3 @@ def in_vain(one: Wanted, worked: Worked) -> Attempt:
     if whole.killed:
         said.append(f"tactics that ended the process each time, and count as failed: {whole.killed}")
     return Attempt(one, outcome, "; ".join(said), whole)
-
-
-def _int(value: object) -> int:
-    if not isinstance(value, int):
-        raise TypeError(f"{value!r} is no whole number")
-    return value

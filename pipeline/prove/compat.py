@@ -16,13 +16,14 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from pipeline.jobs.specs import Budget, EndpointSpec
 from pipeline.lean.client.errors import ReplError
 from pipeline.lean.client.messages import Goal
 from pipeline.lean.goal_text import as_lean_prints, split_goals
@@ -52,7 +53,6 @@ from pipeline.prove.lean_server import (
     of_theorem,
 )
 from pipeline.prove.retrieval import Place, PremiseFinder, Retrieval, read_corpus
-from pipeline.prove.search import Budget
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole_proof import (
     Author,
@@ -617,18 +617,18 @@ class ExternalProver(Prover["_Endpoint"]):
         """
         decoding = Decoding(candidates, "sampling", temperature, max_tokens=max_tokens)
         super().__init__(decoding=decoding, budget=budget, seed=seed)
-        self._part: dict[str, Any] = {
-            "base_url": base_url,
-            "model": model_name,
-            "credential": credential,
-            "key_variable": key_variable or (_ROUTER_KEY if base_url.startswith(ROUTER) else KEY_VARIABLE),
-            "timeout_s": timeout_s,
-            "retries": retries,
-            "ledger": ledger,
-            "cap_usd": usd_per_day,
-            "usd_per_million_prompt": usd_per_million_prompt,
-            "usd_per_million_completion": usd_per_million_completion,
-        }
+        self._spec = EndpointSpec(
+            base_url=base_url,
+            model=model_name,
+            credential=credential,
+            key_variable=key_variable or (_ROUTER_KEY if base_url.startswith(ROUTER) else KEY_VARIABLE),
+            timeout_s=timeout_s,
+            retries=retries,
+            ledger=None if ledger is None else Path(ledger),
+            cap_usd=usd_per_day,
+            usd_per_million_prompt=usd_per_million_prompt,
+            usd_per_million_completion=usd_per_million_completion,
+        )
         self._whole_tokens, self._proofs, self._repairs = whole_tokens, proofs, repairs
         self._spent = Usage()
         # What cannot be meant is said here, and not at the first question.
@@ -669,7 +669,7 @@ class ExternalProver(Prover["_Endpoint"]):
         super().close()
 
     def _begin(self) -> _Endpoint:
-        return _Endpoint(self._part, self._whole_tokens)
+        return _Endpoint(self._spec, self._whole_tokens)
 
     def _ask(self, restated: Restated, *, count: int) -> WholeAsk:
         context = restated.context if restated.whole_file else ""
@@ -695,8 +695,8 @@ class _Endpoint:
 
     name = ExternalAuthor.name
 
-    def __init__(self, part: Mapping[str, Any], whole_tokens: int) -> None:
-        self._client = open_client(part)
+    def __init__(self, spec: EndpointSpec, whole_tokens: int) -> None:
+        self._client = open_client(spec)
         self.loop = LoopThread("external")
         self._suggests = EndpointSuggests(self._client)
         self._author = ExternalAuthor(self._client, max_tokens=whole_tokens)

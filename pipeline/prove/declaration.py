@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
 from pipeline.gate.lake_checks import ALLOWED_AXIOMS, read_axioms
+from pipeline.jobs.specs import Budget
 from pipeline.lean.client.messages import Goal, Unit, first_error
 from pipeline.lean.client.repl import ReplDied, ReplRefused
 from pipeline.lean.pool.session import Session, State, StateLost
@@ -22,7 +23,7 @@ from pipeline.prove.effort import Effort, Solved, Worked
 from pipeline.prove.graph import Failures, Proposer, Remaining, Scoring
 from pipeline.prove.journal import Journal
 from pipeline.prove.lemmas import Known, Lemma, Recalled, cite
-from pipeline.prove.search import Budget, Search
+from pipeline.prove.search import Search
 from pipeline.prove.whole_proof import Cost
 
 # ---- Whether a theorem with a sorry is false as stated: its negation is tried, within a small budget

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.jobs.specs import Budget, SorryToProve
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client.errors import short
 from pipeline.lean.client.repl import ReplDied, ReplError, ReplStartError
@@ -22,21 +23,20 @@ from pipeline.lean.source.imports import closure
 from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.scanner import Command, SourceFile, parse, scan_source
 from pipeline.lean.source.splice import Declaration, splice
-from pipeline.prove.attempt import Attempt, AttemptOutcome, FoundProof, Wanted, in_vain
+from pipeline.prove.attempt import Attempt, AttemptOutcome, FoundProof, in_vain
 from pipeline.prove.declaration import CannotAttempt, Way, prove_declaration
 from pipeline.prove.effort import Worked
 from pipeline.prove.journal import Journal
 from pipeline.prove.lemmas import Known, Lemma
 from pipeline.prove.rungs import Engine, FilePlace, Propose, ladder
-from pipeline.prove.search import Budget
 from pipeline.prove.whole_declaration import AnswerJournal, prove_declaration_wholly
 from pipeline.worktree import read_inside
 from store.domain.identity import git_blob
 from store.domain.records import PROVABLE_KINDS, Sorry
 
-Journals = Callable[[Wanted, int], Journal | None]
+Journals = Callable[[SorryToProve, int], Journal | None]
 """Returns the journal of a search: of a declaration, by its first wanted sorry, and of a goal of it, by number."""
-AnswerJournals = Callable[[Wanted, int], AnswerJournal | None]
+AnswerJournals = Callable[[SorryToProve, int], AnswerJournal | None]
 """Returns the journal of what an author writes: of a declaration as above, and of a sorry of it, by ordinal."""
 
 
@@ -45,7 +45,7 @@ class _Piece:
     """A declaration to work on: its command, the wanted sorrys in it, and the text before it."""
 
     command: Command
-    group: list[Wanted]
+    group: list[SorryToProve]
     prefix: tuple[str, ...]
 
 
@@ -105,7 +105,7 @@ class FileProver:
         self._reached = 0
         self._setup_failed: tuple[SetupFailed, int] | None = None
 
-    async def run(self, wanted: Sequence[Wanted]) -> None:
+    async def run(self, wanted: Sequence[SorryToProve]) -> None:
         """Attempt every wanted sorry; `done` hears of each as soon as it ends.
 
         Raises:
@@ -129,7 +129,7 @@ class FileProver:
                 raise
             raise _first(unstarted) from errors
 
-    def _readable(self, wanted: Sequence[Wanted]) -> list[Wanted]:
+    def _readable(self, wanted: Sequence[SorryToProve]) -> list[SorryToProve]:
         """Read the file; report the sorrys that it no longer has as it is here."""
         try:
             self._data = read_inside(self._project, self._path)
@@ -158,9 +158,9 @@ class FileProver:
         self._reached = self._source.header_end
         return fitting
 
-    def _by_command(self, wanted: Iterable[Wanted]) -> list[tuple[Command, list[Wanted]]]:
+    def _by_command(self, wanted: Iterable[SorryToProve]) -> list[tuple[Command, list[SorryToProve]]]:
         """Group by the top-level command; report what cannot be attempted."""
-        groups: dict[int, tuple[Command, list[Wanted]]] = {}
+        groups: dict[int, tuple[Command, list[SorryToProve]]] = {}
         for one in sorted(wanted, key=lambda item: item.byte_start):
             command = self._command_at(one.byte_start)
             if one.kind not in PROVABLE_KINDS:
@@ -267,7 +267,7 @@ class FileProver:
         own = {one.sorry for one in piece.group}
         return tuple(one for one in self._lemmas if one.sorry not in own)
 
-    def _position(self, wanted: Wanted) -> tuple[int, int]:
+    def _position(self, wanted: SorryToProve) -> tuple[int, int]:
         """Return where the sorry's declaration begins: line and column, from 1."""
         scanned = self._source.scanned
         index = next(sorry.index for sorry in scanned.sorries if sorry.byte_start == wanted.byte_start)
@@ -299,7 +299,7 @@ class FileProver:
                 self._prefix = (*self._prefix, text)
             self._reached = offset
 
-    def _conclude(self, group: list[Wanted], worked: Worked) -> None:
+    def _conclude(self, group: list[SorryToProve], worked: Worked) -> None:
         for one in group:
             solved = worked.solved.get(one.ordinal)
             if solved is None:
@@ -318,7 +318,7 @@ class FileProver:
             proof = FoundProof(replacement, tactics, text_hash)
             self._done(Attempt(one, "found", "; ".join(said), solved.effort, proof))
 
-    def _text_hash(self, one: Wanted, patched: bytes) -> str | None:
+    def _text_hash(self, one: SorryToProve, patched: bytes) -> str | None:
         """Return the scanner's hash of the patched declaration, None if the patch changed more than that."""
         before, after = self._source.scanned, scan_source(patched, path=self._path)
         if after.error is not None or len(after.declarations) != len(before.declarations):
@@ -326,7 +326,7 @@ class FileProver:
         index = next((sorry.index for sorry in before.sorries if sorry.byte_start == one.byte_start), None)
         return None if index is None else after.declarations[index].text_hash
 
-    def _report(self, wanted: Iterable[Wanted], outcome: AttemptOutcome, detail: str) -> None:
+    def _report(self, wanted: Iterable[SorryToProve], outcome: AttemptOutcome, detail: str) -> None:
         for one in wanted:
             self._done(Attempt(one, outcome, detail))
 

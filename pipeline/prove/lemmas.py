@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from pipeline.jobs.specs import Budget
 from pipeline.lean.client.messages import Goal
 from pipeline.lean.goal_text import as_lean_prints, hypotheses, shape, split_goals, strip_parentheses
 from pipeline.lean.pool.session import Session, State
@@ -29,7 +30,7 @@ from pipeline.lean.source.splice import Script
 from pipeline.models.tactics.goals import NAME, statement
 from pipeline.models.tactics.requests import LONGEST
 from pipeline.prove.graph import Asked, Candidate, Failures, Proposer, Remaining, Scoring
-from pipeline.prove.search import Budget, Search, SearchResult
+from pipeline.prove.search import Search, SearchResult
 from store.view.queries import basic as queries
 from store.view.queries.proofs import citable_proofs, known_proofs
 

@@ -15,6 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.jobs.protocol import JobError
+from pipeline.jobs.specs import (
+    CuratedRung,
+    EndpointRung,
+    EndpointTactics,
+    GeneratorRung,
+    GeneratorSpec,
+    ProveSpec,
+    RetrievalRung,
+    WholeProofRung,
+    WholeSpec,
+)
 from pipeline.models.errors import LearningError
 from pipeline.prove.answering import (
     ENDPOINT_REMEDY,
@@ -25,7 +36,6 @@ from pipeline.prove.answering import (
 )
 from pipeline.prove.curated import Ladder
 from pipeline.prove.graph import ModelScoring, Proposer, Remaining, Scoring
-from pipeline.prove.order import Order, bad_spec
 from pipeline.prove.whole_declaration import Wholly
 from pipeline.prove.whole_proof import Author
 from store.errors import LogError
@@ -33,11 +43,7 @@ from store.errors import LogError
 if TYPE_CHECKING:
     from pipeline.models.endpoint.client import ChatClient
     from pipeline.models.tactics.generate import Generator
-    from pipeline.models.tactics.requests import Decoding
     from pipeline.prove.retrieval import Retrieval
-
-_PROGRESS_WEIGHT = 0.5
-_TEMPERATURE = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,46 +96,49 @@ def ladder() -> Engine:
 
 
 @asynccontextmanager
-async def engine(order: Order) -> AsyncIterator[Engine]:
-    """Make the engine of the job's rung; its models are let go of at the end of the block.
+async def engine(given: ProveSpec) -> AsyncIterator[Engine]:
+    """Make the engine of the job's rung; its models are closed at the end of the block.
 
     Raises:
-        JobError: a model cannot be loaded, or the parameters do not say which.
+        JobError: a model cannot be loaded.
     """
-    if order.rung == 0:
-        yield ladder()
-        return
     async with AsyncExitStack() as open_:
-        if order.rung in (1, 2):
-            yield await _by_generator(order, open_)
-        elif order.rung == 3:
-            yield await _by_author(order, open_)
-        else:
-            yield await _by_endpoint(order, open_)
+        match given.rung:
+            case CuratedRung():
+                yield ladder()
+            case RetrievalRung() | GeneratorRung() as rung:
+                yield await _by_generator(given, rung, open_)
+            case WholeProofRung() as rung:
+                yield await _by_author(given, rung, open_)
+            case EndpointRung() as rung:
+                yield await _by_endpoint(given, rung, open_)
 
 
-async def _by_generator(order: Order, open_: AsyncExitStack) -> Engine:
+async def _by_generator(
+    given: ProveSpec, rung: RetrievalRung | GeneratorRung, open_: AsyncExitStack
+) -> Engine:
+    from pipeline.models.tactics.requests import Decoding
     from pipeline.models.tactics.service import GenerationService
     from pipeline.prove.generator import GeneratorProposer, ProgressRemaining
 
-    part = order.part("generator")
-    with _read("generator"):
-        decoding = _decoding(part)
-    retrieval = await _retrieval(order, open_) if order.rung == 1 else None
-    suggesting = await asyncio.to_thread(_generator, part)
+    generator = rung.generator
+    sampled = generator.decoding == "sample"
+    decoding = Decoding(
+        candidates=generator.candidates,
+        mode="sampling" if sampled else "beams",
+        temperature=generator.temperature if sampled else 1.0,
+    )
+    retrieval = await _retrieval(given, rung, open_) if isinstance(rung, RetrievalRung) else None
+    suggesting = await asyncio.to_thread(_generator, generator)
     service = await open_.enter_async_context(GenerationService(suggesting))
     answering = Answering(alone=False)
     suggests = AnsweringSuggests(service, answering)
-    remaining, weight = None, _PROGRESS_WEIGHT
-    if "progress" in order.rung_s:
-        progress = order.part("progress")
-        with _read("progress"):
-            weight = float(progress.get("weight", weight))
-            scoring = ModelScoring(progress_weight=weight)
-        model = await asyncio.to_thread(_progress, progress, device=str(part.get("device", "auto")))
+    remaining = None
+    scoring = ModelScoring()
+    if rung.progress is not None:
+        scoring = ModelScoring(progress_weight=rung.progress.weight)
+        model = await asyncio.to_thread(_progress, rung.progress.path, device=generator.device)
         remaining = await open_.enter_async_context(ProgressRemaining(model))
-    else:
-        scoring = ModelScoring()
 
     def of_file(place: FilePlace) -> Propose:
         def of_declaration(name: str, position: tuple[int, int]) -> Proposer:
@@ -145,32 +154,27 @@ async def _by_generator(order: Order, open_: AsyncExitStack) -> Engine:
     return Engine(of_file, scoring=scoring, remaining=remaining, answering=answering)
 
 
-async def _retrieval(order: Order, open_: AsyncExitStack) -> Retrieval:
-    part = order.part("retriever")
-    with _read("retriever"):
-        chain, checkpoint, indices = Path(part["chain"]), str(part["checkpoint"]), Path(part["indices"])
-        events_db, database_db = Path(part["events_db"]), Path(part["database_db"])
-        premises = int(part.get("premises", 10))
-    device = str(order.part("generator").get("device", "auto"))
+async def _retrieval(given: ProveSpec, rung: RetrievalRung, open_: AsyncExitStack) -> Retrieval:
+    part, device = rung.retriever, rung.generator.device
 
     def load() -> Retrieval:
         from pipeline.models.libraries import device_of
         from pipeline.prove.retrieval import PremiseFinder, Retrieval, corpus_of_log
 
-        with _loads("retriever", chain / checkpoint):
+        with _loads("retriever", part.chain / part.checkpoint):
             corpus = corpus_of_log(
-                events_db,
-                database_db,
-                repository=order.repository,
-                simulated=order.lean.simulated,
-                kept=indices / "corpora",
+                part.events_db,
+                part.database_db,
+                repository=given.repository,
+                simulated=given.lean.simulated,
+                kept=part.indices / "corpora",
             )
             finder = PremiseFinder.of_checkpoint(
-                chain,
-                checkpoint,
+                part.chain,
+                part.checkpoint,
                 corpus,
-                indices=indices,
-                premises=premises,
+                indices=part.indices,
+                premises=part.premises,
                 device=device_of(cast(Any, device)),
             )
             return Retrieval(finder)
@@ -178,55 +182,42 @@ async def _retrieval(order: Order, open_: AsyncExitStack) -> Retrieval:
     return await open_.enter_async_context(await asyncio.to_thread(load))
 
 
-async def _by_author(order: Order, open_: AsyncExitStack) -> Engine:
+async def _by_author(given: ProveSpec, rung: WholeProofRung, open_: AsyncExitStack) -> Engine:
     from pipeline.prove.authors import HFAuthor
 
-    part = order.part("generator")
-    proofs, repairs, max_tokens = _whole(order)
-    with _read("generator"):
-        temperature = float(part.get("temperature", _TEMPERATURE))
-    generator = await asyncio.to_thread(_generator, part)
-    author = HFAuthor(generator, order.model, max_tokens=max_tokens, temperature=temperature)
+    generator = await asyncio.to_thread(_generator, rung.generator)
+    author = HFAuthor(
+        generator, given.model, max_tokens=rung.whole.max_tokens, temperature=rung.generator.temperature
+    )
     author = await open_.enter_async_context(author)
-    return _written(author, Answering(alone=False), proofs, repairs, order.seed)
+    return _written(author, Answering(alone=False), rung.whole, given.seed)
 
 
-async def _by_endpoint(order: Order, open_: AsyncExitStack) -> Engine:
+async def _by_endpoint(given: ProveSpec, rung: EndpointRung, open_: AsyncExitStack) -> Engine:
     from pipeline.models.endpoint.client import open_client
     from pipeline.models.endpoint.errors import ExternalError
     from pipeline.prove.authors import ExternalAuthor
 
-    part = order.part("external")
-    with _read("external"):
-        mode = str(part.get("mode", "whole"))
-        if mode not in ("whole", "tactics"):
-            raise ValueError(f"mode is {mode!r}: it takes whole or tactics")
     try:
-        with _read("external"):
-            client = open_client(part, concurrency=order.parallel)
+        client = open_client(rung.endpoint, concurrency=given.parallel)
     except ExternalError as error:
         raise JobError(error.reason, str(error), remedy=ENDPOINT_REMEDY) from error
     await open_.enter_async_context(client)
     answering = Answering(alone=True)
-    if mode == "tactics":
-        with _loads("endpoint's tactics", str(part["base_url"])):
-            return _endpoint_searches(client, part, answering)
-    proofs, repairs, max_tokens = _whole(order)
-    return _written(ExternalAuthor(client, max_tokens=max_tokens), answering, proofs, repairs, order.seed)
+    if rung.tactics is not None:
+        with _loads("endpoint's tactics", rung.endpoint.base_url):
+            return _endpoint_searches(client, rung.tactics, answering)
+    assert rung.whole is not None  # one of both is given
+    author = ExternalAuthor(client, max_tokens=rung.whole.max_tokens)
+    return _written(author, answering, rung.whole, given.seed)
 
 
-def _endpoint_searches(client: ChatClient, part: dict[str, Any], answering: Answering) -> Engine:
+def _endpoint_searches(client: ChatClient, asked: EndpointTactics, answering: Answering) -> Engine:
     """Return the engine of searches whose tactics an endpoint suggests."""
     from pipeline.models.tactics.requests import Decoding
-    from pipeline.prove.generator import TACTIC_TOKENS, EndpointSuggests, GeneratorProposer
+    from pipeline.prove.generator import EndpointSuggests, GeneratorProposer
 
-    with _read("external"):
-        decoding = Decoding(
-            int(part.get("candidates", 4)),
-            "sampling",
-            float(part.get("temperature", _TEMPERATURE)),
-            max_tokens=int(part.get("max_tokens", TACTIC_TOKENS)),
-        )
+    decoding = Decoding(asked.candidates, "sampling", asked.temperature, max_tokens=asked.max_tokens)
     suggests = AnsweringSuggests(EndpointSuggests(client, ends=everybodys), answering)
 
     def of_file(_place: FilePlace) -> Propose:
@@ -235,62 +226,29 @@ def _endpoint_searches(client: ChatClient, part: dict[str, Any], answering: Answ
     return Engine(of_file, scoring=ModelScoring(), again=False, answering=answering)
 
 
-def _written(author: Author, answering: Answering, proofs: int, repairs: int, seed: int) -> Engine:
-    watched = AnsweringAuthor(author, answering)
-    return Engine(ladder().propose, wholly=Wholly(watched, proofs, repairs, seed), answering=answering)
+def _written(author: Author, answering: Answering, asked: WholeSpec, seed: int) -> Engine:
+    wholly = Wholly(AnsweringAuthor(author, answering), asked.proofs, asked.repairs, seed)
+    return Engine(ladder().propose, wholly=wholly, answering=answering)
 
 
-def _generator(part: dict[str, Any]) -> Generator:
+def _generator(part: GeneratorSpec) -> Generator:
     """Load the model of rungs 1 to 3."""
-    with _read("generator"):
-        path, device = str(part["path"]), str(part.get("device", "auto"))
-    with _loads("generator", path):
+    with _loads("generator", part.path):
         import torch
 
         from pipeline.models.libraries import computes_in_bfloat16, device_of
         from pipeline.models.tactics.generate import Generator
 
-        where = device_of(cast(Any, device))
+        where = device_of(cast(Any, part.device))
         dtype = torch.bfloat16 if computes_in_bfloat16(where) else torch.float32
-        return Generator.load(path, device=where, dtype=dtype)
+        return Generator.load(part.path, device=where, dtype=dtype)
 
 
-def _progress(part: dict[str, Any], *, device: str) -> Any:
-    with _read("progress"):
-        path = str(part["path"])
+def _progress(path: str, *, device: str) -> Any:
     with _loads("progress model", path):
         from pipeline.models.progress.model import ProgressModel
 
         return ProgressModel(path, device=device)
-
-
-def _decoding(part: dict[str, Any]) -> Decoding:
-    from pipeline.models.tactics.requests import Decoding
-
-    modes = {"beam": "beams", "sample": "sampling"}
-    said = str(part.get("decoding", "beam"))
-    if said not in modes:
-        raise ValueError(f"decoding is {said!r}: it takes {' or '.join(modes)}")
-    return Decoding(
-        candidates=int(part.get("candidates", 8)),
-        mode=cast(Any, modes[said]),
-        temperature=float(part.get("temperature", _TEMPERATURE)) if said == "sample" else 1.0,
-    )
-
-
-def _whole(order: Order) -> tuple[int, int, int]:
-    """Return how many proofs a turn, how many turns after the first, and how many tokens a proof."""
-    part = order.rung_s.get("whole", {})
-    with _read("whole"):
-        return int(part.get("proofs", 4)), int(part.get("repairs", 2)), int(part.get("max_tokens", 2048))
-
-
-@contextmanager
-def _read(name: str) -> Iterator[None]:
-    try:
-        yield
-    except (KeyError, TypeError, ValueError) as error:
-        raise bad_spec(f"{name}: {type(error).__name__}: {error}") from error
 
 
 @contextmanager

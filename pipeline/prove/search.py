@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from pipeline.jobs.specs import Budget
 from pipeline.lean.pool.session import Session, State, StateLost, Stepped, canonical
 from pipeline.lean.source.splice import Script
 from pipeline.models.progress.steps import Step as ProgressStep
@@ -45,20 +46,6 @@ T = TypeVar("T")
 
 _FIRST_LOOK_S = 0.002
 _LOOK_S = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """Where a search for one sorry ends: so many states expanded, so many seconds, so long a tactic.
-
-    The seconds are the clock's: waiting for a model or for a process is in them. `calls` bounds the tactics that are
-    sent to Lean; what is replayed after a crash or a restart is not counted.
-    """
-
-    nodes: int
-    seconds: float
-    tactic_timeout_s: float
-    calls: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.jobs.specs import Budget
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.splice import Declaration
 from pipeline.prove.declaration import Way, cite_lemmas, join_up, recall, states_of
@@ -19,7 +20,6 @@ from pipeline.prove.effort import Effort, Solved, Worked
 from pipeline.prove.graph import Failures
 from pipeline.prove.journal import JournalError, JournalFile
 from pipeline.prove.lemmas import Known
-from pipeline.prove.search import Budget
 from pipeline.prove.whole_proof import (
     Author,
     AuthorError,

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline.jobs.specs import CheckSpec, FoundWith
 from pipeline.lean.backend import LeanBackend
 from pipeline.serve.checkouts import (
     Checkout,
@@ -212,27 +213,20 @@ def found_by(made: Checkout, file: File, sorry: Sorry, proof: str) -> ProofFound
     )
 
 
-async def judge(
-    rooms: Rooms, made: Checkout, proof: ProofFound, *, search: dict[str, Any] | None
-) -> Judgement:
+async def judge(rooms: Rooms, made: Checkout, proof: ProofFound, *, search: FoundWith | None) -> Judgement:
     """Have the gate judge a proof in a checkout: the check job, with the parameters that the planner gives it.
 
     Args:
-        search: of the attempt that found it, as `pipeline.check` takes it.
+        search: that found it, for the patch's header.
     """
-    parameters = {
-        "worktree": str(made.worktree),
-        "lean": made.lean.as_json(),
-        "search": search,
-        "proof": proof.model_dump(mode="json"),
-    }
+    spec = CheckSpec(lean=made.lean, search=search, proof=proof)
     began, verdict = time.monotonic(), None
     async with (
         rooms.folder() as folder,
         job(
-            "pipeline.check",
-            parameters,
+            spec,
             kind="check",
+            worktree=made.worktree,
             folder=folder,
             memory_bytes=rooms.order.lean.memory_bytes,
         ) as running,

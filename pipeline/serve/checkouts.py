@@ -36,12 +36,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from pipeline.gitread import Mirror, TreeFile
 from pipeline.jobs.child import kill_marked
 from pipeline.jobs.protocol import JobError
+from pipeline.jobs.specs import SorryToProve
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.lean.build.build_cache import BuildMissingError, all_builds, attach, empty_lake, remove_tree
 from pipeline.lean.build.lake import LAKEFILES
 from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.splice import Replacement, splice
-from pipeline.prove.attempt import Wanted
 from pipeline.serve.order import LeanOrder, RepositoryOrder
 from pipeline.serve.schemas import WHOLE, Problem
 from pipeline.worktree import MOST_SOURCE_BYTES, read_inside, safe_path
@@ -577,9 +577,9 @@ class File:
             byte_end=sorry.byte_end,
         )
 
-    def wanted(self, sorry: Sorry, *, blob: str) -> Wanted:
+    def wanted(self, sorry: Sorry, *, blob: str) -> SorryToProve:
         """Return the sorry as a prove job is asked for it."""
-        return Wanted(
+        return SorryToProve(
             sorry=self.id_of(sorry),
             path=self.path,
             blob=blob,

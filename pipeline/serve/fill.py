@@ -33,24 +33,33 @@ searched by a job of its own, since what a job says of an attempt names the id a
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from pipeline.jobs.specs import (
+    AnyRung,
+    Budget,
+    EndpointRung,
+    GeneratorRung,
+    LocalRung,
+    ProgressSpec,
+    ProveSpec,
+    RetrievalRung,
+    SorryToProve,
+)
 from pipeline.lean.backend import LeanBackend
+from pipeline.lean.pool.pool import PoolLimits
 from pipeline.models.endpoint.credentials import KeyPlace, read_key
 from pipeline.models.endpoint.errors import CredentialError
-from pipeline.prove.attempt import Wanted
-from pipeline.prove.order import PROVERS
 from pipeline.serve.check import ADVICE, Asked, Judgement, Judging, judge, judging, place_of
 from pipeline.serve.checkouts import Checkout, Commit, File, SorryFound, SorryPlace, no_view
 from pipeline.serve.order import PROMOTED, RungOrder, ServeOrder
@@ -310,21 +319,27 @@ def failure(problem: Problem) -> Failure:
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A rung that can be climbed: what a prove job is told of it. `key` is where its secret is, if it has one.
+    """A rung that can be climbed. `memory_bytes` is the limit of each process of the prove job."""
 
-    `memory_bytes` is the limit of each process of the job.
-    """
-
-    number: int
+    spec: AnyRung
     model: str
     seconds: float
-    parameters: Mapping[str, Any]
-    key: KeyPlace | None = None
     memory_bytes: int = 2**32
 
     @property
+    def number(self) -> int:
+        return self.spec.number
+
+    @property
     def prover(self) -> str:
-        return PROVERS[self.number]
+        return self.spec.prover
+
+    @property
+    def key(self) -> KeyPlace | None:
+        """The place of its secret, if it has one."""
+        if not isinstance(self.spec, EndpointRung):
+            return None
+        return KeyPlace(self.spec.endpoint.credential, self.spec.endpoint.key_variable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +360,7 @@ def rungs_now(order: ServeOrder, lean: LeanBackend, wanted: Sequence[int] | None
     Raises:
         Problem: 503, the view cannot be read.
     """
-    there = {rung.number: rung for rung in order.lean.rungs}
+    there: dict[int, RungOrder] = {rung.spec.number: rung for rung in order.lean.rungs}
     numbers = list(there) if wanted is None else list(dict.fromkeys(wanted))
     try:
         with closing(queries.connect(order.view)) as view:
@@ -380,34 +395,42 @@ def _each(
 
 def _now(rung: RungOrder, in_use: Callable[[str], CheckpointRow]) -> Rung:
     """Put the checkpoints in use where the order says "promoted"."""
-    parameters = {name: dict(part) for name, part in rung.parameters.items()}
-    model = rung.model
-    retriever, generator = parameters.get("retriever"), parameters.get("generator")
-    if retriever is not None and retriever.get("checkpoint") == PROMOTED:
-        retriever["checkpoint"] = in_use("retriever").checkpoint
-        model = model.replace(PROMOTED, retriever["checkpoint"], 1)
-    if generator is not None and _is_promoted(generator.get("path")):
+    spec, model = rung.spec, rung.model
+    if isinstance(spec, RetrievalRung) and spec.retriever.checkpoint == PROMOTED:
+        checkpoint = in_use("retriever").checkpoint
+        spec = spec.model_copy(
+            update={"retriever": spec.retriever.model_copy(update={"checkpoint": checkpoint})}
+        )
+        model = model.replace(PROMOTED, checkpoint, 1)
+    if isinstance(spec, LocalRung) and _is_promoted(spec.generator.path):
+        path = Path(spec.generator.path)
         try:
             tactics = in_use("tactics").checkpoint
-            generator["path"] = str(Path(generator["path"]).with_name(tactics))
+            chosen = str(path.with_name(tactics))
         except _Waits:
             if not rung.fallback:
                 raise
-            tactics = generator["path"] = rung.fallback
+            tactics = chosen = rung.fallback
+        spec = spec.model_copy(update={"generator": spec.generator.model_copy(update={"path": chosen})})
         model = model.replace(PROMOTED, tactics, 1)
-    if "progress" in parameters and _is_promoted(parameters["progress"].get("path")):
-        try:
-            progress = parameters["progress"]
-            progress["path"] = str(Path(progress["path"]).with_name(in_use("progress").checkpoint))
-        except _Waits:
-            del parameters["progress"]  # it only orders the search
-    external = parameters.get("external")
-    key = None if external is None else KeyPlace(external["credential"], external["key_variable"])
-    return Rung(rung.number, model, rung.seconds, parameters, key, rung.memory_bytes)
+    if isinstance(spec, RetrievalRung | GeneratorRung) and spec.progress is not None:
+        spec = spec.model_copy(update={"progress": _progress_now(spec.progress, in_use)})
+    return Rung(spec, model, rung.seconds, rung.memory_bytes)
 
 
-def _is_promoted(path: object) -> bool:
-    return isinstance(path, str) and Path(path).name == PROMOTED
+def _progress_now(progress: ProgressSpec, in_use: Callable[[str], CheckpointRow]) -> ProgressSpec | None:
+    """Return the progress model in use; None where there is none yet, for it only orders the search."""
+    if not _is_promoted(progress.path):
+        return progress
+    try:
+        path = Path(progress.path).with_name(in_use("progress").checkpoint)
+    except _Waits:
+        return None
+    return progress.model_copy(update={"path": str(path)})
+
+
+def _is_promoted(path: str) -> bool:
+    return Path(path).name == PROMOTED
 
 
 MOST_SORRYS = 32
@@ -474,7 +497,7 @@ class _Filling:
         self._until = until - min(_RESERVE_S, most_s / 2)
         self._began = time.monotonic()
         self._left_s = min(USUAL_SECONDS, most_s) if asked.seconds is None else asked.seconds
-        self._sorries: list[Wanted] = []
+        self._sorries: list[SorryToProve] = []
         self._settled: set[Key] = set()
         self._filled: list[Key] = []
         self._seen: set[tuple[Key, str]] = set()
@@ -614,7 +637,7 @@ class _Filling:
             self._take(number, proof, await judge(self._rooms, made, proof, search=None))
 
     async def _search(
-        self, rung: Rung, made: Checkout, wanted: Sequence[Wanted], found: list[tuple[int, ProofFound]]
+        self, rung: Rung, made: Checkout, wanted: Sequence[SorryToProve], found: list[tuple[int, ProofFound]]
     ) -> Failed | None:
         """Run the prove job, until it ends or the request's seconds are over; its candidates are sent and added to
         `found`, as they come.
@@ -632,9 +655,9 @@ class _Filling:
         async with (
             self._rooms.folder() as folder,
             job(
-                "pipeline.prove",
-                self._parameters(rung, made, wanted),
+                self._spec(rung, made, wanted),
                 kind="prove",
+                worktree=made.worktree,
                 folder=folder,
                 memory_bytes=rung.memory_bytes,
                 key=key,
@@ -661,34 +684,29 @@ class _Filling:
             finally:
                 self._left_s = clock.left_s
 
-    def _parameters(self, rung: Rung, made: Checkout, wanted: Sequence[Wanted]) -> dict[str, Any]:
-        """Return what the prove job is told, as the planner tells it; its work is written down nowhere."""
+    def _spec(self, rung: Rung, made: Checkout, wanted: Sequence[SorryToProve]) -> ProveSpec:
+        """Return the prove job's specification, as the planner makes it; the job keeps no journal."""
         order = self._rooms.order
         budget, pool = order.lean.budget, order.lean.pool
-        return {
-            "repository": made.commit.repository.key,
-            "branch": made.commit.branch,
-            "sha": made.commit.sha,
-            "worktree": str(made.worktree),
-            "lean": made.lean.as_json(),
-            "repls": 1,
-            "repl_memory_bytes": pool.memory_bytes,
-            "repl_calls": pool.calls,
-            "prover": rung.prover,
-            "rung": rung.number,
-            "model": rung.model,
-            "seed": order.lean.seed,
-            "budget": {
-                "seconds_per_sorry": min(rung.seconds, self._left_s),
-                "nodes_per_sorry": budget.nodes,
-                "tactic_timeout_s": budget.tactic_timeout_s,
-            },
-            "budget_key": "asked for",
-            "parallel": 1,
-            "lemmas": {"database_db": str(order.view)},
-            **rung.parameters,
-            "sorries": [dataclasses.asdict(one) for one in wanted],
-        }
+        return ProveSpec(
+            repository=made.commit.repository.key,
+            branch=made.commit.branch,
+            sha=made.commit.sha,
+            lean=made.lean,
+            limits=PoolLimits(processes=1, memory_bytes=pool.memory_bytes, calls=pool.calls),
+            rung=rung.spec,
+            model=rung.model,
+            seed=order.lean.seed,
+            budget=Budget(
+                nodes=budget.nodes,
+                seconds=min(rung.seconds, self._left_s),
+                tactic_timeout_s=budget.tactic_timeout_s,
+            ),
+            budget_key="asked for",
+            parallel=1,
+            database_db=order.view,
+            sorries=tuple(wanted),
+        )
 
     def _found(self, rung: Rung, proof: ProofFound, found: list[tuple[int, ProofFound]]) -> None:
         if (_key(proof), proof.replacement) in self._seen:
@@ -724,11 +742,11 @@ class _Filling:
         )
 
 
-def _key(one: Wanted | ProofFound) -> Key:
+def _key(one: SorryToProve | ProofFound) -> Key:
     return one.sorry, one.byte_start
 
 
-def _by_id(wanted: Sequence[Wanted]) -> Iterator[list[Wanted]]:
+def _by_id(wanted: Sequence[SorryToProve]) -> Iterator[list[SorryToProve]]:
     """Yield them in so few groups that no group has two of one id."""
     left = list(wanted)
     while left:

@@ -395,13 +395,14 @@ class Loader:
         )
 
     def _endpoint(self, order: ModelOrder) -> Model:
+        from pipeline.jobs.specs import EndpointSpec
         from pipeline.models.endpoint.client import open_client
         from pipeline.serve.engines import EndpointGenerator, decoding_of
 
         assert order.endpoint is not None
-        part = {**asdict(order.endpoint), "model": order.source}
+        endpoint = EndpointSpec(**asdict(order.endpoint), model=order.source)
         # No client is to wait for another's answer: each request is as many calls as it has candidates.
-        client = open_client(part, concurrency=share(self._order.limits) * order.candidates)
+        client = open_client(endpoint, concurrency=share(self._order.limits) * order.candidates)
         return EndpointGenerator(order.name, client, decoding_of(order))
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from pipeline.here import is_loopback
+from pipeline.jobs.specs import AnyRung, Budget, CuratedRung
 from pipeline.lean.pool.pool import PoolLimits
 from pipeline.models.endpoint.credentials import KeyPlace
-from pipeline.prove.search import Budget
 
 ModelKind = Literal["tactics", "retrieval", "causal", "seq2seq", "encoder", "retriever", "endpoint"]
 Device = Literal["auto", "cuda", "cpu"]
@@ -151,20 +151,18 @@ class RungOrder:
     """A rung of the ladder that `/fill` climbs.
 
     Attributes:
-        number: 0 to 4.
+        spec: the prove job's part of it. Where the id of the checkpoint in use belongs, there is "promoted".
         seconds: of the search for one sorry.
-        model: what an attempt there is remembered by.
-        parameters: as the prove job takes them. Where the id of the checkpoint in use belongs, there is "promoted".
+        model: the id under which an attempt there is remembered.
         fallback: of rung 2: what is asked as long as no tactic model is in use; "": the rung waits until one is.
         memory_bytes: of each process of the prove job.
     """
 
     __pydantic_config__ = _STRICT
 
-    number: Annotated[int, Field(ge=0, le=4)]
+    spec: AnyRung
     seconds: _Seconds
     model: str = ""
-    parameters: dict[str, Any] = field(default_factory=dict)
     fallback: str = ""
     memory_bytes: _Positive = 2**32
 
@@ -207,7 +205,7 @@ class LeanOrder:
     budget: Budget
     pool: PoolLimits = field(default_factory=PoolLimits)
     repositories: tuple[RepositoryOrder, ...] = ()
-    rungs: tuple[RungOrder, ...] = (RungOrder(0, 60.0),)
+    rungs: tuple[RungOrder, ...] = (RungOrder(CuratedRung(), 60.0),)
     seed: int = 0
     built: bool = True
     memory_bytes: _Positive = 2**32

@@ -1,28 +1,24 @@
-"""The daemon's jobs, run for a client: the same modules, the same specs, the same lines; what they record goes to the
-client and into no log.
+"""The daemon's jobs, run for a client: the same modules, the same specifications, the same lines; the client gets what
+they would record, and no log does.
 
-Each is a process of its own, in a session of its own, with a folder of its own that holds all that it writes. It is
-ended, with everything that it started, at the end of the block in which it was begun: by itself, or because the client
-has left. If the server dies, the kernel ends it.
+Each has a process and a folder of its own (`pipeline.jobs.child`). It is ended, with everything that it started, at the
+end of the block in which it was begun: by itself, or because the client has left. If the server dies, the kernel ends
+it.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
-import os
-import signal
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.jobs.child import hold_to, job_environment, kill_marked
+from pipeline.jobs.child import JobProcess, LineTooLongError, key_pipe
+from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.protocol import JobSpec
-from pipeline.models.endpoint.credentials import KEY_PIPE
+from pipeline.jobs.specs import Spec
 from pipeline.serve.checkouts import to_its_end
 
 _LONGEST_LINE_BYTES = 64 * 2**20
@@ -42,9 +38,9 @@ _STDERR = "stderr.log"
 
 
 class Job:
-    """A running job; `lines` is to be read to its end, after which `failed` says whether it came to one."""
+    """A running job; `events` is to be read to its end, after which `failed` says why it gave no answer."""
 
-    def __init__(self, process: asyncio.subprocess.Process, folder: Path) -> None:
+    def __init__(self, process: JobProcess, folder: Path) -> None:
         self.pid = process.pid
         self._process = process
         self._folder = folder
@@ -56,10 +52,9 @@ class Job:
         Args:
             at_work: called at each line that it says; before the first one it only gets ready.
         """
-        assert self._process.stdout is not None
         ended = False
         try:
-            while raw := await self._process.stdout.readline():
+            async for raw in self._process.lines(longest_bytes=_LONGEST_LINE_BYTES):
                 if at_work is not None:
                     at_work()
                 line = json.loads(raw)
@@ -72,15 +67,16 @@ class Job:
                     case "failure":
                         self.failed = Failed(line["reason"], line["message"], line["remedy"])
                         ended = True
-        except ValueError as error:  # no JSON, or a line that does not end
+        except (ValueError, LineTooLongError) as error:
             self.failed = Failed(
                 "protocol", f"the job said what cannot be read: {error}", "see `unsorry doctor`"
             )
             return
-        status = await self._process.wait()
+        end = await self._process.ended()
         if not ended:
+            how = f"status {end.status}" if end.signal is None else f"signal {end.signal}"
             self.failed = Failed(
-                "crashed", f"the job ended with status {status}: {self._last_words()}", "see `unsorry doctor`"
+                "crashed", f"the job ended with {how}: {self._last_words()}", "see `unsorry doctor`"
             )
 
     def _last_words(self) -> str:
@@ -90,74 +86,45 @@ class Job:
 
 @asynccontextmanager
 async def job(
-    module: str,
-    parameters: Mapping[str, Any],
+    spec: Spec,
     *,
-    kind: str,
+    kind: Kind,
+    worktree: Path,
     folder: Path,
     memory_bytes: int,
     key: str | None = None,
 ) -> AsyncIterator[Job]:
-    """Begin `python -m module` with these parameters, and end it with the block.
+    """Begin a job, and end it with the block.
 
     Args:
-        module: such as "pipeline.check".
-        parameters: its own, as JSON.
+        spec: its parameters.
         kind: the job's kind.
+        worktree: where it works.
         folder: of this job alone; made, and left to the caller to remove.
         memory_bytes: that each process of it may take for itself (`pipeline.jobs.child.hold_to`).
-        key: the one secret that it is handed, by a pipe.
+        key: the one secret that it gets, by a pipe.
 
     Raises:
         OSError: it cannot be started.
     """
     scratch = folder / "tmp"
     scratch.mkdir(parents=True)
-    spec = JobSpec(folder.name, kind, 1, folder, dict(parameters))
-    (folder / "spec.json").write_text(json.dumps(spec.as_json()), encoding="utf-8")
-    # Whatever it would leave in /tmp when it is killed goes with its folder.
-    environment = {**job_environment(folder), "TMPDIR": str(scratch)}
-    with _handed(key, environment) as handed, (folder / _STDERR).open("wb") as errors:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            # -P: the working directory is no place to import from.
-            *("-P", "-m", "pipeline.jobs.launch", module, "--spec", str(folder / "spec.json")),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=errors,
-            cwd=folder,
-            env=environment,
-            pass_fds=handed,
-            start_new_session=True,
-            limit=_LONGEST_LINE_BYTES,
-        )
+    process = await JobProcess.start(
+        KINDS[kind].module,
+        spec=JobSpec(folder.name, kind, 1, folder, spec, worktree=worktree).write(),
+        directory=folder,
+        stderr=folder / _STDERR,
+        memory_bytes=memory_bytes,
+        secrets=key_pipe(key),
+        # Whatever it would leave in /tmp when it is killed goes with its folder.
+        variables={"TMPDIR": str(scratch)},
+    )
     try:
-        hold_to(process.pid, memory_bytes=memory_bytes)
         yield Job(process, folder)
     finally:
-        await to_its_end(_end(process, folder))
+        await to_its_end(_end(process))
 
 
-async def _end(process: asyncio.subprocess.Process, folder: Path) -> None:
-    # Its group is still its own where it has not been waited for, or has left somebody in it.
-    with contextlib.suppress(ProcessLookupError):
-        if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)
-    await process.wait()
-    await asyncio.to_thread(kill_marked, folder)
-
-
-@contextmanager
-def _handed(key: str | None, environment: dict[str, str]) -> Iterator[tuple[int, ...]]:
-    """Yield the descriptors that the job inherits: the end of a pipe with the key, which its environment names."""
-    if key is None:
-        yield ()
-        return
-    read, write = os.pipe()
-    try:
-        os.write(write, key.encode("ascii"))  # shorter than any pipe's buffer (`credentials.read_key`)
-        os.close(write)
-        environment[KEY_PIPE] = str(read)
-        yield (read,)
-    finally:
-        os.close(read)
+async def _end(process: JobProcess) -> None:
+    await process.stop(grace_s=0.0)
+    process.close()

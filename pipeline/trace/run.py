@@ -9,50 +9,67 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pipeline.jobs.protocol import JobError, Recorded, Reporter
+from pipeline.globs import path_filter
+from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, bad_spec
+from pipeline.jobs.specs import TRACER_VERSION, KnownFile, OpenSorry, TraceSpec
 from pipeline.lean.backend import REPL_FAILED_REMEDY
 from pipeline.lean.client.repl import Repl, ReplStartError
 from pipeline.lean.goal_text import same_goal
 from pipeline.lean.pool.pool import ReplPool
 from pipeline.trace.file import FileTrace, FileTracer, ImportsFailed
-from pipeline.trace.order import TRACER_VERSION, KnownFile, OpenSorry, Order
 from pipeline.trace.tree import LeanFile, Tree
 from store.domain.records import Seen
 from store.events.traces import CommitTraced, FileTraced, SorryStated, TracedFileRemoved, TraceMeasured
-from store.recording import file_event
+from store.recording import TraceHead, file_event
 
 _PER_BATCH = 64
+_VERSION = re.compile(r"(?:.*:)?(v?\d[\w.+-]*|nightly-[\w.-]+|[\w.-]+)$")
 _Item = TypeVar("_Item")
 
 
 class Run:
     """The work on one commit."""
 
-    def __init__(self, order: Order, reporter: Reporter) -> None:
-        self._order = order
+    def __init__(self, spec: JobSpec[TraceSpec], reporter: Reporter) -> None:
+        """Raises:
+        JobError: a path pattern is none, or the worktree is not there.
+        """
+        self._given = given = spec.parameters
+        self._project = spec.place
+        if not self._project.is_dir():
+            raise JobError(
+                "no_worktree", f"{self._project}: no such folder", remedy="the worktree has to be made anew"
+            )
+        try:
+            self._meant = path_filter(given.include, given.exclude)
+        except ValueError as error:
+            raise bad_spec(spec.kind, str(error)) from error
+        # The simulator's trace is never taken for Lean's.
+        self._tracer_name = "unsorry-simulator" if given.lean.simulated else "unsorry"
         self._reporter = reporter
         self._started = time.monotonic()
-        tracer = f"{order.tracer} {TRACER_VERSION}"
-        core = Path(order.lean.sysroot) / "src" / "lean" if order.lean.sysroot else None
+        tracer = f"{self._tracer_name} {TRACER_VERSION}"
+        core = Path(given.lean.sysroot) / "src" / "lean" if given.lean.sysroot else None
         self._tree = Tree(
-            order.worktree,
-            sha=order.sha,
+            self._project,
+            sha=given.sha,
             tracer=tracer,
-            lean=order.lean.toolchain,
+            lean=given.lean.toolchain,
             core=core if core is not None and core.is_dir() else None,
-            linked_packages=not order.lean.simulated,
+            linked_packages=not given.lean.simulated,
         )
-        self._head = order.head(self._tree.toolchain, metadata={}, seconds=0.0)
-        self._pool = ReplPool(order.limits)
+        self._head = self._head_of(self._tree.toolchain, metadata={}, seconds=0.0)
+        self._pool = ReplPool(given.limits)
         self._tracer = FileTracer(
-            self._pool, order.lean, project=order.worktree, tree=self._tree, timeout_s=order.timeout_s
+            self._pool, given.lean, project=self._project, tree=self._tree, timeout_s=given.file_timeout_s
         )
         self._holds: dict[str, KnownFile] = {}
         self._n_stated = 0
@@ -60,9 +77,9 @@ class Run:
 
     async def run(self) -> dict[str, Any]:
         """Trace what is due and close the commit; return the job's summary."""
-        order, tree = self._order, self._tree
-        project = [item for path, item in sorted(tree.files.items()) if order.meant(path)]
-        dependencies = tree.dependencies(order.meant)
+        given, tree = self._given, self._tree
+        project = [item for path, item in sorted(tree.files.items()) if self._meant(path)]
+        dependencies = tree.dependencies(self._meant)
         due = self._due(project)
         due_dependencies = self._due(dependencies)
         self._reporter.progress(0, len(due))
@@ -70,7 +87,7 @@ class Run:
             self._reporter.events(self._recorded(item, self._tracer.without_lean(item)) for item in chunk)
         await self._trace(due)
         standing = {item.path for item in project} | {item.path for item in dependencies}
-        gone = sorted(path for path in order.known if path not in standing)
+        gone = sorted(path for path in given.known.files if path not in standing)
         for paths in _chunks(gone):
             self._reporter.events(self._removed(path) for path in paths)
         seconds = round(time.monotonic() - self._started, 3)
@@ -85,14 +102,32 @@ class Run:
             "tactics": measured.tactics_traced,
             "gaps": measured.gaps,
             "goals_stated": self._n_stated,
-            "simulated": order.lean.simulated,
+            "simulated": given.lean.simulated,
             "seconds": seconds,
         }
+
+    def _head_of(self, toolchain: str, *, metadata: Mapping[str, Any], seconds: float) -> TraceHead:
+        """Return what the trace is of; `toolchain` is the text of the commit's `lean-toolchain`."""
+        given = self._given
+        return TraceHead(
+            repository=given.repository,
+            sha=given.sha,
+            url=given.url,
+            name=given.name,
+            lean_version=lean_version(toolchain or given.lean.toolchain),
+            tracer=self._tracer_name,
+            tracer_version=TRACER_VERSION,
+            source="lean",
+            line=given.known.line,
+            metadata=metadata,
+            simulated=given.lean.simulated,
+            seconds=seconds,
+        )
 
     def _due(self, items: Iterable[LeanFile]) -> list[LeanFile]:
         due = []
         for item in items:
-            known = self._order.known.get(item.path)
+            known = self._given.known.files.get(item.path)
             if known is not None and known.key == self._key(item, failed=known.failed):
                 self._holds[item.path] = known
             else:
@@ -101,12 +136,12 @@ class Run:
 
     def _key(self, item: LeanFile, *, failed: bool) -> str:
         key = self._tree.key(item)
-        return f"{key} at {self._order.sha}" if failed else key
+        return f"{key} at {self._given.sha}" if failed else key
 
     async def _trace(self, due: Sequence[LeanFile]) -> None:
         slots = asyncio.Semaphore(self._pool.limits.capacity)
         sorries: dict[str, list[OpenSorry]] = {}
-        for sorry in self._order.sorries:
+        for sorry in self._given.known.sorries:
             sorries.setdefault(sorry.path, []).append(sorry)
         done = 0
 
@@ -135,7 +170,7 @@ class Run:
         """Tell a file whose imports fail from a Lean that does not run: the latter fails the job."""
         if self._lean_runs is None:
             try:
-                repl = await Repl.start(self._order.lean, imports=("Init",), project=self._order.worktree)
+                repl = await Repl.start(self._given.lean, imports=("Init",), project=self._project)
             except ReplStartError as error:
                 raise JobError("lean_does_not_start", str(error), remedy=REPL_FAILED_REMEDY) from failed
             await repl.close()
@@ -160,46 +195,46 @@ class Run:
         return self._event(body, item.path, body.trace.sha256, trace.error or "", key)
 
     def _removed(self, path: str) -> Recorded:
-        order = self._order
-        body = TracedFileRemoved(repository=order.repository, line=order.line, sha=order.sha, path=path)
+        given = self._given
+        body = TracedFileRemoved(repository=given.repository, line=given.known.line, sha=given.sha, path=path)
         return self._event(body, path)
 
     def _goal(self, sorry: OpenSorry, trace: FileTrace, key: str) -> Recorded | None:
         """The goal of a sorry, where it is known and not what was said last."""
-        order, goal = self._order, trace.goals.get(sorry.byte_start)
+        given, goal = self._given, trace.goals.get(sorry.byte_start)
         if goal is None:
             return None
         # What the simulator said is nothing that Lean's word could be a change of.
-        before = sorry.stated if sorry.stated and sorry.stated.simulated == order.lean.simulated else None
+        before = sorry.stated if sorry.stated and sorry.stated.simulated == given.lean.simulated else None
         if before is not None and same_goal(before.goal, goal):
             return None
         text = (sorry.statement_hash, sorry.context_hash)
         body = SorryStated(
-            repository=order.repository,
-            branch=order.branch,
-            sha=order.sha,
+            repository=given.repository,
+            branch=given.branch,
+            sha=given.sha,
             sorry=sorry.sorry,
             statement_hash=sorry.statement_hash,
             context_hash=sorry.context_hash,
             goal=goal,
             before=None if before is None else before.goal,
             same_text=before is not None and (before.statement_hash, before.context_hash) == text,
-            simulated=order.lean.simulated,
+            simulated=given.lean.simulated,
         )
         return self._event(body, sorry.sorry, goal, key)
 
     def _close(self, n_dependencies: int, seconds: float) -> TraceMeasured:
-        order, holds = self._order, self._holds
+        given, holds = self._given, self._holds
         # Without a zone: LeanDojo compares it with times that have none, and fails on the mixture.
         now = datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="seconds")
-        head = order.head(self._tree.toolchain, metadata={"date_processed": now}, seconds=seconds)
+        head = self._head_of(self._tree.toolchain, metadata={"date_processed": now}, seconds=seconds)
         closing = CommitTraced(
             trace=head.trace,
-            repository=order.repository,
-            line=order.line,
-            sha=order.sha,
-            url=order.url,
-            name=order.name,
+            repository=given.repository,
+            line=given.known.line,
+            sha=given.sha,
+            url=given.url,
+            name=given.name,
             lean_version=head.lean_version,
             tracer=head.tracer,
             tracer_version=head.tracer_version,
@@ -212,7 +247,7 @@ class Run:
             n_premises=sum(item.premises for item in holds.values()),
             n_tactics=sum(item.tactics for item in holds.values()),
             manifest=None,
-            simulated=order.lean.simulated,
+            simulated=given.lean.simulated,
             seconds=seconds,
         )
         measured = self._measured(head.trace, n_dependencies)
@@ -220,16 +255,16 @@ class Run:
         return measured
 
     def _measured(self, trace: str, n_dependencies: int) -> TraceMeasured:
-        order = self._order
+        given = self._given
         project = {path: item for path, item in self._holds.items() if path in self._tree.files}
         seen = [item.seen or Seen(0, 0, 0, 0) for item in project.values()]
         gaps = [[path, *gap.as_json()] for path, item in sorted(self._holds.items()) for gap in item.gaps]
         details = json.dumps(gaps, ensure_ascii=False, separators=(",", ":")).encode()
         return TraceMeasured(
             trace=trace,
-            repository=order.repository,
-            line=order.line,
-            sha=order.sha,
+            repository=given.repository,
+            line=given.known.line,
+            sha=given.sha,
             files_seen=len(project),
             files_traced=sum(not item.failed for item in project.values()),
             theorems_seen=sum(item.theorems for item in seen),
@@ -239,7 +274,7 @@ class Run:
             n_dependencies=n_dependencies,
             gaps=dict(sorted(Counter(kind for _, kind, *_ in gaps).items())),
             details=self._reporter.stage(details),
-            simulated=order.lean.simulated,
+            simulated=given.lean.simulated,
         )
 
     def _event(
@@ -249,14 +284,20 @@ class Run:
     ) -> Recorded:
         # With the line's position: a commit that comes back after a force-push is recorded anew. What Lean says has the
         # file's key in it too: said once more in the same words it moves no position, and may be another tracer's.
-        order = self._order
+        given = self._given
         return Recorded(
-            stream=f"repository:{order.repository}",
+            stream=f"repository:{given.repository}",
             body=body,
-            natural_key=(order.repository, order.line, order.sha, str(order.after), *key),
+            natural_key=(given.repository, given.known.line, given.sha, str(given.known.after), *key),
         )
 
 
 def _chunks(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
     for start in range(0, len(items), _PER_BATCH):
         yield items[start : start + _PER_BATCH]
+
+
+def lean_version(toolchain: str) -> str:
+    """Return "v4.21.0" of "leanprover/lean4:v4.21.0"; "unknown" where it names none."""
+    match = _VERSION.match(toolchain.strip())
+    return "unknown" if match is None else match[1]

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from daemon.cli.jobs import KINDS
-from daemon.jobs.due import MODULES
 from daemon.lock import DaemonLock
+from pipeline.jobs.kinds import KINDS as JOB_KINDS
 from store.events.base import EventBody
 from store.events.jobs import JobFailed, JobStarted, JobSucceeded
 from store.events.repositories import BranchUnwatched, RepositoryFailed, RepositoryWatched
@@ -327,7 +327,7 @@ def test_queued_jobs_are_listed_before_those_that_ran(filled: Folder) -> None:
 def test_a_kind_of_job_that_there_is_not_is_a_mistake_and_every_kind_that_there_is_can_be_asked_for(
     filled: Folder,
 ) -> None:
-    assert set(KINDS) == set(MODULES)
+    assert set(KINDS) == set(JOB_KINDS)
     refused = filled.unsorry("jobs", "--kind", "dream")
     assert (refused.code, '"dream" is none of scan, build' in refused.err) == (2, True)
     assert filled.unsorry("jobs", "--kind", "build").code == 0

@@ -16,8 +16,10 @@ import pytest
 
 from daemon.http.control_client import request
 from daemon.jobs.lines import Batch, parse_line
-from daemon.planning.plan import make_plan, scan_parameters
-from pipeline.jobs.protocol import JobSpec, Reporter
+from daemon.jobs.runner import spec_now
+from daemon.planning.plan import make_plan
+from pipeline.jobs.protocol import Reporter
+from pipeline.jobs.specs import ScanSpec
 from pipeline.lean.backend import find_leans
 from pipeline.scan import scan_commit
 from store.events.base import EventBody
@@ -30,6 +32,7 @@ from store.view.rebuild import verify
 from store.view.rows import TheoremRow, TheoremVersionRow
 from store.view.view import View
 from tests.support.daemon.house import House
+from tests.support.specs import job_spec
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
@@ -102,11 +105,15 @@ class History:
     def _scan(self, *, follow: bool, changed: Mapping[str, Any]) -> None:
         with closing(self.connect()) as view:
             (job,) = make_plan(view, settings=self.settings, leans=NO_LEAN, now=NOW).due
-            parameters = scan_parameters(view, job=job)
+            given = spec_now(view, job=job)
+        assert isinstance(given, ScanSpec)
+        known = given.known.model_copy(update={name: changed[name] for name in ("files",) if name in changed})
+        others = {name: value for name, value in changed.items() if name != "files"}
+        parameters = {**dict(given), "known": known, **others}
         directory = self.folder / "jobs" / str(self.runs)
         directory.mkdir(parents=True)
-        parameters |= {"mirror": str(self.remote.path / ".git"), **changed}
-        spec = JobSpec(job=job.job, kind="scan", attempt=1, directory=directory, parameters=parameters)
+        parameters["mirror"] = self.remote.path / ".git"
+        spec = job_spec(ScanSpec, "scan", parameters, directory, job=job.job)
         out = io.StringIO()
         scan_commit(spec, Reporter(spec, out))
         for line in out.getvalue().splitlines():
@@ -372,7 +379,7 @@ def test_theorems_of_files_that_cannot_be_read_as_they_were_are_found_by_what_st
 ) -> None:
     third = "theorem three : 3 = 3 := rfl\n"
     history.commit({"A.lean": ONE + TWO, "B.lean": third})
-    lost = {"base": "1" * 40, "files": [["A.lean", "2" * 40], ["B.lean", "3" * 40]]}
+    lost = {"base": "1" * 40, "files": {"A.lean": "2" * 40, "B.lean": "3" * 40}}
     changed = {"A.lean": ONE.replace("simp", "rfl"), "B.lean": None, "C.lean": third}
     history.commit(changed, changed=lost)
     assert history.steps("one") == ["appeared"], "whether it was proved anew is not known"

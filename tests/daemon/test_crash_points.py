@@ -29,7 +29,7 @@ PROGRAM = """
 import os, pathlib, signal, sys
 from daemon.polling.git import Git
 from daemon.jobs.runner import JobRunner
-from daemon.jobs.process import JobProcess
+from pipeline.jobs.child import JobProcess
 from daemon.run import run
 
 def die(*_arguments, **_options):

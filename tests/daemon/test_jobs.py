@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from daemon.jobs.due import Kind
 from daemon.jobs.recovery import recover
 from daemon.polling.git import Git
+from pipeline.jobs.kinds import Kind
 from store.log.envelope import StoredEvent
 from store.view.queries import basic as queries
 from store.view.rows import JobRow
@@ -400,6 +400,6 @@ def test_old_job_folders_go_beyond_the_number_that_is_kept(house: House) -> None
 
 
 def test_a_line_without_end_is_a_broken_protocol(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("daemon.jobs.process.LONGEST_LINE_BYTES", 1000)
+    monkeypatch.setattr("pipeline.jobs.child.LONGEST_LINE_BYTES", 1000)
     row = run(house, "endless")
     assert (row.state, row.reason) == ("failed", "protocol")

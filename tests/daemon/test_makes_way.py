@@ -10,13 +10,40 @@ from typing import Any
 
 from daemon.jobs.gpus import Gpus
 from daemon.scheduler import Operator, Scheduler
-from pipeline.lean.backend import find_leans
+from pipeline.jobs.specs import Budget, EndpointRung, EndpointSpec, ProveSpec, WholeSpec
+from pipeline.lean.backend import find_leans, simulator
+from pipeline.lean.pool.pool import PoolLimits
 from store.view.rows import JobRow
 from tests.support.daemon.bench import bench, until
 from tests.support.daemon.house import House, NoTasks
 from tests.support.daemon.nvml import FakeGpu, FakeNvml
 
 NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
+
+
+class Paid(ProveSpec):
+    """A prove job on rung 4 that behaves as told (`tests.support.daemon.job`)."""
+
+    behave: str
+    base: None = None
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+
+def paid(sha: str) -> Paid:
+    return Paid(
+        behave="hang",
+        repository="r",
+        branch="main",
+        sha=sha,
+        lean=simulator(),
+        limits=PoolLimits(),
+        rung=EndpointRung(endpoint=EndpointSpec(base_url="http://127.0.0.1:1", model="m"), whole=WholeSpec()),
+        budget=Budget(1, 1.0, 1.0),
+        budget_key="b",
+        parallel=1,
+        sorries=(),
+    )
 
 
 def test_what_runs_for_hours_makes_way_for_a_pause_and_a_training_when_its_gpu_falls_off_the_bus(
@@ -53,9 +80,7 @@ def test_what_runs_for_hours_makes_way_for_a_pause_and_a_training_when_its_gpu_f
             b.runner.start(b.due("hang", kind="prove"))
             b.runner.start(b.due("hang", kind="check"))
             asks = b.due("hang", kind="prove")
-            b.runner.start(
-                replace(asks, job="prove-paid", lane="", parameters={**asks.parameters, "external": {}})
-            )
+            b.runner.start(replace(asks, job="prove-paid", lane="", spec=paid(b.sha)))
             await until(lambda: all(job.pid for job in b.runner.running()))
             await desk.pause("prove", by="ada", reason="hot")
             await work.start_due()

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from pipeline.jobs.specs import Budget
 from pipeline.lean.backend import LeanBackend, simulator
 from pipeline.lean.pool.pool import PoolLimits, ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session, StateLost
@@ -19,7 +20,7 @@ from pipeline.models.progress.steps import Step as ProgressStep
 from pipeline.prove.curated import Ladder
 from pipeline.prove.graph import Asked, Candidate, Failures, ModelScoring, Proposer
 from pipeline.prove.journal import Journal
-from pipeline.prove.search import Budget, Search, SearchResult
+from pipeline.prove.search import Search, SearchResult
 from pipeline.prove.tree import Tree
 
 T = TypeVar("T")

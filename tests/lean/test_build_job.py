@@ -20,12 +20,14 @@ import pytest
 
 from pipeline.build import work
 from pipeline.jobs.protocol import JobError, JobSpec, Reporter
+from pipeline.jobs.specs import BuildSpec
 from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.build import build_cache
 from pipeline.lean.build.dependencies import GitFailedError, fetch_package, read_manifest
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.sandbox.network import Gateway, Rules
 from tests.support.lean.toolchain import StandIn, make_toolchain
+from tests.support.specs import raw_spec
 
 REPOSITORY = "github.com/ada/demo"
 pytestmark = pytest.mark.skipif(
@@ -126,7 +128,7 @@ class Yard:
             "branch": "main",
             "sha": sha,
             "worktree": str(worktree),
-            "lean": self.lean.as_json(),
+            "lean": self.lean,
             "cache": str(self.cache),
             "timeout_s": 60,
             "memory_bytes": 2**30,
@@ -136,15 +138,7 @@ class Yard:
             "schemes": ["https", "file"],
             **changes,
         }
-        spec = {
-            "schema": 1,
-            "job": "build-1",
-            "kind": "build",
-            "attempt": 1,
-            "directory": str(attempt),
-            "parameters": parameters,
-        }
-        (attempt / "spec.json").write_text(json.dumps(spec), "utf-8")
+        raw_spec("build", parameters, attempt).write()
         return attempt
 
     def build(self, worktree: Path, sha: str = "a" * 40, *, process: bool = False, **changes: Any) -> Ended:
@@ -173,7 +167,7 @@ class Yard:
         out = io.StringIO()
         reporter = Reporter(spec, out)
         try:
-            reporter.result(work(spec, reporter))
+            reporter.result(work(spec.of(BuildSpec), reporter))
         except JobError as error:
             reporter.failure(error)
         return out.getvalue()
@@ -513,7 +507,7 @@ def test_parameters_that_are_none_are_refused(yard: Yard) -> None:
 
 def test_where_the_settings_say_no_sandbox_it_builds_too(yard: Yard) -> None:
     entry = yard.package("mathlib", {"Mathlib.lean": "", "Cache/Main.lean": ""})
-    lean = dataclasses.replace(yard.lean, sandbox="none").as_json()
+    lean = dataclasses.replace(yard.lean, sandbox="none")
     tree = yard.worktree("one", {**TWO, "lake-manifest.json": manifest(entry)})
     ended = yard.build(tree, lean=lean)
 
@@ -594,7 +588,7 @@ def test_a_real_lake_builds_a_project_in_the_sandbox(tmp_path: Path) -> None:
     lakefile = 'name = "demo"\ndefaultTargets = ["Demo"]\n\n[[lean_lib]]\nname = "Demo"\n'
     files = {"lakefile.toml": lakefile, "Demo.lean": "import Demo.A\nimport Demo.B\n"}
     files |= {"Demo/A.lean": "theorem a : 1 + 1 = 2 := rfl\n", "Demo/B.lean": "theorem b : 1 = 2 := rfl\n"}
-    ended = yard.build(yard.worktree("one", files), lean=lean.as_json(), memory_bytes=2**32, process=True)
+    ended = yard.build(yard.worktree("one", files), lean=lean, memory_bytes=2**32, process=True)
 
     assert ended.summary["modules_failed"] == ["Demo", "Demo.B"]
     fresh = yard.worktree("two", {})

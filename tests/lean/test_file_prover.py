@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.jobs.specs import Budget, SorryToProve
 from pipeline.lean.backend import LeanBackend, simulator
 from pipeline.lean.client.repl import ReplStartError
 from pipeline.lean.pool.pool import PoolLimits, PoolStats, ReplPool
 from pipeline.lean.source.scanner import scan_source
-from pipeline.prove.attempt import Attempt, Wanted
+from pipeline.prove.attempt import Attempt
 from pipeline.prove.file import FileProver
-from pipeline.prove.search import Budget
 from store.domain.identity import git_blob
 
 SOURCE = """theorem first (p : Prop) : p → p := sorry
@@ -46,11 +46,11 @@ def fragile(folder: Path, *, deadly: str) -> LeanBackend:
     return dataclasses.replace(backend, argv=(sys.executable, str(script)))
 
 
-def wanted(source: str) -> list[Wanted]:
+def wanted(source: str) -> list[SorryToProve]:
     data = source.encode()
     scanned = scan_source(data, path="A.lean")
     return [
-        Wanted(
+        SorryToProve(
             sorry=sorry.declaration,
             path="A.lean",
             blob=git_blob(data, like="0" * 40),

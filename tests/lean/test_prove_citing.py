@@ -17,6 +17,7 @@ import pytest
 
 from pipeline import check
 from pipeline.jobs.protocol import JobSpec, Reporter
+from pipeline.jobs.specs import Budget, CheckSpec
 from pipeline.lean.backend import simulator
 from pipeline.lean.pool.pool import PoolLimits, ReplPool
 from pipeline.lean.source.scanner import scan_source
@@ -25,7 +26,6 @@ from pipeline.prove.file import FileProver
 from pipeline.prove.graph import Asked, Candidate, ModelScoring
 from pipeline.prove.lemmas import Lemma
 from pipeline.prove.rungs import Engine, ladder
-from pipeline.prove.search import Budget
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole_declaration import Wholly
 from pipeline.prove.whole_proof import WholeAsk, Written
@@ -84,9 +84,7 @@ class Project:
         scanned = scan_source(data, path=FILE)
         blob = git_blob(data, like="0" * 40)
         self.places = {one.declaration: place(scanned, one, blob=blob) for one in scanned.sorries}
-        self.given = parameters(
-            folder, source, repository=REPOSITORY, branch=BRANCH, lemmas={"database_db": str(self.view)}
-        )
+        self.given = parameters(folder, source, repository=REPOSITORY, branch=BRANCH, database_db=self.view)
         for sorry in self.given["sorries"]:
             name = sorry["declaration"]
             sorry["sorry"] = short_hash(name)
@@ -124,12 +122,8 @@ class Project:
 
     def judged(self, found: ProofFound) -> EventBody:
         """Return the gate's verdict."""
-        given = {
-            "worktree": str(self.folder),
-            "lean": simulator().as_json(),
-            "proof": found.model_dump(mode="json"),
-        }
-        spec = JobSpec("check-1", "check", 1, self.folder / "check", given)
+        given = CheckSpec(lean=simulator(), proof=found)
+        spec = JobSpec("check-1", "check", 1, self.folder / "check", given, worktree=self.folder)
         out = io.StringIO()
         check.work(spec, Reporter(spec, out))
         (batch,) = [line for line in map(json.loads, out.getvalue().splitlines()) if line["line"] == "events"]

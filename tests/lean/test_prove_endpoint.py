@@ -22,16 +22,13 @@ theorem third (p q : Prop) : p → q := sorry
 """
 
 
-def external(server: ChatServer, **more: Any) -> dict[str, Any]:
+WHOLE = {"whole": {"proofs": 1, "repairs": 0, "max_tokens": 100}}
+
+
+def external(server: ChatServer, asks: Mapping[str, Any] = WHOLE, **more: Any) -> dict[str, Any]:
     prices = {"usd_per_million_prompt": 2.0, "usd_per_million_completion": 8.0}
     endpoint = {"base_url": server.url, "model": "m-1", "retries": 0, "timeout_s": 10, **prices}
-    return {
-        "prover": "external",
-        "rung": 4,
-        "model": "m-1",
-        "external": endpoint | more,
-        "whole": {"proofs": 1, "repairs": 0, "max_tokens": 100},
-    }
+    return {"rung": 4, "model": "m-1", "endpoint": endpoint | more, **asks}
 
 
 def failure(given: dict[str, Any], folder: Path) -> JobError:
@@ -64,7 +61,7 @@ def test_an_endpoint_s_proofs_are_recorded_with_what_they_cost(tmp_path: Path) -
 
 
 def test_a_spent_day_fails_the_job_until_tomorrow_and_no_sorry(tmp_path: Path) -> None:
-    capped = {"cap_usd": 0.0001, "ledger": str(tmp_path / "spending.jsonl")}
+    capped: dict[str, Any] = {"cap_usd": 0.0001, "ledger": str(tmp_path / "spending.jsonl")}
     with ChatServer([]) as server:
         error = failure(parameters(tmp_path, SOURCE, **external(server, **capped)), tmp_path / "job")
     assert (error.reason, error.deterministic) == ("spending_cap", True)
@@ -72,19 +69,19 @@ def test_a_spent_day_fails_the_job_until_tomorrow_and_no_sorry(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("mode", "reply", "reason", "said"),
+    ("asks", "reply", "reason", "said"),
     [
-        ("whole", Fails(401), "auth_failed", "401"),
-        ("tactics", Fails(401), "auth_failed", "401"),
-        ("tactics", Fails(500, "down for maintenance"), "unanswered", "down for maintenance"),
-        ("whole", Sends(b"<html><body>Please log in</body></html>"), "unanswered", "Please log in"),
+        (WHOLE, Fails(401), "auth_failed", "401"),
+        ({"tactics": {}}, Fails(401), "auth_failed", "401"),
+        ({"tactics": {}}, Fails(500, "down for maintenance"), "unanswered", "down for maintenance"),
+        (WHOLE, Sends(b"<html><body>Please log in</body></html>"), "unanswered", "Please log in"),
     ],
 )
 def test_an_endpoint_that_answers_nobody_fails_the_job_and_no_sorry(
-    tmp_path: Path, mode: str, reply: Reply, reason: str, said: str
+    tmp_path: Path, asks: Mapping[str, Any], reply: Reply, reason: str, said: str
 ) -> None:
     with ChatServer([reply]) as server:
-        error = failure(parameters(tmp_path, SOURCE, **external(server, mode=mode)), tmp_path / "job")
+        error = failure(parameters(tmp_path, SOURCE, **external(server, asks)), tmp_path / "job")
     assert (error.reason, error.deterministic) == (reason, False)
     assert said in str(error)
     assert error.remedy
@@ -188,7 +185,8 @@ def test_an_endpoint_may_suggest_the_tactics_of_a_search(tmp_path: Path) -> None
         return Says(["intro h", "```lean\nexact h\n```"] if "→" in goal else ["exact h", ""], usage=(100, 10))
 
     with ChatServer(script) as server:
-        asked = external(server, mode="tactics", candidates=2, temperature=0.5, max_tokens=64)
+        tactics = {"candidates": 2, "temperature": 0.5, "max_tokens": 64}
+        asked = external(server, {"tactics": tactics})
         source = SOURCE.splitlines(keepends=True)[0] + "theorem no (p q : Prop) : p → q := sorry\n"
         bodies, _ = run(parameters(tmp_path, source, **asked), tmp_path / "job")
         request = server.requests[0].body

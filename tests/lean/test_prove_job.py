@@ -13,6 +13,7 @@ import pytest
 
 from pipeline.gate.patch import RefusedPatchError, is_simulated_patch, refuse_simulated
 from pipeline.lean.backend import LeanBackend, find_leans, simulator
+from pipeline.lean.pool.pool import PoolLimits
 from pipeline.lean.source.scanner import scan_source
 from store.domain.identity import short_hash
 from store.events.base import EventBody
@@ -76,7 +77,6 @@ class Project:
                     "declaration": declaration.name,
                     "kind": declaration.kind,
                     "ordinal": sorry.ordinal,
-                    "mode": sorry.mode,
                 }
 
 
@@ -117,10 +117,10 @@ def prove(project: Project, folder: Path, **changes: Any) -> Outcome:
         "branch": "main",
         "sha": project.sha,
         "worktree": str(project.folder),
-        "lean": simulator().as_json(),
-        "prover": "tactics",
-        "rung": 0,
-        "budget": {"seconds_per_sorry": 20, "nodes_per_sorry": 200, "tactic_timeout_s": 5},
+        "lean": simulator(),
+        "limits": PoolLimits(),
+        "rung": {"number": 0},
+        "budget": {"seconds": 20, "nodes": 200, "tactic_timeout_s": 5},
         "budget_key": "small",
         "parallel": 2,
         "sorries": list(project.sorries()),
@@ -132,8 +132,8 @@ def check(project: Project, proof: ProofFound, folder: Path, *, lean: LeanBacken
     backend = lean or simulator()
     parameters = {
         "worktree": str(project.folder),
-        "lean": backend.as_json(),
-        "proof": proof.model_dump(mode="json"),
+        "lean": backend,
+        "proof": proof,
         "search": {
             "model": "m-1",
             "weights": "0a1b",
@@ -305,21 +305,21 @@ def test_a_broken_file_fails_alone(jobs: JobProcesses, tmp_path: Path) -> None:
 
 def test_without_lean_the_job_fails_and_says_so(project: Project, tmp_path: Path) -> None:
     nothing = find_leans(backend="none", repl="", sandbox="none", toolchains=tmp_path).summary
-    outcome = prove(project, tmp_path / "job", lean=nothing.as_json())
+    outcome = prove(project, tmp_path / "job", lean=nothing)
     assert outcome.returncode == 1
     assert outcome.last["reason"] == "no_lean"
 
 
 def test_the_pool_s_bounds_are_the_job_s_to_set(project: Project, proved: Outcome, tmp_path: Path) -> None:
-    bounds = {"repls": 1, "repl_memory_bytes": 1 << 30, "repl_calls": 10}
+    limits = PoolLimits(processes=1, memory_bytes=1 << 30, calls=10)
     some = [item for item in project.sorries() if item["path"] == "Demo/Negation.lean"]
-    outcome = prove(project, tmp_path / "job", sorries=some, **bounds)
+    outcome = prove(project, tmp_path / "job", sorries=some, limits=limits)
     paths = {body.path for body in outcome.proofs()}
     assert paths == {"Demo/Negation.lean"}
     assert {body.proof for body in outcome.proofs()} == {
         body.proof for body in proved.proofs() if body.path in paths
     }
-    refused = prove(project, tmp_path / "refused", repls=0)
+    refused = prove(project, tmp_path / "refused", limits={"processes": 0})
     assert refused.last["reason"] == "bad_spec"
 
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.jobs.protocol import JobError, JobSpec
+from pipeline.jobs.protocol import JobError
+from pipeline.jobs.specs import Budget
 from pipeline.lean.backend import LeanBackend, simulator
 from pipeline.lean.pool.pool import PoolLimits, ReplPool
 from pipeline.models.tactics.requests import Request, Suggestion, Suggestions
@@ -25,12 +26,12 @@ from pipeline.prove.generator import GeneratorProposer
 from pipeline.prove.graph import Asked, Candidate
 from pipeline.prove.lemmas import Known
 from pipeline.prove.rungs import Engine
-from pipeline.prove.search import Budget
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole_declaration import Wholly, tactics_of
 from pipeline.prove.whole_proof import AuthorError, WholeAsk, Written
 from store.events.proofs import AttemptFinished, ProofFound
 from tests.support.prove import BUDGET, attempts, parameters, recorded, run, wanted
+from tests.support.specs import raw_spec
 from tests.support.tiny_models import make_tiny_causal
 
 SOURCE = """theorem first (p : Prop) : p → p := sorry
@@ -111,10 +112,8 @@ def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_model_that_knows_nothing_leaves_attempts_in_its_name(tmp_path: Path, causal: Path) -> None:
     generator = {"path": str(causal), "device": "cpu", "candidates": 2, "decoding": "sample"}
-    given = parameters(
-        tmp_path, SOURCE, prover="generator", rung=2, model="tactics-1", seed=7, generator=generator
-    )
-    given["budget"] = BUDGET | {"nodes_per_sorry": 2}
+    given = parameters(tmp_path, SOURCE, rung=2, model="tactics-1", seed=7, generator=generator)
+    given["budget"] = BUDGET | {"nodes": 2}
     bodies, _ = run(given, tmp_path / "job")
     tried = attempts(bodies)
     assert set(tried) == {"first", "second", "third"}
@@ -132,9 +131,10 @@ def test_a_model_that_knows_nothing_leaves_attempts_in_its_name(tmp_path: Path, 
         ({"generator": {"path": "EMPTY", "device": "gpu"}}, "bad_config", True),
         ({"generator": {"path": "EMPTY", "decoding": "guess"}}, "bad_spec", True),
         ({}, "bad_spec", True),
-        ({"rung": 1, "prover": "retrieval", "generator": {"path": "EMPTY"}}, "bad_spec", True),
-        ({"rung": 4}, "unknown_prover", True),
-        ({"rung": 4, "prover": "external", "external": {"model": "m"}}, "bad_spec", True),
+        ({"rung": 1, "generator": {"path": "EMPTY"}}, "bad_spec", True),
+        ({"rung": 5}, "bad_spec", True),
+        ({"rung": 4, "whole": {}, "endpoint": {"model": "m"}}, "bad_spec", True),
+        ({"rung": 4, "endpoint": {"base_url": "http://127.0.0.1:1/v1", "model": "m"}}, "bad_spec", True),
     ],
 )
 def test_a_job_whose_model_cannot_be_used_fails_before_any_sorry(
@@ -142,7 +142,7 @@ def test_a_job_whose_model_cannot_be_used_fails_before_any_sorry(
 ) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    text = json.dumps({"prover": "generator", "rung": 2} | changes).replace("EMPTY", str(empty))
+    text = json.dumps({"rung": 2} | changes).replace("EMPTY", str(empty))
     with pytest.raises(JobError) as caught:
         run(parameters(tmp_path, SOURCE, **json.loads(text)), tmp_path / "job")
     assert (caught.value.reason, caught.value.deterministic) == (reason, deterministic)
@@ -366,7 +366,7 @@ def counting(folder: Path, *, delay_s: float) -> tuple[LeanBackend, Path]:
 
 def test_a_job_that_made_way_and_was_killed_goes_on_where_its_search_was(tmp_path: Path) -> None:
     calm_lean, calm_log = counting(tmp_path, delay_s=0.0)
-    given = parameters(tmp_path, STUBBORN, parallel=1, lean=calm_lean.as_json())
+    given = parameters(tmp_path, STUBBORN, parallel=1, lean=calm_lean)
     (_, hard) = given["sorries"]
     calm = attempts(run(given | {"sorries": [hard]}, tmp_path / "calm")[0])["hard"]
     assert calm.outcome == "exhausted"
@@ -380,15 +380,14 @@ def test_a_job_that_made_way_and_was_killed_goes_on_where_its_search_was(tmp_pat
     forgotten = journal / "0123.jsonl"
     forgotten.write_text("{}")
     os.utime(forgotten, (0, 0))
-    given |= {"lean": slow_lean.as_json(), "journal": str(journal)}
+    given |= {"lean": slow_lean, "journal": str(journal)}
     done: list[set[str]] = []
     # Asked to make way the job alone is, and not what it started; then what follows it is killed.
     for number, told in ((signal.SIGTERM, half // 2), (signal.SIGKILL, half)):
         folder = tmp_path / number.name
         folder.mkdir()
-        spec = JobSpec("prove-1", "prove", 1, folder, given | ({"sorries": [hard]} if done else {}))
-        (folder / "spec.json").write_text(json.dumps(spec.as_json()))
-        command = [sys.executable, "-m", "pipeline.prove", "--spec", str(folder / "spec.json")]
+        spec = raw_spec("prove", given | ({"sorries": [hard]} if done else {}), folder).write()
+        command = [sys.executable, "-m", "pipeline.prove", "--spec", str(spec)]
         with (
             (folder / "out").open("w") as out,
             subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE) as job,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import shutil
@@ -494,14 +495,15 @@ def test_states_of_another_process_or_before_a_reset_are_stale(
 
 # A job with a REPL that hangs; the first argument is the backend, the second a module's name to know it by.
 JOB = """
-import asyncio, json, sys
+import asyncio, sys
 from pathlib import Path
+from pydantic import TypeAdapter
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client.dialect import NEWEST
 from pipeline.lean.client.repl import Repl
 
 async def main():
-    backend = LeanBackend.from_json(json.loads(sys.argv[1]))
+    backend = TypeAdapter(LeanBackend).validate_json(sys.argv[1])
     repl = await Repl.start(backend, imports=[sys.argv[2]], project=Path.cwd(), dialect=NEWEST)
     call = asyncio.create_task(repl.stat())
     await asyncio.sleep(0.3)
@@ -534,7 +536,7 @@ def processes_with(word: str) -> list[int]:
 
 def killed_job(backend: LeanBackend, project: Path, marker: str, **environment: str) -> None:
     """Run a job until its REPL hangs, and kill it so that it cannot end anything itself."""
-    command = [sys.executable, "-c", JOB, json.dumps(backend.as_json()), marker]
+    command = [sys.executable, "-c", JOB, json.dumps(dataclasses.asdict(backend)), marker]
     environment["PYTHONPATH"] = str(Path(__file__).parents[2])
     with subprocess.Popen(
         command, cwd=project, stdout=subprocess.PIPE, env={**os.environ, **environment}

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.jobs.specs import ScanKnown
 from store.domain.identity import event_id
 from store.domain.records import ScannedFile
 from store.events.base import EventBody
@@ -128,9 +129,11 @@ class Scans:
             "base": self.base,
             "include": self.include,
             "exclude": self.exclude,
-            "sorries": [{"sorry": key, **place} for key, place in self.living.items()],
-            "closed": sorted(self.closed),
-            "proofs": [],
+            "known": {
+                "sorries": [{"sorry": key, "place": place} for key, place in self.living.items()],
+                "closed": sorted(self.closed),
+                **{name: changed.pop(name) for name in ScanKnown.model_fields if name in changed},
+            },
             **changed,
         }
         done = self.jobs.run("scan", parameters, root, name="scan-1")
@@ -260,7 +263,6 @@ def test_a_proof_of_ours_is_recognised_in_the_source(scans: Scans) -> None:
     proof = {
         "proof": "f" * 16,
         "sorry": sorry,
-        "declaration": "a",
         "declaration_text_hash": first.scan("B.lean").declarations[0].text_hash,
     }
     (filled,) = scans.step({"A.lean": "-- thanks\n" + PROVED}, proofs=[proof]).of("sorry_filled")
@@ -415,8 +417,8 @@ def test_a_tip_scanned_with_other_patterns_is_compared_with_the_files_that_are_k
     first = scans.step(
         {"A.lean": OPEN, "Old/B.lean": "theorem b : True := sorry\n", "New/C.lean": "def c := 3\n"}
     )
-    known = [[item["path"], item["blob"]] for item in first.of("file_scanned")]
-    assert [path for path, _ in known] == ["A.lean", "Old/B.lean"]
+    known = {item["path"]: item["blob"] for item in first.of("file_scanned")}
+    assert list(known) == ["A.lean", "Old/B.lean"]
     scans.exclude = ["Old/**"]
     outcome = scans.take(str(scans.base), files=known)
     assert [item["path"] for item in outcome.of("file_scanned")] == ["New/C.lean"]
@@ -428,7 +430,7 @@ def test_a_tip_scanned_with_other_patterns_is_compared_with_the_files_that_are_k
 
 def test_a_lost_base_is_no_obstacle_where_the_files_are_known(scans: Scans) -> None:
     first = scans.step({"A.lean": OPEN, "B.lean": PROVED})
-    known = [[item["path"], item["blob"]] for item in first.of("file_scanned")]
+    known = {item["path"]: item["blob"] for item in first.of("file_scanned")}
     sha = scans.upstream.commit({"A.lean": "-- more\n" + OPEN, "B.lean": None})
     outcome = scans.run(sha, base="1" * 40, files=known)
     assert outcome.types == [

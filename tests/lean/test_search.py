@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import pytest
 
+from pipeline.jobs.specs import Budget
 from pipeline.lean.backend import simulator
 from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session
@@ -18,7 +19,7 @@ from pipeline.lean.source.splice import Declaration, Replacement, splice
 from pipeline.prove.curated import Ladder
 from pipeline.prove.declaration import CannotAttempt, Way, _complaint, prove_declaration
 from pipeline.prove.effort import Worked
-from pipeline.prove.search import Budget, Search, SearchResult
+from pipeline.prove.search import Search, SearchResult
 
 T = TypeVar("T")
 BUDGET = Budget(nodes=300, seconds=20, tactic_timeout_s=5)

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from pipeline.lean.backend import LeanBackend, find_leans
+from pipeline.lean.pool.pool import PoolLimits
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.toolchain.standins import MARK, SWITCH, is_stand_in
 from pipeline.lean.toolchain.toolchains import ToolchainBusyError, ToolchainError, Toolchains, parse_version
@@ -27,6 +28,7 @@ from tests.support.gate import Case, Court
 from tests.support.lean.credulous import make_credulous
 from tests.support.lean.toolchain import STANDS_IN, interpreter_in_usr, make_toolchain, write_repl
 from tests.support.lean.toolchain_build import write_build
+from tests.support.specs import raw_spec
 from tests.support.trace import Workshop
 
 VERSION = parse_version("v4.21.0")
@@ -71,11 +73,7 @@ class Site:
                 simulated=False,
             )
             (court.project / "lakefile.toml").unlink()
-            return {
-                "worktree": str(court.project),
-                "lean": lean.as_json(),
-                "proof": proof.model_dump(mode="json"),
-            }
+            return {"worktree": court.project, "lean": lean, "proof": proof}
         worktree = self.folder / kind
         worktree.mkdir()
         (worktree / "Demo.lean").write_text(LEAN_TEXT)
@@ -84,7 +82,7 @@ class Site:
             "branch": "main",
             "sha": "a" * 40,
             "worktree": str(worktree),
-            "lean": lean.as_json(),
+            "lean": lean,
         }
         if kind == "build":
             (worktree / "lakefile.toml").write_text('name = "demo"\n')
@@ -96,10 +94,10 @@ class Site:
             "sorry": "s" * 16, "path": "Demo.lean", "blob": git_blob(LEAN_TEXT.encode(), like="0" * 40),
             "byte_start": start, "byte_end": start + 5, "declaration": "mine", "kind": "theorem", "ordinal": 0,
         }  # fmt: skip
-        budget = {"seconds_per_sorry": 5, "nodes_per_sorry": 10, "tactic_timeout_s": 5}
+        budget = {"seconds": 5, "nodes": 10, "tactic_timeout_s": 5}
         return {
-            **common, "prover": "tactics", "rung": 0, "budget": budget, "budget_key": "small", "parallel": 1,
-            "sorries": [sorry],
+            **common, "limits": PoolLimits(), "rung": {"number": 0}, "budget": budget, "budget_key": "small",
+            "parallel": 1, "sorries": [sorry],
         }  # fmt: skip
 
     @contextmanager
@@ -107,9 +105,7 @@ class Site:
         """Start the job, with the tests' switch in its environment or not; it is ended with the block."""
         folder = self.folder / f"job-{kind}"
         folder.mkdir()
-        spec = {"schema": 1, "job": f"{kind}-1", "kind": kind, "attempt": 1, "directory": str(folder)}
-        spec_file = folder / "spec.json"
-        spec_file.write_text(json.dumps({**spec, "parameters": self.parameters(kind, lean)}))
+        spec_file = raw_spec(kind, self.parameters(kind, lean), folder).write()
         environment = {name: value for name, value in os.environ.items() if name != SWITCH}
         if stand_ins:
             environment[SWITCH] = "1"

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.lean.backend import LeanBackend
+from pipeline.jobs.known import known_to_trace
+from pipeline.lean.pool.pool import PoolLimits
 from store.view.queries import basic as queries
 from store.view.queries import traces as trace_queries
 from tests.support.trace import ALONE, BASE, FILES, KEY, MID, Workshop, simulator, simulator_that_fails
@@ -72,7 +73,7 @@ def test_a_run_that_is_killed_anywhere_is_completed_by_another_that_traces_only_
 ) -> None:
     workshop.commit(FILES)
     # A batch a file, and the closing one.
-    killed = workshop.job("trace", workshop.parameters(parallel=1), kill_after=batches)
+    killed = workshop.job("trace", workshop.parameters(limits=PoolLimits(processes=1)), kill_after=batches)
     assert len(killed.traced) == min(batches, len(PROJECT))
     if batches <= len(PROJECT):
         assert trace_queries.traces(workshop.db) == [], "nothing counts before the commit is closed"
@@ -101,7 +102,7 @@ def test_a_process_that_dies_or_hangs_costs_its_file_and_no_other(
 ) -> None:
     workshop.lean = simulator_that_fails(workshop.root, importing="Base", fault=fault)
     workshop.commit({"Base.lean": BASE, "Mid.lean": MID, "Sub/Alone.lean": ALONE})
-    outcome = workshop.trace(per_file_timeout_s=timeout_s)
+    outcome = workshop.trace(file_timeout_s=timeout_s)
     assert outcome.summary["failed"] == 1
     errors = {item["path"]: item["error"] for item in outcome.of("file_traced")}
     assert errors["Base.lean"] is None
@@ -143,7 +144,7 @@ def test_what_another_lean_says_in_the_same_words_is_recorded_too(workshop: Work
     workshop.commit({"lake-manifest.json": "{}"})
     killed = workshop.job("trace", workshop.parameters(), kill_after=1)
     assert killed.traced == {"A.lean"}
-    workshop.lean = LeanBackend.from_json({**simulator().as_json(), "toolchain": "leanprover/lean4:v4.9.0"})
+    workshop.lean = replace(simulator(), toolchain="leanprover/lean4:v4.9.0")
     assert workshop.trace().traced == {"A.lean"}
     assert workshop.newest.sha == workshop.sha
     assert workshop.trace().traced == set()
@@ -153,8 +154,8 @@ def test_two_branches_at_one_commit_have_a_measure_and_a_position_each(workshop:
     workshop.commit({"A.lean": ALONE})
 
     def trace(branch: str) -> None:
-        known = trace_queries.trace_parameters(workshop.db, repository=KEY, branch=branch)
-        assert workshop.trace(branch=branch, **known).returncode == 0
+        known = known_to_trace(workshop.db, repository=KEY, branch=branch)
+        assert workshop.trace(branch=branch, known=known).returncode == 0
 
     trace("main")
     before = trace_queries.line_position(workshop.db, KEY, "branch:main")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -252,10 +253,10 @@ def test_the_database_is_what_a_rebuild_makes_of_the_log(traced: Workshop) -> No
 
 def test_a_job_without_lean_or_with_half_a_spec_says_what_is_missing(workshop: Workshop) -> None:
     workshop.commit({"A.lean": ALONE})
-    nothing = {**simulator().as_json(), "kind": "none", "simulated": False, "detail": "switched off"}
+    nothing = replace(simulator(), kind="none", simulated=False, detail="switched off")
     assert workshop.trace(lean=nothing).last["reason"] == "no_lean"
-    broken = workshop.trace(known={"A.lean": {}})
+    broken = workshop.trace(known={"files": {"A.lean": {}}})
     assert (broken.last["reason"], broken.last["deterministic"]) == ("bad_spec", True)
     dead = simulator_that_fails(workshop.root, importing="Init", fault="exit-before-ready")
-    assert workshop.trace(lean=dead.as_json()).last["reason"] == "lean_does_not_start"
+    assert workshop.trace(lean=dead).last["reason"] == "lean_does_not_start"
     assert trace_queries.traces(workshop.db) == []

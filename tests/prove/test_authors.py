@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.jobs.specs import EndpointSpec
 from pipeline.models.endpoint.client import ChatClient, open_client
 from pipeline.models.endpoint.dialect import Endpoint
 from pipeline.models.endpoint.errors import ExternalError, SpendingError
@@ -32,7 +33,7 @@ def written(*script: Reply, ask: WholeAsk = ASK, **part: Any) -> tuple[Written, 
 
         async def main() -> Written:
             async with open_client(
-                {"base_url": server.url, "model": "org/model", "retries": 0, **part}
+                EndpointSpec(base_url=server.url, model="org/model", retries=0, **part)
             ) as client:
                 return await ExternalAuthor(client, max_tokens=99).write(ask)
 
@@ -70,7 +71,7 @@ def test_what_an_endpoint_s_failure_cost_is_told(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.jsonl"
     prices: dict[str, Any] = {"usd_per_million_prompt": 1.0, "usd_per_million_completion": 10.0}
     with pytest.raises(AuthorError, match="Remedy") as raised:
-        written(Fails(504), ledger=str(ledger), cap_usd=1.0, **prices)
+        written(Fails(504), ledger=ledger, cap_usd=1.0, **prices)
     assert raised.value.reason == "overloaded"
     # A gateway that gave up waiting says nothing of what was written behind it: the worst is counted.
     assert raised.value.cost.completion_tokens == 2 * 99
@@ -81,14 +82,14 @@ def test_what_an_endpoint_s_failure_cost_is_told(tmp_path: Path) -> None:
 
 def test_a_cap_that_is_reached_is_an_error_of_this_sorry_and_asks_nothing(tmp_path: Path) -> None:
     with ChatServer() as server:
-        part = {
-            "base_url": server.url,
-            "model": "m",
-            "ledger": str(tmp_path / "ledger.jsonl"),
-            "cap_usd": 0.0001,
-            "usd_per_million_prompt": 1,
-            "usd_per_million_completion": 10,
-        }
+        part = EndpointSpec(
+            base_url=server.url,
+            model="m",
+            ledger=tmp_path / "ledger.jsonl",
+            cap_usd=0.0001,
+            usd_per_million_prompt=1,
+            usd_per_million_completion=10,
+        )
 
         async def main() -> None:
             async with open_client(part) as client:
@@ -107,12 +108,12 @@ def test_a_cap_that_is_reached_is_an_error_of_this_sorry_and_asks_nothing(tmp_pa
         ({"model": ""}, ExternalError),
         ({"cap_usd": 5}, SpendingError),
         ({"retries": "many"}, ValueError),
-        ({"timeout_s": [1]}, TypeError),
+        ({"timeout_s": [1]}, ValueError),
     ],
 )
 def test_parameters_that_cannot_be_meant_are_refused(change: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
-        open_client({"base_url": "http://127.0.0.1:1/v1", "model": "m", **change})
+        open_client(EndpointSpec(**{"base_url": "http://127.0.0.1:1/v1", "model": "m", **change}))
 
 
 def test_the_time_that_is_left_holds_for_the_endpoint() -> None:

@@ -7,8 +7,10 @@ import json
 import subprocess
 from pathlib import Path
 
-from pipeline.jobs.protocol import JobSpec, Reporter
+from pipeline.jobs.protocol import Reporter
+from pipeline.jobs.specs import ScanSpec
 from pipeline.scan import scan_commit
+from tests.support.specs import job_spec
 
 FILES = {
     "Book.lean": "/-! # Exercises -/\n-- EXERCISE 1\ntheorem a : True := sorry\n",
@@ -38,11 +40,9 @@ def test_the_scan_counts_the_word_wherever_it_stands(tmp_path: Path) -> None:
         "base": None,
         "include": ["**/*.lean"],
         "exclude": [],
-        "sorries": [],
-        "proofs": [],
     }
     out = io.StringIO()
-    spec = JobSpec("scan-1", "scan", 1, tmp_path / "job", parameters)
+    spec = job_spec(ScanSpec, "scan", parameters, tmp_path / "job")
     spec.directory.mkdir()
     scan_commit(spec, Reporter(spec, out))
     lines = [json.loads(line) for line in out.getvalue().splitlines()]

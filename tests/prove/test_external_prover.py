@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.jobs.specs import Budget
 from pipeline.lean.client.messages import Goal
 from pipeline.models.endpoint.client import ChatClient
 from pipeline.models.endpoint.dialect import Endpoint
@@ -19,7 +20,6 @@ from pipeline.prove.compat import ExternalProver
 from pipeline.prove.generator import EndpointSuggests, GeneratorProposer
 from pipeline.prove.graph import Asked, Proposer
 from pipeline.prove.lean_server import Server
-from pipeline.prove.search import Budget
 from tests.support.chat_server import ChatServer, Fails, Reply, Says, Sends
 
 SMALL = Budget(nodes=6, seconds=20.0, tactic_timeout_s=5.0)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from pipeline.jobs.specs import Budget
 from pipeline.lean.backend import simulator
 from pipeline.lean.client.messages import Expression, Goal, Variable
 from pipeline.lean.pool.pool import ReplKey, ReplPool
@@ -19,7 +20,7 @@ from pipeline.models.tactics.requests import Decoding, Request, Suggestions
 from pipeline.models.tactics.service import GenerationService, GenerationStoppedError
 from pipeline.prove.generator import GeneratorProposer, ProgressRemaining
 from pipeline.prove.graph import Asked, ModelScoring
-from pipeline.prove.search import Budget, Search, SearchResult
+from pipeline.prove.search import Search, SearchResult
 from tests.support.tiny_models import make_tiny_causal
 
 T = TypeVar("T")

@@ -26,7 +26,7 @@ SOURCE = "theorem known : ∀ (p : Prop), p → p := sorry\ntheorem again : ∀ 
 
 def run(folder: Path, **changes: Any) -> list[dict[str, Any]]:
     """Run the job on SOURCE in this process; return the events that it asks for."""
-    budget = {"seconds_per_sorry": 20, "nodes_per_sorry": 4, "tactic_timeout_s": 5}
+    budget = {"seconds": 20, "nodes": 4, "tactic_timeout_s": 5}
     _, events = run_job(parameters(folder, SOURCE, budget=budget, **changes), folder / "job")
     return [event["data"] for event in events]
 
@@ -49,7 +49,7 @@ def test_a_generator_s_tactics_fill_the_sorrys_that_it_is_asked_about(
     tmp_path: Path, learned: Path, asked: list[list[Request]]
 ) -> None:
     generator = {"path": str(learned), "device": "cpu", "candidates": 2, "decoding": "beam"}
-    events = run(tmp_path, prover="generator", rung=2, model="tactics-1", generator=generator)
+    events = run(tmp_path, rung=2, model="tactics-1", generator=generator)
     found = [event for event in events if "replacement" in event]
     assert {event["sorry"] for event in found} == {"known", "again"}
     assert {tuple(event["tactics"]) for event in found} == {("intro p h", "exact h")}
@@ -100,7 +100,7 @@ def test_a_generator_s_garbage_is_each_its_sorry_s_and_the_others_go_on(
     names = [name for garbage in GARBAGE for name in (f"bad_{garbage}", f"good_{garbage}")]
     source = "".join(f"theorem t_{name} ({name} : Prop) : {name} → {name} := sorry\n" for name in names)
     generator = {"path": str(learned), "device": "cpu"}
-    given = parameters(tmp_path, source, prover="generator", rung=2, model="m", generator=generator)
+    given = parameters(tmp_path, source, rung=2, model="m", generator=generator)
     tried = attempts(run_job({**given, "parallel": 4}, tmp_path / "job")[0])
     assert {name for name, one in tried.items() if one.outcome == "found"} == {
         f"t_good_{garbage}" for garbage in GARBAGE
@@ -113,7 +113,7 @@ def test_a_generator_s_garbage_is_each_its_sorry_s_and_the_others_go_on(
 def test_a_progress_model_is_asked_how_far_it_is(tmp_path: Path, learned: Path) -> None:
     progress = {"path": str(make_tiny_classifier(tmp_path / "progress")), "weight": 0.3}
     generator = {"path": str(learned), "device": "cpu", "candidates": 2, "decoding": "beam"}
-    events = run(tmp_path, prover="generator", rung=2, model="t", generator=generator, progress=progress)
+    events = run(tmp_path, rung=2, model="t", generator=generator, progress=progress)
     digest = next(event["tree"]["sha256"] for event in events if "outcome" in event)
     tree = json.loads((tmp_path / "job" / "staging" / digest).read_text())
     assert any(node["remaining"] is not None for node in tree["nodes"])
@@ -148,7 +148,6 @@ def test_the_retriever_s_premises_reach_the_generator(
     monkeypatch.setattr(retrieval, "accessible", lambda corpus, place: np.ones(len(corpus), dtype=bool))
     events = run(
         tmp_path,
-        prover="retrieval",
         rung=1,
         model="retriever-1+g",
         generator={"path": str(learned), "device": "cpu", "candidates": 2},

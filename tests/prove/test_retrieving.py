@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.jobs.specs import Budget
 from pipeline.models.errors import CheckpointError, CorpusError, DatasetError
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.index import embed_texts
@@ -20,7 +21,6 @@ from pipeline.prove import retrieval
 from pipeline.prove.compat import RetrievalProver
 from pipeline.prove.lean_server import Server
 from pipeline.prove.retrieval import Place, PremiseFinder, Retrieval, accessible, corpus_of_log, read_corpus
-from pipeline.prove.search import Budget
 from store.leandojo.choosing import choose
 from store.leandojo.models import Pos, Theorem
 from store.leandojo.reading import import_leandojo

@@ -13,8 +13,19 @@ import psutil
 import pytest
 
 from pipeline.jobs.child import MARK
+from pipeline.jobs.specs import (
+    CuratedRung,
+    EndpointRung,
+    EndpointSpec,
+    GeneratorRung,
+    GeneratorSpec,
+    ProgressSpec,
+    RetrievalRung,
+    RetrieverSpec,
+    SorryToProve,
+    WholeSpec,
+)
 from pipeline.lean.backend import LeanBackend, Leans, simulator
-from pipeline.prove.attempt import Wanted
 from pipeline.serve import fill as filling
 from pipeline.serve.check import Judgement, judge
 from pipeline.serve.checkouts import Checkout
@@ -44,9 +55,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 @pytest.fixture(scope="module")
 def served(world: World) -> Iterator[Served]:
     order = world.order(limits=Limits(lean_processes=1))
-    no_model = RungOrder(2, 20.0, "promoted", {"generator": {"path": "/models/tactics/promoted"}})
+    no_model = RungOrder(
+        GeneratorRung(generator=GeneratorSpec(path="/models/tactics/promoted")), 20.0, "promoted"
+    )
     with Served(
-        replace(order, lean=replace(order.lean, rungs=(RungOrder(0, 20.0, memory_bytes=MEMORY), no_model)))
+        replace(
+            order,
+            lean=replace(order.lean, rungs=(RungOrder(CuratedRung(), 20.0, memory_bytes=MEMORY), no_model)),
+        )
     ) as it:
         yield it
 
@@ -143,7 +159,7 @@ def test_a_search_that_calls_a_trap_a_proof_is_told_off_by_the_gate(
         self: _Filling,
         rung: Rung,
         made: Checkout,
-        wanted: Sequence[Wanted],
+        wanted: Sequence[SorryToProve],
         found: list[tuple[int, ProofFound]],
     ) -> None:
         (one,) = wanted
@@ -299,17 +315,25 @@ def test_without_lean_nothing_is_searched_for(world: World) -> None:
 
 
 def test_rungs_take_the_checkpoints_in_use_and_never_the_simulator_s_for_lean(tmp_path: Path) -> None:
-    external = {"external": {"base_url": "http://127.0.0.1:1", "credential": "c", "key_variable": "K"}}
-    learned = {
-        "generator": {"path": "/models/tactics/promoted"},
-        "progress": {"path": "/models/progress/promoted", "weight": 0.5},
-    }
-    retrieval = {"generator": {"path": "/hub/g"}, "retriever": {"checkpoint": "promoted", "premises": 3}}
+    endpoint = EndpointSpec(base_url="http://127.0.0.1:1", model="m", credential="c", key_variable="K")
+    learned = GeneratorRung(
+        generator=GeneratorSpec(path="/models/tactics/promoted"),
+        progress=ProgressSpec(path="/models/progress/promoted", weight=0.5),
+    )
+    retriever = RetrieverSpec(
+        chain=tmp_path,
+        checkpoint="promoted",
+        indices=tmp_path,
+        premises=3,
+        events_db=tmp_path,
+        database_db=tmp_path,
+    )
+    retrieval = RetrievalRung(generator=GeneratorSpec(path="/hub/g"), retriever=retriever)
     order = order_of(tmp_path)
     rungs = (
-        RungOrder(1, 5.0, "promoted+g", retrieval),
-        RungOrder(2, 5.0, "promoted", learned, fallback="/hub/base"),
-        RungOrder(4, 5.0, "m", external),
+        RungOrder(retrieval, 5.0, "promoted+g"),
+        RungOrder(learned, 5.0, "promoted", fallback="/hub/base"),
+        RungOrder(EndpointRung(endpoint=endpoint, whole=WholeSpec()), 5.0, "m"),
     )
     order = replace(order, lean=replace(order.lean, rungs=rungs))
     real = LeanBackend("pantograph", ("repl",), "", "v4", simulated=False, sandbox="none")
@@ -317,10 +341,8 @@ def test_rungs_take_the_checkpoints_in_use_and_never_the_simulator_s_for_lean(tm
         waits, falls_back, asks = rungs_now(order, simulator(), None)
         assert waits == Left(1, "no retriever model is in use yet")
         assert isinstance(falls_back, Rung)
-        assert (falls_back.model, falls_back.parameters) == (
-            "/hub/base",
-            {"generator": {"path": "/hub/base"}},
-        )
+        assert falls_back.model == "/hub/base"
+        assert falls_back.spec == GeneratorRung(generator=GeneratorSpec(path="/hub/base"))
         assert isinstance(asks, Rung)
         assert asks.key is not None
         assert asks.key.variable == "K"
@@ -330,7 +352,12 @@ def test_rungs_take_the_checkpoints_in_use_and_never_the_simulator_s_for_lean(tm
         first, second = rungs_now(order, simulator(), [1, 2])
         assert isinstance(first, Rung)
         assert isinstance(second, Rung)
-        assert (first.model, first.parameters["retriever"]) == ("r1+g", {"checkpoint": "r1", "premises": 3})
-        assert second.parameters["generator"]["path"] == "/models/tactics/t1"
-        assert second.parameters["progress"] == {"path": "/models/progress/p1", "weight": 0.5}
+        assert first.model == "r1+g"
+        assert first.spec == retrieval.model_copy(
+            update={"retriever": retriever.model_copy(update={"checkpoint": "r1"})}
+        )
+        assert second.spec == GeneratorRung(
+            generator=GeneratorSpec(path="/models/tactics/t1"),
+            progress=ProgressSpec(path="/models/progress/p1", weight=0.5),
+        )
         assert [type(one) for one in rungs_now(order, real, [1, 2, 3])] == [Left, Rung, Left]

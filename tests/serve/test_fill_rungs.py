@@ -12,6 +12,16 @@ from typing import Any
 
 import pytest
 
+from pipeline.jobs.specs import (
+    EndpointRung,
+    EndpointSpec,
+    GeneratorRung,
+    GeneratorSpec,
+    RetrievalRung,
+    RetrieverSpec,
+    WholeProofRung,
+    WholeSpec,
+)
 from pipeline.models.chain import Chain, Facts, Step
 from pipeline.models.datasets import TaskData
 from pipeline.serve.order import PROMOTED, Limits, ModelOrder, RungOrder
@@ -55,25 +65,23 @@ def chat() -> Iterator[ChatServer]:
 @pytest.fixture(scope="module")
 def rungs(world: World, chat: ChatServer) -> tuple[RungOrder, ...]:
     models = world.folder / "models"
-    generator = {"path": str(models / "tactics" / PROMOTED), "device": "cpu", "candidates": 2}
-    retriever = {
-        "chain": str(models / "retriever"),
-        "checkpoint": PROMOTED,
-        "indices": str(world.folder / "indices"),
-        "premises": 2,
-        "events_db": str(world.folder / "events.db"),
-        "database_db": str(world.folder / "database.db"),
-    }
-    whole = {"proofs": 1, "repairs": 0, "max_tokens": 16}
-    endpoint = {"base_url": chat.url, "model": "org/model", "credential": "", "key_variable": VARIABLE}
-    named = str(models / "tactics" / TACTICS)
+    generator = GeneratorSpec(path=str(models / "tactics" / PROMOTED), device="cpu", candidates=2)
+    named = generator.model_copy(update={"path": str(models / "tactics" / TACTICS)})
+    retriever = RetrieverSpec(
+        chain=models / "retriever",
+        checkpoint=PROMOTED,
+        indices=world.folder / "indices",
+        premises=2,
+        events_db=world.folder / "events.db",
+        database_db=world.folder / "database.db",
+    )
+    whole = WholeSpec(proofs=1, repairs=0, max_tokens=16)
+    endpoint = EndpointSpec(base_url=chat.url, model="org/model", key_variable=VARIABLE, retries=0)
     return (
-        RungOrder(
-            1, SECONDS, f"{PROMOTED}+g", {"generator": {**generator, "path": named}, "retriever": retriever}
-        ),
-        RungOrder(2, SECONDS, PROMOTED, {"generator": generator}),
-        RungOrder(3, SECONDS, "writer", {"generator": {**generator, "path": named}, "whole": whole}),
-        RungOrder(4, SECONDS, "org/model", {"external": {**endpoint, "retries": 0}, "whole": whole}),
+        RungOrder(RetrievalRung(generator=named, retriever=retriever), SECONDS, f"{PROMOTED}+g"),
+        RungOrder(GeneratorRung(generator=generator), SECONDS, PROMOTED),
+        RungOrder(WholeProofRung(generator=named, whole=whole), SECONDS, "writer"),
+        RungOrder(EndpointRung(endpoint=endpoint, whole=whole), SECONDS, "org/model"),
     )
 
 

@@ -325,7 +325,7 @@ def test_s16_what_an_attempt_learnt_is_recorded_once_however_often_it_is_asked_f
 def test_s17_an_artifact_has_its_hash_for_a_name_only_when_it_is_complete_and_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = JobSpec(job="train-1", kind="train", attempt=1, directory=tmp_path)
+    spec = JobSpec("train-1", "train", 1, tmp_path, None)
     payload = b"weights" * 1000
     name = hashlib.sha256(payload).hexdigest()
     at_sync: list[tuple[list[str], int]] = []
@@ -348,7 +348,7 @@ def test_s17_an_artifact_has_its_hash_for_a_name_only_when_it_is_complete_and_sy
 def test_s17_an_artifact_cut_short_on_its_way_is_never_recorded(
     log: EventLog, reader: LogReader, tmp_path: Path
 ) -> None:
-    spec = JobSpec(job="train-1", kind="train", attempt=1, directory=tmp_path)
+    spec = JobSpec("train-1", "train", 1, tmp_path, None)
     reference = Reporter(spec, StringIO()).stage(PATCH)
     staged = spec.staging / reference.sha256
     staged.write_bytes(PATCH[:-1])

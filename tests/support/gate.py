@@ -20,6 +20,7 @@ from typing import Literal
 
 from pipeline import check
 from pipeline.jobs.protocol import JobSpec, Reporter
+from pipeline.jobs.specs import CheckSpec
 from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.source.scanner import scan_source
 from store.domain.identity import git_blob
@@ -119,21 +120,15 @@ class Court:
         }
         return ProofFound.model_validate({**raw, **case.edit})
 
-    def spec(self, case: Case, *, lean: Lean, simulated: bool | None = None) -> JobSpec:
+    def spec(self, case: Case, *, lean: Lean, simulated: bool | None = None) -> JobSpec[CheckSpec]:
         """Write the case's files and return the check job's spec.
 
         `simulated` is what the proof says of itself, by default what the Lean is.
         """
         backend = self.backend(lean)
         proof = self.found(case, simulated=backend.simulated if simulated is None else simulated)
-        parameters = {
-            "worktree": str(self.project),
-            "lean": backend.as_json(),
-            "proof": proof.model_dump(mode="json"),
-        }
-        return JobSpec(
-            job="check-1", kind="check", attempt=1, directory=self.folder / "job", parameters=parameters
-        )
+        parameters = CheckSpec(lean=backend, proof=proof)
+        return JobSpec("check-1", "check", 1, self.folder / "job", parameters, worktree=self.project)
 
     def judge(self, case: Case, *, lean: Lean, simulated: bool | None = None) -> Verdict:
         """Run the check job on the case and return the event that it records; see `spec`."""

@@ -23,6 +23,7 @@ from store.events.registry import EVENT_TYPES
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
 from store.view.view import View
+from tests.support.specs import raw_spec
 
 Kill = tuple[str, int]
 """How the note of a progress line begins, and its number of things done: the signal falls right after that line."""
@@ -171,8 +172,7 @@ class JobProcesses:
         self._runs += 1
         folder = root / f"attempt-{self._runs}"
         folder.mkdir()
-        spec = {"schema": 1, "job": name, "kind": kind, "attempt": self._runs, "directory": str(folder)}
-        (folder / "spec.json").write_text(json.dumps({**spec, "parameters": parameters}))
+        raw_spec(kind, parameters, folder, job=name, attempt=self._runs).write()
         assert self._forks.stdin is not None
         assert self._forks.stdout is not None
         self._forks.stdin.write(json.dumps([_module(kind), kind, str(folder), kill, number]) + "\n")

@@ -1,6 +1,6 @@
 """The prove job in this process, on one file with sorrys and the simulator in Lean's place: for tests.
 
-bodies, _ = run(parameters(folder, source, prover="tactics", rung=0), folder / "job")
+bodies, _ = run(parameters(folder, source), folder / "job")
 attempts(bodies)["t"].outcome
 """
 
@@ -12,26 +12,29 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pipeline.jobs.protocol import JobSpec, Reporter
+from pipeline.jobs.protocol import Reporter
+from pipeline.jobs.specs import ProveSpec, SorryToProve
 from pipeline.lean.backend import simulator
+from pipeline.lean.pool.pool import PoolLimits
 from pipeline.lean.source.scanner import scan_source
 from pipeline.prove.__main__ import work
-from pipeline.prove.attempt import Wanted
 from store.domain.identity import git_blob
 from store.events.proofs import AttemptFinished
 from store.events.registry import EVENT_TYPES
+from tests.support.specs import job_spec
 
 FILE = "A.lean"
 LINES = "lines"
-BUDGET = {"seconds_per_sorry": 20, "nodes_per_sorry": 20, "tactic_timeout_s": 5}
+BUDGET = {"seconds": 20, "nodes": 20, "tactic_timeout_s": 5}
+OF_A_RUNG = ("generator", "retriever", "progress", "whole", "endpoint", "tactics")
 
 
-def wanted(source: str) -> list[Wanted]:
+def wanted(source: str) -> list[SorryToProve]:
     """Return the sorrys of a file; each goes by its declaration's name."""
     data = source.encode()
     scanned = scan_source(data, path=FILE)
     return [
-        Wanted(
+        SorryToProve(
             sorry=sorry.declaration,
             path=FILE,
             blob=git_blob(data, like="0" * 40),
@@ -46,16 +49,22 @@ def wanted(source: str) -> list[Wanted]:
 
 
 def parameters(folder: Path, source: str, **changes: Any) -> dict[str, Any]:
-    """Write the file, and return the parameters of a job of rung 0 on all its sorrys, with changes."""
+    """Write the file, and return the parameters of a job on all its sorries, with changes.
+
+    `rung` is its number, 0 if none is given; what a rung asks (`OF_A_RUNG`) goes into it.
+    """
     (folder / FILE).write_text(source, encoding="utf-8")
     given = {
         "repository": "local/x/demo",
         "branch": "main",
         "sha": "a" * 40,
         "worktree": str(folder),
-        "lean": simulator().as_json(),
-        "prover": "tactics",
-        "rung": 0,
+        "lean": simulator(),
+        "limits": PoolLimits(),
+        "rung": {
+            "number": changes.pop("rung", 0),
+            **{name: changes.pop(name) for name in OF_A_RUNG if name in changes},
+        },
         "budget": BUDGET,
         "budget_key": "small",
         "parallel": 2,
@@ -74,7 +83,7 @@ def run(
         ExceptionGroup: the same, out of its tasks.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    spec = JobSpec(job, "prove", 1, folder, given)
+    spec = job_spec(ProveSpec, "prove", given, folder, job=job)
     with (folder / LINES).open("w+", encoding="utf-8") as out:
         work(spec, Reporter(spec, out))
         out.seek(0)

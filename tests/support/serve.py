@@ -29,9 +29,9 @@ import torch
 import uvicorn
 from transformers import LlamaForCausalLM
 
+from pipeline.jobs.specs import Budget
 from pipeline.lean.source.scanner import scan_source
 from pipeline.models.libraries import load_tokenizer, quiet_libraries
-from pipeline.prove.search import Budget
 from pipeline.serve.app import make_app
 from pipeline.serve.order import LeanOrder, ModelOrder, RepositoryOrder, ServeOrder
 from store.domain.identity import git_blob, sorry_id

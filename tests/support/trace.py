@@ -12,13 +12,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.jobs.known import known_to_scan, known_to_trace
 from pipeline.jobs.protocol import JobSpec, Reporter
+from pipeline.jobs.specs import ScanSpec
 from pipeline.lean import backend
 from pipeline.lean.backend import LeanBackend
+from pipeline.lean.pool.pool import PoolLimits
 from pipeline.scan import scan_commit
 from store.domain.records import TracedFile, TracedTheorem
 from store.events.base import EventBody
@@ -30,6 +33,7 @@ from store.view.queries import basic as queries
 from store.view.queries import traces as trace_queries
 from store.view.rows import TraceRow
 from store.view.view import View
+from tests.support.specs import raw_spec
 
 KEY = "example.org/me/logic"
 URL = f"https://{KEY}"
@@ -102,7 +106,7 @@ FILES = {
 def simulator(*words: str) -> LeanBackend:
     """The simulator, with words added to its command line."""
     found = backend.simulator()
-    return LeanBackend.from_json({**found.as_json(), "argv": [*found.argv, *words]})
+    return replace(found, argv=(*found.argv, *words))
 
 
 @dataclass
@@ -213,34 +217,18 @@ class Workshop:
 
     def scan(self) -> None:
         """Scan the tip, as far as it differs from what was scanned before."""
-        place = (
-            "path", "blob", "line", "column", "byte_start", "byte_end", "declaration", "kind", "statement",
-            "statement_hash", "ordinal", "token", "mode", "context_hash",
-        )  # fmt: skip
-        rows = queries.sorries(self.db, repository=KEY, branch="main")
-        living = [row for row in rows if row.state == "open"]
         self.runs += 1
         folder = self.root / f"scan-{self.runs}"
-        spec = JobSpec(
-            job="scan-1",
-            kind="scan",
-            attempt=1,
-            directory=folder,
-            parameters={
-                "mirror": str(self.tree / ".git"),
-                "repository": KEY,
-                "branch": "main",
-                "sha": self.sha,
-                "base": self.scanned,
-                "include": ["**/*.lean"],
-                "exclude": [],
-                "sorries": [
-                    {"sorry": row.sorry, **{name: getattr(row, name) for name in place}} for row in living
-                ],
-                "closed": [row.sorry for row in rows if row.state != "open"],
-                "proofs": [],
-            },
+        parameters = ScanSpec(
+            repository=KEY,
+            branch="main",
+            sha=self.sha,
+            base=self.scanned,
+            include=("**/*.lean",),
+            exclude=(),
+            known=known_to_scan(self.db, repository=KEY, branch="main"),
         )
+        spec = JobSpec("scan-1", "scan", 1, folder, parameters, mirror=self.tree / ".git")
         # In this process: it is the trace job whose own life is looked at.
         said = io.StringIO()
         scan_commit(spec, Reporter(spec, said))
@@ -256,14 +244,14 @@ class Workshop:
             "branch": "main",
             "sha": self.sha,
             "worktree": str(self.tree),
-            "lean": self.lean.as_json(),
+            "lean": self.lean,
             "url": URL,
             "name": "me/logic",
             "include": ["**/*.lean"],
             "exclude": [],
-            "per_file_timeout_s": 60,
-            "parallel": 2,
-            **trace_queries.trace_parameters(self.db, repository=KEY, branch="main"),
+            "file_timeout_s": 60,
+            "limits": PoolLimits(processes=2),
+            "known": known_to_trace(self.db, repository=KEY, branch="main"),
             **changes,
         }
 
@@ -276,14 +264,13 @@ class Workshop:
         self.runs += 1
         folder = self.root / f"job-{self.runs}"
         folder.mkdir()
-        spec = {"schema": 1, "job": f"{kind}-1", "kind": kind, "attempt": 1, "directory": str(folder)}
-        (folder / "spec.json").write_text(json.dumps({**spec, "parameters": parameters}))
+        spec = raw_spec(kind, parameters, folder).write()
         lines: list[dict[str, Any]] = []
         batches = 0
         with (
             (folder / "stderr").open("w") as stderr,
             subprocess.Popen(
-                [sys.executable, "-m", f"pipeline.{kind}", "--spec", str(folder / "spec.json")],
+                [sys.executable, "-m", f"pipeline.{kind}", "--spec", str(spec)],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
@@ -348,4 +335,4 @@ def simulator_that_fails(folder: Path, *, importing: str, fault: str) -> LeanBac
         f'#!/bin/sh\ncase " $* " in *" {importing} "*) set -- --fault {fault} "$@";; esac\nexec {words} "$@"\n'
     )
     program.chmod(0o755)
-    return LeanBackend.from_json({**simulator().as_json(), "argv": [str(program)]})
+    return replace(simulator(), argv=(str(program),))

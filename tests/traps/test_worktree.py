@@ -19,6 +19,7 @@ import pytest
 
 from pipeline import check
 from pipeline.jobs.protocol import JobError, JobSpec, Reporter
+from pipeline.jobs.specs import CheckSpec
 from tests.support.gate import FILE, Case, Court
 
 PROOF = "exact ⟨h.2, h.1⟩"
@@ -77,10 +78,9 @@ def test_what_a_build_prints_is_no_verdict(court: Court) -> None:
 # ---- a check that is killed
 
 
-def job(court: Court, spec: JobSpec) -> subprocess.Popen[bytes]:
+def job(court: Court, spec: JobSpec[CheckSpec]) -> subprocess.Popen[bytes]:
     spec.staging.mkdir(parents=True, exist_ok=True)
-    file = spec.directory / "spec.json"
-    file.write_text(json.dumps(spec.as_json()), "utf-8")
+    file = spec.write()
     return subprocess.Popen(
         [sys.executable, "-m", "pipeline.check", "--spec", str(file)],
         stdin=subprocess.DEVNULL,

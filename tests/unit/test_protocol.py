@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pipeline.jobs.protocol import JobSpec
+from tests.support.specs import raw_spec
 
 JOB = """
 import asyncio, sys
 from pipeline.jobs.protocol import JobError, run_job
+from pipeline.jobs.specs import Spec
 
 async def fail():
     raise ValueError("the pipe is closed")
@@ -28,14 +29,12 @@ async def nested():
 def work(spec, reporter):
     asyncio.run(group())
 
-sys.exit(run_job(work))
+sys.exit(run_job(Spec, work))
 """
 
 
 def outcome(tmp_path: Path, job: str) -> tuple[int, dict[str, Any], str]:
-    spec = JobSpec(job="scan-1", kind="scan", attempt=1, directory=tmp_path)
-    path = tmp_path / "spec.json"
-    path.write_text(json.dumps(spec.as_json()), encoding="utf-8")
+    path = raw_spec("scan", {}, tmp_path).write()
     command = [sys.executable, "-c", job, "--spec", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stderr

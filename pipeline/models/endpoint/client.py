@@ -21,13 +21,13 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
 
+from pipeline.jobs.specs import EndpointSpec
 from pipeline.models.endpoint.credentials import read_key
 from pipeline.models.endpoint.dialect import (
     Answer,
@@ -428,33 +428,21 @@ def _with_seed(ask: Ask, number: int) -> Ask:
     return Ask(ask.messages, ask.max_tokens, ask.temperature, ask.seed + number)
 
 
-def open_client(part: Mapping[str, Any], *, concurrency: int = 4) -> ChatClient:
+def open_client(spec: EndpointSpec, *, concurrency: int = 4) -> ChatClient:
     """Return the client; whoever has it closes it.
 
     Args:
-        part: base_url and model; optional: credential and key_variable (names, and never the key), timeout_s, retries,
-            ledger, cap_usd, usd_per_million_prompt, usd_per_million_completion.
+        spec: the endpoint, the model, and what it may cost.
         concurrency: requests that are under way at once.
 
     Raises:
         ExternalError: the address cannot be meant, the key cannot be used, or the cap could not be held.
-        KeyError, TypeError, ValueError: a parameter is missing or malformed.
     """
-    limits: dict[str, Any] = {"concurrency": concurrency}
-    for name, kind in (("timeout_s", float), ("retries", int)):
-        if part.get(name) is not None:
-            limits[name] = kind(part[name])
-    endpoint = Endpoint(str(part["base_url"]), str(part["model"]), **limits)
-    prompt, completion = (_dollars(part, f"usd_per_million_{what}") for what in ("prompt", "completion"))
-    prices = None if prompt is None or completion is None else Prices(prompt, completion)
-    ledger = part.get("ledger")
-    spending = Spending(
-        ledger=None if ledger is None else Path(str(ledger)), prices=prices, cap_usd=_dollars(part, "cap_usd")
+    endpoint = Endpoint(
+        spec.base_url, spec.model, timeout_s=spec.timeout_s, retries=spec.retries, concurrency=concurrency
     )
-    key = read_key(credential=str(part.get("credential") or ""), variable=str(part.get("key_variable") or ""))
+    prompt, completion = spec.usd_per_million_prompt, spec.usd_per_million_completion
+    prices = None if prompt is None or completion is None else Prices(prompt, completion)
+    spending = Spending(ledger=spec.ledger, prices=prices, cap_usd=spec.cap_usd)
+    key = read_key(credential=spec.credential, variable=spec.key_variable)
     return ChatClient(endpoint, key=key, spending=spending)
-
-
-def _dollars(part: Mapping[str, Any], name: str) -> float | None:
-    value = part.get(name)
-    return None if value is None else float(value)

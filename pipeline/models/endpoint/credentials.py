@@ -1,6 +1,6 @@
 """The key of an endpoint: read where the service manager or the environment has it, never from a configuration file.
 
-A job of the daemon has neither: it is handed the key by a pipe (`daemon.jobs.process`), and reads it once.
+A job has neither: it inherits a pipe with the key (`pipeline.jobs.child`), and reads it once.
 """
 
 from __future__ import annotations
@@ -12,14 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.jobs.protocol import KEY_PIPE, KEY_PROBLEM
 from pipeline.models.endpoint.errors import CredentialError
 
 FOLDER = "CREDENTIALS_DIRECTORY"
 """The environment variable in which systemd says where a unit's credentials are (LoadCredential=)."""
-KEY_PIPE = "UNSORRY_KEY_PIPE"
-"""The environment variable in which the daemon tells a job which of its descriptors its key is in."""
-KEY_PROBLEM = "UNSORRY_KEY_PROBLEM"
-"""The one in which it tells a job why its key cannot be used."""
 _MOST_BYTES = 4096
 
 

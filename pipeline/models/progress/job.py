@@ -1,7 +1,6 @@
 """A progress model's tasks: train one on top of a checkpoint, and measure its errors; the job `train_progress`.
 
-Parameters of the job: those of `pipeline.models.training_job`, where `config` has fields of
-`pipeline.models.progress.config.ProgressConfig`. The steps of the training side are learned, those of the val
+The configuration is a `ProgressConfig`. The steps of the training side are learned, those of the val
 side choose the best epoch (both in one file), and those of the test side are in a file that only measuring reads.
 
 Metrics are "mae" and "mse", in steps and the square of them, lower being better, and "within_1", the share predicted
@@ -22,6 +21,7 @@ from typing import Any, ClassVar
 
 from pipeline.durable import file_digest
 from pipeline.jobs.protocol import JobSpec, Reporter
+from pipeline.jobs.specs import TrainSpec
 from pipeline.models.chain import Chain, Checkpoint, Facts, versions
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import DatasetError, NothingToLearnError
@@ -34,10 +34,9 @@ from pipeline.models.running import Saves
 from pipeline.models.training_job import (
     Measuring,
     OnStep,
-    Order,
     Teller,
     TrainingJob,
-    read_parameters,
+    configured,
 )
 from store.events.models import ModelKind
 
@@ -214,9 +213,7 @@ class ProgressJob(TrainingJob[ProgressConfig]):
         return ProgressMeasuring(self.chain, checkpoint, self.config, teller)
 
 
-def train(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
+def train(spec: JobSpec[TrainSpec], reporter: Reporter) -> dict[str, Any]:
     """Train a progress model on one task and measure it on all tasks so far."""
-    order, config = read_parameters(
-        "train_progress", lambda: (Order.read(spec.parameters), for_a_job(spec.parameters["config"]))
-    )
-    return ProgressJob(order, config, spec, reporter).run()
+    config = configured(for_a_job, spec.parameters.config)
+    return ProgressJob(config, spec, reporter).run()

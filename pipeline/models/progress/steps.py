@@ -39,7 +39,7 @@ from store.leandojo.progress import export_progress
 from store.view.queries import basic as queries
 
 if TYPE_CHECKING:
-    from pipeline.models.training_job import Order
+    from pipeline.jobs.specs import TrainSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ _METADATA = "metadata.json"
 _EXPORTED = "exported.jsonl"
 
 
-def frozen_progress(order: Order, job: str) -> tuple[Path, int]:
+def frozen_progress(order: TrainSpec, job: str) -> tuple[Path, int]:
     """Return a job's dataset, exported if it is not there yet, and the log position that it shows.
 
     Args:

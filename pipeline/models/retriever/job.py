@@ -5,30 +5,12 @@
 
 Every step of the chain is on disk before the next begins, so a chain that is interrupted anywhere continues there.
 
-Parameters of `train`: those of `pipeline.models.training_job`, and
-
-    config      fields of `pipeline.models.retriever.config.TrainingConfig`
-    indices     the folder of embedding indices
-
 Metrics are in 0..1: "recall@1", "recall@10", "mrr", each with the bounds of its bootstrap interval, "…_low" and
 "…_high"; a split without a step that uses a premise has none. A job that is started again continues from the last step
 that was saved.
 
-Parameters of `evaluate`, which measures one checkpoint on one split of one dataset:
-
-    chain       the folder of checkpoints (`pipeline.models.chain`)
-    checkpoint  the id of one of them
-    dataset     a folder with corpus.jsonl and random/
-    name        the dataset's name, to tell it from others
-    repository  the key of the repository that it is of; null where it is of several (optional)
-    split       "test" or "val" (optional, "test")
-    config      fields of `pipeline.models.retriever.config.TrainingConfig`, of which lengths, device, seed and
-                `num_retrieved` count (optional: those that the checkpoint was trained with)
-    indices     the folder of embedding indices
-    simulated   whether the checkpoint or the dataset comes from the simulator (optional, false)
-
-Emits one `evaluation_finished`; a measurement that was made before is repeated from its file. A split without a step
-that uses a premise is a failure, `bad_dataset`.
+`evaluate` measures one checkpoint on one split of one dataset. It emits one `evaluation_finished`; a measurement that
+was made before is repeated from its file. A split without a step that uses a premise is a failure, `bad_dataset`.
 """
 
 from __future__ import annotations
@@ -37,7 +19,7 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -47,6 +29,7 @@ from torch import Tensor
 
 from pipeline.durable import file_digest
 from pipeline.jobs.protocol import JobSpec, Reporter
+from pipeline.jobs.specs import EvaluateSpec, TrainRetrieverSpec
 from pipeline.models.chain import Chain, Checkpoint, Facts, Step, versions
 from pipeline.models.datasets import TaskData, frozen
 from pipeline.models.errors import (
@@ -64,12 +47,11 @@ from pipeline.models.retriever.index import EmbeddingIndex, accessible_masks, em
 from pipeline.models.retriever.training import OnStep, data_module, on_cuda, train_task, validation_examples
 from pipeline.models.training_job import (
     Measuring,
-    Order,
     Teller,
     TrainingJob,
     Unmeasured,
+    configured,
     failures,
-    read_parameters,
 )
 from store.events.models import ModelKind
 
@@ -377,11 +359,9 @@ class RetrieverMeasuring(Measuring[TrainingConfig]):
 class RetrieverJob(TrainingJob[TrainingConfig]):
     model: ClassVar[ModelKind] = "retriever"
 
-    def __init__(
-        self, order: Order, config: TrainingConfig, spec: JobSpec, reporter: Reporter, indices: Path
-    ) -> None:
-        super().__init__(order, config, spec, reporter)
-        self.indices = indices
+    def __init__(self, config: TrainingConfig, spec: JobSpec[TrainRetrieverSpec], reporter: Reporter) -> None:
+        super().__init__(config, spec, reporter)
+        self.indices = spec.parameters.indices
 
     def frozen(self) -> tuple[Path, int]:
         return frozen(self.order, self.spec.job)
@@ -393,63 +373,27 @@ class RetrieverJob(TrainingJob[TrainingConfig]):
         return RetrieverMeasuring(self.chain, checkpoint, self.config, teller, self.indices)
 
 
-def train(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
+def train(spec: JobSpec[TrainRetrieverSpec], reporter: Reporter) -> dict[str, Any]:
     """Train a retriever on one task and measure it on all tasks so far."""
-    given = spec.parameters
-    order, config, indices = read_parameters(
-        "train", lambda: (Order.read(given), for_a_job(given["config"]), Path(given["indices"]))
-    )
-    return RetrieverJob(order, config, spec, reporter, indices).run()
+    return RetrieverJob(configured(for_a_job, spec.parameters.config), spec, reporter).run()
 
 
-_SPLITS = ("test", "val")
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluateOrder:
-    """The job's parameters."""
-
-    chain: Chain
-    checkpoint: str
-    task: TaskData
-    repository: str | None
-    split: str
-    config: TrainingConfig | None
-    indices: Path
-    simulated: bool
-
-    @classmethod
-    def read(cls, parameters: Mapping[str, Any]) -> EvaluateOrder:
-        repository, config = parameters.get("repository"), parameters.get("config")
-        split = str(parameters.get("split", "test"))
-        if split not in _SPLITS:
-            raise ValueError(f"split is {split!r}: it takes one of {', '.join(_SPLITS)}")
-        return cls(
-            chain=Chain(Path(parameters["chain"])),
-            checkpoint=str(parameters["checkpoint"]),
-            task=TaskData(str(parameters["name"]), Path(parameters["dataset"])),
-            repository=None if repository is None else str(repository),
-            split=split,
-            config=None if config is None else for_a_job(config),
-            indices=Path(parameters["indices"]),
-            simulated=bool(parameters.get("simulated", False)),
-        )
-
-
-def evaluate_checkpoint(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
+def evaluate_checkpoint(spec: JobSpec[EvaluateSpec], reporter: Reporter) -> dict[str, Any]:
     """Measure a checkpoint on one split of a dataset."""
-    order = read_parameters("evaluate", lambda: EvaluateOrder.read(spec.parameters))
-    with failures(f"{order.checkpoint} on {order.task.name}"):
-        checkpoint = order.chain.read(order.checkpoint, verify=True)
-        config = order.config or TrainingConfig.from_dict(checkpoint.config)
+    given = spec.parameters
+    chain = Chain(given.chain)
+    config = None if given.config is None else configured(for_a_job, given.config)
+    with failures(f"{given.checkpoint} on {given.name}"):
+        checkpoint = chain.read(given.checkpoint, verify=True)
         measuring = RetrieverMeasuring(
-            order.chain,
-            order.checkpoint,
-            config,
-            Teller(spec.job, reporter, order.simulated),
-            order.indices,
+            chain,
+            given.checkpoint,
+            config or TrainingConfig.from_dict(checkpoint.config),
+            Teller(spec.job, reporter, given.simulated),
+            given.indices,
         )
-        found = measuring.tell(order.task, order.split, repository=order.repository)
+        task = TaskData(given.name, given.dataset)
+        found = measuring.tell(task, given.split, repository=given.repository)
         if isinstance(found, Unmeasured):
             raise DatasetError(found.reason)
     return {"evaluation": found.evaluation, "n": found.n, "metrics": found.metrics}

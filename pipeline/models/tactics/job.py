@@ -1,7 +1,6 @@
 """A tactic model's tasks: train one on top of a checkpoint, measure it on people's steps; the job `train_tactics`.
 
-Parameters of the job: those of `pipeline.models.training_job`, where `config` has fields of
-`pipeline.models.tactics.config.TacticsConfig`. The task's dataset is in LeanDojo's form; its training split is
+The configuration is a `TacticsConfig`. The task's dataset is in LeanDojo's form; its training split is
 learned from, and no step of the others. A job that is started again continues from the last step that was saved.
 
 Measures, all in 0..1, each with the bounds of its bootstrap interval, "…_low" and "…_high"; a split without a tactic
@@ -36,6 +35,7 @@ from peft import LoraConfig, PeftModel
 from torch import Tensor
 
 from pipeline.jobs.protocol import JobSpec, Reporter
+from pipeline.jobs.specs import TrainSpec
 from pipeline.models.chain import (
     Chain,
     Checkpoint,
@@ -60,10 +60,9 @@ from pipeline.models.tactics.training import Database, Repository, RepositoryTra
 from pipeline.models.training_job import (
     Measuring,
     OnStep,
-    Order,
     Teller,
     TrainingJob,
-    read_parameters,
+    configured,
 )
 from store.events.models import ModelKind
 
@@ -331,12 +330,10 @@ class TacticsJob(TrainingJob[TacticsConfig]):
         return TacticsMeasuring(self.chain, checkpoint, self.config, teller)
 
 
-def train(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
+def train(spec: JobSpec[TrainSpec], reporter: Reporter) -> dict[str, Any]:
     """Train a tactic model on one task and measure it on all tasks so far."""
-    order, config = read_parameters(
-        "train_tactics", lambda: (Order.read(spec.parameters), for_a_job(spec.parameters["config"]))
-    )
-    return TacticsJob(order, config, spec, reporter).run()
+    config = configured(for_a_job, spec.parameters.config)
+    return TacticsJob(config, spec, reporter).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +349,7 @@ class TrainerJob(TacticsJob):
     """The job `train_tactics` with a trainer in the place of its own training."""
 
     def __init__(
-        self, trainer: RepositoryTrainer, work: Work, order: Order, spec: JobSpec, reporter: Reporter
+        self, trainer: RepositoryTrainer, work: Work, spec: JobSpec[TrainSpec], reporter: Reporter
     ) -> None:
         config = TacticsConfig(
             model_name=trainer.model_name,
@@ -364,7 +361,7 @@ class TrainerJob(TacticsJob):
             device="cuda" if trainer.device.type == "cuda" else "cpu",
             seed=trainer.settings.seed,
         )
-        super().__init__(order, config, spec, reporter)
+        super().__init__(config, spec, reporter)
         self._trainer = trainer
         self._work = work
 

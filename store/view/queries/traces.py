@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 from store.domain.records import ConstantUse, Position, PremiseUse, TracedTactic
 from store.domain.splits import Side, Split, exported_side, files_of
-from store.view.queries.basic import sorries
 from store.view.rows import (
     FileOfTrace,
     GapRow,
@@ -316,12 +315,6 @@ def _stream(db: sqlite3.Connection, cls: type[Row], statement: str, *parameters:
         yield from make_all(cls, chunk)
 
 
-_STATED = (
-    "sorry", "path", "blob", "declaration", "ordinal", "mode", "byte_start", "byte_end", "statement_hash",
-    "context_hash",
-)  # fmt: skip
-
-
 def branch_line(branch: str) -> str:
     """Return the line of our own traces of a branch."""
     return f"branch:{branch}"
@@ -399,43 +392,3 @@ def sorry_goals(
             (repository, branch, sorry),
         ),
     )
-
-
-def trace_parameters(db: sqlite3.Connection, *, repository: str, branch: str) -> dict[str, Any]:
-    """Return what a trace job needs of the view at the moment that it starts.
-
-    `known` maps each path of the line to what it was traced under and what it holds.
-    """
-    line = branch_line(branch)
-    files = line_files(db, repository, line)
-    goals = {row.sorry: row for row in sorry_goals(db, repository=repository, branch=branch)}
-    rows = sorries(db, repository=repository, branch=branch)
-    return {
-        "line": line,
-        "after": line_position(db, repository, line),
-        "known": {
-            file.path: {
-                "key": file.key,
-                "theorems": file.n_theorems,
-                "premises": file.n_premises,
-                "tactics": file.n_tactics,
-                "failed": file.error is not None,
-                "seen": file.seen,
-                "gaps": file.gaps,
-            }
-            for file in files
-        },
-        "sorries": [
-            {
-                **{name: getattr(row, name) for name in _STATED},
-                "stated": None if row.sorry not in goals else _stated(goals[row.sorry]),
-            }
-            for row in rows
-            if row.state in ("open", "verified")
-        ],
-    }
-
-
-def _stated(row: SorryGoalRow) -> dict[str, Any]:
-    names = ("goal", "statement_hash", "context_hash", "simulated")
-    return {name: getattr(row, name) for name in names}

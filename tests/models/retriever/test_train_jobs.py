@@ -297,7 +297,7 @@ def test_what_cannot_be_learned_is_a_failure_with_its_reason_and_leaves_nothing(
     assert (reason, final) == ("bad_config", True)
     reason, final, message = refused("First", tasks=[{"name": "x"}])
     assert (reason, final) == ("bad_spec", True)
-    assert "'dataset'" in message
+    assert "tasks.0.dataset: Field required" in message
     assert bench.checkpoints() == []
 
 

@@ -13,6 +13,7 @@ import torch
 from peft import LoraConfig, PeftModel
 from trl.trainer import base_trainer
 
+from pipeline.jobs.specs import TrainSpec
 from pipeline.lean.backend import simulator
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, NothingToLearnError
@@ -23,7 +24,6 @@ from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.reward import LeanReward
 from pipeline.models.tactics.rows import Row, Rows
 from pipeline.models.tactics.training import SFTTrainer
-from pipeline.models.training_job import Order
 from store.leandojo import DynamicDatabase
 from tests.support.tiny_models import make_tiny_causal
 
@@ -188,7 +188,9 @@ def test_what_the_simulator_rewarded_is_no_checkpoint_of_a_repository_that_lean_
     about = {"files": {}, "simulated": True, "repositories": [{"url": "u", "commit": "c"}]}
     (tmp_path / "checkpoint.json").write_text(json.dumps(about))
     job: Any = object.__new__(TrainerJob)
-    job.order = Order(tmp_path, tmp_path, "u", False, tmp_path, None, (), None, False)
+    job.order = TrainSpec(
+        events_db=tmp_path, database_db=tmp_path, repository="u", chain=tmp_path, parent=None
+    )
     job._trainer = SimpleNamespace(train=lambda *_: None, output_dir=str(tmp_path))
     job._work = Work([repository], SimpleNamespace(export_merged_data=None), tmp_path)
     with pytest.raises(ConfigError, match="the simulator rewarded what"):

@@ -12,13 +12,15 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from daemon.jobs.due import DueJob, Kind
+from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu, Gpus
 from daemon.jobs.limits import Cgroups
 from daemon.jobs.runner import JobRunner
+from pipeline.jobs.kinds import Kind
 from store.view.queries import basic as queries
 from store.view.rows import JobRow
 from tests.support.daemon.house import House, Parts
+from tests.support.daemon.job import Behaving
 
 _MODULES: dict[Kind, str] = dict.fromkeys(get_args(Kind), "tests.support.daemon.job")
 
@@ -62,15 +64,15 @@ class Bench:
             timeout_s=self.runner.limits.timeout_s,
             memory_bytes=self.runner.limits.memory_bytes,
             gpu=gpu,
-            parameters={
-                "behave": behave,
-                "repository": repository,
-                "branch": "main",
-                "sha": self.sha,
-                "include": ["**/*.lean"],
-                "exclude": [],
-                "by_files": False,
-            },
+            spec=Behaving(
+                behave=behave,
+                repository=repository,
+                branch="main",
+                sha=self.sha,
+                base=None,
+                include=("**/*.lean",),
+                exclude=(),
+            ),
         )
 
     async def run(self, due: DueJob, gpu: Gpu | None = None) -> JobRow:

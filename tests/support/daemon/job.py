@@ -1,6 +1,6 @@
 """A job that behaves as its spec says, well or badly: `python -m tests.support.daemon.job --spec spec.json`.
 
-For tests of the runner: `behave` in the parameters is one of the words below.
+For tests of the runner: `behave` of its specification is one of the words below.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from pipeline.jobs import preemption
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
+from pipeline.jobs.specs import ScanSpec
 from store.domain.records import ScannedFile
 from store.events.scans import CommitScanned, FileScanned
 
@@ -25,10 +26,16 @@ _FAILURES = {
 }
 
 
-def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
+class Behaving(ScanSpec, extra="ignore"):
+    """A job that behaves as told. Fields of another kind's specification may be there too."""
+
+    behave: str
+
+
+def work(spec: JobSpec[Behaving], reporter: Reporter) -> dict[str, Any]:
     """Do what `behave` says."""
     reporter.progress(1, 2, "begun")
-    behave = spec.parameters["behave"]
+    behave = spec.parameters.behave
     print("a stray print of a library")  # noqa: T201 - it has to end on standard error
     if behave in ("succeed", "crash_after_events", "hang_after_events", "forge"):
         reporter.events(_batch(spec, reporter, repository="local/x/other" if behave == "forge" else None))
@@ -53,7 +60,7 @@ def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
                 {
                     "events": [
                         {
-                            "stream": f"repository:{spec.parameters['repository']}",
+                            "stream": f"repository:{spec.parameters.repository}",
                             "event_id": "0190c2a0-0000-7000-8000-000000000000",
                             "type": "daemon_stopped",
                             "schema_version": 1,
@@ -71,9 +78,9 @@ def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
             time.sleep(600)
         case "environment":
             about = {"environment": dict(os.environ), "cwd": os.getcwd(), "stdin": sys.stdin.read()}  # noqa: PTH109
-            return {**about, "files": _files(spec.parameters.get("worktree"))}
+            return {**about, "files": _files(spec.worktree)}
         case "worktree":
-            root = Path(spec.parameters["worktree"])
+            root = spec.place
             return {
                 "files": sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
             }
@@ -82,10 +89,9 @@ def work(spec: JobSpec, reporter: Reporter) -> dict[str, Any]:
     return {"behaved": behave}
 
 
-def _files(worktree: str | None) -> list[str]:
-    if worktree is None:
+def _files(root: Path | None) -> list[str]:
+    if root is None:
         return []
-    root = Path(worktree)
     return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
 
 
@@ -138,9 +144,9 @@ def _yield(reporter: Reporter) -> None:
         raise preemption.Yielded("with its helper" if alive else "alone")
 
 
-def _batch(spec: JobSpec, reporter: Reporter, *, repository: str | None) -> list[Recorded]:
-    repository = repository or spec.parameters["repository"]
-    branch, sha = spec.parameters["branch"], spec.parameters["sha"]
+def _batch(spec: JobSpec[Behaving], reporter: Reporter, *, repository: str | None) -> list[Recorded]:
+    repository = repository or spec.parameters.repository
+    branch, sha = spec.parameters.branch, spec.parameters.sha
     scanned = ScannedFile(path="A.lean", error=None, imports=(), declarations=(), sorries=())
     blob = reporter.stage(json.dumps(scanned.as_json()).encode())
     file = FileScanned(
@@ -159,8 +165,8 @@ def _batch(spec: JobSpec, reporter: Reporter, *, repository: str | None) -> list
         branch=branch,
         sha=sha,
         base=None,
-        include=tuple(spec.parameters["include"]),
-        exclude=tuple(spec.parameters["exclude"]),
+        include=spec.parameters.include,
+        exclude=spec.parameters.exclude,
         toolchain="",
         manifest="",
         files_scanned=1,
@@ -183,4 +189,4 @@ _ENDINGS = {"exit": _exit, "share_memory": _share, "killed": _die, "yield": _yie
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(work))
+    sys.exit(run_job(Behaving, work))

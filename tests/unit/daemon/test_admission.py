@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from daemon.jobs.due import DueJob, Kind
+from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu
 from daemon.planning.admission import admit
 from daemon.planning.plan import Plan
+from pipeline.jobs.kinds import Kind
+from pipeline.jobs.specs import Spec
 
 ONE, TWO = Gpu("GPU-a", 0, "Test GPU"), Gpu("GPU-b", 1, "Test GPU")
 LOST = replace(ONE, state="lost", detail="GPU is lost", remedy="reset it")
@@ -25,7 +27,7 @@ def due(name: str, kind: Kind = "prove", *, gpu: bool = False, cpu_too: bool = F
         sha="0" * 40,
         describes=f"{kind} {name}",
         simulated=False,
-        parameters={},
+        spec=Spec(),
         gpu=gpu,
         cpu_too=cpu_too,
     )

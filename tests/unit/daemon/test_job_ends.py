@@ -7,9 +7,10 @@ import signal
 from daemon.jobs.due import DueJob
 from daemon.jobs.limits import Usage
 from daemon.jobs.lines import Failure, Result
-from daemon.jobs.process import Exit
 from daemon.jobs.runner import Heard, verdict
 from pipeline.jobs import preemption
+from pipeline.jobs.child import Exit
+from pipeline.jobs.specs import Spec
 from store.events.base import EventBody
 
 GIB = 2**30
@@ -23,7 +24,7 @@ JOB = DueJob(
     sha="0" * 40,
     describes="prove a",
     simulated=False,
-    parameters={},
+    spec=Spec(),
     memory_bytes=2 * GIB,
     tree_bytes=4 * GIB,
 )

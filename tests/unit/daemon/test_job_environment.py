@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from daemon.jobs.process import handed_over
+from daemon.jobs.runner import handed_over
 from pipeline.jobs.child import job_environment
+from pipeline.jobs.protocol import KEY_PIPE
 from pipeline.models.endpoint import credentials
-from pipeline.models.endpoint.credentials import KEY_PIPE, KeyPlace, read_key
+from pipeline.models.endpoint.credentials import KeyPlace, read_key
 from pipeline.models.endpoint.errors import CredentialError
 
 KEY = "s3cret"

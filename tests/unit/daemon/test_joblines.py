@@ -8,8 +8,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from daemon.jobs.due import DueJob, Kind
+from daemon.jobs.due import DueJob
 from daemon.jobs.lines import BadLineError, Batch, parse_line
+from pipeline.jobs.kinds import Kind
+from pipeline.jobs.specs import Budget, CheckSpec, CuratedRung, ProveSpec, SorryToProve, Spec
+from pipeline.lean.backend import simulator
+from pipeline.lean.pool.pool import PoolLimits
 from store.domain.identity import proof_id
 from store.events.base import BlobRef, EventBody
 from tests.support.events import (
@@ -39,19 +43,24 @@ FOUND = real(proof_found(SORRY, SPOT, commit=sha(1)))
 SIMULATED = real(proof_found(SORRY, SPOT, commit=sha(1), simulated=True))
 
 
+SPECS: dict[str, Spec] = {
+    "check": CheckSpec(lean=simulator(), proof=FOUND),
+    "prove": ProveSpec(
+        repository=REPOSITORY,
+        branch=FOUND.branch,
+        sha=FOUND.sha,
+        lean=simulator(),
+        limits=PoolLimits(),
+        rung=CuratedRung(),
+        budget=Budget(1, 1.0, 1.0),
+        budget_key="small",
+        parallel=1,
+        sorries=(SorryToProve(SORRY, "A.lean", SPOT.blob, 0, 5, "a", "theorem", 0),),
+    ),
+}
+
+
 def due(kind: Kind, *, simulated: bool) -> DueJob:
-    parameters: dict[str, Any] = (
-        {"proof": {"proof": FOUND.proof, "sorry": SORRY}}
-        if kind == "check"
-        else {
-            "sorries": [{"sorry": SORRY, "blob": SPOT.blob}],
-            "prover": "tactics",
-            "rung": 0,
-            "model": "",
-            "seed": 0,
-            "budget_key": "small",
-        }
-    )
     return DueJob(
         job=f"{kind}-0000000000000000",
         kind=kind,
@@ -62,7 +71,7 @@ def due(kind: Kind, *, simulated: bool) -> DueJob:
         sha=FOUND.sha,
         describes=kind,
         simulated=simulated,
-        parameters=parameters,
+        spec=SPECS[kind],
     )
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from daemon.jobs.due import DueJob, Kind
+from daemon.jobs.due import DueJob
 from daemon.jobs.lines import BadLineError, Batch, parse_line
+from pipeline.jobs.kinds import Kind
+from pipeline.jobs.specs import EvaluateSpec, LearnedTask, Spec, TrainSpec
 from store.events.base import EventBody
 from store.events.models import ModelKind
 from tests.support.models import checkpoint_promoted, checkpoint_saved, evaluation_finished
@@ -19,10 +22,18 @@ JOB = "train-0000000000000000"
 
 
 def due(kind: Kind, *, simulated: bool = False) -> DueJob:
-    parameters: dict[str, Any] = (
-        {"parent": "a", "tasks": [{"name": EARLIER, "dataset": "/d"}]}
+    here = Path("/somewhere")
+    spec: Spec = (
+        TrainSpec(
+            events_db=here,
+            database_db=here,
+            repository=OWN,
+            chain=here,
+            parent="a",
+            tasks=(LearnedTask(name=EARLIER, dataset=here),),
+        )
         if kind != "evaluate"
-        else {"checkpoint": "b"}
+        else EvaluateSpec(chain=here, checkpoint="b", dataset=here, name=OWN, indices=here)
     )
     return DueJob(
         job=JOB,
@@ -34,7 +45,7 @@ def due(kind: Kind, *, simulated: bool = False) -> DueJob:
         sha="1" * 40,
         describes=kind,
         simulated=simulated,
-        parameters=parameters,
+        spec=spec,
     )
 
 

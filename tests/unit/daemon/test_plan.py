@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from daemon.jobs.due import DueJob
+from daemon.jobs.runner import spec_now
 from daemon.planning.admission import admit
-from daemon.planning.plan import Plan, make_plan, scan_parameters
+from daemon.planning.plan import Plan, make_plan
 from daemon.planning.proving import budget_key
 from daemon.settings import Settings, load
+from pipeline.jobs.specs import BuildSpec, CheckSpec, ProveSpec, ScanSpec
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
 from store.domain.records import ScannedFile
 from store.events.base import BlobRef, EventBody
@@ -39,6 +41,7 @@ from store.events.traces import TraceMeasured
 from store.log.envelope import NewEvent
 from store.view.queries import basic as queries
 from tests.support.daemon.house import House
+from tests.support.specs import asked
 
 KEY = "local/remotes/demo"
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -308,7 +311,7 @@ def test_the_oldest_unscanned_commit_of_each_branch_is_due_and_only_that_one(wor
     ]
     plan = world.plan(scanned(1))
     assert [job.sha for job in plan.due if job.branch == "main"] == [sha(2)]
-    assert plan.due[0].parameters["base"] == sha(1)
+    assert asked(plan.due[0], ScanSpec).base == sha(1)
 
 
 def test_a_taken_lane_is_left_alone(world: World) -> None:
@@ -380,7 +383,7 @@ def test_sorrys_are_attempted_when_the_tip_is_scanned_and_not_before(world: Worl
     (prove,) = world.plan(scanned(1)).due
     assert prove.kind == "prove"
     assert prove.simulated
-    assert [item["sorry"] for item in prove.parameters["sorries"]] == ["a"]
+    assert [item.sorry for item in asked(prove, ProveSpec).sorries] == ["a"]
     assert kinds(world.plan(observed(2))) == ["scan"]
 
 
@@ -399,16 +402,16 @@ def test_who_opted_out_is_left_alone(world: World, entry: str, extra: str) -> No
 
 def test_an_attempted_sorry_is_not_attempted_again_until_the_budget_changes(world: World) -> None:
     plan = world.plan(created(), sorry("a"), sorry("b"), scanned(1), attempted("a", settings=world.settings))
-    assert [item["sorry"] for item in plan.due[0].parameters["sorries"]] == ["b"]
+    assert [item.sorry for item in asked(plan.due[0], ProveSpec).sorries] == ["b"]
     world.configure(extra='[prove]\nseconds_per_sorry = "120s"\n')
-    due = [[item["sorry"] for item in job.parameters["sorries"]] for job in world.plan().due]
+    due = [[item.sorry for item in asked(job, ProveSpec).sorries] for job in world.plan().due]
     assert due == [["b"], ["a"]], "what was never tried goes first"
 
 
 def test_many_sorrys_are_split_into_jobs_that_share_one_lane(world: World) -> None:
     world.configure(extra="[prove]\nsorries_per_job = 2\n")
     plan = world.plan(created(), *[sorry(name) for name in "abcde"], scanned(1))
-    assert [len(job.parameters["sorries"]) for job in plan.due] == [2, 2, 1]
+    assert [len(asked(job, ProveSpec).sorries) for job in plan.due] == [2, 2, 1]
     assert len({job.lane for job in plan.due}) == 1
     assert len(admit(plan, running=(), max_running=4).start) == 1
 
@@ -420,7 +423,7 @@ def test_a_job_that_keeps_crashing_is_halved_until_the_culprit_stands_alone(worl
         if not plan.due:
             break
         job = plan.due[0]
-        names = [item["sorry"] for item in job.parameters["sorries"]]
+        names = [item.sorry for item in asked(job, ProveSpec).sorries]
         sizes.append(len(names))
         if "a" in names:
             plan = world.plan(failed(job, retry_at=None))
@@ -439,7 +442,7 @@ def test_a_deterministic_failure_of_many_is_not_halved(world: World) -> None:
 def test_a_candidate_is_checked_once_and_before_more_is_proved(world: World) -> None:
     plan = world.plan(created(), sorry("a"), sorry("b"), scanned(1), found("p" * 16))
     assert kinds(plan) == ["check", "prove"]
-    assert plan.due[0].parameters["proof"]["replacement"] == "trivial"
+    assert asked(plan.due[0], CheckSpec).proof.replacement == "trivial"
 
 
 def test_a_simulated_proof_is_no_matter_for_lean(world: World) -> None:
@@ -498,7 +501,7 @@ def test_an_unwatched_branch_has_nothing_due(world: World) -> None:
 
 def test_changed_path_patterns_lead_to_one_scan_of_the_tip_each_time(world: World) -> None:
     (first,) = world.plan(created()).due
-    assert first.parameters["by_files"] is False
+    assert asked(first, ScanSpec).by_files is False
     assert world.plan(scanned(1), succeeded(first)).due == ()
     jobs = [first.job]
     for entry, include in (
@@ -508,7 +511,7 @@ def test_changed_path_patterns_lead_to_one_scan_of_the_tip_each_time(world: Worl
     ):
         world.configure(entry=entry)
         (again,) = world.plan().due
-        assert (again.kind, again.sha, again.parameters["by_files"]) == ("scan", sha(1), True)
+        assert (again.kind, again.sha, asked(again, ScanSpec).by_files) == ("scan", sha(1), True)
         jobs.append(again.job)
         assert world.plan(scanned(1, include=include), succeeded(again)).due == ()
     assert len(set(jobs)) == 4
@@ -523,13 +526,15 @@ def test_a_scan_that_failed_is_another_job_with_other_patterns(world: World) -> 
 
 def test_the_second_attempt_of_a_scan_does_without_its_base(world: World) -> None:
     (job,) = world.plan(created(), scanned(1), observed(2)).due
-    assert job.parameters["by_files"] is False
+    assert asked(job, ScanSpec).by_files is False
     (again,) = world.plan(failed(job, retry_at=NOW - timedelta(seconds=1))).due
-    assert again.parameters["by_files"] is True
+    assert asked(again, ScanSpec).by_files is True
     view = queries.connect(world.settings.paths.database_db)
     try:
-        assert scan_parameters(view, job=job)["files"] is None
-        assert scan_parameters(view, job=again)["files"] == [["A.lean", BLOB]]
+        first, second = (spec_now(view, job=one) for one in (job, again))
+        assert isinstance(first, ScanSpec)
+        assert isinstance(second, ScanSpec)
+        assert (first.known.files, second.known.files) == (None, {"A.lean": BLOB})
     finally:
         view.close()
 
@@ -548,7 +553,7 @@ def test_with_a_real_lean_a_tip_is_built_before_anything_is_asked_of_it(world: W
     plan = world.plan(created(), sorry("a"), scanned(1, toolchain=OLD), leans=real(OLD))
     (build,) = plan.due
     assert (build.kind, build.sha, build.simulated, build.built) == ("build", sha(1), False, False)
-    assert build.parameters["lean"]["toolchain"] == OLD
+    assert asked(build, BuildSpec).lean.toolchain == OLD
     plan = world.plan(leans=real(OLD), builds={(KEY, sha(1))})
     assert kinds(plan) == ["trace", "prove"]
     assert all(job.built for job in plan.due)
@@ -558,7 +563,7 @@ def test_each_branch_is_worked_on_by_the_lean_that_its_toolchain_names(world: Wo
     world.plan(created(), sorry("a"), scanned(1, toolchain=OLD))
     assert world.plan(leans=real(NEW)).due == ()
     (build,) = world.plan(leans=real(NEW, OLD)).due
-    assert build.parameters["lean"]["argv"] == [f"/repl/{OLD}"]
+    assert asked(build, BuildSpec).lean.argv == (f"/repl/{OLD}",)
 
 
 def test_the_simulator_needs_no_build_and_its_traces_say_what_they_are(world: World) -> None:
@@ -606,9 +611,9 @@ def test_a_proof_is_checked_with_the_lean_and_the_build_of_its_own_commit(world:
     world.plan(observed(2), scanned(2, toolchain=NEW))
     builds = {(KEY, sha(2))}
     old, *_ = world.plan(leans=real(OLD, NEW), builds=builds).due
-    assert (old.kind, old.sha, old.parameters["lean"]["toolchain"]) == ("build", sha(1), OLD)
+    assert (old.kind, old.sha, asked(old, BuildSpec).lean.toolchain) == ("build", sha(1), OLD)
     check, *_ = world.plan(leans=real(OLD, NEW), builds={*builds, (KEY, sha(1))}).due
-    assert (check.kind, check.parameters["lean"]["toolchain"], check.built) == ("check", OLD, True)
+    assert (check.kind, asked(check, CheckSpec).lean.toolchain, check.built) == ("check", OLD, True)
 
 
 def test_where_nothing_is_built_lean_works_in_the_sources(world: World) -> None:
@@ -619,7 +624,7 @@ def test_where_nothing_is_built_lean_works_in_the_sources(world: World) -> None:
 
 def test_a_tip_that_an_older_version_scanned_is_scanned_once_more_for_its_toolchain(world: World) -> None:
     (scan,) = world.plan(created(), sorry("a"), scanned(1, toolchain=None)).due
-    assert (scan.kind, scan.parameters["by_files"]) == ("scan", True)
+    assert (scan.kind, asked(scan, ScanSpec).by_files) == ("scan", True)
     assert kinds(world.plan(scanned(1, toolchain=OLD))) == ["prove"]
 
 
@@ -860,8 +865,8 @@ def test_a_trigger_has_every_open_sorry_searched_once_more(world: World) -> None
     tried = attempted("a", settings=world.settings)
     assert world.plan(created(), sorry("a"), scanned(1), tried).due == ()
     (job,) = world.plan(triggered("prove")).due
-    assert [one["sorry"] for one in job.parameters["sorries"]] == ["a"]
-    again = [body.model_copy(update={"budget": job.parameters["budget_key"]}) for body in tried]
+    assert [one.sorry for one in asked(job, ProveSpec).sorries] == ["a"]
+    again = [body.model_copy(update={"budget": asked(job, ProveSpec).budget_key}) for body in tried]
     assert world.plan(started(job), again).due == ()
     assert len(world.plan(triggered("prove")).due) == 1, "and once more for another trigger"
 

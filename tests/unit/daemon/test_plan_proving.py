@@ -17,9 +17,9 @@ from daemon.planning.proving import Ladder, Rung, budget_key
 from daemon.requirements import why_no_models
 from daemon.settings import Settings
 from daemon.settings.models import Prove
+from pipeline.jobs.specs import CheckSpec, ProveSpec, Spec
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
 from pipeline.models.endpoint.credentials import KeyPlace
-from pipeline.prove.order import PROVERS, Order
 from store.domain.records import ScannedFile, Sorry
 from store.events.base import EventBody
 from store.events.jobs import JobFailed, JobInterrupted, JobStarted
@@ -45,6 +45,7 @@ from tests.support.events import (
     sha,
 )
 from tests.support.models import checkpoint_promoted, checkpoint_saved
+from tests.support.specs import asked
 
 NOWHERE = Path("/nonexistent")
 SIMULATOR = find_leans(backend="simulator", repl="", sandbox="none", toolchains=NOWHERE)
@@ -101,12 +102,15 @@ class World:
 
     def tried(self, name: str, job: DueJob, **changes: Any) -> AttemptFinished:
         """Return the end of an attempt of this job without a proof."""
-        of_the_job = {name: job.parameters[name] for name in ("prover", "rung", "model", "seed")}
+        spec = asked(job, ProveSpec)
         made = attempt(name, self.at(name), commit=sha(1), outcome="exhausted")
         return made.model_copy(
             update={
-                **of_the_job,
-                "budget": job.parameters["budget_key"],
+                "prover": spec.prover,
+                "rung": spec.rung.number,
+                "model": spec.model,
+                "seed": spec.seed,
+                "budget": spec.budget_key,
                 "simulated": job.simulated,
                 **changes,
             }
@@ -185,22 +189,32 @@ def unanswered(job: DueJob, numbers: range) -> list[EventBody]:
     return [body for number in numbers for body in failed(replace(job, attempt=number), reason="unanswered")]
 
 
+def part(rung: Spec, name: str) -> Any:
+    """Return a part of a rung as its job reads it; None where it has none."""
+    return rung.model_dump(mode="json").get(name)
+
+
 def shown(plan: Plan) -> list[tuple[int, list[str]]]:
     """The rung and the sorrys of each due job."""
     return [
-        (job.parameters["rung"], [item["sorry"] for item in job.parameters["sorries"]]) for job in plan.due
+        (spec.rung.number, [item.sorry for item in spec.sorries])
+        for spec in (asked(job, ProveSpec) for job in plan.due)
     ]
 
 
 def test_what_a_rung_left_without_a_proof_is_due_at_the_next_one(world: World) -> None:
     world.configure("rungs = [0, 2]\nseed = 7", more=NAMED)
     (first,) = world.plan(world.open("a", "b")).due
-    assert (first.parameters["prover"], first.parameters["model"], first.gpu) == ("tactics", "", False)
+    assert (asked(first, ProveSpec).prover, asked(first, ProveSpec).model, first.gpu) == (
+        "tactics",
+        "",
+        False,
+    )
     (rest, second) = world.plan(world.tried("a", first, outcome="budget")).due
     assert shown(Plan((rest, second), None)) == [(0, ["b"]), (2, ["a"])]
-    assert (second.parameters["prover"], second.parameters["model"]) == ("generator", "the/base")
-    assert second.parameters["generator"]["path"] == "the/base"
-    assert (second.parameters["seed"], second.lane) == (7, first.lane)
+    assert (asked(second, ProveSpec).prover, asked(second, ProveSpec).model) == ("generator", "the/base")
+    assert part(asked(second, ProveSpec).rung, "generator")["path"] == "the/base"
+    assert (asked(second, ProveSpec).seed, second.lane) == (7, first.lane)
     assert shown(world.plan(world.tried("a", second))) == [(0, ["b"])], "and when all were tried nothing is"
 
 
@@ -218,18 +232,20 @@ def test_who_has_a_proof_of_this_lean_goes_no_further_unless_it_was_rejected(
     to_prove = tuple(due for due in others.due if due.kind == "prove")
     assert shown(Plan(to_prove, None)) == [(0, ["a"])], "another judge begins anew"
     (again,) = world.plan(proof_rejected(found), leans=leans).due
-    assert (again.kind, again.parameters["rung"]) == ("prove", 2)
+    assert (again.kind, asked(again, ProveSpec).rung.number) == ("prove", 2)
 
 
 def test_another_model_in_use_makes_its_rung_due_again_and_no_other(world: World) -> None:
     world.configure("rungs = [0, 2]")
     (zero,) = world.plan(world.open("a"), promoted("t-1")).due
     (two,) = world.plan(world.tried("a", zero)).due
-    assert two.parameters["model"] == "t-1"
-    assert two.parameters["generator"]["path"] == str(world.settings.paths.models / "tactics" / "t-1")
+    assert asked(two, ProveSpec).model == "t-1"
+    assert part(asked(two, ProveSpec).rung, "generator")["path"] == str(
+        world.settings.paths.models / "tactics" / "t-1"
+    )
     assert world.plan(world.tried("a", two)).due == ()
     (again,) = world.plan(promoted("t-2")).due
-    assert (again.parameters["rung"], again.parameters["model"]) == (2, "t-2")
+    assert (asked(again, ProveSpec).rung.number, asked(again, ProveSpec).model) == (2, "t-2")
     assert again.rank > two.rank > zero.rank
 
 
@@ -237,7 +253,11 @@ def test_a_rung_without_its_model_is_passed_over_and_says_what_it_waits_for(worl
     world.configure("rungs = [1, 2, 3]", more=f'{GENERATOR}[prove.whole]\nmodel = "the/author"\n')
     plan = world.plan(world.open("a"))
     assert shown(plan) == [(3, ["a"])]
-    assert plan.due[0].parameters["generator"]["path"] == plan.due[0].parameters["model"] == "the/author"
+    assert (
+        part(asked(plan.due[0], ProveSpec).rung, "generator")["path"]
+        == asked(plan.due[0], ProveSpec).model
+        == "the/author"
+    )
     assert [text.split(":")[0] for text in plan.waiting] == [
         "rung 1 (retrieval) waits",
         "rung 2 (generator) waits",
@@ -269,18 +289,18 @@ def test_the_job_can_read_what_every_rung_tells_it(world: World) -> None:
     parts = {}
     while plan.due:
         (job,) = plan.due
-        order = Order.read({**job.parameters, "worktree": "/worktree"})
-        assert (PROVERS[order.rung], order.model) == (order.prover, job.parameters["model"])
-        assert (order.budget.seconds, order.budget_key) == (60, job.parameters["budget_key"])
+        order = asked(job, ProveSpec)
+        assert ProveSpec.model_validate_json(order.model_dump_json()) == order
+        assert order.budget.seconds == 60
         assert (order.journal, order.database_db) == (paths.searches, paths.database_db)
-        parts[order.rung] = set(order.rung_s)
+        parts[order.rung.number] = order.rung.model_dump(exclude_none=True).keys() - {"number"}
         plan = world.plan(world.tried("a", job))
     assert parts == {
         0: set(),
         1: {"generator", "retriever", "progress"},
         2: {"generator", "progress"},
         3: {"generator", "whole"},
-        4: {"whole", "external"},
+        4: {"whole", "endpoint"},
     }
 
 
@@ -318,8 +338,8 @@ def test_the_retriever_and_the_progress_model_in_use_are_named_to_the_job(world:
     world.configure("rungs = [1, 2]", more=f"{GENERATOR}premises = 3\n{NAMED}")
     paths = world.settings.paths
     before = climbed(world, SIMULATOR, *promoted("r-1", model="retriever"))
-    assert "progress" not in before[1].parameters
-    assert before[1].parameters["retriever"] == {
+    assert part(before[1].spec, "progress") is None
+    assert part(before[1].spec, "retriever") == {
         "chain": str(paths.models / "retriever"),
         "checkpoint": "r-1",
         "indices": str(paths.embeddings / "retriever"),
@@ -329,13 +349,13 @@ def test_the_retriever_and_the_progress_model_in_use_are_named_to_the_job(world:
     }
     after = climbed(world, SIMULATOR, *promoted("p-1", model="progress"))
     for number in (1, 2):
-        assert after[number].parameters["progress"] == {
+        assert part(after[number].spec, "progress") == {
             "path": str(paths.models / "progress" / "p-1"),
             "weight": 0.5,
         }
         assert after[number].model == before[number].model, "it makes nothing due again"
     world.configure("rungs = [2]", more=f"{NAMED}[prove.generator]\nprogress_weight = 0\n")
-    assert "progress" not in climbed(world, SIMULATOR)[2].parameters
+    assert part(climbed(world, SIMULATOR)[2].spec, "progress") is None
 
 
 def test_a_job_with_a_model_has_the_gpu_the_memory_and_the_secrets_that_it_needs_and_no_more(
@@ -351,8 +371,13 @@ def test_a_job_with_a_model_has_the_gpu_the_memory_and_the_secrets_that_it_needs
     assert [job.gpu for job in (zero, two, four)] == [False, True, False]
     assert [job.key for job in (zero, two)] == [None, None]
     assert four.key == KeyPlace("unsorry-model-key", "UNSORRY_MODEL_KEY")
-    assert four.parameters["external"]["ledger"] == str(settings.paths.state / "spending.jsonl")
-    assert (four.parameters["model"], four.parameters["external"]["cap_usd"]) == ("m", 5)
+    assert part(asked(four, ProveSpec).rung, "endpoint")["ledger"] == str(
+        settings.paths.state / "spending.jsonl"
+    )
+    assert (asked(four, ProveSpec).model, part(asked(four, ProveSpec).rung, "endpoint")["cap_usd"]) == (
+        "m",
+        5,
+    )
     world.configure("rungs = [2]", more=f'{NAMED}[prove.generator]\ndevice = "cpu"\n')
     assert not climbed(world, SIMULATOR)[2].gpu
 
@@ -449,7 +474,7 @@ def test_new_sorrys_come_first_then_the_nearest_to_a_proof_then_what_is_tried_ag
     (zero, *_) = world.plan(world.open("far", "near", "new", "old", "unknown"), promoted("t-1")).due
     left = {"far": 3, "near": 1, "old": 1, "unknown": None}
     plan = world.plan([world.tried(name, zero, goals_left=goals) for name, goals in left.items()])
-    two = next(job for job in plan.due if job.parameters["rung"] == 2)
+    two = next(job for job in plan.due if asked(job, ProveSpec).rung.number == 2)
     plan = world.plan(world.tried("old", two, goals_left=1), promoted("t-2"))
     assert shown(plan) == [(0, ["new"]), (2, ["near"]), (2, ["far"]), (2, ["unknown"]), (2, ["old"])]
 
@@ -519,7 +544,7 @@ def test_another_way_to_ask_a_model_is_another_budget(world: World) -> None:
     assert world.plan(world.tried("a", job)).due == ()
     world.configure("rungs = [2]", more=f"{NAMED}[prove.generator]\ncandidates = 9\n")
     (again,) = world.plan().due
-    assert again.parameters["budget_key"] != job.parameters["budget_key"]
+    assert asked(again, ProveSpec).budget_key != asked(job, ProveSpec).budget_key
 
 
 @pytest.mark.parametrize(
@@ -560,13 +585,39 @@ def test_what_decides_a_rung_s_answers_is_a_part_of_its_budget_and_nothing_else_
     assert (keys[0] != keys[1]) == counts, keys
 
 
+@pytest.mark.parametrize(
+    ("rung", "tables", "key"),
+    [
+        (0, {}, "60s/400n/5s/simulator"),
+        (0, {"calls_per_sorry": 7}, "60s/400n/7c/5s/simulator"),
+        (1, {}, "60s/400n/5s/simulator/8xbeam/10p"),
+        (2, {}, "60s/400n/5s/simulator/8xbeam"),
+        (2, {"generator": {"decoding": "sample"}}, "60s/400n/5s/simulator/8xsample@0.7"),
+        (3, {}, "60s/simulator/4x3@0.7/2048t"),
+        (3, {"whole": {"proofs": 1}}, "60s/simulator/1x3/2048t"),
+        (4, {}, "60s/simulator/4x3/2048t/https://api.example.org/v1"),
+        (
+            4,
+            {"external": {"mode": "tactics"}},
+            "60s/400n/5s/simulator/8xendpoint@0.7/2048t/https://api.example.org/v1",
+        ),
+    ],
+)
+def test_a_budget_is_called_as_attempts_of_earlier_versions_have_it(
+    rung: int, tables: dict[str, Any], key: str
+) -> None:
+    external = {"base_url": "https://api.example.org/v1", **tables.get("external", {})}
+    prove = Prove.model_validate({**tables, "external": external})
+    assert budget_key(prove, lean=SIMULATOR.summary, rung=rung) == key
+
+
 def test_the_calls_of_lean_that_a_search_may_make_are_told_to_the_job(world: World) -> None:
     world.configure("calls_per_sorry = 7")
     (job,) = world.plan(world.open("a")).due
-    assert Order.read({**job.parameters, "worktree": "/w"}).budget.calls == 7
+    assert asked(job, ProveSpec).budget.calls == 7
     world.configure()
     (free,) = world.plan().due
-    assert Order.read({**free.parameters, "worktree": "/w"}).budget.calls is None
+    assert asked(free, ProveSpec).budget.calls is None
 
 
 @pytest.mark.parametrize("model", ["t-1", "t-1+the/generator", "somebody/s-model"])
@@ -577,5 +628,7 @@ def test_the_check_of_a_proof_is_told_the_weights_behind_it_where_there_are_any(
     found = proof_found("a", world.at("a"), commit=sha(1), simulated=True)
     (check,) = world.plan(found, world.tried("a", job, outcome="found", model=model)).due
     known = checkpoint_saved("t-1", model="tactics").weights
-    assert (check.kind, check.parameters["search"]["model"]) == ("check", model)
-    assert check.parameters["search"]["weights"] == (known if model.startswith("t-1") else "")
+    search = asked(check, CheckSpec).search
+    assert search is not None
+    assert (check.kind, search.model) == ("check", model)
+    assert search.weights == (known if model.startswith("t-1") else "")

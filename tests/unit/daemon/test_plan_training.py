@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 from daemon.context import Context
-from daemon.jobs.due import DueJob, Kind
+from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu
 from daemon.planning.admission import admit
 from daemon.planning.plan import Plan, make_plan
-from daemon.planning.training import trained_by
 from daemon.requirements import why_not_trainable
 from daemon.scheduler import Operator, WorkStateError
 from daemon.settings import Settings
+from pipeline.jobs.kinds import KINDS, Kind
+from pipeline.jobs.specs import EvaluateSpec, LearnedTask, Spec, TrainSpec
 from pipeline.lean.backend import Leans, find_leans
 from pipeline.models.progress.config import for_a_job as progress_config
 from pipeline.models.tactics.config import for_a_job as tactics_config
-from pipeline.models.training_job import Order
 from store.events.base import EventBody
 from store.events.jobs import JobFailed, JobInterrupted, JobReleased, JobStarted, JobSucceeded, WorkTriggered
 from store.events.repositories import BranchCreated, CommitObserved
@@ -38,6 +38,7 @@ from tests.support.models import (
     checkpoint_saved,
     evaluation_finished,
 )
+from tests.support.specs import asked
 from tests.support.traced_repository import record_made_up
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -123,9 +124,15 @@ class World:
 
     def learn(self, job: DueJob, name: str, *, at: int, promote: bool = True, simulated: bool = True) -> None:
         """Have a job of training end well with this checkpoint, and have that promoted or refused."""
-        model = trained_by(job.kind)
+        model = KINDS[job.kind].model
+        assert model is not None
         saved = checkpoint_saved(
-            name, parent=job.parameters["parent"], model=model, data_seq=at, job=job.job, simulated=simulated
+            name,
+            parent=asked(job, TrainSpec).parent,
+            model=model,
+            data_seq=at,
+            job=job.job,
+            simulated=simulated,
         )
         measured = evaluation_finished(name, model=model, simulated=simulated).model_copy(
             update={"repository": job.repository, "split": "test", "job": job.job}
@@ -194,8 +201,8 @@ def test_a_traced_repository_with_enough_theorems_is_a_task_from_the_base_model(
     job = world.one()
     assert (job.kind, job.repository, job.branch, job.sha) == ("train", ONE, "main", sha(1))
     assert (job.simulated, job.gpu, job.needs_worktree) == (True, False, False)
-    assert (job.parameters["parent"], job.parameters["tasks"]) == (None, [])
-    assert job.parameters["chain"] == str(world.settings.paths.models / "retriever")
+    assert (asked(job, TrainSpec).parent, asked(job, TrainSpec).tasks) == (None, ())
+    assert asked(job, TrainSpec).chain == (world.settings.paths.models / "retriever")
 
 
 def test_too_few_theorems_are_not_learned_from(world: World) -> None:
@@ -224,9 +231,9 @@ def test_each_task_starts_from_the_checkpoint_in_use_and_is_measured_on_the_task
     assert world.plan().due == (), "what is learned is not learned again"
     world.trace(TWO, seed=1)
     second = world.one()
-    assert (second.repository, second.parameters["parent"]) == (TWO, "a")
+    assert (second.repository, asked(second, TrainSpec).parent) == (TWO, "a")
     dataset = world.settings.paths.models / "retriever" / ".datasets" / first.job
-    assert second.parameters["tasks"] == [{"name": ONE, "dataset": str(dataset)}]
+    assert asked(second, TrainSpec).tasks == (LearnedTask(name=ONE, dataset=dataset),)
 
 
 def test_only_theorems_that_the_chain_has_not_seen_count_as_new(world: World) -> None:
@@ -236,7 +243,7 @@ def test_only_theorems_that_the_chain_has_not_seen_count_as_new(world: World) ->
     assert world.plan().due == (), "the same theorems at another commit"
     world.trace(ONE, number=3, n_files=30)
     job = world.one()
-    assert (job.parameters["parent"], job.sha) == ("a", sha(3))
+    assert (asked(job, TrainSpec).parent, job.sha) == ("a", sha(3))
 
 
 def test_what_was_refused_is_tried_again_only_with_more_theorems_or_on_another_parent(world: World) -> None:
@@ -252,7 +259,7 @@ def test_what_was_refused_is_tried_again_only_with_more_theorems_or_on_another_p
     (again,) = [job for job in world.plan().due if job.kind == "train"]
     world.learn(again, "c", at=third)
     (on_the_new_parent,) = [job for job in world.plan().due if job.kind == "train"]
-    assert (on_the_new_parent.repository, on_the_new_parent.parameters["parent"]) == (TWO, "c")
+    assert (on_the_new_parent.repository, asked(on_the_new_parent, TrainSpec).parent) == (TWO, "c")
     assert on_the_new_parent.job != refused.job
 
 
@@ -263,8 +270,8 @@ def test_the_checkpoint_in_use_is_measured_on_a_test_set_that_it_did_not_learn(w
     refused = world.one()
     world.learn(refused, "b", at=at, promote=False)
     job = world.one()
-    assert (job.kind, job.repository, job.parameters["checkpoint"]) == ("evaluate", TWO, "a")
-    assert job.parameters["dataset"].endswith(f".datasets/{refused.job}")
+    assert (job.kind, job.repository, asked(job, EvaluateSpec).checkpoint) == ("evaluate", TWO, "a")
+    assert asked(job, EvaluateSpec).dataset.parts[-2:] == (".datasets", refused.job)
     world.tell(started(job), succeeded(job))
     assert world.plan().due == (), "once is enough"
 
@@ -278,7 +285,7 @@ def test_lean_and_the_simulator_have_chains_of_their_own(world: World) -> None:
         SIMULATOR.summary, kind="pantograph", simulated=False, argv=("/repl",), toolchain="v4.21.0"
     )
     (job,) = [job for job in world.plan(leans=Leans(fixed=real, builds=())).due if job.kind == "train"]
-    assert (job.repository, job.simulated, job.parameters["parent"]) == (TWO, False, None)
+    assert (job.repository, job.simulated, asked(job, TrainSpec).parent) == (TWO, False, None)
 
 
 def test_a_failure_that_would_repeat_is_not_tried_again_until_the_data_or_the_settings_change(
@@ -313,12 +320,12 @@ def test_what_another_job_has_begun_is_kept_until_its_parent_is_no_longer_in_use
     begun, other = world.plan().due
     world.tell(started(begun), interrupted(begun))
     (waiting,) = [job for job in world.plan().due if job.repository == other.repository]
-    assert (waiting.parameters["keep"], waiting.parameters["alone"]) == ([begun.job], False)
+    assert (asked(waiting, TrainSpec).keep, asked(waiting, TrainSpec).alone) == ((begun.job,), False)
     world.learn(waiting, "a", at=at)
     (on_the_new_parent,) = world.plan().due
     assert on_the_new_parent.repository == begun.repository
-    assert (on_the_new_parent.parameters["keep"], on_the_new_parent.parameters["alone"]) == (
-        [waiting.job],
+    assert (asked(on_the_new_parent, TrainSpec).keep, asked(on_the_new_parent, TrainSpec).alone) == (
+        (waiting.job,),
         True,
     )
 
@@ -340,11 +347,14 @@ def test_the_other_models_learn_where_they_are_asked_to_one_at_a_time_and_after_
     assert kinds(plan) == ["train", "train_tactics", "train_progress"]
     _, tactics, progress = plan.due
     models = world.settings.paths.models
-    assert tactics.parameters["chain"] == str(models / "tactics")
-    assert (tactics.parameters["config"]["lr"], tactics.parameters["config"]["device"]) == (3e-5, "cpu")
-    assert progress.parameters["chain"] == str(models / "progress")
-    assert progress.parameters["config"]["epochs"] == 2
-    assert "enabled" not in progress.parameters["config"]
+    assert asked(tactics, TrainSpec).chain == (models / "tactics")
+    assert (asked(tactics, TrainSpec).config["lr"], asked(tactics, TrainSpec).config["device"]) == (
+        3e-5,
+        "cpu",
+    )
+    assert asked(progress, TrainSpec).chain == (models / "progress")
+    assert asked(progress, TrainSpec).config["epochs"] == 2
+    assert "enabled" not in asked(progress, TrainSpec).config
     assert len(admit(plan, running=(), max_running=8).start) == 1
     world.configure(train=f"new_theorems = 10\nenabled = false\n{TACTICS}")
     assert world.plan().due == ()
@@ -356,16 +366,16 @@ def test_each_model_has_a_chain_of_its_own(world: World, table: str, kind: Kind)
     world.learn(world.one(), "a", at=at)
     world.configure(train=f"new_theorems = 10\n{table}")
     first = world.one()
-    assert (first.kind, first.parameters["parent"], first.parameters["tasks"]) == (kind, None, [])
+    assert (first.kind, asked(first, TrainSpec).parent, asked(first, TrainSpec).tasks) == (kind, None, ())
     world.learn(first, "t-1", at=at)
     assert world.plan().due == ()
     world.trace(TWO, seed=1)
     retriever, second = world.plan().due
-    assert (retriever.parameters["parent"], second.parameters["parent"]) == ("a", "t-1")
-    (task,) = second.parameters["tasks"]
-    assert task["name"] == ONE
-    assert task["dataset"].endswith(f"/{trained_by(kind)}/.datasets/{first.job}")
-    assert second.parameters["keep"] == [first.job]
+    assert (asked(retriever, TrainSpec).parent, asked(second, TrainSpec).parent) == ("a", "t-1")
+    (task,) = asked(second, TrainSpec).tasks
+    assert task.name == ONE
+    assert task.dataset.parts[-3:] == (KINDS[kind].model, ".datasets", first.job)
+    assert asked(second, TrainSpec).keep == (first.job,)
 
 
 def test_the_jobs_can_read_what_they_are_told(world: World) -> None:
@@ -373,11 +383,11 @@ def test_the_jobs_can_read_what_they_are_told(world: World) -> None:
     world.configure(train=f"new_theorems = 10\nenabled = true\n{TACTICS}{PROGRESS}")
     _, tactics, progress = world.plan().due
     for job in (tactics, progress):
-        order = Order.read(job.parameters)
+        order = asked(job, TrainSpec)
         assert (order.repository, order.simulated, order.alone) == (ONE, True, True)
-        assert (order.chain.name, order.parent, order.keep) == (trained_by(job.kind), None, ())
-    assert tactics_config(tactics.parameters["config"]).device == "cpu"
-    assert progress_config(progress.parameters["config"]).device == "cpu"
+        assert (order.chain.name, order.parent, order.keep) == (KINDS[job.kind].model, None, ())
+    assert tactics_config(asked(tactics, TrainSpec).config).device == "cpu"
+    assert progress_config(asked(progress, TrainSpec).config).device == "cpu"
 
 
 def test_what_another_kind_of_job_has_begun_is_none_of_a_chain_s_business(world: World) -> None:
@@ -386,7 +396,7 @@ def test_what_another_kind_of_job_has_begun_is_none_of_a_chain_s_business(world:
     begun, _ = world.plan().due
     world.tell(started(begun), interrupted(begun))
     _, tactics = world.plan().due
-    assert (tactics.kind, tactics.parameters["alone"]) == ("train_tactics", True)
+    assert (tactics.kind, asked(tactics, TrainSpec).alone) == ("train_tactics", True)
 
 
 def test_a_branch_that_is_no_longer_asked_for_is_not_learned_from(world: World) -> None:
@@ -417,7 +427,7 @@ def due(kind: Kind, *, gpu: bool) -> DueJob:
         sha=sha(1),
         describes=kind,
         simulated=False,
-        parameters={},
+        spec=Spec(),
         gpu=gpu,
     )
 
@@ -470,14 +480,14 @@ def test_a_trigger_has_a_repository_learned_once_whatever_its_size_and_whatever_
     wish = WorkTriggered(work="train", repository=ONE, by="ada")
     world.tell(wish)
     job = world.one()
-    assert (job.kind, job.repository, job.parameters["parent"]) == ("train", ONE, "a")
+    assert (job.kind, job.repository, asked(job, TrainSpec).parent) == ("train", ONE, "a")
     world.tell(started(job), interrupted(job))
     again = world.one()
     assert (again.job, again.attempt) == (job.job, 2), "it is one job, and stays so"
     world.learn(again, "b", at=at)
     assert world.plan().due == (), "though the checkpoint in use is another one now"
     world.tell(wish)
-    assert world.one().parameters["parent"] == "b"
+    assert asked(world.one(), TrainSpec).parent == "b"
 
 
 def test_a_job_that_somebody_has_tried_again_keeps_its_dataset(world: World) -> None:
@@ -497,7 +507,7 @@ def test_a_job_that_somebody_has_tried_again_keeps_its_dataset(world: World) -> 
     )
     world.tell(started(first), failed, JobReleased(job=first.job))
     jobs = {job.job: job for job in world.plan().due}
-    assert jobs[second.job].parameters["keep"] == [first.job]
+    assert asked(jobs[second.job], TrainSpec).keep == (first.job,)
 
 
 @pytest.mark.parametrize(
@@ -511,7 +521,7 @@ def test_where_a_model_is_trained_is_the_settings_to_say(
         update={"train": world.settings.train.model_copy(update={"device": device})}
     )
     job = world.one()
-    assert (job.gpu, job.cpu_too, job.parameters["config"]["device"]) == (gpu, cpu_too, device)
+    assert (job.gpu, job.cpu_too, asked(job, TrainSpec).config["device"]) == (gpu, cpu_too, device)
 
 
 @pytest.mark.parametrize(("leans", "refused"), [(SIMULATOR, False), (NO_LEAN, True)])

@@ -12,6 +12,7 @@ import pytest
 from daemon import serve_order
 from daemon.serve_order import Lease, order_of, why_not_servable
 from daemon.settings import Settings, parse
+from pipeline.jobs.specs import GeneratorRung, RetrievalRung
 from pipeline.serve.order import GENERATING, EndpointOrder, ModelOrder, OrderError, ProgressOrder, ServeOrder
 
 EVERYTHING = """
@@ -114,14 +115,17 @@ def test_the_order_says_what_the_settings_say() -> None:
 
 
 def test_the_ladder_is_that_of_the_settings_with_the_checkpoints_in_use_left_open() -> None:
-    rungs = {rung.number: rung for rung in order().lean.rungs}
+    rungs = {rung.spec.number: rung for rung in order().lean.rungs}
     assert list(rungs) == [0, 1, 2, 4]
-    assert rungs[1].parameters["retriever"]["checkpoint"] == "promoted"
-    assert rungs[1].parameters["generator"]["device"] == "cpu", "it computes where the server does"
-    assert rungs[2].parameters["generator"]["path"].endswith("/tactics/promoted")
+    one, two = rungs[1].spec, rungs[2].spec
+    assert isinstance(one, RetrievalRung)
+    assert isinstance(two, GeneratorRung)
+    assert one.retriever.checkpoint == "promoted"
+    assert one.generator.device == "cpu", "it computes where the server does"
+    assert two.generator.path.endswith("/tactics/promoted")
     assert rungs[2].fallback == "org/first"
     assert order().lean.seed == 7
-    assert [rung.number for rung in order("[prove]\nenabled = false").lean.rungs] == [0]
+    assert [rung.spec.number for rung in order("[prove]\nenabled = false").lean.rungs] == [0]
 
 
 def test_without_models_there_are_those_in_use() -> None:

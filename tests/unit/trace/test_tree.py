@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.trace import tree
-from pipeline.trace.order import lean_version
+from pipeline.trace.run import lean_version
 from pipeline.trace.tree import Tree, header_imports
 
 FILES = {

@@ -4,15 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.jobs.specs import TrainSpec
 from pipeline.models.datasets import dataset_of, forget, frozen
 from pipeline.models.errors import DatasetError
-from pipeline.models.training_job import Order
 
 
 def asked(chain: Path) -> tuple[Path, int]:
     # What is there is not exported again, so there need be no log.
     nowhere = Path("/nonexistent/db")
-    return frozen(Order(nowhere, nowhere, "r", False, chain, None, (), None, False), "job")
+    order = TrainSpec(events_db=nowhere, database_db=nowhere, repository="r", chain=chain, parent=None)
+    return frozen(order, "job")
 
 
 def kept(chain: Path, metadata: str) -> Path:

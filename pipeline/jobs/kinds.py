@@ -1,0 +1,177 @@
+"""The kinds of jobs: one row each. A new kind is a row here, a specification in `pipeline.jobs.specs`, and a module.
+
+When a job of a kind is due is `daemon.planning`'s; what its lines may say besides, `daemon.jobs.lines`'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from pipeline.jobs.specs import (
+    BuildSpec,
+    CheckSpec,
+    EvaluateSpec,
+    ProveSpec,
+    ScanSpec,
+    Spec,
+    TraceSpec,
+    TrainRetrieverSpec,
+    TrainSpec,
+)
+from store.events.models import ModelKind
+
+Kind = Literal[
+    "scan", "check", "build", "trace", "prove", "evaluate", "train", "train_tactics", "train_progress"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class JobKind:
+    """A kind of jobs.
+
+    Attributes:
+        name: as people and the log call it.
+        module: what `python -m pipeline.jobs.launch` runs.
+        spec: the class of its parameters.
+        may_record: the types of events that it may record.
+        longer_remedy: what to do where a job did not end in time.
+        memory_remedy: what to do where a job may have been killed for its memory.
+        long: a job may take hours; long ones never take the last free slot.
+        beside: a job may take days. Such jobs take no slot, and one runs at a time (by their lane). They need their
+            own children, and time, to save their state.
+        in_worktree: a job gets a worktree of its commit.
+        lean_processes: Lean processes that it starts, each with a memory limit of its own; None: as many as
+            `[lean] repls` says.
+        model: the model that it trains or measures.
+    """
+
+    name: Kind
+    module: str
+    spec: type[Spec]
+    may_record: frozenset[str]
+    longer_remedy: str
+    memory_remedy: str
+    long: bool = False
+    beside: bool = False
+    in_worktree: bool = False
+    lean_processes: int | None = 0
+    model: ModelKind | None = None
+
+
+_TRAIN_LONGER = (
+    "raise [train] timeout; the steps that were saved stay, and the next attempt continues from there"
+)
+_TRAINED = frozenset({"checkpoint_saved", "evaluation_finished"})
+
+BY_PRIORITY: tuple[JobKind, ...] = (
+    JobKind(
+        "scan",
+        "pipeline.scan",
+        ScanSpec,
+        frozenset(
+            {
+                "file_scanned",
+                "file_removed",
+                "sorry_opened",
+                "sorry_moved",
+                "sorry_changed",
+                "sorry_filled",
+                "sorry_removed",
+                "theorems_followed",
+                "commit_scanned",
+            }
+        ),
+        "raise [jobs] timeout",
+        "raise [jobs] memory",
+    ),
+    JobKind(
+        "check",
+        "pipeline.check",
+        CheckSpec,
+        frozenset({"proof_checked", "proof_verified", "proof_rejected"}),
+        "raise [jobs] timeout",
+        "raise [jobs] memory",
+        in_worktree=True,
+        lean_processes=2,  # one that compiles, one that is asked for the axioms
+    ),
+    JobKind(
+        "build",
+        "pipeline.build",
+        BuildSpec,
+        frozenset({"project_built"}),
+        "raise [build] timeout",
+        "raise [build] memory, or lower [jobs] max_running",
+        long=True,
+        in_worktree=True,
+    ),
+    JobKind(
+        "trace",
+        "pipeline.trace",
+        TraceSpec,
+        frozenset({"file_traced", "traced_file_removed", "commit_traced", "trace_measured", "sorry_stated"}),
+        "raise [jobs] timeout; what is traced stays, and the next attempt continues from there",
+        "raise [jobs] memory, or lower [trace] parallel",
+        long=True,
+        in_worktree=True,
+        lean_processes=None,
+    ),
+    JobKind(
+        "prove",
+        "pipeline.prove",
+        ProveSpec,
+        frozenset({"proof_found", "attempt_finished"}),
+        "raise [jobs] timeout, or lower [prove] sorries_per_job",
+        "raise [jobs] memory ([prove] memory where a model runs in it), or lower [prove] parallel",
+        long=True,
+        in_worktree=True,
+        lean_processes=None,
+    ),
+    JobKind(
+        "evaluate",
+        "pipeline.models",
+        EvaluateSpec,
+        frozenset({"evaluation_finished"}),
+        "raise [train] timeout",
+        "raise [train] memory, or lower eval_batch_size under [train.retriever]",
+        beside=True,
+        model="retriever",
+    ),
+    JobKind(
+        "train",
+        "pipeline.models",
+        TrainRetrieverSpec,
+        _TRAINED,
+        _TRAIN_LONGER,
+        "raise [train] memory, or lower batch_size under [train.retriever]",
+        beside=True,
+        model="retriever",
+    ),
+    JobKind(
+        "train_tactics",
+        "pipeline.models",
+        TrainSpec,
+        _TRAINED,
+        _TRAIN_LONGER,
+        "raise [train] memory, or lower batch_size or set lora under [train.tactics]",
+        beside=True,
+        model="tactics",
+    ),
+    JobKind(
+        "train_progress",
+        "pipeline.models",
+        TrainSpec,
+        _TRAINED,
+        _TRAIN_LONGER,
+        "raise [train] memory, or lower batch_size under [train.progress]",
+        beside=True,
+        model="progress",
+    ),
+)
+"""All kinds, the most urgent first (`[schedule] priority` says otherwise)."""
+KINDS: Mapping[Kind, JobKind] = {kind.name: kind for kind in BY_PRIORITY}
+TRAINS: Mapping[ModelKind, Kind] = {
+    kind.model: kind.name for kind in BY_PRIORITY if kind.model and "checkpoint_saved" in kind.may_record
+}
+"""The kind of the jobs that train each model."""

@@ -1,0 +1,79 @@
+"""Read the `known` of a scan's and a trace's specification: what the view has of the branch when the job starts."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from pipeline.jobs.specs import KnownFile, OpenSorry, ScanKnown, Stated, TraceKnown
+from store.domain.life import GivenProof
+from store.domain.matching import LivingSorry
+from store.domain.records import Seen, TraceGap
+from store.events.scans import SorryPlace
+from store.view.queries import basic as queries
+from store.view.queries import traces as trace_queries
+from store.view.rows import SorryGoalRow
+
+
+def known_to_scan(
+    view: sqlite3.Connection, *, repository: str, branch: str, by_files: bool = False
+) -> ScanKnown:
+    """Return what a scan needs: the sorries and the proofs so far, and the files where it compares by them."""
+    rows = queries.sorries(view, repository=repository, branch=branch)
+    files = None
+    if by_files:
+        files = {file.path: file.blob for file in queries.files(view, repository=repository, branch=branch)}
+    return ScanKnown(
+        files=files,
+        sorries=tuple(
+            LivingSorry(
+                row.sorry, SorryPlace(**{name: getattr(row, name) for name in SorryPlace.model_fields})
+            )
+            for row in rows
+            if row.state in ("open", "verified")
+        ),
+        closed=frozenset(row.sorry for row in rows if row.state in ("filled", "removed")),
+        proofs=tuple(
+            GivenProof(proof.proof, proof.sorry, proof.declaration_text_hash)
+            for proof in queries.proofs(view, repository=repository)
+            if proof.state != "rejected"
+        ),
+    )
+
+
+def known_to_trace(view: sqlite3.Connection, *, repository: str, branch: str) -> TraceKnown:
+    """Return what a trace needs: the line's files, and the branch's open sorries with their goals so far."""
+    line = trace_queries.branch_line(branch)
+    goals = {row.sorry: row for row in trace_queries.sorry_goals(view, repository=repository, branch=branch)}
+    return TraceKnown(
+        line=line,
+        after=trace_queries.line_position(view, repository, line),
+        files={
+            file.path: KnownFile(
+                key=file.key,
+                theorems=file.n_theorems,
+                premises=file.n_premises,
+                tactics=file.n_tactics,
+                failed=file.error is not None,
+                seen=None if file.seen is None else Seen(*file.seen),
+                gaps=tuple(TraceGap.from_json(gap) for gap in file.gaps),
+            )
+            for file in trace_queries.line_files(view, repository, line)
+        },
+        sorries=tuple(
+            OpenSorry(
+                sorry=row.sorry,
+                path=row.path,
+                blob=row.blob,
+                byte_start=row.byte_start,
+                statement_hash=row.statement_hash,
+                context_hash=row.context_hash,
+                stated=_stated(goals.get(row.sorry)),
+            )
+            for row in queries.sorries(view, repository=repository, branch=branch)
+            if row.state in ("open", "verified")
+        ),
+    )
+
+
+def _stated(row: SorryGoalRow | None) -> Stated | None:
+    return None if row is None else Stated(row.goal, row.statement_hash, row.context_hash, row.simulated)

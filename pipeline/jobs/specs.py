@@ -1,0 +1,495 @@
+"""What each kind of job is asked to do: one frozen specification a kind.
+
+The daemon and the server for editors construct them, `pipeline.jobs.protocol.run_job` reads them back in the job. What
+says where a job runs and not what it does (its folder, its worktree, its GPU) is `pipeline.jobs.protocol.JobSpec`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+from pipeline.lean.backend import LeanBackend
+from pipeline.lean.pool.pool import PoolLimits
+from store.domain.life import GivenProof
+from store.domain.matching import LivingSorry
+from store.domain.records import Seen, TraceGap
+from store.events.proofs import ProofFound
+
+_Count = Annotated[int, Field(ge=0)]
+_Positive = Annotated[int, Field(ge=1)]
+_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Temperature = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_ModuleName = Annotated[str, Field(pattern=r"^[^\W\d][\w'!?«»]*(\.[\w'!?«»]+)*$")]
+_Sha = Annotated[str, Field(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")]
+
+
+class Spec(BaseModel):
+    """A part of a job's specification. Frozen; a field that is unknown, missing or of another type is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+
+
+# ---- scan: read a commit's Lean files
+
+
+class ScanKnown(Spec):
+    """What the view has of a branch when its scan starts.
+
+    Attributes:
+        files: blobs by path, where `ScanSpec.base` cannot be compared with: it was scanned with other patterns, or the
+            mirror has lost it. None: compare with `base`.
+        sorries: the sorries in the branch's source.
+        closed: ids of sorries that were filled or removed; one that comes back is reopened.
+        proofs: our proofs of the repository's sorries that were not rejected.
+    """
+
+    files: dict[str, str] | None = None
+    sorries: tuple[LivingSorry, ...] = ()
+    closed: frozenset[str] = frozenset()
+    proofs: tuple[GivenProof, ...] = ()
+
+
+class ScanSpec(Spec):
+    """Scan one commit.
+
+    Attributes:
+        base: the previously scanned commit of the branch; None: read every file.
+        include, exclude: path patterns (`pipeline.globs`).
+        by_files: `known.files` is needed.
+        known: filled in when the job starts.
+    """
+
+    repository: str
+    branch: str
+    sha: str
+    base: str | None
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    by_files: bool = False
+    known: ScanKnown = ScanKnown()
+
+
+# ---- build: build a commit with its own toolchain
+
+
+class BuildSpec(Spec):
+    """Fetch a commit's packages, build it, and keep the result in the cache.
+
+    Attributes:
+        lean: for the commit's toolchain.
+        cache: the cache folder.
+        memory_bytes: of lake and all that it starts.
+        disk_bytes: of the packages and the project together.
+        hosts: names and globs that the step with a network may reach.
+        modules: what to build; () is the default targets.
+        schemes: allowed in packages' URLs.
+    """
+
+    repository: str
+    branch: str
+    sha: _Sha
+    lean: LeanBackend
+    cache: Path
+    timeout_s: _Seconds
+    memory_bytes: _Positive
+    disk_bytes: _Positive
+    hosts: tuple[str, ...]
+    modules: tuple[_ModuleName, ...] = ()
+    schemes: tuple[str, ...] = ("https",)
+
+
+# ---- trace: Lean's account of every file of a commit
+
+TRACER_VERSION = "2"
+"""Raise it when a trace would say something else of the same file: all is then traced again."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFile:
+    """A file as a line has it: the key that it was traced under, and what its trace holds."""
+
+    key: str
+    theorems: int
+    premises: int
+    tactics: int
+    failed: bool
+    seen: Seen | None
+    gaps: tuple[TraceGap, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """The goal that was last recorded of a sorry, and of which text."""
+
+    goal: str
+    statement_hash: str
+    context_hash: str
+    simulated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSorry:
+    """A sorry of the branch, as the view knows it."""
+
+    sorry: str
+    path: str
+    blob: str
+    byte_start: int
+    statement_hash: str
+    context_hash: str
+    stated: Stated | None
+
+
+class TraceKnown(Spec):
+    """What the view has of a line when its trace starts.
+
+    Attributes:
+        line: the line's name.
+        after: its last position in the log.
+        files: its files, by path.
+        sorries: the branch's open sorries with their goals so far.
+    """
+
+    line: str = ""
+    after: int = 0
+    files: dict[str, KnownFile] = Field(default_factory=dict)
+    sorries: tuple[OpenSorry, ...] = ()
+
+
+class TraceSpec(Spec):
+    """Trace one commit, as far as it differs from what its line has.
+
+    Attributes:
+        url, name: of the repository, for the record; the name is like "owner/repo".
+        include, exclude: path patterns (`pipeline.globs`).
+        file_timeout_s: Lean's time for one file.
+        limits: of the REPL processes; each works on one file at a time.
+        known: filled in when the job starts.
+    """
+
+    repository: str
+    branch: str
+    sha: str
+    lean: LeanBackend
+    url: str
+    name: str
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    file_timeout_s: _Seconds
+    limits: PoolLimits
+    known: TraceKnown = TraceKnown()
+
+
+# ---- prove: one rung of the ladder on some sorries of one commit
+
+PROVERS = ("tactics", "retrieval", "generator", "whole", "external")
+"""The provers' names, by the number of their rung."""
+UNANSWERED = "unanswered"
+"""Why a job fails whose model or endpoint failed to answer, and has answered no request since."""
+OF_AN_ENDPOINT = frozenset(
+    {
+        "auth_failed",
+        "no_such_model",
+        "no_credit",
+        "redirected",
+        "unreachable",
+        "bad_credential",
+        "bad_spending",
+        "spending_cap",
+    }
+)
+"""Why an endpoint answers no request at all. Too many requests, an error of the server, no answer or an unreadable one
+may be one request's trouble: those fail that sorry, and the others continue; `UNANSWERED` is where all fail."""
+OF_THE_JOB = OF_AN_ENDPOINT | {UNANSWERED, "model_not_loaded", "bad_model", "journal"}
+"""Why a job fails whichever sorries it has: its model or its endpoint cannot be asked, or nothing can be written."""
+OF_THE_MACHINE = OF_THE_JOB | {"lean_does_not_start", "database"}
+"""Reasons that may pass in hours: nothing is wrong with the sorries, and the job is worth another try."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Where a search for one sorry ends: so many states expanded, so many seconds, so long a tactic.
+
+    The seconds are the clock's: waiting for a model or for a process is in them. `calls` bounds the tactics that are
+    sent to Lean; what is replayed after a crash or a restart is not counted.
+    """
+
+    nodes: int
+    seconds: float
+    tactic_timeout_s: float
+    calls: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SorryToProve:
+    """A sorry that a prove job is asked to fill, as the view knows it."""
+
+    sorry: str
+    path: str
+    blob: str
+    byte_start: int
+    byte_end: int
+    declaration: str
+    kind: str
+    ordinal: int
+
+
+class GeneratorSpec(Spec):
+    """A model that runs in the job, and how its answers are drawn. `path`: a folder, or a name of the hub."""
+
+    path: str
+    device: str = "auto"
+    candidates: _Positive = 8
+    decoding: Literal["beam", "sample"] = "beam"
+    temperature: _Temperature = 0.7
+
+
+class RetrieverSpec(Spec):
+    """A retriever's checkpoint in its chain, and the premises to search: those of the log and its view."""
+
+    chain: Path
+    checkpoint: str
+    indices: Path
+    premises: _Count = 10
+    events_db: Path
+    database_db: Path
+
+
+class ProgressSpec(Spec):
+    """A progress model, and its weight in the order of the search."""
+
+    path: str
+    weight: Annotated[float, Field(ge=0, le=1)] = 0.5
+
+
+class WholeSpec(Spec):
+    """Whole proofs: how many a turn, how many turns after the first, and how many tokens each."""
+
+    proofs: _Positive = 4
+    repairs: _Count = 2
+    max_tokens: _Positive = 2048
+
+
+class EndpointTactics(Spec):
+    """Tactics from an endpoint: how many a state, and how they are drawn."""
+
+    candidates: _Positive = 4
+    temperature: _Temperature = 0.7
+    max_tokens: _Positive = 1024
+
+
+class EndpointSpec(Spec):
+    """A model behind an OpenAI-compatible endpoint.
+
+    Attributes:
+        credential, key_variable: where the key is, by name; "" for none.
+        ledger: the file in which its cost is written down.
+        cap_usd: of a UTC day; None: no cap.
+    """
+
+    base_url: str
+    model: str
+    credential: str = ""
+    key_variable: str = ""
+    timeout_s: _Seconds = 120.0
+    retries: _Count = 4
+    ledger: Path | None = None
+    cap_usd: _Dollars | None = None
+    usd_per_million_prompt: _Dollars | None = None
+    usd_per_million_completion: _Dollars | None = None
+
+
+class RungSpec(Spec):
+    """A rung of the ladder: its number, and the models that it asks."""
+
+    number: int
+
+    @property
+    def prover(self) -> str:
+        return PROVERS[self.number]
+
+
+class CuratedRung(RungSpec):
+    """The curated tactics."""
+
+    number: Literal[0] = 0
+
+
+class RetrievalRung(RungSpec):
+    """A generator that reads retrieved premises."""
+
+    number: Literal[1] = 1
+    generator: GeneratorSpec
+    retriever: RetrieverSpec
+    progress: ProgressSpec | None = None
+
+
+class GeneratorRung(RungSpec):
+    """A generator that reads the goal alone."""
+
+    number: Literal[2] = 2
+    generator: GeneratorSpec
+    progress: ProgressSpec | None = None
+
+
+class WholeProofRung(RungSpec):
+    """A model that writes whole proofs."""
+
+    number: Literal[3] = 3
+    generator: GeneratorSpec
+    whole: WholeSpec = WholeSpec()
+
+
+class EndpointRung(RungSpec):
+    """An endpoint that is asked for whole proofs, or for the tactics of a search."""
+
+    number: Literal[4] = 4
+    endpoint: EndpointSpec
+    whole: WholeSpec | None = None
+    tactics: EndpointTactics | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.whole is None) == (self.tactics is None):
+            raise ValueError("either whole or tactics is given, and not both")
+        return self
+
+
+LocalRung = RetrievalRung | GeneratorRung | WholeProofRung
+"""The rungs whose models run in the job."""
+AnyRung = Annotated[
+    CuratedRung | RetrievalRung | GeneratorRung | WholeProofRung | EndpointRung, Field(discriminator="number")
+]
+
+
+class ProveSpec(Spec):
+    """Search for proofs of some sorries of one commit, on one rung.
+
+    Attributes:
+        limits: of the REPL processes.
+        model: the id under which attempts are remembered; "" for rung 0.
+        budget_key: the budget's name, under which attempts are remembered.
+        parallel: files at once.
+        journal: a folder that all prove jobs share: a search that was killed continues from it. None: nothing is kept.
+        database_db: the view, for the proofs that the repository has of the same statements and for its lemmas. None:
+            neither is used.
+    """
+
+    repository: str
+    branch: str
+    sha: str
+    lean: LeanBackend
+    limits: PoolLimits
+    rung: AnyRung
+    model: str = ""
+    seed: int = 0
+    budget: Budget
+    budget_key: str
+    parallel: _Positive
+    journal: Path | None = None
+    database_db: Path | None = None
+    sorries: tuple[SorryToProve, ...]
+
+    @property
+    def prover(self) -> str:
+        return self.rung.prover
+
+
+# ---- check: judge a found proof
+
+
+class FoundWith(Spec):
+    """The search that found a proof, for the patch's header.
+
+    `weights` is the SHA-256 of a checkpoint of ours, "" of another model.
+    """
+
+    model: str
+    seed: int
+    nodes: int
+    repl_calls: int
+    seconds: float
+    prompt_tokens: int
+    completion_tokens: int
+    usd: float | None
+    weights: str = ""
+
+
+class CheckSpec(Spec):
+    """Judge one proof. `search`: None where it is not known."""
+
+    lean: LeanBackend
+    proof: ProofFound
+    search: FoundWith | None = None
+
+
+# ---- train, evaluate: one task on top of a checkpoint; measurements
+
+
+class LearnedTask(Spec):
+    """An earlier task of a chain: the repository's key, and the frozen dataset."""
+
+    name: str
+    dataset: Path
+
+
+class TrainSpec(Spec):
+    """Train a model on one repository's trace, and measure it on all tasks so far.
+
+    Attributes:
+        events_db, database_db: the log and its view, read only.
+        repository: the task: the key of the repository whose trace is learned from.
+        simulated: the simulator's traces count.
+        trace: the id of the trace to learn from; None: the repository's newest one.
+        chain: the folder of checkpoints (`pipeline.models.chain`).
+        parent: the checkpoint to start from; None: from the configuration's `model_name`.
+        config: fields of the model's configuration; the others have their defaults.
+        tasks: the earlier tasks.
+        keep: the other jobs whose datasets are still needed (of the chain's checkpoints, of unfinished jobs); the rest
+            are removed. None: none is removed.
+        alone: no other training is unfinished, so that the files of other runs are of no use.
+    """
+
+    events_db: Path
+    database_db: Path
+    repository: str
+    simulated: bool = False
+    trace: str | None = None
+    chain: Path
+    parent: str | None
+    config: dict[str, JsonValue] = Field(default_factory=dict)
+    tasks: tuple[LearnedTask, ...] = ()
+    keep: tuple[str, ...] | None = None
+    alone: bool = False
+
+
+class TrainRetrieverSpec(TrainSpec):
+    """Train the retriever. `indices`: the folder of the premises' embeddings."""
+
+    indices: Path
+
+
+class EvaluateSpec(Spec):
+    """Measure a retriever's checkpoint on one split of a dataset.
+
+    Attributes:
+        name: the task's.
+        repository: the task's repository; None: it is of none.
+        config: fields of the training's configuration; None: those that the checkpoint was made with.
+        indices: the folder of the premises' embeddings.
+    """
+
+    chain: Path
+    checkpoint: str
+    dataset: Path
+    name: str
+    repository: str | None = None
+    split: Literal["test", "val"] = "test"
+    simulated: bool = False
+    config: dict[str, JsonValue] | None = None
+    indices: Path

@@ -1,0 +1,49 @@
+"""Specifications of jobs for tests: made of plain values, read as the job reads them; and those of planned jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import RootModel
+from pydantic_core import to_jsonable_python
+
+from daemon.jobs.due import DueJob
+from pipeline.jobs.protocol import JobSpec
+from pipeline.jobs.specs import Spec
+
+S = TypeVar("S", bound=Spec)
+
+
+class Raw(RootModel[dict[str, Any]]):
+    """Parameters as a specification file has them, malformed ones among them."""
+
+
+def raw_spec(
+    kind: str, parameters: Mapping[str, Any], folder: Path, *, job: str = "", attempt: int = 1
+) -> JobSpec[Raw]:
+    """Return a specification with these parameters; "worktree" and "mirror" among them are the job's places."""
+    plain = to_jsonable_python(dict(parameters))
+    places = {name: Path(plain.pop(name)) for name in ("worktree", "mirror") if name in plain}
+    return JobSpec(job or f"{kind}-1", kind, attempt, folder, Raw(plain), **places)
+
+
+def job_spec(
+    cls: type[S], kind: str, parameters: Mapping[str, Any], folder: Path, *, job: str = ""
+) -> JobSpec[S]:
+    """Return the specification as the job of this class reads it.
+
+    Raises:
+        JobError: it cannot be read.
+    """
+    spec = raw_spec(kind, parameters, folder, job=job)
+    plain = spec.parameters.root
+    about = (spec.job, spec.kind, spec.attempt, spec.directory)
+    return JobSpec(*about, plain, worktree=spec.worktree, mirror=spec.mirror).of(cls)
+
+
+def asked(job: DueJob, cls: type[S]) -> S:
+    """Return the specification of a planned job, which is of this class."""
+    assert isinstance(job.spec, cls)
+    return job.spec
