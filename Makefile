@@ -44,7 +44,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.train
 demo: $(VENV)/.train
 	@$(BIN)/python examples/demo.py
 
-# Two test processes and one thread in each: torch's threads would only wait for each other. What changed since the
+# One thread in each test process: torch's threads would only wait for each other. What changed since the
 # installation is compiled first, or each of the thousands of processes that the tests start would compile it anew.
 COMPILE := @env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q daemon store pipeline
 # Three workers on two cores: many tests wait for a process or a clock.
@@ -53,7 +53,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
 MODELS := $(addprefix tests/,agents models prove serve unit/serve)
 test: $(VENV)/.dev
 	$(COMPILE)
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint test-all
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint test-all
 
 test-all: $(VENV)/.dev
 	$(PYTEST) tests $(addprefix --ignore=,$(MODELS)); core=$$?; $(PYTEST) $(MODELS) && exit $$core
