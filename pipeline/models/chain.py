@@ -72,7 +72,7 @@ _NO_START = (DESCRIPTION, "training_args.bin", "base.json")
 
 
 def weights_of(names: Collection[str]) -> tuple[str, ...]:
-    """Return the names of a folder's files with the weights, in order; () where there is none.
+    """Return the names of a folder's files with the weights, in order; () without any.
 
     An adapter's folder has the adapter. A large model is in several parts, beside an index that names them.
     """
@@ -492,7 +492,7 @@ def settle(folder: Path) -> None:
 
 
 def read_about(folder: Path, *, verify: bool = False) -> dict[str, Any] | None:
-    """Return the content of checkpoint.json; None where there is none. `verify` compares the files with it.
+    """Return the content of checkpoint.json; None without one. `verify` compares the files with it.
 
     Raises:
         CheckpointError: it cannot be read, or a file is not what was saved.
@@ -595,4 +595,6 @@ def _changed(folder: Path, files: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def _remedy(path: Path) -> str:
-    return f"Restore it from a backup, or go on from another checkpoint; without the folder {path} it is trained again"
+    return (
+        f"Restore it from a backup, or continue from another checkpoint; without {path} it is trained again"
+    )

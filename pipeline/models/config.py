@@ -23,7 +23,7 @@ _ARTICLE = {"bool": "a", "int": "an", "float": "a", "str": "a"}
 
 @dataclass(frozen=True, slots=True)
 class Takes:
-    """What fields take beside what their type says, by their names. Other numbers are from 0.
+    """The values that fields take within their types, by the fields' names. Other numbers are from 0.
 
     Attributes:
         positive: numbers above 0.

@@ -40,7 +40,7 @@ def dataset_of(chain: Path, job: str) -> Path:
 
 
 def freeze(chain: Path, job: str, export: Callable[[Path], object]) -> Path:
-    """Return a job's dataset, exported if it is not there yet; from then on nobody may write it.
+    """Return a job's dataset, exported if it is not there yet; from then on it is read-only.
 
     Args:
         chain: the folder of checkpoints.
@@ -100,7 +100,7 @@ def frozen(order: TrainSpec, job: str) -> tuple[Path, int]:
     Raises:
         DatasetError: there is no such trace, or the dataset that is there is damaged.
         CorpusError: its files import each other in a circle.
-        LogError: the log or the view cannot be read, or the dataset cannot be written; there is none then.
+        LogError: the log or the view cannot be read, or the dataset cannot be written; nothing is left of it.
         OSError: the chain's folder cannot be written.
     """
 

@@ -50,7 +50,7 @@ def load_tokenizer(model: str | Path) -> PreTrainedTokenizerBase:
     """Return a model's tokenizer; where it has no padding token, its end mark is that.
 
     Raises:
-        ModelError: there is none, or it cannot be loaded.
+        ModelError: it is missing, or cannot be loaded.
     """
     path = Path(model)
     if path.is_dir() and not any(found for name in _TOKENIZER_FILES for found in path.glob(name)):
@@ -114,7 +114,7 @@ _KNOWN = (
 
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
-    """Keep Lightning to warnings, without those that do not apply here; no progress bars where nobody looks."""
+    """Keep Lightning to warnings, without those that do not apply here; no progress bars without a terminal."""
     before = {name: logging.getLogger(name).level for name in _LOGGERS}
     bars = transformers_logging.is_progress_bar_enabled() and not sys.stderr.isatty()
     for name in _LOGGERS:

@@ -46,12 +46,12 @@ _WATCHED = ("loss", "grad_norm", "eval_mse")
 
 @dataclass(frozen=True, slots=True)
 class Saves:
-    """Where and when a run is saved.
+    """The place and times of a run's saves.
 
     Attributes:
         folder: of this very run: of the same model, data and settings.
         every_s: seconds from one save to the next; infinite: only at the end, where the trainer itself is set to save,
-            and where a job is asked to make way (`pipeline.jobs.preemption`).
+            and where a job is preempted (`pipeline.jobs.preemption`).
     """
 
     folder: Path
@@ -63,13 +63,13 @@ def run(trainer: Any, on_step: OnStep, saves: Saves | None = None) -> int:
 
     Args:
         trainer: of transformers or TRL.
-        on_step: told (optimiser steps done, in all) after each.
+        on_step: takes (optimiser steps done, in all) after each.
         saves: where it is saved; None: nowhere.
 
     Raises:
         DivergedError: a logged loss was no finite number.
         CheckpointError: the disk refused; what was saved before stays.
-        Yielded: the job was asked to make way, and the run is saved.
+        Yielded: the job was preempted, and the run is saved.
     """
     # They print to stdout, which is a job's line to the daemon.
     for callback in (PrinterCallback, ProgressCallback):
@@ -94,7 +94,7 @@ def _run_saved(trainer: Any, saves: Saves) -> None:
         if not _of_the_disk(error):
             raise
         raise CheckpointError(
-            f"{saves.folder} cannot be written ({_reason(error)}). Make room, then run it again: it goes on from the "
+            f"{saves.folder} cannot be written ({_reason(error)}). Make room, then run it again: it continues from the "
             "last step that was saved"
         ) from error
 
@@ -117,7 +117,7 @@ def is_first() -> bool:
 def wait(device: torch.device) -> None:
     """Wait for the other processes of the run, where there are any."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        # Without being told so, Accelerate takes processes on CPUs for single ones, and waits for nobody.
+        # Without `cpu` Accelerate takes processes on CPUs for single ones, and does not wait.
         PartialState(cpu=device.type == "cpu").wait_for_everyone()
 
 
@@ -137,7 +137,7 @@ class _Watch(TrainerCallback):
         # transformers leaves the last steps out of the log where they are no round number.
         control.should_log |= state.global_step >= state.max_steps
         if not preemption.wanted():
-            # Else to save comes first: who asked for the end may be gone, and nobody listens.
+            # After a preemption saving comes first: the reader of these lines may have exited.
             self._on_step(state.global_step, state.max_steps)
 
     def on_log(
@@ -187,7 +187,7 @@ class _Save(TrainerCallback):
             # Nothing is trained after it: a repeated run only needs the weights.
             args.save_only_model = True
         if args.save_strategy == SaveStrategy.EPOCH and (last or float(state.epoch or 0).is_integer()):
-            # It is saved after the epoch's evaluation: from before that, a run goes on without it.
+            # It is saved after the epoch's evaluation: from before that, a run continues without it.
             return
         if last or preemption.wanted() or time.monotonic() >= self._next:
             control.should_save = control.should_log = True
@@ -216,7 +216,7 @@ class _Save(TrainerCallback):
 
 
 def _newest_whole(folder: Path) -> Path | None:
-    """Return the newest saved step of a run; what is left of a save that was cut off goes."""
+    """Return the newest saved step of a run; the rest of an interrupted save is removed."""
     found: list[tuple[int, Path]] = []
     for path in folder.glob("checkpoint-*"):
         if (path / _WHOLE).exists():

@@ -25,7 +25,7 @@ class ChatMessage(TypedDict):
 
 
 CUT = "…"
-"""The line that stands where lines of a state were cut away."""
+"""The line in place of removed lines of a state."""
 GOAL_END = "\n\n"
 
 
@@ -35,7 +35,7 @@ def state_text(state: str) -> str:
 
 
 def state_of(goals: Sequence[Goal]) -> str:
-    """Return a REPL's goals as the text of a state, as it stands in the datasets that models are trained on."""
+    """Return a REPL's goals as the text of a state, as in the datasets that models are trained on."""
     return GOAL_END.join(as_lean_prints(goal) for goal in goals) or NO_GOALS
 
 
@@ -94,7 +94,7 @@ def query_text(state: str) -> str:
 def document_text(full_name: str, code: str) -> str:
     """Return a premise's code with the name that it declares marked, as `<a>Full.name</a>`.
 
-    `_root_.Full.name` is marked wherever it stands, then the longest dotted ending of the name that follows white
+    `_root_.Full.name` is marked at each of its places, then the longest dotted ending of the name that follows white
     space (perhaps in French quotes), at each of its places. Where the name is not in the code, the code stays.
     """
     marked = f"{MARK_START}{full_name}{MARK_END}"

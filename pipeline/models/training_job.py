@@ -114,7 +114,7 @@ class Unmeasured:
 
 @dataclass(frozen=True, slots=True)
 class Teller:
-    """In whose name measurements are told: the job's id, its reporter, and whether the simulator had a part in them."""
+    """The sender of measurements: the job's id, its reporter, and whether the simulator had a part in them."""
 
     job: str
     reporter: Reporter
@@ -227,7 +227,7 @@ class TrainingJob(abc.ABC, Generic[C]):
         """Return the task's dataset, exported if it is not there yet, and the log position that it shows.
 
         Raises:
-            LearningError, LogError, OSError: there is none.
+            LearningError, LogError, OSError: it cannot be exported.
         """
 
     @abc.abstractmethod

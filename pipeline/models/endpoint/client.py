@@ -1,4 +1,4 @@
-"""Ask a model behind an OpenAI-compatible chat endpoint: time limits, retries, a spending cap, and no secret told.
+"""Ask a model behind an OpenAI-compatible chat endpoint: time limits, retries, a spending cap, and secrets kept.
 
     async with ChatClient(Endpoint("http://127.0.0.1:8000/v1", "org/model")) as client:
         chat = await client.complete(Ask(messages, max_tokens=512), count=4)
@@ -57,9 +57,9 @@ _REMEDIES = {
     "timeout": "set a longer timeout, or fewer max_tokens",
     "unreachable": "check base_url and the network",
     "hung_up": "try again later; if it stays so, the endpoint's own log says why",
-    "forbidden": "check what the key may be used for; what stands before the endpoint may refuse this text",
+    "forbidden": "check what the key may be used for; a filter before the endpoint may refuse this text",
     "redirected": "set base_url to where it leads, if you trust that place with the key",
-    "not_understood": "check base_url; a proxy or a login page may stand in between",
+    "not_understood": "check base_url; a proxy or a login page may be in between",
 }
 _REASONS = {401: "auth_failed", 402: "no_credit", 403: "forbidden", 404: "no_such_model"}
 
@@ -79,7 +79,7 @@ class Chat:
 
     @property
     def left_out(self) -> Mapping[str, int]:
-        """How many answers are of no use, by why."""
+        """The number of unusable answers, by reason."""
         return Counter(choice.flaw for choice in self.choices if choice.flaw)
 
 
@@ -91,7 +91,7 @@ class _Reply:
 
     @property
     def paid(self) -> bool:
-        """Whether what is behind a gateway that gave up waiting may have answered all the same."""
+        """Whether a gateway gave up waiting for an endpoint that may have answered all the same."""
         return self.status == _GATEWAY_TIMEOUT
 
 
@@ -132,7 +132,7 @@ class ChatClient:
         """Args:
         endpoint: whom to ask.
         key: sent as a bearer token; None: no key.
-        spending: what may be spent; None: nobody counts money.
+        spending: the budget; None: costs are not counted.
         sleep, clock, now, jitter: how time passes, for tests; jitter is from 0 to 1.
 
         Raises:
@@ -198,7 +198,7 @@ class ChatClient:
             ask: what.
             count: how many answers.
             seconds: for all of it, retries included; None: no limit beside the endpoint's own.
-            heard: told of each request's answers as soon as they are there: they are paid for.
+            heard: takes each request's answers as soon as they arrive: they are paid for.
 
         Raises:
             ExternalError: there is no answer at all; its `usage` is what was spent.
@@ -277,7 +277,7 @@ class ChatClient:
             await self._wait(reply, failed, call)
 
     async def _reserved(self, ask: Ask, wanted: int) -> Reservation:
-        """Reserve what a request may cost; whoever is cancelled meanwhile has it given back, for nothing was sent."""
+        """Reserve the most that a request may cost; a cancelled caller gets it back, for nothing was sent."""
         reserve = partial(
             self._spending.reserve, ask.most_prompt_tokens, ask.max_tokens * wanted, model=self.endpoint.model
         )
@@ -297,7 +297,7 @@ class ChatClient:
             releasing.add_done_callback(self._tell)
 
     async def _kept(self, settle: Callable[[], T]) -> T:
-        """Settle a reservation, whoever is cancelled meanwhile: it was paid for."""
+        """Settle a reservation even for a cancelled caller: it was paid for."""
         if not self._spending.is_kept:
             return settle()
         settling = self._beside(settle)
@@ -429,7 +429,7 @@ def _with_seed(ask: Ask, number: int) -> Ask:
 
 
 def open_client(spec: EndpointSpec, *, concurrency: int = 4) -> ChatClient:
-    """Return the client; whoever has it closes it.
+    """Return the client; the caller closes it.
 
     Args:
         spec: the endpoint, the model, and what it may cost.

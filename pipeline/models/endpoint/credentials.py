@@ -22,7 +22,7 @@ _MOST_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class KeyPlace:
-    """Where a key is, by name: systemd's credential, else a file, else an environment variable; "" for none."""
+    """The place of a key, by name: systemd's credential, else a file, else an environment variable; "" for none."""
 
     credential: str = ""
     variable: str = ""
@@ -33,9 +33,9 @@ def read_key(
     *, credential: str = "", variable: str = "", file: str = "", environment: Mapping[str, str] | None = None
 ) -> str | None:
     """Return the key, read now: the one that the daemon has handed over, else systemd's credential, else the file's,
-    else the environment variable; None where there is none of them.
+    else the environment variable; None without any of them.
 
-    A local server may need none, so that there being none is no error here.
+    A local server may need none, so that a missing key is no error here.
 
     Args:
         credential: the credential's name, as in `LoadCredential=NAME:/etc/unsorry/NAME`; "" for none.

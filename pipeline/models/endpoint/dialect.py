@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Flaw = Literal["", "empty", "cut_off", "refused"]
 _MOST_TOKENS = 10**9
-"""What one answer may have taken. No model reads or writes as much; what has more digits yet fits into no number."""
+"""The most tokens of one answer. No model reads or writes as much, and a longer number is no count."""
 _LONGEST_SAID = 300
 _TAGS = re.compile(r"(?s)<(script|style)\b.*?</\1>|<[^>]*>")
 _REFUSALS = frozenset({"content_filter", "refusal", "safety"})
@@ -45,7 +45,7 @@ class NotUnderstoodError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One completion. `flaw` says why its text is of no use: it is empty, was cut off at the limit of tokens, or the
+    """One completion. `flaw` says why its text is unusable: it is empty, was truncated at the limit of tokens, or the
     model refused; "" where it is whole."""
 
     text: str
@@ -223,7 +223,7 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """Where requests go."""
+        """The address of requests."""
         return self.base_url.rstrip("/").removesuffix(_PATH) + _PATH
 
     @property
@@ -257,7 +257,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What is asked: the messages, and how the answers are drawn. `temperature` and `seed`: None for the endpoint's."""
+    """A request: the messages, and how the answers are drawn. `temperature` and `seed`: None for the endpoint's."""
 
     messages: Sequence[ChatMessage]
     max_tokens: int
@@ -266,13 +266,13 @@ class Ask:
 
     @property
     def most_prompt_tokens(self) -> int:
-        """How many tokens the messages are at most: none is less than a byte, and each message has some marks."""
+        """The most tokens that the messages can be: none is less than a byte, and each message has some marks."""
         return sum(len(one["content"].encode("utf-8", "replace")) + 16 for one in self.messages) + 16
 
 
 @dataclass(slots=True)
 class Dialect:
-    """What an endpoint takes, as far as is known. `several`: more than one answer to a request."""
+    """The parameters that an endpoint takes, as far as is known. `several`: more than one answer to a request."""
 
     several: bool = True
     limit: str = "max_tokens"

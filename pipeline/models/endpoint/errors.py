@@ -1,4 +1,4 @@
-"""What can go wrong with a model behind an endpoint, as one small tree. `reason` is a stable word.
+"""Errors of a model behind an endpoint, as one small tree. `reason` is a stable word.
 
 Every one of these concerns the request at hand: others may still be answered.
 """
@@ -43,8 +43,8 @@ class EndpointError(ExternalError):
     """The endpoint refuses, is out of reach, or says what no endpoint says.
 
     `reason` is "bad_request", "auth_failed", "forbidden", "no_such_model", "no_credit", "overloaded", "timeout",
-    "unreachable", "hung_up", "redirected" or "not_understood"; `status` the last HTTP status, None where there was
-    none.
+    "unreachable", "hung_up", "redirected" or "not_understood"; `status` the last HTTP status, None without
+    one.
     """
 
     def __init__(self, reason: str, message: str, *, status: int | None = None) -> None:
@@ -60,7 +60,7 @@ class CredentialError(ExternalError):
 
 
 class SpendingError(ExternalError):
-    """What may be spent cannot be told: no prices, or a ledger that cannot be read or written."""
+    """The budget is unknown: no prices, or a ledger that cannot be read or written."""
 
     reason = "bad_spending"
 

@@ -1,7 +1,7 @@
-"""What external models may cost: a cap for each UTC day, held by all processes together.
+"""The budget of external models: a cap for each UTC day, held by all processes together.
 
 Before a request the most that it can cost is reserved, after it the real amount is booked. Both are lines of a ledger,
-which is only ever appended to, under a lock. A reservation that nobody settled (the process was killed: the endpoint
+which is only ever appended to, under a lock. A reservation that was never settled (the process was killed: the endpoint
 may have answered, and will be paid) counts in full. Money counts on the day on which it was reserved.
 """
 
@@ -50,7 +50,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What a request may cost at most; `usd` is None where no prices are known."""
+    """The most that a request may cost; `usd` is None where no prices are known."""
 
     id: str
     day: str
@@ -84,7 +84,7 @@ class Spending:
                 raise SpendingError(f"cap_usd is {cap_usd!r}: it takes a number of dollars, 0 or more")
             if prices is None:
                 raise SpendingError(
-                    f"cap_usd is {cap_usd:g} and no prices are set, so that nobody could tell when it is reached. Set "
+                    f"cap_usd is {cap_usd:g} and no prices are set, so that it is unknown when it is reached. Set "
                     "usd_per_million_prompt and usd_per_million_completion to what the endpoint charges (0 for a free "
                     "one), or remove cap_usd"
                 )
@@ -98,7 +98,7 @@ class Spending:
 
     @property
     def is_kept(self) -> bool:
-        """Whether there is a ledger, so that what is reserved and settled waits for a lock and for the disk."""
+        """Whether a ledger is kept, so that reserving and settling wait for a lock and for the disk."""
         return self._ledger is not None
 
     def reserve(self, prompt_tokens: int, completion_tokens: int, *, model: str = "") -> Reservation:
@@ -210,7 +210,7 @@ class Spending:
 
 @dataclass(slots=True)
 class _Read:
-    """What was read of a ledger so far, for one day: the file grows, and is read on from where it ended."""
+    """The amounts read from a ledger so far, for one day: the file grows, and is read on from where it ended."""
 
     day: str = ""
     file: tuple[int, int] = (0, 0)
@@ -239,7 +239,7 @@ class _Read:
             if found["day"] == self.day:
                 self.amounts[str(found["id"])] = float(found["usd"] or 0.0)
         except (ValueError, KeyError, TypeError):
-            # A line that was cut off settles nothing: where it was a reservation, the request was never made.
+            # A truncated line settles nothing: where it was a reservation, the request was never made.
             _log.warning("a damaged line of the ledger is passed over: %r", line[:200])
 
 

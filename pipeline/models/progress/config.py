@@ -1,4 +1,4 @@
-"""How a job of training makes a progress model. Imports no torch: the daemon checks its settings against this."""
+"""Settings of a progress model's training job. Imports no torch: the daemon checks its settings against this."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TAKES = Takes(
 
 @dataclass(frozen=True, slots=True)
 class ProgressConfig(Config):
-    """How to train. Checked when made.
+    """Settings of a training. Checked when made.
 
     Attributes:
         model_name: what the first checkpoint begins with: a folder or hub name of any text model.

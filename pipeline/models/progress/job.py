@@ -56,20 +56,20 @@ def learn(
 ) -> Checkpoint:
     """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
 
-    One that is there already, from the same parent, data and configuration, is not made again; one that was cut off
-    goes on from the last step that was saved.
+    An existing one, from the same parent, data and configuration, is not made again; an interrupted one continues from
+    the last step that was saved.
 
     Args:
-        task: with a dataset as `frozen.frozen_progress` makes it.
+        task: with a dataset of `frozen_progress`.
         chain: of progress models.
         config: how.
         parent: the checkpoint to start from.
-        on_step: told (optimiser steps done, in all) after each.
+        on_step: takes (optimiser steps done, in all) after each.
 
     Raises:
         LearningError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another process
             is at it.
-        Yielded: the job was asked to make way, and the run is saved.
+        Yielded: the job was preempted, and the run is saved.
     """
     path = task.dataset / LEARN
     if not path.is_file():
@@ -114,7 +114,7 @@ _KEPT = (
     "held_out",
     "constant",
 )
-"""What of `TrainedProgress` a checkpoint.json says too; `max_length` is read by `ProgressModel`."""
+"""Fields of `TrainedProgress` that a checkpoint.json has too; `ProgressModel` reads `max_length`."""
 
 
 def _warnings(made: TrainedProgress) -> tuple[str, ...]:
@@ -141,7 +141,7 @@ def evaluate(
         model: the model.
         rows: the steps, at least one.
         seed: of the intervals, which are over proofs.
-        on_batch: told (steps done, steps in all).
+        on_batch: takes (steps done, steps in all).
     """
     started = time.monotonic()
     rated: list[tuple[float, ...]] = []

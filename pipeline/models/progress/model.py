@@ -140,7 +140,7 @@ def ids_of(
     """Return the tokens of steps' texts, and how many of the texts had more than `max_length` and were cut."""
 
     def ids(text: str) -> list[int]:
-        # It says of each long text that it is long, unless it is told not to.
+        # Without this it warns of each long text.
         return list(tokenizer(text, verbose=False)["input_ids"])
 
     found, cut = [], 0
@@ -169,7 +169,7 @@ def resolved(device: str) -> str:
     """Return which device "auto" is here, or the device that was named.
 
     Raises:
-        ModelError: a GPU is named and there is none.
+        ModelError: a GPU is named and absent.
     """
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"

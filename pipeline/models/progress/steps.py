@@ -111,7 +111,7 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """What is trained on and what chooses the best epoch; no proof is in both. `by_side`: the rows said it."""
+    """The rows to train on and those that choose the best epoch; no proof is in both. `by_side`: the rows say which."""
 
     train: tuple[Row, ...]
     held_out: tuple[Row, ...]
@@ -187,8 +187,8 @@ def split(rows: Sequence[Row], *, eval_ratio: float, seed: int) -> Halves:
 class _Proofs:
     """Finds which rows are of one proof where they do not say it.
 
-    A row follows on the one before it if fewer steps remain and, where there is a prefix to tell by, its prefix goes on
-    from that one's. The first row of a proof has its statement for a goal: two proofs of one statement are one.
+    A row follows the one before it if fewer steps remain and its prefix, if any, continues that one's. The first row
+    of a proof has its statement for a goal: two proofs of one statement are one.
     """
 
     def __init__(self) -> None:
@@ -266,7 +266,7 @@ def frozen_progress(order: TrainSpec, job: str) -> tuple[Path, int]:
     Raises:
         NothingToLearnError: there is no such trace, or no proof to learn from.
         DatasetError: the dataset that is there is damaged.
-        LogError: the view cannot be read, or the dataset cannot be written; there is none then.
+        LogError: the view cannot be read, or the dataset cannot be written; nothing is left of it.
         OSError: the chain's folder cannot be written.
     """
 
@@ -315,7 +315,7 @@ def _divide(folder: Path) -> None:
         for line in lines:
             row = json.loads(line)
             if row["side"] == "test":
-                # To whoever reads it, a row of no side.
+                # Its readers take it for a row of no side.
                 del row["side"]
                 test.write(json.dumps(row, ensure_ascii=False) + "\n")
             else:

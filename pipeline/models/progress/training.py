@@ -43,7 +43,7 @@ from pipeline.models.running import CHECKPOINTING, OnStep, Saves, is_first, run,
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """How far predictions are off, in steps: the mean absolute error, and the mean of its square."""
+    """The errors of predictions, in steps: the mean absolute error, and the mean of its square."""
 
     mae: float
     mse: float
@@ -223,13 +223,13 @@ class ProgressTrainer:
         """Train, keep the best epoch, write it to `output_dir`, and return how well it does.
 
         Args:
-            on_step: told (optimiser steps done, in all) after each.
+            on_step: takes (optimiser steps done, in all) after each.
             save_every_s: seconds from one save to the next, beside that of every epoch. In a single process.
 
         Raises:
             DatasetError: the dataset cannot be used. DivergedError: a loss was no finite number.
-            CheckpointError: the disk refused; what was trained is kept, and a repeated run goes on.
-            Yielded: the job was asked to make way, and the run is saved.
+            CheckpointError: the disk refused; the saved steps stay, and a repeated run continues.
+            Yielded: the job was preempted, and the run is saved.
         """
         place = Path(self.output_dir)
         # Under `accelerate launch` every process comes here; the first one writes.

@@ -152,7 +152,7 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class _Reach:
-    """What a file's imports hold: `count` premises below index `upper`."""
+    """The premises that a file's imports hold: `count` premises below index `upper`."""
 
     count: int
     upper: int
@@ -491,7 +491,7 @@ class Batches(IterableDataset[Batch]):
                 # What a theorem may not use is no negative: it may be a later lemma that says the same.
                 allowed = self.corpus.accessible_of(example.file_path, example.start, places)
                 ignore[row] = ~allowed & (label[row] == 0)
-            # A premise that stands in two columns counts once.
+            # A premise in two columns counts once.
             ignore[:, [column for all_columns in standing.values() for column in all_columns[1:]]] = True
         return label, ignore
 
@@ -520,7 +520,7 @@ class RetrievalDataModule(pl.LightningDataModule):
     """LeanDojo's data module: the same arguments, and a corpus with the splits train, val and test.
 
     `train` yields `Batch`es that depend on (seed, step) alone and begin at the trainer's step, so that a run that was
-    cut off goes on with the batches that it would have had. The other splits yield lists of `Example`.
+    interrupted continues with the batches that it would have had. The other splits yield lists of `Example`.
     """
 
     def __init__(
@@ -544,7 +544,7 @@ class RetrievalDataModule(pl.LightningDataModule):
 
         `accumulate` is how many steps the trainer takes between two changes of the weights; `document_length` the
         tokens of the longest document, where that is not `max_seq_len` as for queries. LeanDojo cuts documents at
-        other lengths in training and in the index; here it is one length, whoever asks.
+        other lengths in training and in the index; here it is one length everywhere.
 
         Raises:
             CorpusError: the corpus cannot be used.
@@ -617,7 +617,7 @@ class RetrievalDataModule(pl.LightningDataModule):
             else (0, 1, 0)
         )
         batches = self.batches(rank=rank, world=world, start_step=done)
-        # To the end of the epoch: a trainer that is told of no limit would else never come to one.
+        # To the end of the epoch: a trainer without a limit would else never reach one.
         batches.end_step = (done // batches.steps_per_epoch + 1) * batches.steps_per_epoch
         return DataLoader(
             batches,

@@ -65,7 +65,7 @@ _TAKES = Takes(
 
 @dataclass(frozen=True, slots=True)
 class TrainingConfig(Config):
-    """How to train. Checked when made.
+    """Settings of a training. Checked when made.
 
     Taken for LeanDojo's sake, and without effect here: `num_repos` (LeanDojo does not read it either),
     `checkpoint_save_top_k` (a task makes one checkpoint, of its best epoch, and a chain keeps all), and
@@ -200,7 +200,7 @@ class TrainingConfig(Config):
 
     @property
     def penalty_strength(self) -> float:
-        """What the penalty multiplies `F (theta - theta*)^2` with: `get_lambda_value()` in the unit of the loss.
+        """The factor of `F (theta - theta*)^2` in the penalty: `get_lambda_value()` in the unit of the loss.
 
         On the normalised scale the unit is such that LeanDojo's default, 0.1, is the strength that was measured to keep
         most (docs/benchmarks.md, "The strength of EWC"): 0.3 for "contrastive", 0.0006 for "mse". On the scale

@@ -62,7 +62,7 @@ class Corpus:
         A premise that a file has twice, by name and start, is one premise, the first: for LeanDojo they are equal.
 
         Raises:
-            CorpusError: the file cannot be read, a line is no file's record, a path stands twice, an import has no
+            CorpusError: the file cannot be read, a line is no file's record, a path has two lines, an import has no
                 line, or files import each other in a circle.
         """
         self.source = Path(jsonl_path)
@@ -128,7 +128,7 @@ class Corpus:
         return np.unpackbits(self._closures[number], count=len(self.files)).astype(np.bool_)
 
     def imports(self, path: str, other: int) -> bool:
-        """Whether a file imports the file of number `other`, directly or not."""
+        """Say whether a file imports the file of number `other`, directly or not."""
         number = self._files.get(path.removeprefix("./"))
         return number is not None and bool(self._closures[number, other >> 3] >> (7 - (other & 7)) & 1)
 
@@ -199,7 +199,7 @@ class Corpus:
         path = record["path"]
         if path in self._files:
             raise CorpusError(
-                f"{where}: {path} has a line already (line {self._files[path] + 1}); a path stands once. {_AGAIN}"
+                f"{where}: {path} has a line already (line {self._files[path] + 1}); each path has one. {_AGAIN}"
             )
         premises = tuple(_premises(record, path, where))
         self._files[path] = len(self.files)

@@ -40,7 +40,7 @@ def byte_ids(text: str, max_length: int) -> Ids:
     """
     import numpy as np
 
-    # A lone surrogate cannot come out of a file, but may stand in a JSON escape.
+    # A lone surrogate cannot come out of a file, but may be in a JSON escape.
     data = text.encode("utf-8", "surrogatepass")[: max_length - 1]
     ids = np.empty(len(data) + 1, dtype=np.int32)
     ids[:-1] = np.frombuffer(data, dtype=np.uint8)
@@ -80,7 +80,7 @@ def load_encoder(model: str | Path, *, dtype: torch.dtype = torch.float32) -> En
     """Return the encoder of a folder or of a hub name (fetched only where the hub may be asked).
 
     Raises:
-        CheckpointError: there is none, it is damaged, or it is no T5 encoder.
+        CheckpointError: it is missing, damaged, or it is no T5 encoder.
     """
     try:
         config = AutoConfig.from_pretrained(model)

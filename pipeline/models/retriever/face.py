@@ -7,8 +7,8 @@
     RetrievalTrainer(TrainingConfig()).train(database.repositories, database)
 
 What differs from LeanDojo-v2: each repository begins at the checkpoint that the one before it made (a file HEAD in the
-folder of checkpoints names the last), not at the newest file; a call that was cut off, or is repeated, goes on where it
-stopped and makes nothing twice; each task is measured on its own test split.
+folder of checkpoints names the last), not at the newest file; a call that was interrupted, or is repeated, continues
+where it stopped and makes nothing twice; each task is measured on its own test split.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class RetrievalTrainer:
         """Learn repositories in this order, each from the checkpoint that the one before it made.
 
         The dataset of each is a folder of its own below `data_path`: its own theorems with `single_repo`, else those of
-        all up to it. The first begins at HEAD, or at `config.model_name` where there is none. Where HEAD was made from
+        all up to it. The first begins at HEAD, or at `config.model_name` without one. Where HEAD was made from
         the first of these very repositories, with this configuration, they are not learned again.
 
         Args:
@@ -118,7 +118,7 @@ class RetrievalTrainer:
 
         Raises:
             LearningError: a dataset or a checkpoint cannot be used, the loss diverged, or the disk is full. What was
-                learned before stays, and a repeated call goes on after it.
+                learned before stays, and a repeated call continues after it.
             ValueError: a repository is not in the database.
         """
         tasks = [self._export(repos[: number + 1], database, Path(data_path)) for number in range(len(repos))]
@@ -140,7 +140,7 @@ class RetrievalTrainer:
         return learned
 
     def evaluate(self, dataset_path: str | Path | None = None) -> dict[str, Scores]:
-        """Measure HEAD (or `config.model_name` where there is none) on every dataset below a folder.
+        """Measure HEAD (or `config.model_name` without one) on every dataset below a folder.
 
         Args:
             dataset_path: the folder; None for raid/data. A dataset is a folder with random/test.json and corpus.jsonl.
@@ -171,7 +171,7 @@ class RetrievalTrainer:
     def _export(self, repos: Sequence[Repository], database: DynamicDatabase, data_path: Path) -> TaskData:
         last = repos[-1]
         name = f"{last.name.replace('/', '_')}_{last.commit}"
-        # LeanAgent's name for what is merged, so that the two kinds never stand in for each other.
+        # LeanAgent's name for what is merged, so that the two kinds are never confused.
         folder = data_path / (name if self.config.single_repo else f"merged_with_{name}")
         database.export_merged_data([last] if self.config.single_repo else repos, folder)
         about = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))

@@ -49,7 +49,7 @@ _PREFIX = "fisher."
 
 @dataclass(frozen=True, slots=True)
 class FisherTask:
-    """What one task gave.
+    """One task's part of a Fisher information.
 
     `data` is the digest of its examples, `examples` how many were used, `mean` the mean of its Fisher information over
     all weights before scaling, `factor` what it counts by now: 1 for the newest, times the decay for each later task.
@@ -80,7 +80,7 @@ class Fisher:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a reader should know: the tasks that are not protected because their Fisher information is zero."""
+        """The tasks that are not protected because their Fisher information is zero, for a reader."""
         return tuple(
             f"the Fisher information of {task.name} is zero at every weight ({task.labels} labels, {task.examples} "
             "examples): nothing of it is protected. A loss that has reached zero does that with empirical labels; "
@@ -263,9 +263,9 @@ _LABELS = 2  # separates this stream of random numbers from those of the batches
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What some of the groups gave: sums of squared gradients by weight (float32), and how many examples they had.
+    """The result of some of the groups: sums of squared gradients by weight (float32), and how many examples they had.
 
-    `per` says what was squared: each example's gradient, or that of each group's mean loss.
+    `per` names the squared gradients: each example's gradient, or that of each group's mean loss.
     """
 
     sums: dict[str, Tensor]

@@ -91,7 +91,7 @@ class EmbeddingIndex:
         keys = [hashlib.sha256(document.encode("utf-8", "surrogatepass")).digest() for document in documents]
         new = 0
         with _told(self.path):
-            # Again, each time: another process may have added some, or somebody have cut the files.
+            # Again, each time: another process may have added some, or the files were truncated.
             self._read()
         if any(key not in self._rows for key in keys):
             with self._writer():

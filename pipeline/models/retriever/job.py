@@ -125,7 +125,7 @@ def learn(
 
 
 def first_process() -> bool:
-    """Whether this is the program itself: Lightning starts it once more for each further GPU."""
+    """Say whether this is the program itself: Lightning starts it once more for each further GPU."""
     return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
@@ -161,7 +161,7 @@ def measure(
         config: lengths, precision's device and seed.
         split: "test" or "val".
         indices: the folder of embedding indices; None computes the embeddings and forgets them.
-        on_batch: told (steps done, steps in all).
+        on_batch: takes (steps done, steps in all).
 
     Raises:
         LearningError: the dataset or the checkpoint cannot be used.
@@ -220,7 +220,7 @@ def evaluate(
         retrieved: how long the rankings are.
         batch_size: queries at a time.
         seed: of the intervals.
-        on_batch: told (steps done, steps in all).
+        on_batch: takes (steps done, steps in all).
 
     Raises:
         NothingToMeasureError: no step has a positive.
@@ -272,7 +272,7 @@ def _rate(
 
 @dataclass(frozen=True, slots=True)
 class ChainReport:
-    """What a chain of tasks became.
+    """The checkpoints and measurements of a chain of tasks.
 
     `recall` is ragged as `metrics.lifelong_metrics` takes it: row j has the test recall@10 of task j after each task
     from its own on; `validation` the recall@10 of each task's val split after it. In percent; NaN where a task has no

@@ -32,7 +32,7 @@ from pipeline.models.text import query_text
 from store.domain.records import Position
 
 MEASURES = ("Recall@1_val", "Recall@10_val", "MRR")
-"""What a validation logs, by LeanDojo's names: recalls in percent, MRR in 0..1."""
+"""The measures that a validation logs, by LeanDojo's names: recalls in percent, MRR in 0..1."""
 _WARMUP_SHARE = 0.1
 _PENALTY_EVERY = 50  # steps: its value for the log costs a pass over the weights
 _EMBEDDINGS = "encoder.encoder.embed_tokens.weight"
@@ -71,7 +71,7 @@ class PremiseRetriever(pl.LightningModule):
             replay_share: of the loss, that of replayed examples where a step has them.
             query_length: tokens of the longest query.
             total_steps: of the optimiser in a whole run. Without it Lightning counts them, and for that it makes the
-                training data's loader before it knows at which step a cut-off run goes on.
+                training data's loader before it knows at which step an interrupted run continues.
 
         Raises:
             CheckpointError: there is no such encoder.

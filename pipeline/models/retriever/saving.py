@@ -33,7 +33,7 @@ UNREADABLE = (
     pickle.UnpicklingError,
     zipfile.BadZipFile,
 )
-"""What `check_whole` and `torch.load` raise for a file that is cut off, damaged, or not what it should be."""
+"""Errors of `check_whole` and `torch.load` for a file that is truncated, damaged, or of another kind."""
 _KEPT = 2
 """Steps whose files stay: should a failing disk have damaged the newest, there is one before it."""
 
@@ -59,7 +59,7 @@ def write_whole(content: object, path: Path) -> None:
             beside.unlink()
         reason = error.strerror if isinstance(error, OSError) else first_line(error)
         raise CheckpointError(
-            f"{path} cannot be written ({reason}). Make room, then run it again: it goes on from what was saved before"
+            f"{path} cannot be written ({reason}). Make room, then run it again: it continues from the saved files"
         ) from error
 
 
@@ -67,7 +67,7 @@ def check_whole(path: Path) -> None:
     """Compare what `torch.save` wrote with the sums that it wrote beside it: `torch.load` does not look at them.
 
     Raises:
-        One of UNREADABLE: the file is missing, cut off or damaged.
+        One of UNREADABLE: the file is missing, truncated or damaged.
     """
     with zipfile.ZipFile(path) as archive:
         damaged = archive.testzip()
@@ -105,12 +105,11 @@ def _step_of(path: Path) -> int:
 class StepCheckpoints(Checkpoint):
     """Saves the run's whole state every so many optimiser steps, and after each epoch but the last.
 
-    A step that ends an epoch is saved after the epoch's validation: from a state between the two Lightning would go on
-    without it, and so choose another best epoch. No state in which training is to stop is saved, as Lightning does not
-    keep that it was.
+    A step that ends an epoch is saved after the epoch's validation: from a state between the two Lightning would
+    continue without it, and so choose another best epoch. No state in which training is to stop is saved, as Lightning
+    does not keep that it was.
 
-    Where the job is asked to make way (`pipeline.jobs.preemption`), the step is saved all the same, and the run ends
-    there.
+    Where the job is preempted (`pipeline.jobs.preemption`), the step is saved all the same, and the run ends there.
     """
 
     def __init__(self, folder: Path, *, every: int) -> None:
@@ -185,7 +184,7 @@ class BestWeights(Checkpoint):
         self.measured = {key: float(value) for key, value in trainer.callback_metrics.items()}
         if trainer.is_global_zero:
             write_whole(pl_module.state_dict(), self._path(self.epoch))
-            # The one before stays: a run that is cut off now goes on from a state in which that was the best.
+            # The one before stays: a run that is interrupted now continues from a state in which that was the best.
             for old in self._folder.glob("epoch=*.pt"):
                 if _step_of(old) not in (before, self.epoch):
                     old.unlink()

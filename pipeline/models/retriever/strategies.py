@@ -240,7 +240,7 @@ class ReplayBuffer:
             tokens: makes ids of texts.
             max_seq_len: the longest query, in tokens.
             document_length: the longest document.
-            loss: which labels: with "contrastive" a document that stands in two columns counts once.
+            loss: which labels: with "contrastive" a document in two columns counts once.
             rank: which process asks.
         """
         if not self.pairs:
@@ -281,7 +281,7 @@ class ReplayBuffer:
         """Read what `save` wrote.
 
         Raises:
-            CheckpointError: it cannot be read; cut off, or of another version; the message names the line.
+            CheckpointError: it cannot be read; truncated, or of another version; the message names the line.
         """
         try:
             head, *lines = path.read_text("utf-8").splitlines()
@@ -290,7 +290,7 @@ class ReplayBuffer:
             raise CheckpointError(f"{path}: no replay buffer can be read ({error}). {_REMEDY}") from error
         if about.format != _FORMAT or about.pairs != len(lines):
             raise CheckpointError(
-                f"{path} is of the format {about.format} with {len(lines)} of {about.pairs} pairs: it is cut off, or "
+                f"{path} is of the format {about.format} with {len(lines)} of {about.pairs} pairs: it is truncated, or "
                 f"not {_FORMAT}. {_REMEDY}"
             )
         pairs = []
@@ -352,7 +352,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What the next task needs beside the weights, and what a reader of the job's events should know."""
+    """State for the next task beside the weights, and warnings for a reader of the job's events."""
 
     fisher: Fisher | None = None
     replay: ReplayBuffer | None = None
@@ -375,8 +375,8 @@ class Strategy(Protocol):
     """One way to forget less, for one task. Every process of a run has its own and calls it alike."""
 
     def before_task(self, encoder: Encoder, task: Task) -> None:
-        """Begin, with the weights that the task starts from in the encoder: also when a cut-off run goes on, before
-        the weights of its last step are loaded.
+        """Begin, with the weights that the task starts from in the encoder: also when an interrupted run continues,
+        before the weights of its last step are loaded.
 
         Raises:
             CheckpointError: what was kept belongs to other weights.
@@ -389,7 +389,7 @@ class Strategy(Protocol):
         """Change the gradients of a step: in `on_before_optimizer_step`, before they are clipped."""
 
     def penalty(self, encoder: Encoder) -> Tensor | None:
-        """Return the penalty's value for the log, a float32 on the encoder's device; None where there is none."""
+        """Return the penalty's value for the log, a float32 on the encoder's device; None without one."""
 
     def after_task(self, encoder: Encoder, task: Task) -> Kept:
         """End: may change the encoder's weights, and returns what the checkpoint keeps."""
@@ -503,7 +503,7 @@ class ElasticWeights(NoStrategy):
             base=task.base,
             labels=config.fisher_labels,
             scale=config.fisher_scale,
-            # Those here may be fewer: a run that was cut off after its last step is ended by one process.
+            # Those here may be fewer: a run that was interrupted after its last step is ended by one process.
             world=task.world,
         )
         self._fisher = accumulated(self._fisher, new, decay=config.fisher_decay)

@@ -1,8 +1,8 @@
 """Train one task: from one checkpoint's weights to the next one's, and after a kill from the last step that was saved.
 
 Lightning drives: precision, accumulation, clipping, processes, validation, early stopping, checkpoints of steps. What
-a step sees and draws follows from its number (`batches`, `retriever`), so a run that was cut off ends with the very
-weights, on a CPU, that it would have had.
+a step sees and draws follows from its number (`batches`, `retriever`), so an interrupted run ends, on a CPU, with the
+very weights that it would have had.
 
     <run>/steps/step=N.ckpt   the newest steps; gone when training is done
     <run>/epochs/epoch=N.pt   the best epoch's weights, where there is more than one epoch
@@ -54,8 +54,9 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What a run did: optimiser steps in all, the step it went on from (0: from the beginning), epochs, seconds of this
-    process, the device, and LeanDojo's validation measures of the epoch that was kept (empty without a val split)."""
+    """The facts of a run: optimiser steps in all, the step it continued from (0: the beginning), epochs, seconds of
+    this process, the device, and LeanDojo's validation measures of the epoch that was kept (empty without a val
+    split)."""
 
     steps: int
     resumed_at: int
@@ -109,15 +110,15 @@ def train_task(
         start: the folder or hub name of the weights to begin with.
         data: the task's.
         config: how.
-        run: the run's own folder; what is in it from a cut-off run of the same arguments is gone on with.
+        run: the run's own folder; an interrupted run of the same arguments in it is continued.
         state: the folder with what the task before kept (Fisher information, replay buffer); None for the first.
         name: the task's.
         base: what the chain of checkpoints began with.
-        on_step: told (optimiser steps done, in all) after each.
+        on_step: takes (optimiser steps done, in all) after each.
 
     Raises:
         LearningError: the dataset or a checkpoint cannot be used, a loss was no finite number, or the disk is full.
-        Yielded: the job was asked to make way, and what was done is saved in `run`.
+        Yielded: the job was preempted, and its progress is saved in `run`.
     """
     started = time.monotonic()
     world = _devices(config)
@@ -205,13 +206,13 @@ def _fit(
                 raise
             raise CheckpointError(
                 f"the log of the run in {run} cannot be written ({error.strerror}). Make room, then run it again: it "
-                "goes on from what was saved before"
+                "continues from the saved files"
             ) from error
     measured = {key: float(value) for key, value in trainer.callback_metrics.items()}
     if best is not None and best.epoch is not None:
         best.take(model)
         measured = best.measured
-    # A checkpoint has the same weights whoever loads it: bfloat16 and float64 are the run's own affair.
+    # A checkpoint has the same weights for every reader: bfloat16 and float64 are the run's own affair.
     model.float()
     check_finite(model.state_dict(), "the run")
     made = {
@@ -320,7 +321,7 @@ class _Progress(Callback):
         self._told = 0
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
-        # Who asked for the end may be gone, and nobody listens: to save comes first.
+        # After a preemption saving comes first: the reader of these lines may have exited.
         if trainer.global_step > self._told and not preemption.wanted():
             self._told = trainer.global_step
             self._on_step(trainer.global_step)
@@ -353,10 +354,10 @@ def _measure(field: str, name: str) -> str:
 
 
 def on_cuda(config: TrainingConfig) -> bool:
-    """Whether a configuration computes on a GPU here.
+    """Say whether a configuration computes on a GPU here.
 
     Raises:
-        ConfigError: it wants one and there is none, or its precision needs one.
+        ConfigError: it names a GPU and none is here, or its precision needs one.
     """
     cuda = config.device != "cpu" and torch.cuda.is_available()
     if config.device == "cuda" and not cuda:

@@ -25,7 +25,7 @@ _TAKES = Takes(
 
 @dataclass(frozen=True, slots=True)
 class TacticsConfig(Config):
-    """How to train. Checked when made.
+    """Settings of a training. Checked when made.
 
     Attributes:
         model_name: what the first checkpoint begins with: a folder or hub name of a causal language model.

@@ -66,7 +66,7 @@ class CausalRows:
 
     def __init__(self, model: Any, prompts: Sequence[Sequence[int]], pad: int) -> None:
         self._model = model
-        # Padding stands at the left: all rows end, and so go on, together.
+        # Padding is at the left: all rows end, and so continue, together.
         self._ids, self._mask = padded(prompts, pad, model.device, left=True)
         self._positions = (self._mask.cumsum(dim=1) - 1).clamp(min=0)
         self._cache: Any = None
@@ -233,7 +233,7 @@ def _beams(
     scores[:, 0] = 0.0
     ids = torch.empty((len(copies), 0), dtype=torch.int64, device=device)
     alive = list(searches)
-    # So many that enough of them go on, even if the best all end.
+    # So many that enough of them continue, even if the best all end.
     considered = min(wanted * (1 + len(ends)), wanted * vocabulary)
     for number in range(1, most + 1):
         logp = torch.log_softmax(logits.float(), dim=-1).double().view(len(alive), wanted, vocabulary)
@@ -311,18 +311,18 @@ def padded(
 
 
 UNENDED = "unended"
-"""Why an answer was left out: it was cut off before its end mark, so that a part of a tactic may be missing."""
+"""Why an answer was left out: it was truncated before its end mark, so that a part of a tactic may be missing."""
 NO_NUMBERS = "no_numbers"
 """Why an answer was left out: the model's logits were no numbers."""
 MARKS = "marks"
-"""Why an answer was left out: it holds a mark of the tokenizer's that stands for no text."""
+"""Why an answer was left out: it holds a mark of the tokenizer's that has no text."""
 _log = logging.getLogger(__name__)
 _SEEDS = 1 << 64
 
 
 @dataclass(slots=True)
 class Counts:
-    """What a generator has done: requests answered, batches, rows in them and how many would have fitted, tokens of
+    """Counts of a generator: requests answered, batches, rows in them and how many would have fitted, tokens of
     prompts, those with padding, tokens written, seconds in the model."""
 
     requests: int = 0
@@ -356,7 +356,7 @@ class Generator:
         self.counts = Counts()
         self._busy = threading.Lock()
         self._tokenizer = model.tokenizer
-        # The adapter's layers are in the model: PEFT's wrapper only stands between.
+        # The adapter's layers are in the model: PEFT's wrapper is not needed.
         self._model = model.model.get_base_model() if isinstance(model.model, PeftModel) else model.model
         self._model.eval()
         self._pad = int(model.tokenizer.pad_token_id)
@@ -397,7 +397,7 @@ class Generator:
 
     @property
     def positions(self) -> int:
-        """How many tokens prompt and answer may have together: what the model says, else as it was trained."""
+        """The most tokens of prompt and answer together: the model's own limit, else that of its training."""
         said = getattr(self._model.config, "max_position_embeddings", None)
         return int(said) if said else self.lengths.prompt + self.lengths.answer
 
@@ -538,7 +538,7 @@ def read_answers(
     Args:
         answers: the model's.
         text: what one of them says.
-        marks: ids of tokens that stand for no text (`marks_of`).
+        marks: ids of tokens that have no text (`marks_of`).
     """
     tactics: dict[str, Suggestion] = {}
     left_out: Counter[str] = Counter()
@@ -572,7 +572,7 @@ def written(answers: Sequence[Completion]) -> int:
 
 
 def marks_of(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Return the ids of a tokenizer's marks, which stand for no text."""
+    """Return the ids of a tokenizer's marks, which have no text."""
     added = tokenizer.added_tokens_decoder
     special = (number for number, token in added.items() if token.special)
     return frozenset((*tokenizer.all_special_ids, *special))

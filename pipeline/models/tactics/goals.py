@@ -33,7 +33,7 @@ _NOTHING = Setup()
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where goals are stated: the process, what it has taken in before, and what is open there."""
+    """A place to state goals: the process, the text before, and the open namespaces."""
 
     key: ReplKey
     setup: Setup = _NOTHING
@@ -167,8 +167,8 @@ class SourcePlaces:
 class _File:
     """A file in declarations: each one's preamble, and the texts from one to the next, which processes take in.
 
-    The pieces are the same for all its theorems, so that a process that knows the file up to one theorem goes on to a
-    later one.
+    The pieces are the same for all its theorems, so that a process that knows the file up to one theorem continues to
+    a later one.
     """
 
     data: bytes
@@ -195,7 +195,7 @@ class _File:
 
 
 def _whole_lines(goal: str) -> list[str]:
-    """Return a goal's lines, each with those that go on with it, without the tag."""
+    """Return a goal's lines, each with its continuation lines, without the tag."""
     whole: list[str] = []
     for line in goal.split("\n"):
         if whole and line.startswith((" ", "\t")):
@@ -215,7 +215,7 @@ def _binder(line: str) -> str | None:
         return f"({names} : {said})"
     if len(hidden) != len(names.split()):
         return None
-    # An instance has its name from Lean, like every hypothesis that nobody named.
+    # An instance has its name from Lean, like every unnamed hypothesis.
     return " ".join(f"[{said}]" if name.startswith("inst✝") else f"(_ : {said})" for name in hidden)
 
 

@@ -50,7 +50,7 @@ _MEASURES = {
     "lean/progress": "progress",
     "lean/unjudged": "unjudged",
 }
-"""What of TRL's log is kept, as means over the run, under which names."""
+"""Fields of TRL's log that are kept, as means over the run, and their names here."""
 
 
 def prompts_of(rows: Rows, found: TacticModel) -> list[dict[str, Any]]:
@@ -144,7 +144,7 @@ class GRPOTrainer(RepositoryTrainer):
 
     @property
     def wants_places(self) -> bool:
-        """Whether Lean rewards, and nobody has said yet where it is to state the goals: `places` can be set."""
+        """Whether Lean rewards and has no places yet to state the goals in: `places` can be set."""
         return self.places is None and LEAN in self._rewards
 
     def fit(self, rows: Rows) -> Fitted:
@@ -274,4 +274,4 @@ def _name(reward: Any) -> str:
 
 class _Trainer(TRLTrainer):
     def _send_telemetry(self) -> None:
-        """Tell nobody what is trained here."""
+        """Send nothing."""

@@ -88,7 +88,7 @@ def evaluate(
         rows: the steps.
         most: of more steps than that, so many are asked, drawn by hash and seed; 0: all.
         seed: of the draw and of the intervals.
-        on_batch: told (steps done, steps in all).
+        on_batch: takes (steps done, steps in all).
 
     Raises:
         NothingToLearnError: there is no step.
@@ -229,20 +229,20 @@ def learn(
 ) -> Checkpoint:
     """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
 
-    One that is there already, from the same parent, data and configuration, is not made again; one that was cut off
-    goes on from the last step that was saved.
+    An existing one, from the same parent, data and configuration, is not made again; an interrupted one continues from
+    the last step that was saved.
 
     Args:
         task: with a dataset in LeanDojo's form, of which the training split counts.
         chain: of tactic models.
         config: how.
         parent: the checkpoint to start from.
-        on_step: told (optimiser steps done, in all) after each.
+        on_step: takes (optimiser steps done, in all) after each.
 
     Raises:
         LearningError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another process
             is at it.
-        Yielded: the job was asked to make way, and the run is saved.
+        Yielded: the job was preempted, and the run is saved.
     """
     rows = read_rows(task.dataset / "random" / "train.json")
     step = chain.step(task, config, parent=parent, data=rows.digest)
@@ -338,7 +338,7 @@ def train(spec: JobSpec[TrainSpec], reporter: Reporter) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a training is given: the repositories in order, of which the last is the new one, and where it is stored."""
+    """The input of a training: the repositories in order, of which the last is the new one, and their database."""
 
     repos: Sequence[Repository]
     database: Database

@@ -103,7 +103,7 @@ MAX_SEQ_LEN = 1024
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How many tokens a prompt and an answer may have."""
+    """The most tokens of a prompt and of an answer."""
 
     prompt: int
     answer: int
@@ -137,7 +137,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What it takes to ask a model, without its weights. `base` is what an adapter was put on, else its own name."""
+    """A model without its weights, ready for prompts. `base` is the model below an adapter, else its own name."""
 
     tokenizer: PreTrainedTokenizerBase
     prompts: Prompts
@@ -152,7 +152,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class TacticModel:
-    """A loaded model with what it takes to ask it. `base` is what an adapter was put on, else the model's own name."""
+    """A loaded model with what it takes to ask it. `base` is the model below an adapter, else its own name."""
 
     model: PreTrainedModel | PeftModel
     tokenizer: PreTrainedTokenizerBase

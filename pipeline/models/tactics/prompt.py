@@ -1,6 +1,6 @@
 """The one prompt builder: what a tactic model is shown, in training, in the search and in the reward, to the token.
 
-Three kinds of model are asked, told apart by what they are (`Prompts.for_model`):
+Three kinds of model are asked, told apart by `Prompts.for_model`:
 
     chat      a causal model whose tokenizer has a chat template: system and user messages, rendered by it
     plain     a causal model without one: the same messages under headings
@@ -275,7 +275,7 @@ class Prompts:
 
     def _harmless(self, text: str) -> str:
         """Return a text in which a repository's source cannot speak as the template: no mark of the tokenizer's."""
-        # A lone surrogate cannot come out of a file, but may stand in a JSON escape; no tokenizer takes one.
+        # A lone surrogate cannot come out of a file, but may be in a JSON escape; no tokenizer takes one.
         text = text.encode("utf-8", "replace").decode("utf-8")
         return self._mark.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
 

@@ -1,7 +1,7 @@
 """Requests to a tactic model and its answers: decoding, suggestions, and the one reading of text as a tactic.
 
 `read_tactic` serves the search, the reward and the provers. Nothing that a model writes is an error: a text that is no
-tactic gets a flaw, and costs no request to Lean. A tactic here is not yet a good one; whether it may stand in a proof
+tactic gets a flaw, and costs no request to Lean. A tactic here is not yet a good one; whether a proof may have it
 is `pipeline.lean.source.forbidden`'s and Lean's to decide. No torch: an endpoint, and a model that another process has
 loaded, take the same requests.
 """
@@ -23,7 +23,7 @@ Mode = Literal["beams", "sampling"]
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How answers are found. Checked when made.
+    """Settings of the search for answers. Checked when made.
 
     Attributes:
         candidates: answers wanted of each prompt.
@@ -90,7 +90,7 @@ class Suggestions:
             `pipeline.models.tactics.generate` (UNENDED, NO_NUMBERS, MARKS), or a flaw of `answer.read_tactic`.
         error: why there is no answer at all; "" nearly always.
         prompt_tokens, written_tokens: what the answer took, the candidates that were left out counted.
-        usd: what that cost; None where nobody says.
+        usd: the cost; None where it is unknown.
         reason: of an endpoint's error, its kind (`pipeline.models.endpoint`).
     """
 
@@ -113,7 +113,7 @@ _BY = re.compile(r"by(?=\s|\Z)")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model's text says. `tactic` is "" exactly where there is a `flaw`, which `why` puts in words."""
+    """A model's text, read. `tactic` is "" exactly where there is a `flaw`, which `why` puts in words."""
 
     tactic: str
     flaw: Flaw | None = None
@@ -155,7 +155,7 @@ def fences(text: str) -> list[tuple[str, str]]:
 def read_tactic(text: str) -> Answer:
     """Return the tactic of a model's text: its several lines whole, without fences, comments and a leading `by`.
 
-    Comments go because the last line's would swallow what stands behind it once the tactic is part of a proof, and
+    Comments go because the last line's would swallow the text behind it once the tactic is part of a proof, and
     because one that never closes would swallow everything: that is refused, as is a string that never closes.
     """
     said = text.rpartition(_THOUGHT)[2]
@@ -179,7 +179,7 @@ def read_tactic(text: str) -> Answer:
 
 
 def _strange(character: str) -> bool:
-    """Say whether a character stands in no Lean text: control, half of a pair, not assigned, or undecodable bytes."""
+    """Say whether no Lean text has a character: control, half of a pair, not assigned, or undecodable bytes."""
     return character == "\ufffd" or (
         character != "\n" and unicodedata.category(character) in ("Cc", "Cs", "Cn", "Co", "Cf")
     )

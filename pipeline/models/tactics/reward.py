@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What each outcome earns.
+    """The reward of each outcome.
 
     Attributes:
         closed: the goal is proved.
@@ -67,7 +67,7 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of a completion: the outcome, what it earns, and Lean's words where it was refused."""
+    """The outcome of a completion, its reward, and Lean's words where it was refused."""
 
     outcome: Outcome
     reward: float
@@ -262,7 +262,7 @@ class LeanReward:
                         return
                     found[goal, tactic] = await self._try(session, place, stated, root, tactic)
         except SetupFailed as error:
-            self._leave_out(place, state, f"Lean refuses what stands before its theorem: {error}")
+            self._leave_out(place, state, f"Lean refuses the text before its theorem: {error}")
         except ReplStartError as error:
             if not self._started:
                 raise RewardError(f"Lean cannot be started to reward anything: {error}") from error

@@ -1,4 +1,4 @@
-"""What a tactic model learns from: a proof state and the tactic that people ran on it, step by step.
+"""Rows that a tactic model learns from: a proof state and the tactic that people ran on it, step by step.
 
 Read from a dataset that LeanDojo or `unsorry export leandojo` wrote, or from the view of a log. Tactics are whole,
 however many lines they have, and read as a model's answers are (`answer.read_tactic`), so that what is trained is what
@@ -114,7 +114,7 @@ def rows_of_view(
     traces: Sequence[str] | None = None,
     simulated: bool = False,
 ) -> Rows:
-    """Return the rows of the theorems that stand on one side of a split, from a view
+    """Return the rows of the theorems on one side of a split, from a view
     (`store.view.queries.basic.connect`).
 
     Args:

@@ -3,8 +3,8 @@
     async with GenerationService(generator) as service:
         suggestions = await service.suggest(Request(state))
 
-The model works in a thread of its own, so that the searches go on with Lean. While it works, requests gather; from
-those that wait the generator then takes its next batch, the oldest request in it, and whoever is in the batch is
+The model works in a thread of its own, so that the searches continue with Lean. While it works, requests gather; from
+those that wait the generator then takes its next batch, the oldest request in it, and the callers in the batch are
 answered as soon as it is done. Only where the model is idle does the first one wait a moment for others. `Batching` is
 the same for any model: the progress model and the retriever use it too.
 """
@@ -37,7 +37,7 @@ class GenerationStoppedError(LearningError):
 
 
 class Suggesting(Protocol):
-    """What a service needs of a generator: `generate.Generator`, or another way to the same answers."""
+    """The part of a generator that a service uses: `generate.Generator`, or another way to the same answers."""
 
     def together(self, requests: Sequence[Request]) -> Sequence[int]:
         """Return which of the requests make the next batch, by number; the first, which waits longest, is in it."""
@@ -92,7 +92,7 @@ class Batching(Generic[Q, A]):
         self._task = asyncio.create_task(self._serve())
 
     async def close(self) -> None:
-        """Answer no more: whoever waits hears of it, and the batch that the model is at is waited for."""
+        """Answer no more: waiting callers get an error, and the batch in the model is waited for."""
         self._closed = True
         for one in self._waiting:
             if one.wanted:
@@ -164,7 +164,7 @@ class Batching(Generic[Q, A]):
             made = await self._in_thread(self._model, [one.asked for one in batch])
             if len(made) != len(batch):
                 raise RuntimeError(f"the model gave {len(made)} answers to {len(batch)} requests")
-        # Whoever asked gets it; the service goes on.
+        # The caller gets it; the service continues.
         except Exception as error:  # noqa: BLE001
             if len(batch) == 1:
                 if batch[0].wanted:
@@ -198,7 +198,7 @@ class GenerationService(Batching["Request", "Suggestions"]):
 
     def __init__(self, generator: Suggesting, *, at_once: int = AT_ONCE, wait_s: float = WAIT_S) -> None:
         """Args:
-        generator: nobody else may use it meanwhile.
+        generator: for this service alone.
         at_once: how many of the requests that wait are considered for a batch.
         wait_s: how long the first request waits for others while the model is idle.
         """

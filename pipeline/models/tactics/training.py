@@ -62,7 +62,7 @@ from pipeline.models.tactics.rows import Rows, read_rows
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to train; what a checkpoint follows from, beside its model and its data."""
+    """Settings of a training: a checkpoint follows from them, its model and its data."""
 
     epochs_per_repo: int
     batch_size: int
@@ -105,14 +105,14 @@ class Repository(Protocol):
 
 
 class Database(Protocol):
-    """What a trainer needs of a `store.leandojo.DynamicDatabase`."""
+    """The part of a `store.leandojo.DynamicDatabase` that a trainer uses."""
 
     def export_merged_data(self, repositories: Any, output_path: str | Path) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What a training run did: rows it saw, rows it dropped, optimiser steps, and its measures, by name."""
+    """The facts of a training run: rows it saw, rows it dropped, optimiser steps, and its measures, by name."""
 
     rows: int
     dropped: int
@@ -186,7 +186,7 @@ class RepositoryTrainer(abc.ABC):
         device: "auto": a GPU where there is one.
         seed: of everything drawn.
         say: takes a line of text for each repository, and for what was left out.
-        on_step: told (optimiser steps done, in all) after each, of each repository.
+        on_step: takes (optimiser steps done, in all) after each, of each repository.
 
         Raises:
             ConfigError: a setting is not taken, or there is no GPU.
@@ -248,7 +248,7 @@ class RepositoryTrainer(abc.ABC):
 
         Raises:
             LearningError: the model, a dataset or the folder cannot be used, a loss diverged, or the disk is full. What
-                was learned before stays, and a repeated call goes on after it.
+                was learned before stays, and a repeated call continues after it.
         """
         folder = Path(self.output_dir)
         learned: list[Learned] = []
@@ -368,7 +368,7 @@ class RepositoryTrainer(abc.ABC):
             found.tokenizer.save_pretrained(folder)
         found.lengths.save(folder)
         name_base(folder, found.base, home=home or folder)
-        # A model card that PEFT begins for somebody to fill in.
+        # An empty model card from PEFT.
         (folder / "README.md").unlink(missing_ok=True)
 
     def _description(self, rows: str, fitted: Fitted, seconds: float) -> dict[str, Any]:
@@ -415,7 +415,7 @@ class RepositoryTrainer(abc.ABC):
             elif (place := set_aside(folder)) is not None:
                 self._tell(f"{folder} holds a model that was trained otherwise: it is kept in {place}")
         wait(self.device)
-        # What the first process has left there is what was to be gone on with.
+        # The first process has left there the model to continue with.
         return about if is_first() else read_about(folder)
 
     def check_finite(self) -> None:
@@ -489,11 +489,11 @@ class SFTTrainer(RepositoryTrainer):
 
         Args:
             rows: what is learned.
-            saves: where the run is saved, to go on from; None: nowhere.
+            saves: the place of the run's saves; None: none are made.
 
         Raises:
             NothingToLearnError, DivergedError: as `RepositoryTrainer.fit`.
-            CheckpointError: the run cannot be saved. Yielded: the job was asked to make way, and the run is saved.
+            CheckpointError: the run cannot be saved. Yielded: the job was preempted, and the run is saved.
         """
         found = self.loaded()
         room = found.lengths.answer
@@ -535,7 +535,7 @@ class SFTTrainer(RepositoryTrainer):
 
 class _Trainer(TRLTrainer):
     def _send_telemetry(self) -> None:
-        """Tell nobody what is trained here."""
+        """Send nothing."""
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
-        """Write none: it would stand in the folder of a run."""
+        """Write none: it would lie in the folder of a run."""

@@ -124,7 +124,7 @@ def test_a_disk_that_is_full_on_the_way_leaves_what_was_saved_before(
                 disk.refuse(os.getpid())
 
         each = replace(config, save_minutes=0.0)
-        with pytest.raises(CheckpointError, match=r"steps cannot be written .*goes on from the last step"):
+        with pytest.raises(CheckpointError, match=r"steps cannot be written .*continues from the last step"):
             learn(task, chain, each, parent=None, on_step=fills)
         disk.mend()
         told: list[int] = []
