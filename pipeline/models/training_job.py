@@ -42,7 +42,7 @@ from store.view.queries import basic as queries
 from store.view.queries import models as model_queries
 
 _EVALUATIONS = ".evaluations"
-_TELL_EVERY_S = 1.0
+_REPORT_EVERY_S = 1.0
 T = TypeVar("T")
 C = TypeVar("C")
 OnStep = Callable[[int, int], object]
@@ -85,7 +85,7 @@ def failures(what: str) -> Iterator[None]:
         ) from error
 
 
-class Told:
+class StepReports:
     """Progress of something with many steps: the first, the last, and one a second between."""
 
     def __init__(self, reporter: Reporter, note: str) -> None:
@@ -96,7 +96,7 @@ class Told:
     def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
         if now >= self._next or done == total:
-            self._next = now + _TELL_EVERY_S
+            self._next = now + _REPORT_EVERY_S
             self._reporter.progress(done, total, self._note)
 
 
@@ -113,7 +113,7 @@ class Unmeasured:
 
 
 @dataclass(frozen=True, slots=True)
-class Teller:
+class Recorder:
     """The sender of measurements: the job's id, its reporter, and whether the simulator had a part in them."""
 
     job: str
@@ -126,11 +126,11 @@ class Measuring(abc.ABC, Generic[C]):
 
     model: ClassVar[ModelKind]
 
-    def __init__(self, chain: Chain, checkpoint: str, config: C, teller: Teller) -> None:
+    def __init__(self, chain: Chain, checkpoint: str, config: C, recorder: Recorder) -> None:
         self.chain = chain
         self.checkpoint = checkpoint
         self.config = config
-        self.teller = teller
+        self.recorder = recorder
 
     @abc.abstractmethod
     def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
@@ -149,7 +149,9 @@ class Measuring(abc.ABC, Generic[C]):
             LearningError: the dataset or the checkpoint cannot be used.
         """
 
-    def tell(self, task: TaskData, split: str, *, repository: str | None) -> EvaluationFinished | Unmeasured:
+    def record(
+        self, task: TaskData, split: str, *, repository: str | None
+    ) -> EvaluationFinished | Unmeasured:
         """Measure the checkpoint on one split of a task, and report it; or say why there is nothing to report.
 
         Raises:
@@ -161,8 +163,8 @@ class Measuring(abc.ABC, Generic[C]):
         except NothingToLearnError as error:
             return Unmeasured(task.name, split, str(error))
         # By the job too: another one that measures the same says so in its own name.
-        key = (body.evaluation, self.teller.job)
-        self.teller.reporter.events([Recorded(stream_of(self.model), body, key)])
+        key = (body.evaluation, self.recorder.job)
+        self.recorder.reporter.events([Recorded(stream_of(self.model), body, key)])
         return body
 
     def _measured(self, task: TaskData, split: str, repository: str | None) -> EvaluationFinished:
@@ -177,11 +179,13 @@ class Measuring(abc.ABC, Generic[C]):
         if kept is not None:
             about = {
                 "repository": repository,
-                "job": self.teller.job,
-                "simulated": self.teller.simulated,
+                "job": self.recorder.job,
+                "simulated": self.recorder.simulated,
             }
             return kept.model_copy(update=about)
-        found = self.measure(task, split, Told(self.teller.reporter, f"measuring {task.name}, {split}"))
+        found = self.measure(
+            task, split, StepReports(self.recorder.reporter, f"measuring {task.name}, {split}")
+        )
         body = EvaluationFinished(
             model=self.model,
             evaluation=evaluation,
@@ -192,8 +196,8 @@ class Measuring(abc.ABC, Generic[C]):
             metrics=with_bounds(found.metrics),
             n=found.n,
             seconds=found.seconds,
-            job=self.teller.job,
-            simulated=self.teller.simulated,
+            job=self.recorder.job,
+            simulated=self.recorder.simulated,
         )
         write_text_whole(path, body.model_dump_json())
         return body
@@ -240,7 +244,7 @@ class TrainingJob(abc.ABC, Generic[C]):
         """
 
     @abc.abstractmethod
-    def measuring(self, checkpoint: str, teller: Teller) -> Measuring[C]:
+    def measuring(self, checkpoint: str, recorder: Recorder) -> Measuring[C]:
         """Return what measures the checkpoint."""
 
     def run(self) -> dict[str, Any]:
@@ -254,7 +258,7 @@ class TrainingJob(abc.ABC, Generic[C]):
             with failures(order.repository):
                 dataset, position = self.frozen()
                 task = TaskData(order.repository, dataset, position)
-                made = self.learn(task, Told(self.reporter, f"training on {task.name}"))
+                made = self.learn(task, StepReports(self.reporter, f"training on {task.name}"))
         except JobError as error:
             if error.deterministic:
                 with failures(order.repository):
@@ -272,8 +276,8 @@ class TrainingJob(abc.ABC, Generic[C]):
             key = (made.checkpoint, self.spec.job)
             self.reporter.events([Recorded(stream_of(self.model), body, key)])
             earlier = (TaskData(one.name, one.dataset) for one in order.tasks)
-            teller = Teller(self.spec.job, self.reporter, simulated)
-            measured = self._measure(self.measuring(made.checkpoint, teller), [*earlier, task])
+            recorder = Recorder(self.spec.job, self.reporter, simulated)
+            measured = self._measure(self.measuring(made.checkpoint, recorder), [*earlier, task])
         return {
             "checkpoint": made.checkpoint,
             "dataset": str(task.dataset),
@@ -313,7 +317,7 @@ class TrainingJob(abc.ABC, Generic[C]):
         evaluations, unmeasured = [], []
         for number, (one, split) in enumerate(wanted):
             self.reporter.progress(number, len(wanted), f"measuring {one.name}, {split}")
-            found = measuring.tell(one, split, repository=one.name)
+            found = measuring.record(one, split, repository=one.name)
             if isinstance(found, Unmeasured):
                 unmeasured.append(found.as_json())
             else:

@@ -50,7 +50,7 @@ def job(module, kind, folder, kill, number):
             os.kill(os.getpid(), number)
 
     if kill:
-        jobs._TELL_EVERY_S = 0
+        jobs._REPORT_EVERY_S = 0
         protocol.Reporter.progress = progress
     sys.argv = [kind, "--spec", str(folder / "spec.json")]
     # A package is run by its `__main__`, which may be among those loaded.

@@ -357,25 +357,25 @@ class ChatClient:
         """
         if isinstance(reply, _Reply) and reply.status not in _OVERLOADED:
             self._refuse(reply)
-        told: float | None = None
+        asked_for: float | None = None
         status = reply.status if isinstance(reply, _Reply) else None
         if isinstance(reply, _Reply):
             about = complaint(reply.data)
             if about.spent:
                 self._fail("no_credit", f"it answered {reply.status}: {about.text}", status)
             reason, said = "overloaded", f"it answered {reply.status}: {about.text}"
-            told = self._told(reply.headers)
+            asked_for = self._retry_after(reply.headers)
         else:
             reason, said = reply.reason, reply.said
             if reply.final:
                 self._fail(reason, said, None)
-        if told is not None and told > self.endpoint.longest_wait_s:
-            self._fail(reason, f"{said}; it wants to be left alone for {told:.0f} s", status)
+        if asked_for is not None and asked_for > self.endpoint.longest_wait_s:
+            self._fail(reason, f"{said}; it wants to be left alone for {asked_for:.0f} s", status)
         back_off = min(_LONGEST_BACK_OFF_S, _FIRST_WAIT_S * 2 ** (failed - 1)) * (0.5 + self._jitter() / 2)
-        wait = back_off if told is None else told
-        if told is not None:
+        wait = back_off if asked_for is None else asked_for
+        if asked_for is not None:
             # It speaks to all of us.
-            self._resume_at = max(self._resume_at, self._clock() + told)
+            self._resume_at = max(self._resume_at, self._clock() + asked_for)
         if failed > self.endpoint.retries:
             self._fail(reason, f"{said}; asked {call.sent} times", status)
         if call.deadline is not None and self._clock() + wait >= call.deadline:
@@ -384,7 +384,7 @@ class ChatClient:
         self.counts["retries"] += 1
         await self._sleep(wait)
 
-    def _told(self, headers: httpx2.Headers) -> float | None:
+    def _retry_after(self, headers: httpx2.Headers) -> float | None:
         """Return the seconds of Retry-After, which may be a number or a date; None where it says nothing."""
         value = headers.get("retry-after", "").strip()
         try:

@@ -34,7 +34,7 @@ from pipeline.models.running import Saves
 from pipeline.models.training_job import (
     Measuring,
     OnStep,
-    Teller,
+    Recorder,
     TrainingJob,
     configured,
 )
@@ -209,8 +209,8 @@ class ProgressJob(TrainingJob[ProgressConfig]):
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
         return learn(task, self.chain, self.config, parent=self.order.parent, on_step=on_step)
 
-    def measuring(self, checkpoint: str, teller: Teller) -> ProgressMeasuring:
-        return ProgressMeasuring(self.chain, checkpoint, self.config, teller)
+    def measuring(self, checkpoint: str, recorder: Recorder) -> ProgressMeasuring:
+        return ProgressMeasuring(self.chain, checkpoint, self.config, recorder)
 
 
 def train(spec: JobSpec[TrainSpec], reporter: Reporter) -> dict[str, Any]:

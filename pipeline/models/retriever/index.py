@@ -63,7 +63,7 @@ class EmbeddingIndex:
         self._keys = self.path / "keys.sha256"
         self._rows: dict[bytes, int] = {}
         self._count = 0
-        with _told(self.path):
+        with _disk_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             described = self.path / "index.json"
             if not described.exists():
@@ -90,7 +90,7 @@ class EmbeddingIndex:
         """
         keys = [hashlib.sha256(document.encode("utf-8", "surrogatepass")).digest() for document in documents]
         new = 0
-        with _told(self.path):
+        with _disk_errors(self.path):
             # Again, each time: another process may have added some, or the files were truncated.
             self._read()
         if any(key not in self._rows for key in keys):
@@ -119,7 +119,7 @@ class EmbeddingIndex:
                 (self._vectors, made.cpu().numpy().astype(np.float32).tobytes()),
                 (self._keys, b"".join(part)),
             ):
-                with _told(path), path.open("ab") as out:
+                with _disk_errors(path), path.open("ab") as out:
                     out.write(data)
                     out.flush()
                     os.fsync(out.fileno())
@@ -129,7 +129,7 @@ class EmbeddingIndex:
     @contextmanager
     def _writer(self) -> Iterator[None]:
         with ExitStack() as held:
-            with _told(self.path):
+            with _disk_errors(self.path):
                 lock = held.enter_context((self.path / "lock").open("w"))
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 self._read()
@@ -150,7 +150,7 @@ class EmbeddingIndex:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

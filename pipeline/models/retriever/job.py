@@ -47,7 +47,7 @@ from pipeline.models.retriever.index import EmbeddingIndex, accessible_masks, em
 from pipeline.models.retriever.training import OnStep, data_module, on_cuda, train_task, validation_examples
 from pipeline.models.training_job import (
     Measuring,
-    Teller,
+    Recorder,
     TrainingJob,
     Unmeasured,
     configured,
@@ -334,9 +334,9 @@ class RetrieverMeasuring(Measuring[TrainingConfig]):
     model: ClassVar[ModelKind] = "retriever"
 
     def __init__(
-        self, chain: Chain, checkpoint: str, config: TrainingConfig, teller: Teller, indices: Path
+        self, chain: Chain, checkpoint: str, config: TrainingConfig, recorder: Recorder, indices: Path
     ) -> None:
-        super().__init__(chain, checkpoint, config, teller)
+        super().__init__(chain, checkpoint, config, recorder)
         self.indices = indices
 
     def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
@@ -369,8 +369,8 @@ class RetrieverJob(TrainingJob[TrainingConfig]):
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
         return learn(task, self.chain, self.config, parent=self.order.parent, on_step=on_step)
 
-    def measuring(self, checkpoint: str, teller: Teller) -> RetrieverMeasuring:
-        return RetrieverMeasuring(self.chain, checkpoint, self.config, teller, self.indices)
+    def measuring(self, checkpoint: str, recorder: Recorder) -> RetrieverMeasuring:
+        return RetrieverMeasuring(self.chain, checkpoint, self.config, recorder, self.indices)
 
 
 def train(spec: JobSpec[TrainRetrieverSpec], reporter: Reporter) -> dict[str, Any]:
@@ -389,11 +389,11 @@ def evaluate_checkpoint(spec: JobSpec[EvaluateSpec], reporter: Reporter) -> dict
             chain,
             given.checkpoint,
             config or TrainingConfig.from_dict(checkpoint.config),
-            Teller(spec.job, reporter, given.simulated),
+            Recorder(spec.job, reporter, given.simulated),
             given.indices,
         )
         task = TaskData(given.name, given.dataset)
-        found = measuring.tell(task, given.split, repository=given.repository)
+        found = measuring.record(task, given.split, repository=given.repository)
         if isinstance(found, Unmeasured):
             raise DatasetError(found.reason)
     return {"evaluation": found.evaluation, "n": found.n, "metrics": found.metrics}

@@ -318,12 +318,12 @@ _WHOLLY: Mapping[str, Callable[[], Precision]] = {"bf16-true": _AllBFloat16, "64
 class _Progress(Callback):
     def __init__(self, on_step: Callable[[int], object]) -> None:
         self._on_step = on_step
-        self._told = 0
+        self._reported = 0
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
         # After a preemption saving comes first: the reader of these lines may have exited.
-        if trainer.global_step > self._told and not preemption.wanted():
-            self._told = trainer.global_step
+        if trainer.global_step > self._reported and not preemption.wanted():
+            self._reported = trainer.global_step
             self._on_step(trainer.global_step)
 
 

@@ -60,7 +60,7 @@ from pipeline.models.tactics.training import Database, Repository, RepositoryTra
 from pipeline.models.training_job import (
     Measuring,
     OnStep,
-    Teller,
+    Recorder,
     TrainingJob,
     configured,
 )
@@ -326,8 +326,8 @@ class TacticsJob(TrainingJob[TacticsConfig]):
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
         return learn(task, self.chain, self.config, parent=self.order.parent, on_step=on_step)
 
-    def measuring(self, checkpoint: str, teller: Teller) -> TacticsMeasuring:
-        return TacticsMeasuring(self.chain, checkpoint, self.config, teller)
+    def measuring(self, checkpoint: str, recorder: Recorder) -> TacticsMeasuring:
+        return TacticsMeasuring(self.chain, checkpoint, self.config, recorder)
 
 
 def train(spec: JobSpec[TrainSpec], reporter: Reporter) -> dict[str, Any]:
@@ -388,8 +388,8 @@ class TrainerJob(TacticsJob):
             )
         return self._adopted(folder, about, task)
 
-    def measuring(self, checkpoint: str, teller: Teller) -> TacticsMeasuring:
-        return _Measuring(self._trainer, self.chain, checkpoint, self.config, teller)
+    def measuring(self, checkpoint: str, recorder: Recorder) -> TacticsMeasuring:
+        return _Measuring(self._trainer, self.chain, checkpoint, self.config, recorder)
 
     def _adopted(self, folder: Path, about: dict[str, Any], task: TaskData) -> Checkpoint:
         parent, config = self.order.parent, {"kind": about["kind"], **about["settings"]}

@@ -81,10 +81,10 @@ def test_a_run_that_was_cut_off_goes_on_from_its_last_whole_epoch_to_the_very_we
     data: Path, model: Path, tmp_path: Path
 ) -> None:
     undisturbed = trainer(data, model, tmp_path / "whole").train()
-    told: list[int] = []
+    steps: list[int] = []
 
     def cut_off(done: int, _total: int) -> None:
-        told.append(done)
+        steps.append(done)
         if done == 25:
             raise KeyboardInterrupt
 
@@ -97,8 +97,8 @@ def test_a_run_that_was_cut_off_goes_on_from_its_last_whole_epoch_to_the_very_we
     partial = run / "checkpoint-25"
     shutil.copytree(run / "checkpoint-20", partial)
     (partial / "whole").unlink()
-    made = trainer(data, model, out).train(lambda done, _: told.append(done))
-    assert told == [*range(1, 26), *range(21, 31)]
+    made = trainer(data, model, out).train(lambda done, _: steps.append(done))
+    assert steps == [*range(1, 26), *range(21, 31)]
     assert made.digest == undisturbed.digest
     assert made.epochs == undisturbed.epochs
     assert not list(out.glob(".run-*")), "nothing of the run is left"
@@ -112,9 +112,9 @@ def test_a_run_of_other_settings_is_not_gone_on_with(data: Path, model: Path, tm
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         trainer(data, model, out).train(cut_off)
-    told: list[int] = []
-    trainer(data, model, out, learning_rate=1e-3).train(lambda done, _: told.append(done))
-    assert told == list(range(1, 31))
+    steps: list[int] = []
+    trainer(data, model, out, learning_rate=1e-3).train(lambda done, _: steps.append(done))
+    assert steps == list(range(1, 31))
     assert not list(out.glob(".run-*"))
 
 
@@ -225,9 +225,9 @@ def test_a_disk_that_is_full_leaves_the_model_that_was_there_and_a_repeat_only_w
         disk.mend()
         ProgressModel(out, device="cpu")
         assert json.loads((out / "checkpoint.json").read_text(encoding="utf-8"))["digest"] == first.digest
-        told: list[int] = []
-        second = trainer(data, model, out, epochs=2).train(lambda done, _: told.append(done))
-        assert told == []
+        steps: list[int] = []
+        second = trainer(data, model, out, epochs=2).train(lambda done, _: steps.append(done))
+        assert steps == []
         assert second.digest == trainer(data, model, tmp_path / "elsewhere", epochs=2).train().digest
 
 

@@ -54,19 +54,21 @@ def test_a_disk_that_is_full_when_the_checkpoint_is_written_leaves_the_chain_as_
         disk.refuse(os.getpid())
         save(self, folder)
 
-    told: list[int] = []
+    steps: list[int] = []
     with monkeypatch.context() as patched:
         patched.setattr(PremiseRetriever, "save", save_when_full)
         with pytest.raises(CheckpointError, match=r"cannot be written.*Make room"):
-            learn(tasks[1], chain, config, parent=first.checkpoint, on_step=lambda done, _: told.append(done))
-    assert told == [1, 2, 3, 4, 5]
+            learn(
+                tasks[1], chain, config, parent=first.checkpoint, on_step=lambda done, _: steps.append(done)
+            )
+    assert steps == [1, 2, 3, 4, 5]
     kept = {name: at for name, at in files_of(chain.folder).items() if not name.startswith(".runs")}
     assert kept == before
     disk.mend()
     second = learn(
-        tasks[1], chain, config, parent=first.checkpoint, on_step=lambda done, _: told.append(done)
+        tasks[1], chain, config, parent=first.checkpoint, on_step=lambda done, _: steps.append(done)
     )
-    assert told == [1, 2, 3, 4, 5]
+    assert steps == [1, 2, 3, 4, 5]
     elsewhere = Chain(tmp_path / "elsewhere")
     assert learn(tasks[0], elsewhere, config, parent=None).digest == first.digest
     undisturbed = learn(tasks[1], elsewhere, config, parent=first.checkpoint)
@@ -81,10 +83,10 @@ def test_a_disk_that_is_full_while_steps_are_saved_ends_the_run_and_it_goes_on_f
 ) -> None:
     config = small_config(model, checkpoint_every_n_steps=1)
     chain = Chain(tmp_path / "disk" / "chain")
-    told: list[int] = []
+    steps: list[int] = []
 
     def fill_at_3(done: int, _total: int) -> None:
-        told.append(done)
+        steps.append(done)
         if done == 3:
             disk.refuse(os.getpid())
 
@@ -92,8 +94,8 @@ def test_a_disk_that_is_full_while_steps_are_saved_ends_the_run_and_it_goes_on_f
         learn(tasks[0], chain, config, parent=None, on_step=fill_at_3)
     assert not list(chain.folder.glob("[0-9a-f]*"))
     disk.mend()
-    made = learn(tasks[0], chain, config, parent=None, on_step=lambda done, _: told.append(done))
-    assert told == [1, 2, 3, 3, 4, 5, 6]
+    made = learn(tasks[0], chain, config, parent=None, on_step=lambda done, _: steps.append(done))
+    assert steps == [1, 2, 3, 3, 4, 5, 6]
     assert learn(tasks[0], Chain(tmp_path / "other"), config, parent=None).digest == made.digest
 
 

@@ -81,14 +81,14 @@ def test_a_step_counts_where_its_own_tactic_is_among_the_first(
         return [Suggestions(tuple(Suggestion(text, -1.0, 2) for text in one), {}) for one in texts]
 
     monkeypatch.setattr(Generator, "suggest", suggest)
-    told: list[tuple[int, int]] = []
+    steps: list[tuple[int, int]] = []
     found = evaluate(
         model,
         rows_of(("⊢ a", "simp"), ("⊢ b", "simp [h]"), ("⊢ c", "simp"), ("⊢ d", "simp")),
-        on_batch=lambda done, total: told.append((done, total)),
+        on_batch=lambda done, total: steps.append((done, total)),
     )
     assert (found.metrics["tactic@1"].mean, found.metrics["tactic@8"].mean) == (0.25, 0.5)
-    assert (found.n, found.theorems, told) == (4, 4, [(4, 4)])
+    assert (found.n, found.theorems, steps) == (4, 4, [(4, 4)])
     assert found.metrics["tactic@8"].low < 0.5 < found.metrics["tactic@8"].high
 
 

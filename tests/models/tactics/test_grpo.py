@@ -200,8 +200,8 @@ def test_what_the_simulator_rewarded_is_no_checkpoint_of_a_repository_that_lean_
 def test_training_with_lean_leaves_a_model_that_says_what_judged_it(
     tmp_path: Path, trainer: MakeTrainer, database: DynamicDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[object] = []
-    monkeypatch.setattr(base_trainer, "send_telemetry", lambda **given: told.append(given))
+    sent: list[object] = []
+    monkeypatch.setattr(base_trainer, "send_telemetry", lambda **given: sent.append(given))
     monkeypatch.delenv("CI", raising=False)
     made = trainer("lean")
     (learned,) = made.train(database.repositories[:1], database, tmp_path / "merged")
@@ -212,7 +212,7 @@ def test_training_with_lean_leaves_a_model_that_says_what_judged_it(
     assert about["simulated"] in (True, False)
     assert sum(about["lean"][0]["counts"].values()) == 4
     assert load_model(tmp_path / "outputs").prompts.kind == "chat"
-    assert told == []
+    assert sent == []
     assert trainer("lean").train(database.repositories[:1], database, tmp_path / "merged") == []
     assert (
         len(trainer("lean", temperature=0.9).train(database.repositories[:1], database, tmp_path / "merged"))

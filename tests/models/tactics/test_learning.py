@@ -103,9 +103,9 @@ def test_a_disk_that_is_full_at_the_end_costs_no_step(
             ):
                 learn(task, chain, config, parent=None)
         disk.mend()
-        told: list[int] = []
-        made = learn(task, chain, config, parent=None, on_step=lambda done, _: told.append(done))
-        assert told == []
+        steps: list[int] = []
+        made = learn(task, chain, config, parent=None, on_step=lambda done, _: steps.append(done))
+        assert steps == []
         assert not list((chain.folder / ".runs").iterdir())
         whole = learn(task, Chain(tmp_path / "whole"), config, parent=None)
         assert made.files["model.safetensors"] == whole.files["model.safetensors"]
@@ -127,9 +127,9 @@ def test_a_disk_that_is_full_on_the_way_leaves_what_was_saved_before(
         with pytest.raises(CheckpointError, match=r"steps cannot be written .*continues from the last step"):
             learn(task, chain, each, parent=None, on_step=fills)
         disk.mend()
-        told: list[int] = []
-        learn(task, chain, config, parent=None, on_step=lambda done, _: told.append(done))
-        assert told == [*range(5, 12)]
+        steps: list[int] = []
+        learn(task, chain, config, parent=None, on_step=lambda done, _: steps.append(done))
+        assert steps == [*range(5, 12)]
 
 
 def test_an_adapter_on_a_checkpoint_is_found_with_it_after_the_state_folder_has_moved(

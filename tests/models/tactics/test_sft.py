@@ -146,13 +146,13 @@ def test_training_tells_nobody_and_writes_nothing_but_what_it_says(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    told: list[object] = []
-    monkeypatch.setattr(base_trainer, "send_telemetry", lambda **given: told.append(given))
+    sent: list[object] = []
+    monkeypatch.setattr(base_trainer, "send_telemetry", lambda **given: sent.append(given))
     monkeypatch.delenv("CI", raising=False)
     steps: list[tuple[int, int]] = []
     made = trainer(batch_size=1, on_step=lambda done, total: steps.append((done, total)))
     made.fit(rows(("⊢ p", "simp"), ("⊢ q", "rfl")))
-    assert told == []
+    assert sent == []
     assert steps == [(1, 2), (2, 2)]
     assert capsys.readouterr().out == ""
 
