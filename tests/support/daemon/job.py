@@ -27,9 +27,12 @@ _FAILURES = {
 
 
 class Behaving(ScanSpec, extra="ignore"):
-    """A job that behaves as told. Fields of another kind's specification may be there too."""
+    """A job that behaves as told. Fields of another kind's specification may be there too.
 
-    behave: str
+    What the real plan makes due says nothing of it: that fails for now, and may be tried again.
+    """
+
+    behave: str = "fail_for_now"
 
 
 def work(spec: JobSpec[Behaving], reporter: Reporter) -> dict[str, Any]:
