@@ -25,7 +25,6 @@ from pipeline.lean.simulator.kernel import (
 from pipeline.lean.simulator.terms import (
     ANY_LEVEL,
     PROP,
-    TERMS,
     App,
     Bind,
     Binder,
@@ -53,9 +52,38 @@ from pipeline.lean.simulator.terms import (
     nodes,
     plain_name,
     replace_subterms,
-    run_block,
     spine,
 )
+
+# ---- rules for terms, registered by the modules that hold them
+
+
+TermRule = Callable[["Elaborator", "Stx", Term | None], Term]
+BlockRunner = Callable[["Meta", "Session", MVar, "Stx"], None]
+TERMS: dict[str, TermRule] = {}  # by kind of syntax
+_BLOCK_RUNNERS: list[BlockRunner] = []
+
+
+def term_rule(*kinds: str) -> Callable[[TermRule], TermRule]:
+    """Register a function as what elaborates these kinds of terms."""
+
+    def register(rule: TermRule) -> TermRule:
+        TERMS.update(dict.fromkeys(kinds, rule))
+        return rule
+
+    return register
+
+
+def block_runner(run: BlockRunner) -> BlockRunner:
+    """Register what runs the tactic block of a `by`."""
+    _BLOCK_RUNNERS[:] = [run]
+    return run
+
+
+def run_block(meta: Meta, session: Session, goal: MVar, block: Stx) -> None:
+    """Run a `by` block on a goal; a LeanError unless it closes it."""
+    _BLOCK_RUNNERS[0](meta, session, goal, block)
+
 
 # ---- Print terms and goals as Lean does by default
 

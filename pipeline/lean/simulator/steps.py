@@ -26,6 +26,7 @@ from pipeline.lean.simulator.kernel import (
 )
 from pipeline.lean.simulator.parser import Parser, parse_tactics, parse_term
 from pipeline.lean.simulator.protocol import Dialect, Fragment, Json, Options, Refusal, State
+from pipeline.lean.simulator.tactic_runner import Goals, control
 from pipeline.lean.simulator.tactics import Elaborator, Runner
 from pipeline.lean.simulator.terms import (
     ANY_LEVEL,
@@ -35,7 +36,6 @@ from pipeline.lean.simulator.terms import (
     Const,
     Decide,
     FVar,
-    Goals,
     Lam,
     Lit,
     MVar,
@@ -47,7 +47,6 @@ from pipeline.lean.simulator.terms import (
     Text,
     abstract,
     apply,
-    control,
     has_mvar,
     nodes,
     spine,

@@ -22,12 +22,9 @@ from pipeline.lean.simulator.kernel import (
     without,
 )
 from pipeline.lean.simulator.terms import (
-    CONTROLS,
-    TACTICS,
     App,
     Const,
     FVar,
-    Goals,
     MVar,
     Pi,
     Sorry,
@@ -35,14 +32,41 @@ from pipeline.lean.simulator.terms import (
     Term,
     apply,
     call,
-    control,
     fvars,
     instantiate,
     nodes,
     replace_subterms,
     spine,
-    tactic,
 )
+
+# ---- tactics, registered by the modules that hold them
+
+
+Goals = list[MVar]
+TacticRule = Callable[["Runner", "Stx", MVar], Goals]
+ControlRule = Callable[["Runner", "Stx", Goals], Goals]
+TACTICS: dict[str, TacticRule] = {}  # by name; they work on the first goal
+CONTROLS: dict[str, ControlRule] = {}  # by name; they see all goals
+
+
+def tactic(*names: str) -> Callable[[TacticRule], TacticRule]:
+    """Register a function as the tactic of these names."""
+
+    def register(rule: TacticRule) -> TacticRule:
+        TACTICS.update(dict.fromkeys(names, rule))
+        return rule
+
+    return register
+
+
+def control(*names: str) -> Callable[[ControlRule], ControlRule]:
+    """Register a function as a tactic that works on all goals."""
+
+    def register(rule: ControlRule) -> ControlRule:
+        CONTROLS.update(dict.fromkeys(names, rule))
+        return rule
+
+    return register
 
 
 class Runner:

@@ -19,9 +19,10 @@ from pipeline.lean.simulator.automation import (
     refute,
     simp_rules,
 )
-from pipeline.lean.simulator.elaboration import Elaborator, rewrite_goal
+from pipeline.lean.simulator.elaboration import Elaborator, block_runner, rewrite_goal
 from pipeline.lean.simulator.kernel import Context, LeanError, Meta, Session, extend, outside, without
 from pipeline.lean.simulator.tactic_runner import (
+    Goals,
     Runner,
     apply_constant,
     cleared,
@@ -32,6 +33,7 @@ from pipeline.lean.simulator.tactic_runner import (
     revert,
     t_assumption,
     t_intro,
+    tactic,
     take_apart,
 )
 from pipeline.lean.simulator.terms import (
@@ -39,7 +41,6 @@ from pipeline.lean.simulator.terms import (
     App,
     Const,
     FVar,
-    Goals,
     Lam,
     Lit,
     MVar,
@@ -48,13 +49,11 @@ from pipeline.lean.simulator.terms import (
     Term,
     abstract,
     apply,
-    block_runner,
     call,
     fvars,
     instantiate,
     nodes,
     spine,
-    tactic,
 )
 
 # ---- Tactics that take hypotheses and goals apart: cases, rcases, have, by_cases, induction, subst

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from pipeline.lean.simulator.automation import refute
-from pipeline.lean.simulator.elaboration import Elaborator, Row, match, rewrite_goal
+from pipeline.lean.simulator.elaboration import Elaborator, Row, match, rewrite_goal, term_rule
 from pipeline.lean.simulator.kernel import LeanError, extend, outside
 from pipeline.lean.simulator.terms import (
     ANY_LEVEL,
@@ -26,7 +26,6 @@ from pipeline.lean.simulator.terms import (
     apply,
     instantiate,
     spine,
-    term_rule,
 )
 
 # ruff: noqa: ARG001 - they all take the same, whether they need it or not
