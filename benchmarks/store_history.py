@@ -5,7 +5,7 @@ three repositories), to which proving is added as the daemon does it: every sorr
 again, sixteen a job. For each commit, on average:
 
     4.3 files scanned, of 12.8 declarations each (28,839 declarations in 2,256 files there), a proof changed in each
-    1 to 2 sorrys opened, about 8 moved (half of them in context only), some changed, filled, removed
+    1 to 2 sorries opened, about 8 moved (half of them in context only), some changed, filled, removed
     one job_started, commit_observed, theorems_followed, commit_scanned and job_succeeded
     an attempt for every sorry that was opened, moved or changed; one in twenty finds a proof, which a job of its
     own checks and finds verified, conditional or short of a check; one prove job in fifty fails
@@ -161,7 +161,7 @@ class _Repository:
         return made
 
     def prove(self, sorries: list[tuple[str, SorryPlace]]) -> list[Event]:
-        """One job for these sorrys of the newest commit."""
+        """One job for these sorries of the newest commit."""
         return prove(self._at(), sorries, self._random)
 
     def _at(self) -> At:

@@ -33,7 +33,7 @@ class At(NamedTuple):
 
 
 def prove(at: At, sorries: Sequence[tuple[str, SorryPlace]], rng: random.Random) -> list[Event]:
-    """One job for these sorrys; a proof that it finds is checked by a job of its own."""
+    """One job for these sorries; a proof that it finds is checked by a job of its own."""
     job = f"prove-{short_hash(at.sha, sorries[0][0], str(len(sorries)))}"
     events: list[Event] = [(f"job:{job}", started(at, job, "prove"))]
     checks: list[Event] = []

@@ -72,14 +72,14 @@ def _new_declaration(file: int, index: int, rng: random.Random) -> Decl:
 
 
 def first_sorries(file: SourceFile, rng: random.Random) -> None:
-    """Put sorrys into a file as it is at first sight."""
+    """Put sorries into a file as it is at first sight."""
     for item in file.declarations:
         if rng.random() < SORRIES_A_FILE / DECLARATIONS_A_FILE:
             item.life = "new"
 
 
 def edit(file: SourceFile, rng: random.Random, *, number: int) -> list[TheoremStep]:
-    """Change a file in commit `number`: lines move; now and then a statement or a proof does; sorrys come and go.
+    """Change a file in commit `number`: lines move; now and then a statement or a proof does; sorries come and go.
 
     Returns what became of its theorems.
     """
@@ -93,7 +93,7 @@ def edit(file: SourceFile, rng: random.Random, *, number: int) -> list[TheoremSt
             declarations[index].life = "new"
             touched[index] = ["reproved"]
     holding = [index for index, item in enumerate(declarations) if item.life == "held"]
-    # What a file gains in sorrys it loses on the average, or it would have no room for more.
+    # What a file gains in sorries it loses on the average, or it would have no room for more.
     for index in rng.sample(holding, max(0, len(holding) - MOST_SORRIES_A_FILE)):
         declarations[index].life = "gone"
         touched[index] = ["reproved"]
@@ -116,7 +116,7 @@ def edit(file: SourceFile, rng: random.Random, *, number: int) -> list[TheoremSt
 
 
 def scan(file: SourceFile) -> tuple[dict[str, SorryPlace], bytes]:
-    """Return where a file's sorrys stand, by declaration, and the payload of its `file_scanned`."""
+    """Return where a file's sorries stand, by declaration, and the payload of its `file_scanned`."""
     line = 20 + file.shift
     declarations: list[dict[str, Any]] = []
     sorries: list[dict[str, Any]] = []

@@ -221,7 +221,7 @@ def _lean_tools() -> Iterator[Finding]:
         if program is None and name == "elan" and (home := find_elan()) is not None:
             yield Finding(name, "ok", f"{_version_of(str(home), '--version') or home} at {home}, not on PATH")
         elif program is None:
-            detail = "not on PATH; sorrys are found without it, proofs are not checked"
+            detail = "not on PATH; sorries are found without it, proofs are not checked"
             yield Finding(name, "missing", detail, remedy)
         elif name == "elan":
             yield Finding(name, "ok", _version_of("elan", "--version") or program)

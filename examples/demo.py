@@ -4,7 +4,7 @@ It builds a git repository out of `examples/demo-project`, starts the daemon on 
 commits while the daemon runs, and ends when every sorry that can be filled is filled and checked, and its patch
 lies there. Then a second repository joins the watchlist: a library that grows by one revision, from which a small
 retriever learns twice, the second time on top of the first. A small tactic model learns there too, and is then asked
-about the sorrys that no fixed list of tactics fills. The server for editors answers what an editor would ask. Then the
+about the sorries that no fixed list of tactics fills. The server for editors answers what an editor would ask. Then the
 demo shows the tree of a search, what was traced and what a trace lacks, a proof that the gate refused, a theorem's
 life, and takes a small LeanDojo database in and out.
 Everything stays in `demo-run/` until the next run. The daemon is the real one, started as systemd would start it;
@@ -518,7 +518,7 @@ def run(directory: Path, *, models: bool, revisions: int) -> None:
     show_traced(config, directory / "trace")
     say("A search that ends with no goals is a candidate, nothing more. The gate refused this one:\n")
     show_refused(config)
-    say("What was learned, and what became of the sorrys, on one page:\n")
+    say("What was learned, and what became of the sorries, on one page:\n")
     show(config, "report", "--out", directory / "report")
     say("A theorem keeps its identity, whatever it is called and wherever it stands:\n")
     show(config, "theorems", "show", RENAMED)

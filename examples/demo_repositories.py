@@ -68,7 +68,7 @@ def base_commit(repository: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
     git(repository, "add", "--all")
-    git(repository, "commit", "--quiet", "-m", "A small project with sorrys in it")
+    git(repository, "commit", "--quiet", "-m", "A small project with sorries in it")
 
 
 def revise(repository: Path, revision: Path) -> None:

@@ -20,7 +20,7 @@ def say(text: str = "") -> None:
 
 @dataclass
 class Names:
-    """What the sorrys and proofs of the log are called, for lines that know only their ids."""
+    """What the sorries and proofs of the log are called, for lines that know only their ids."""
 
     sorries: dict[str, str] = field(default_factory=dict)
     proofs: dict[str, str] = field(default_factory=dict)

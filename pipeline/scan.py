@@ -1,12 +1,12 @@
 """The scan job: `python -m pipeline.scan --spec spec.json`.
 
 Reads a commit's Lean files out of the bare mirror, as far as they differ from the previously scanned commit, and
-asks for one batch of events: file_scanned, file_removed, the steps of the sorrys' lives, theorems_followed,
+asks for one batch of events: file_scanned, file_removed, the steps of the sorries' lives, theorems_followed,
 commit_scanned. It needs no Lean, no worktree and no network. Its specification is `ScanSpec`.
 
 Each file's scan is staged as soon as it is read; in memory stay only names and hashes, and of a first scan only
-sorrys. What stood in the changed files is read out of the mirror too, so that what was there is not taken for new.
-With a null `base` files that went while nobody looked are known only by their sorrys, so only those have a
+sorries. What stood in the changed files is read out of the mirror too, so that what was there is not taken for new.
+With a null `base` files that went while nobody looked are known only by their sorries, so only those have a
 file_removed.
 """
 
@@ -168,7 +168,7 @@ def _work(mirror: Mirror, given: ScanSpec) -> _Work:
         gone |= {path for path in lived_in if not meant(path)}  # the patterns changed
         before = {item.path: item.blob for item in changes.before if item.readable and meant(item.path)}
     affected = {item.path for item in present if item.readable} | gone
-    # What the sorrys say goes before all: it is the version that they were recorded in.
+    # What the sorries say goes before all: it is the version that they were recorded in.
     before = before | {item.place.path: item.place.blob for item in given.known.sorries}
     earlier = {path: blob for path, blob in sorted(before.items()) if path in affected}
     manifest = mirror.at_root(sha, "lake-manifest.json")
@@ -234,7 +234,7 @@ class _Earlier:
         self.unread: list[str] = []
 
     def declarations(self, path: str) -> list[Decl]:
-        """The declarations of a file as they were; of one that can not be read, what its sorrys say."""
+        """The declarations of a file as they were; of one that can not be read, what its sorries say."""
         if path not in self._blobs:
             return []
         living = self._living[path]

@@ -1,4 +1,4 @@
-"""What the agents share: repositories brought in, traced and remembered, sorrys proved, models measured.
+"""What the agents share: repositories brought in, traced and remembered, sorries proved, models measured.
 
 An agent works on the daemon's own store: it runs the same jobs, through the same plan, and appends the same events, so
 that whatever it does is there for `unsorry status`, `sorries`, `proofs`, `models`, `jobs`. One process writes the log:
@@ -19,7 +19,7 @@ from typing import Any
 from daemon.agents.bringing import Pinned, address, bring, local_head
 from daemon.agents.errors import AgentError
 from daemon.agents.home import held, settings_for
-from daemon.agents.results import Measured, ProveResult, results_of, sorrys
+from daemon.agents.results import Measured, ProveResult, count_sorries, results_of
 from daemon.agents.workshop import Say, Workshop, in_a_loop
 from daemon.settings import Settings
 from pipeline.jobs.kinds import Kind
@@ -134,7 +134,7 @@ class BaseAgent(abc.ABC):
         return measured
 
     def prove(self, whole_proof: bool = False) -> ProveResult:
-        """Try the open sorrys of the repositories that were set up; print and return what became of each.
+        """Try the open sorries of the repositories that were set up; print and return what became of each.
 
         A proof counts when the gate has passed it, all of it by Lean. What was tried before with the same model and
         budget is not tried again; its result is told.
@@ -192,7 +192,7 @@ class BaseAgent(abc.ABC):
         by = "; traced by the simulator, which is not Lean" if trace.simulated else ""
         self._say(
             f"{pinned}: {trace.files_traced} files, {trace.n_theorems} theorems, {trace.n_tactics} tactics, "
-            f"{sorrys(len(sorries), 'open ')}{by}"
+            f"{count_sorries(len(sorries), 'open ')}{by}"
         )
         return pinned
 
@@ -233,7 +233,7 @@ class BaseAgent(abc.ABC):
             if waiting:
                 raise AgentError(f"nothing can be proved yet: {waiting[0]}")
             if wanted:
-                self._say(f"Found {sorrys(len(wanted))} to prove")
+                self._say(f"Found {count_sorries(len(wanted))} to prove")
             ended = await shop.work_off(TO_PROVE) if wanted else ()
             found = await shop.ledger.ask(
                 partial(
@@ -259,7 +259,7 @@ def trace_of(view: sqlite3.Connection, *, pinned: Pinned) -> TraceRow | None:
 
 
 def open_sorries(view: sqlite3.Connection, *, pinned: Pinned) -> list[SorryRow]:
-    """Return the sorrys that stand open in the commit, in the order of the source."""
+    """Return the sorries that stand open in the commit, in the order of the source."""
     return queries.sorries(view, repository=pinned.key, branch=pinned.branch, state="open")
 
 

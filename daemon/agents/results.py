@@ -17,7 +17,7 @@ from store.view.rows import AttemptRow, CheckpointRow, ProofRow, SorryRow
 
 Verdict = Literal["proved", "simulated", "unjudged", "conditional", "rejected", "not found", "not tried"]
 """proved: Lean checked it, by the whole gate. simulated: the simulator took it, which proves nothing. unjudged: nothing
-failed, and not everything could be checked here. conditional: it rests on other sorrys. The rest are no proofs."""
+failed, and not everything could be checked here. conditional: it rests on other sorries. The rest are no proofs."""
 
 TACTICS = "tactics"
 """The kind of model that HFAgent's trainers make."""
@@ -25,8 +25,8 @@ TACTICS = "tactics"
 _BEST: Mapping[str, int] = {"verified": 0, "candidate": 1, "conditional": 2, "rejected": 3}
 
 
-def sorrys(number: int, what: str = "") -> str:
-    """Return how many there are, in words: "1 open sorry", "2 open sorrys"."""
+def count_sorries(number: int, what: str = "") -> str:
+    """Return how many there are, in words: "1 open sorry", "2 open sorries"."""
     return f"{number} {what}sorry{'' if number == 1 else 's'}"
 
 
@@ -62,7 +62,7 @@ class SorryResult:
 
 @dataclass(frozen=True, slots=True)
 class ProveResult:
-    """What became of the open sorrys, in the order of the source."""
+    """What became of the open sorries, in the order of the source."""
 
     sorries: tuple[SorryResult, ...]
 
@@ -76,7 +76,7 @@ class ProveResult:
             return "No sorry found to prove."
         counted = Counter(item.verdict for item in self.sorries)
         told = ", ".join(f"{number} {verdict}" for verdict, number in counted.most_common())
-        return f"{sorrys(len(self.sorries))}: {told}"
+        return f"{count_sorries(len(self.sorries))}: {told}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def results_of(
     jobs: frozenset[str],
     rungs: Sequence[Rung],
 ) -> tuple[SorryResult, ...]:
-    """Return what the store has of these sorrys, as they stand in their files now.
+    """Return what the store has of these sorries, as they stand in their files now.
 
     Args:
         sorries: the ones to be told of.
@@ -178,7 +178,7 @@ def _judged(proof: ProofRow) -> tuple[Verdict, str]:
             axioms = ", ".join(proof.axioms) or "no axioms"
             return "proved", f"proved: Lean checked it ({axioms})"
         case "conditional":
-            return "conditional", f"not proved: it rests on other sorrys ({', '.join(proof.conditional_on)})"
+            return "conditional", f"not proved: it rests on other sorries ({', '.join(proof.conditional_on)})"
         case "rejected":
             return "rejected", f"found, and rejected: {proof.reason}"
     if proof.checked_at is None:

@@ -90,7 +90,7 @@ def _limits_json(found: Curriculum) -> dict[str, Any] | None:
 
 
 def _show(found: Curriculum, shown: list[CurriculumRepository]) -> None:
-    # Only LeanDojo-v2 has a bucket of its own for sorrys.
+    # Only LeanDojo-v2 has a bucket of its own for sorries.
     fourth = ("NO PROOF",) if found.compat else ()
     headers = (
         "",
@@ -101,7 +101,7 @@ def _show(found: Curriculum, shown: list[CurriculumRepository]) -> None:
         "MEDIUM",
         "HARD",
         *fourth,
-        "SORRYS",
+        "SORRIES",
         "NO STEPS",
     )
     table(

@@ -196,7 +196,7 @@ def as_of(
         (
             ("repositories", f"{repositories:,} watched"),
             ("theorems", f"{counts.theorems:,}"),
-            ("sorrys", by_state(counts.sorries)),
+            ("sorries", by_state(counts.sorries)),
             ("proofs", by_state(counts.proofs)),
             ("jobs", by_state(counts.jobs)),
         )

@@ -108,7 +108,7 @@ def _attempt(
     if proofs and sorries:
         ids = sorted({*(row.proof for row in proofs), *(row.sorry for row in sorries)})
         raise CliError(
-            f'"{which}" is the beginning of proofs and sorrys ({", ".join(ids[:5])}); write more of it'
+            f'"{which}" is the beginning of proofs and sorries ({", ".join(ids[:5])}); write more of it'
         )
     if sorries:
         sorry = one_match(sorries, which, what="sorry", key="sorry").sorry

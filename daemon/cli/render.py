@@ -154,7 +154,7 @@ def size(size_bytes: float | None) -> str:
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:
-    """Return "1 sorry", "2 sorrys", with thousands separated."""
+    """Return "1 sorry", "2 sorries", with thousands separated."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 

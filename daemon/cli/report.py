@@ -13,7 +13,7 @@ from daemon.cli.render import emit_json, say
 
 
 def register(app: typer.Typer) -> None:
-    app.command("report", help="Write one HTML page of sorrys, proofs, training and recall.")(report)
+    app.command("report", help="Write one HTML page of sorries, proofs, training and recall.")(report)
 
 
 def report(

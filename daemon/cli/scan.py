@@ -20,7 +20,7 @@ THEOREM_KINDS = frozenset({"theorem", "lemma"})
 
 
 def register(app: typer.Typer) -> None:
-    app.command("scan", help="List declarations and sorrys of Lean files.")(scan)
+    app.command("scan", help="List declarations and sorries of Lean files.")(scan)
 
 
 def scan(

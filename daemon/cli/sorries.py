@@ -56,8 +56,8 @@ Every = Annotated[
 def register(app: typer.Typer) -> None:
     group = listing_group(
         list_,
-        help_text="List sorrys, or show the whole life of one.",
-        list_help="List sorrys (the same as no verb).",
+        help_text="List sorries, or show the whole life of one.",
+        list_help="List sorries (the same as no verb).",
     )
     group.command("show", help="Show one sorry: place, history, attempts, proofs.")(show)
     app.add_typer(group, name="sorries")

@@ -83,7 +83,7 @@ def show(report: dict[str, Any]) -> None:
         (
             ("daemon", _daemon(daemon, earlier=earlier)),
             ("lean", _lean(report)),
-            ("sorrys", by_state(report["sorries"])),
+            ("sorries", by_state(report["sorries"])),
             ("proofs", by_state(report["proofs"]) + _simulated(report)),
             ("theorems", f"{report['theorems']:,}"),
             ("models", _models(report["models"])),

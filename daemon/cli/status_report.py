@@ -358,7 +358,7 @@ def lean_problems(lean: str, detail: str) -> list[Problem]:
         return [
             problem(
                 "no_lean",
-                f"no Lean: sorrys are found, none is filled ({detail or 'no reason was given'})",
+                f"no Lean: sorries are found, none is filled ({detail or 'no reason was given'})",
                 "unsorry doctor",
                 severity="warning",
             )
@@ -367,7 +367,7 @@ def lean_problems(lean: str, detail: str) -> list[Problem]:
 
 
 def lacking_problem(lacking: dict[str, Any]) -> Problem:
-    """A Lean version that watched branches need and nothing here runs: their sorrys are found and never tried."""
+    """A Lean version that watched branches need and nothing here runs: their sorries are found and never tried."""
     branches: list[str] = lacking["branches"]
     more = f" and {len(branches) - BRANCHES_NAMED} more" if len(branches) > BRANCHES_NAMED else ""
     named = f"{', '.join(branches[:BRANCHES_NAMED])}{more}"

@@ -92,7 +92,7 @@ def list_(
         return
     several = len({row.repository for row in rows}) > 1
     table(
-        ("NAME", "KIND", "PLACE", "SORRYS", "STATEMENT"),
+        ("NAME", "KIND", "PLACE", "SORRIES", "STATEMENT"),
         [
             (
                 row.name,
@@ -244,7 +244,7 @@ def _show_one(row: TheoremRow, spot: DeclarationRow | None, versions: list[Theor
             ("place", clean(f"{spot.path}:{spot.line}:{spot.column}" if spot else f"was in {row.path}")),
             ("repository", f"{row.repository} ({row.branch})"),
             ("statement", clean(row.statement)),
-            ("sorrys", str(spot.n_sorries) if spot and spot.n_sorries else ""),
+            ("sorries", str(spot.n_sorries) if spot and spot.n_sorries else ""),
         )
     )
     say(styled("history", "bold"))
@@ -269,7 +269,7 @@ def _changes(before: TheoremVersionRow | None, version: TheoremVersionRow) -> li
     if before.statement != version.statement:  # a line each: arrows are what statements are made of
         changes += [f"- {before.statement}", f"+ {version.statement}"]
     if before.n_sorries != version.n_sorries and version.steps != "deleted":
-        changes.append(f"sorrys: {before.n_sorries} -> {version.n_sorries}")
+        changes.append(f"sorries: {before.n_sorries} -> {version.n_sorries}")
     return changes
 
 

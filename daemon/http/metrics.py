@@ -235,7 +235,7 @@ def _repositories(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
     counts = {(row.repository, row.state): row.n for row in view.sorries}
     yield _gauge(
         "sorries",
-        "Sorrys on watched branches by state; verified: one that waits for its proof, which Lean accepted.",
+        "Sorries on watched branches by state; verified: one that waits for its proof, which Lean accepted.",
         ("repository", "state"),
         [
             ((row.repository, state), counts.get((row.repository, state), 0))

@@ -182,7 +182,7 @@ def _check_body(body: EventBody, *, job: DueJob) -> None:
 
 
 def _check_proof(body: EventBody, *, job: DueJob) -> None:
-    """A prover speaks of the sorrys that it was given, a checker of the one proof; neither of any other."""
+    """A prover speaks of the sorries that it was given, a checker of the one proof; neither of any other."""
     sorry, proof = getattr(body, "sorry", None), getattr(body, "proof", None)
     if job.kind == "prove":
         given = job.spec

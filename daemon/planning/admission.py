@@ -92,7 +92,7 @@ def _reasons(
     slots = [kind for kind in kinds if not KINDS[kind].beside]
     if len(slots) >= max_running:
         yield _SLOTS
-    # A new commit's sorrys are visible within seconds, even while provers work for half an hour.
+    # A new commit's sorries are visible within seconds, even while provers work for half an hour.
     if (
         KINDS[job.kind].long
         and max_running > 1

@@ -1,8 +1,8 @@
-"""Which sorrys are due to be proved, and how: each at the first rung of the ladder that it was not tried at.
+"""Which sorries are due to be proved, and how: each at the first rung of the ladder that it was not tried at.
 
 Most worth its time first: what was never tried; then what was, on its next rung, the nearest to a proof first (the
 fewest goals left); then what is tried again since a model or a budget is another one. A rung whose jobs are not tried
-again (its model cannot be loaded, the day's money is spent) holds nothing up: its sorrys climb on. What kept it may be
+again (its model cannot be loaded, the day's money is spent) holds nothing up: its sorries climb on. What kept it may be
 over in hours (an endpoint that was down): then they are tried there after all, after a while that doubles. A sorry with
 a proof that no check rejected is left alone, and so are exercises, which are there for people to solve.
 """
@@ -310,7 +310,7 @@ _NEW, _NEXT_RUNG, _AGAIN = range(3)
 _Order = tuple[int, float, int, str]
 _MANY_EXERCISES = 3
 _NOT_BEGUN = frozenset({"worktree", "spawn", "build_missing"})
-"""Why the daemon could not even start a job (`daemon.jobs.runner`): whichever sorrys it has."""
+"""Why the daemon could not even start a job (`daemon.jobs.runner`): whichever sorries it has."""
 _FIRST_REST = timedelta(hours=1)
 _LONGEST_REST = timedelta(days=1)
 _SHARE_OF_TIMEOUT = 0.8
@@ -388,7 +388,7 @@ class Proving:
         )
 
     def _batches(self, wanted: Sequence[_Wanted]) -> Iterator[list[_Wanted]]:
-        """Yield what goes into one job each: as many sorrys of one rank and rung as a job takes.
+        """Yield what goes into one job each: as many sorries of one rank and rung as a job takes.
 
         A declaration's go together as long as a job takes them: whoever works on one works on all of them.
         """
@@ -433,7 +433,7 @@ class Proving:
         return found
 
     def _size(self, rung: Rung) -> int:
-        """Return how many sorrys a job takes: what ends within its time limit, and what today still has time for."""
+        """Return how many sorries a job takes: what ends within its time limit, and what today still has time for."""
         prove, seconds = self._settings.prove, rung.seconds_per_sorry
         in_time = int(_SHARE_OF_TIMEOUT * self._settings.jobs.timeout_of("prove") * prove.parallel / seconds)
         size = min(prove.sorries_per_job, max(1, in_time))
@@ -452,7 +452,7 @@ class Proving:
         rank: int,
         given_up: set[str],
     ) -> DueJob | None:
-        """Return a job, or one with a part of its sorrys; add to `given_up` those that no job is to come for."""
+        """Return a job, or one with a part of its sorries; add to `given_up` those that no job is to come for."""
         key = [f"{row.sorry}:{row.blob}" for row in sorries]
         what = [rung.prover, str(rung.number), *([rung.model] if rung.model else []), rung.budget]
         if rung.capped:
@@ -574,7 +574,7 @@ def spent_today(view: sqlite3.Connection, *, now: datetime) -> float:
 
 
 def exercises(view: sqlite3.Connection, repo: Repo, branch: str) -> Callable[[str], bool]:
-    """Return what tells a file of exercises: its path, or many sorrys beside the word in its text."""
+    """Return what tells a file of exercises: its path, or many sorries beside the word in its text."""
     if not repo.exercises:
         return lambda _: False
     by_path = path_filter(repo.exercises, ())

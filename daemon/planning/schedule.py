@@ -251,7 +251,7 @@ def _nothing_to_prove(
 
 
 def _settled(view: sqlite3.Connection, repo: Repo, branch: BranchRow, leans: Leans) -> set[str]:
-    """Return the sorrys of a branch that are open and have nothing left to find (`Reached.proved`)."""
+    """Return the sorries of a branch that are open and have nothing left to find (`Reached.proved`)."""
     simulated = leans.for_toolchain(branch.toolchain or "").simulated
     so_far = proof_queries.reached(view, repository=repo.key, branch=branch.branch, simulated=simulated)
     return {sorry for sorry, how_far in so_far.items() if how_far.proved}

@@ -394,7 +394,7 @@ def check_proof(row: ProofRow, patch: bytes | None) -> None:
         )
     if row.state == "conditional":
         raise ProposalError(
-            f"proof {row.proof}: rests on sorrys that are still open ({', '.join(row.conditional_on)}); it can be"
+            f"proof {row.proof}: rests on sorries that are still open ({', '.join(row.conditional_on)}); it can be"
             " proposed once they are proved and it was verified"
         )
     if row.state != "verified" or patch is None:

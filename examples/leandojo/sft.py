@@ -1,4 +1,4 @@
-"""Supervised fine-tuning of a tactic model on one repository, then its sorrys: LeanDojo-v2's first example.
+"""Supervised fine-tuning of a tactic model on one repository, then its sorries: LeanDojo-v2's first example.
 
 What differs from a script for LeanDojo-v2: the two import lines. A commit may also be named by its branch. Whatever
 happens here is in the store that `unsorry` shows: `unsorry sorries`, `unsorry proofs`, `unsorry models`.

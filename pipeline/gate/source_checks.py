@@ -19,7 +19,7 @@ from pipeline.lean.source.scanner import SourceFile, parse, scan_source
 from pipeline.lean.source.splice import Replacement
 
 
-def outside_the_sorrys(before: bytes, replacement: Replacement) -> tuple[str, ...]:
+def outside_the_sorries(before: bytes, replacement: Replacement) -> tuple[str, ...]:
     """Hold that the replaced bytes are one sorry, or several with the text between them kept."""
     scanned = scan_source(before, path="")
     byte_start, byte_end = replacement.byte_start, replacement.byte_end
@@ -32,7 +32,7 @@ def outside_the_sorrys(before: bytes, replacement: Replacement) -> tuple[str, ..
         return ("the replaced bytes reach over more than one declaration",)
     between = [before[one.byte_end : other.byte_start].decode() for one, other in itertools.pairwise(sorries)]
     if not _kept(replacement.text, between):
-        return ("the text between the declaration's sorrys was changed",)
+        return ("the text between the declaration's sorries was changed",)
     return ()
 
 
@@ -229,7 +229,7 @@ _ATTRIBUTES = re.compile(r"@\[([^\]]*)\]")
 _ATTRIBUTE_COMMAND = re.compile(r"\battribute\s*\[([^\]]*)\]\s*([^\n]*(?:\n[ \t]+[^\n]*)*)")
 _WORD = re.compile(r"[^\W\d][\w'!?.«»]*")
 _INSTANCE_KINDS = frozenset({"instance", "deriving instance"})
-# What makes a piece of syntax mean something: with a sorry inside, its uses are sorrys.
+# What makes a piece of syntax mean something: with a sorry inside, its uses are sorries.
 _MACROS = words(
     "macro macro_rules elab elab_rules syntax notation notation3 infix infixl infixr prefix postfix"
 )
@@ -255,7 +255,7 @@ class _Macro:
 
 
 def rests_on(project: Path, *, path: str, patched: bytes, declaration_start: int) -> tuple[str, ...]:
-    """Return the full names of declarations with sorrys that the declaration at this byte may rest on.
+    """Return the full names of declarations with sorries that the declaration at this byte may rest on.
 
     Looks at the patched file up to that declaration and at every file of the project that it imports. A macro with a
     sorry is named by its first line.

@@ -22,7 +22,7 @@ from pipeline.gate.source_checks import (
     cites_later,
     dedents,
     in_its_place,
-    outside_the_sorrys,
+    outside_the_sorries,
     rests_on,
 )
 from pipeline.lean.backend import LeanBackend
@@ -113,7 +113,7 @@ class Gate:
         proof, before = self.proof, self.before
         replacement = Replacement(proof.byte_start, proof.byte_end, proof.replacement)
         against = (
-            *outside_the_sorrys(before, replacement),
+            *outside_the_sorries(before, replacement),
             *dedents(before, replacement),
             *in_its_place(before, self.after),
         )

@@ -1,4 +1,4 @@
-"""The prove job: one rung on a batch of sorrys of one commit.
+"""The prove job: one rung on a batch of sorries of one commit.
 
 `python -m pipeline.prove --spec spec.json`, whose parameters are a `ProveSpec`.
 
@@ -313,7 +313,7 @@ def _imports(project: Path, path: str) -> tuple[str, ...]:
     try:
         return parse(read_inside(project, path)).imports
     except OSError:
-        return ()  # the attempts at its sorrys say why it cannot be read
+        return ()  # the attempts at its sorries say why it cannot be read
 
 
 def journal_of(given: ProveSpec, wanted: SorryToProve, goal: int) -> Path | None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pipeline.models.tactics.requests import Request, Suggestions
 
 ENDPOINT_REMEDY = "see [prove.external] in the configuration; the job is tried again"
-_CAP_REMEDY = "raise usd_per_day under [prove.external]; else its sorrys are asked again tomorrow (UTC)"
+_CAP_REMEDY = "raise usd_per_day under [prove.external]; else its sorries are asked again tomorrow (UTC)"
 _UNANSWERED_REMEDY = "see `unsorry doctor` and what it answered; the job is tried again, later and later"
 # What is wrong with one prompt (too long, refused) is that sorry's, whoever else is answered.
 _NOBODY_S_FAULT = frozenset(
@@ -53,7 +53,7 @@ class Answering:
         self.failure = self.failure or why
 
     def given_up(self, sorries: int) -> JobError | None:
-        """Return why the job fails, where so many sorrys ended in errors since the last answer; None: it does not."""
+        """Return why the job fails, where so many sorries ended in errors since the last answer; None: it does not."""
         if not sorries or not self.failure:
             return None
         if sorries == 1 and (self.answered or not self._alone):
@@ -61,7 +61,7 @@ class Answering:
         since = "since its last answer" if self.answered else "at all"
         return JobError(
             UNANSWERED,
-            f"the model answered for none of {sorries} sorrys {since}: {self.failure}",
+            f"the model answered for none of {sorries} sorries {since}: {self.failure}",
             remedy=_UNANSWERED_REMEDY,
         )
 

@@ -71,7 +71,7 @@ class ExternalAuthor:
 
 
 class HFAuthor:
-    """A causal model here. What several sorrys ask meanwhile goes to it together. A context, on one event loop."""
+    """A causal model here. What several sorries ask meanwhile goes to it together. A context, on one event loop."""
 
     name = "whole"
 

@@ -1,4 +1,4 @@
-"""One declaration with sorrys: its frame (what makes it compile alone) and the proofs found for it.
+"""One declaration with sorries: its frame (what makes it compile alone) and the proofs found for it.
 
 The frame is the scanner's preamble (open namespaces, sections, variables, options) before the declaration's own
 text, because each REPL call starts with a fresh scope. The REPL's goals carry no positions, so a proof found for
@@ -236,7 +236,7 @@ async def prove_declaration(
     for number, (state, at) in enumerate(goals):
         if len(worked.solved) == len(ordinals):
             break
-        # Goals mostly come in the order of their sorrys.
+        # Goals mostly come in the order of their sorries.
         likely = ordinals[number] if len(goals) == len(ordinals) else None
         vain = await recall(
             session, declaration, worked, state, at, budget=budget, likely=likely, known=known or {}
@@ -396,7 +396,7 @@ async def recall(
 
 
 async def join_up(session: Session, declaration: Declaration, worked: Worked) -> None:
-    """Where all of several sorrys are solved, make one text of their proofs and have Lean look at it."""
+    """Where all of several sorries are solved, make one text of their proofs and have Lean look at it."""
     if len(worked.solved) == len(declaration.sorries) > 1:
         worked.joint = await _joined(session, declaration, worked)
 
@@ -454,7 +454,7 @@ async def _complaint(session: Session, declaration: Declaration, replacement: Re
     error = first_error(units)
     if error is not None:
         return _first_line(error.data)
-    # Of several sorrys the others are still there.
+    # Of several sorries the others are still there.
     if len(declaration.sorries) == 1 and any(unit.uses_sorry for unit in units):
         return f"{session.judge} says that the proof uses sorry"
     return None

@@ -1,4 +1,4 @@
-"""All sorrys of one file, each declaration in a session of its own: in the order in which they stand, or side by side.
+"""All sorries of one file, each declaration in a session of its own: in the order in which they stand, or side by side.
 
 The file's text up to a declaration is processed in pieces, each under the preamble of its place, so that what the
 file has declared so far is known, and nothing that comes later. The process that served one declaration knows the
@@ -42,7 +42,7 @@ AnswerJournals = Callable[[SorryToProve, int], AnswerJournal | None]
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A declaration to work on: its command, the wanted sorrys in it, and the text before it."""
+    """A declaration to work on: its command, the wanted sorries in it, and the text before it."""
 
     command: Command
     group: list[SorryToProve]
@@ -50,7 +50,7 @@ class _Piece:
 
 
 class FileProver:
-    """Attempts the wanted sorrys of one file."""
+    """Attempts the wanted sorries of one file."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class FileProver:
             raise _first(unstarted) from errors
 
     def _readable(self, wanted: Sequence[SorryToProve]) -> list[SorryToProve]:
-        """Read the file; report the sorrys that it no longer has as it is here."""
+        """Read the file; report the sorries that it no longer has as it is here."""
         try:
             self._data = read_inside(self._project, self._path)
         except OSError as error:
@@ -261,7 +261,7 @@ class FileProver:
         return await prove_declaration(session, declaration, way=way, budget=self._budget, known=known)
 
     def _citable(self, piece: _Piece) -> tuple[Lemma, ...]:
-        """Return the lemmas but for those of the sorrys at hand; none where each question is paid for."""
+        """Return the lemmas but for those of the sorries at hand; none where each question is paid for."""
         if not self._engine.again:
             return ()
         own = {one.sorry for one in piece.group}

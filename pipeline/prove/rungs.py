@@ -1,4 +1,4 @@
-"""The rungs of the ladder: for each, what it takes to work on a job's sorrys, made once and used by all of them.
+"""The rungs of the ladder: for each, what it takes to work on a job's sorries, made once and used by all of them.
 
 0 the curated tactics, 1 a generator that is shown retrieved premises, 2 a generator, 3 whole proofs by a local model,
 4 an external model: whole proofs, or tactics for searches. Models are loaded when their rung is asked for and not
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:
-    """A file whose sorrys are worked on. `core_only`: it imports nothing but what comes with Lean."""
+    """A file whose sorries are worked on. `core_only`: it imports nothing but what comes with Lean."""
 
     path: str
     imports: tuple[str, ...]
@@ -61,7 +61,7 @@ Propose = Callable[[str, tuple[int, int]], Proposer]
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """How the sorrys of a job are worked on.
+    """How the sorries of a job are worked on.
 
     Attributes:
         propose: for a file, who proposes tactics for a declaration of it.

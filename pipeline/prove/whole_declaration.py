@@ -1,4 +1,4 @@
-"""A declaration's sorrys by whole proofs: an author writes what takes a sorry's place, Lean says what is wrong with it.
+"""A declaration's sorries by whole proofs: an author writes what takes a sorry's place; Lean names the errors.
 
 As in a search, what Lean takes here is a candidate; and a sorry is filled beside its neighbours where they are solved
 too.

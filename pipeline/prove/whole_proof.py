@@ -59,7 +59,7 @@ def read_proof(answer: str, declaration: str, *, ordinal: int = 0) -> ReadProof:
     Args:
         answer: the model's text.
         declaration: the declaration's source, with the sorry.
-        ordinal: which of its sorrys, from 0.
+        ordinal: which of its sorries, from 0.
     """
     said = answer.rpartition(_THOUGHT)[2]
     fenced = fences(said)
@@ -242,7 +242,7 @@ class WholeAsk:
         earlier: what was tried and failed, the last ones last.
         count: how many proofs are wanted.
         seed: of what is drawn.
-        ordinal: which of the declaration's sorrys, from 0.
+        ordinal: which of the declaration's sorries, from 0.
         seconds: how long the author may take; None: as long as it likes.
         heard: told of answers as they come, with how many they are, where the author gets them one by one.
     """
@@ -311,7 +311,7 @@ class AuthorError(Exception):
 
 
 class Author(Protocol):
-    """Who writes whole proofs. May be asked for several sorrys at once."""
+    """Who writes whole proofs. May be asked for several sorries at once."""
 
     @property
     def name(self) -> str:

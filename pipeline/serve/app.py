@@ -84,7 +84,7 @@ def lean_routes(rooms: Rooms) -> APIRouter:
         responses={**responses(403, 404, 409), 200: {"description": _told(), "content": _STREAM}},
     )
     async def fill_route(asked: FillRequest) -> Response:
-        """Search for proofs of a file's sorrys, and have the gate judge them. Advice: nothing is recorded."""
+        """Search for proofs of a file's sorries, and have the gate judge them. Advice: nothing is recorded."""
         return await fill(rooms, asked)
 
     return router

@@ -453,7 +453,7 @@ class SorryPlace(BaseModel):
         default=None, description="The full name of the declaration that it stands in."
     )
     ordinal: Annotated[int, Field(ge=0), WHOLE] | None = Field(
-        default=None, description="Which one of the declaration's sorrys, from 0."
+        default=None, description="Which one of the declaration's sorries, from 0."
     )
     line: Annotated[int, Field(ge=1), WHOLE] | None = Field(default=None, description="From 1.")
     column: Annotated[int, Field(ge=1), WHOLE] | None = Field(
@@ -477,7 +477,7 @@ class SorryFound(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file with its sorrys. `known` is what the view has of the sorry that was named by its id."""
+    """A file with its sorries. `known` is what the view has of the sorry that was named by its id."""
 
     repository: str
     path: str
@@ -526,7 +526,7 @@ class File:
             raise Problem(
                 409,
                 "which_sorry",
-                f"{self.path} has {len(fitting)} sorrys that may be meant: {there}",
+                f"{self.path} has {len(fitting)} sorries that may be meant: {there}",
                 "say which: sorry.declaration and sorry.ordinal, or sorry.line and sorry.column",
             )
         raise Problem(
@@ -537,7 +537,7 @@ class File:
         )
 
     def fitting(self, place: SorryPlace | None) -> list[Sorry]:
-        """Return the sorrys that a place may mean; without one, all."""
+        """Return the sorries that a place may mean; without one, all."""
         asked = place or SorryPlace()
         known = self.known
         return [

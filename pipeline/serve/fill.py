@@ -21,12 +21,12 @@ and nowhere else.
 
 POST /fill: search for proofs of a file's sorries, with the daemon's rungs and its gate, while the client watches.
 
-The rungs are climbed in their order, each by the daemon's prove job (`python -m pipeline.prove`) on the sorrys that are
-still open; each candidate goes out as it comes. When the job has ended the gate judges its candidates, by the daemon's
+The rungs are climbed in their order, each by the daemon's prove job (`python -m pipeline.prove`) on the sorries still
+open; each candidate goes out as it comes. When the job has ended the gate judges its candidates, by the daemon's
 check job (`pipeline.serve.check`): one Lean at a time for one request. A sorry is settled as for the daemon, when it
 has a candidate that the gate did not reject. Nothing of it is recorded.
 
-Two sorrys of a file may have one id (`example : True := by sorry`, twice): each is known by its place besides, and is
+Two sorries of a file may have one id (`example : True := by sorry`, twice): each is known by its place besides, and is
 searched by a job of its own, since what a job says of an attempt names the id alone.
 """
 
@@ -156,7 +156,7 @@ class Begun(Event, Judging):
 
 
 class RungBegun(Event, RungTold):
-    """A rung begins, on so many sorrys."""
+    """A rung begins, on so many sorries."""
 
     name = "rung"
     sorries: int
@@ -433,7 +433,7 @@ def _is_promoted(path: str) -> bool:
     return Path(path).name == PROMOTED
 
 
-MOST_SORRYS = 32
+MOST_SORRIES = 32
 USUAL_SECONDS = 60.0
 _RESERVE_S = 5.0
 """Of the server's time for a request, what is kept for ending it and saying so; never more than half of it."""
@@ -443,7 +443,7 @@ Key = tuple[str, int]
 
 
 class FillRequest(Asked):
-    """A file with sorrys: the one that `sorry` names, or all that fit it; and how far to go."""
+    """A file with sorries: the one that `sorry` names, or all that fit it; and how far to go."""
 
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         default=None,
@@ -543,7 +543,7 @@ class _Filling:
             "timeout",
             f"the {self._rooms.order.limits.lean_seconds:g} s that a request may take are over"
             + (f"; {unjudged} of the candidates were not judged" if unjudged else ""),
-            "ask for fewer sorrys or fewer seconds, or raise [serve.limits] lean_timeout",
+            "ask for fewer sorries or fewer seconds, or raise [serve.limits] lean_timeout",
         )
 
     async def _in_turn(self, commit: Commit, path: str, known: SorryRow | None) -> Ended:
@@ -574,11 +574,11 @@ class _Filling:
         fitting = file.fitting(place)
         if not fitting:
             file.one(place)  # says what there is
-        if len(fitting) > MOST_SORRYS:
+        if len(fitting) > MOST_SORRIES:
             raise Problem(
                 422,
                 "too_many_sorrys",
-                f"{made.path} has {len(fitting)} sorrys, and at most {MOST_SORRYS} are worked on at once",
+                f"{made.path} has {len(fitting)} sorries, and at most {MOST_SORRIES} are worked on at once",
                 "say which: sorry.declaration, or sorry.line",
             )
         blob = file.blob(like=made.commit.sha)

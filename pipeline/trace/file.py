@@ -256,7 +256,7 @@ async def sorry_goals(
     wanted: Sequence[int],
     timeout_s: float,
 ) -> tuple[dict[int, str], list[TraceGap]]:
-    """Return the goals of the sorrys that begin at the wanted bytes, and a gap for each that is not known.
+    """Return the goals of the sorries that begin at the wanted bytes, and a gap for each that is not known.
 
     A second REPL is taken only where a sorry in a term is asked for.
     """
@@ -287,7 +287,7 @@ async def _distilled(
     by_record: Mapping[int, str],
     goals: dict[int, str],
 ) -> list[TraceGap]:
-    """Add the goals of the sorrys that no record tells of; return a gap for each that stays unknown."""
+    """Add the goals of the sorries that no record tells of; return a gap for each that stays unknown."""
     gaps: list[TraceGap] = []
     for command in _commands(text, rest):
         inside = [sorry for sorry in text.scanned.sorries if _holds(command, sorry)]
@@ -303,7 +303,7 @@ async def _distilled(
         if len(terms) >= len(left) and alike:
             goals.update({one.byte_start: terms[0] for one in left if one in rest})
         else:
-            reason = f"{len(left)} sorrys in terms and {len(terms)} goals; which is whose, Lean does not say"
+            reason = f"{len(left)} sorries in terms and {len(terms)} goals; which is whose, Lean does not say"
             gaps += _unknown([one for one in rest if one in inside], reason)
     return gaps
 
@@ -467,7 +467,7 @@ class FileTracer:
         return FileTrace(self._file(item, source))
 
     async def trace(self, item: LeanFile, *, wanted: Sequence[int]) -> FileTrace:
-        """Trace one of the project's files; `wanted` are the bytes at which sorrys begin whose goals are asked for.
+        """Trace one of the project's files; `wanted` are the bytes at which sorries begin whose goals are asked for.
 
         Never raises for what the file does to Lean: a process that dies or takes too long is the file's error.
 

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from store.domain.matching import Compared, Decl
 
 _MOST_PAIRS = (
-    1_000_000  # sorrys before times sorrys now that are aligned by context; more are paired in order
+    1_000_000  # sorries before times sorries now that are aligned by context; more are paired in order
 )
 _PART = 4  # hex digits of each part of a context hash
-_SAME_DECLARATION = 0.5  # two sorrys of one declaration are rather one that was edited around than two
+_SAME_DECLARATION = 0.5  # two sorries of one declaration are rather one that was edited around than two
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class GivenProof:
 
 
 def align(before: Sequence[str], now: Sequence[str]) -> list[tuple[int, int]]:
-    """Pair the sorrys of one declaration by their context hashes: in order, so that surroundings agree best."""
+    """Pair the sorries of one declaration by their context hashes: in order, so that surroundings agree best."""
     start = 0
     while start < min(len(before), len(now)) and before[start] == now[start]:
         start += 1
@@ -110,9 +110,9 @@ def live(
 
     Args:
         compared: The declarations of the changed and removed files, as they were and as they are.
-        proofs: Our proofs of living sorrys; decide whether a sorry was filled by us.
-        elsewhere: The sorrys that live in files that did not change; their ids are taken.
-        closed: The sorrys that were filled or removed earlier; one that comes back is reopened.
+        proofs: Our proofs of living sorries; decide whether a sorry was filled by us.
+        elsewhere: The sorries that live in files that did not change; their ids are taken.
+        closed: The sorries that were filled or removed earlier; one that comes back is reopened.
     """
     given: dict[str, list[GivenProof]] = defaultdict(list)
     for proof in proofs:
@@ -208,7 +208,7 @@ class TheoremBefore:
 
 @dataclass(frozen=True, slots=True)
 class TheoremAfter:
-    """What it is now. `n_sorries` counts the sorrys in its proof."""
+    """What it is now. `n_sorries` counts the sorries in its proof."""
 
     name: str
     kind: str

@@ -1,4 +1,4 @@
-"""Which declaration of now is which of before: the one set of rules that sorrys and theorems are followed by.
+"""Which declaration of now is which of before: the one set of rules that sorries and theorems are followed by.
 
 Pure: it compares the declarations of the files that differ between two scanned commits, so that a line that moved,
 a file that moved, a renamed declaration and a reworded statement do not make another declaration of it:
@@ -49,7 +49,7 @@ class LivingSorry:
 
 @dataclass(frozen=True, slots=True)
 class Decl:
-    """What is compared of a declaration: `living` are the sorrys it had, `places` those it has.
+    """What is compared of a declaration: `living` are the sorries it had, `places` those it has.
 
     `proof_hash` covers what stands after the statement; it and `text_hash` are empty where the text is not known.
     `statement` is empty where it is not known, and of what is no theorem.
@@ -134,10 +134,10 @@ def declarations_now(read: ReadFile, *, path: str, blob: str) -> list[Decl]:
 
 
 def declarations_known(living: Sequence[LivingSorry], read: ReadFile, *, path: str) -> list[Decl] | None:
-    """The declarations of a file as it was, with the sorrys that lived in it. Only a theorem's statement is kept.
+    """The declarations of a file as it was, with the sorries that lived in it. Only a theorem's statement is kept.
 
     With them even those without a sorry are known, and cannot be taken for new ones. None where the file does not
-    have these sorrys: another version of the scanner recorded them.
+    have these sorries: another version of the scanner recorded them.
     """
     at = {sorry.byte_start: sorry.index for sorry in read.scan.sorries}
     inside: dict[int, list[LivingSorry]] = defaultdict(list)
@@ -167,7 +167,7 @@ def declarations_known(living: Sequence[LivingSorry], read: ReadFile, *, path: s
 def declarations_guessed(living: Sequence[LivingSorry], *, path: str) -> list[Decl]:
     """The declarations that had a sorry, where a file as it was can not be read any more.
 
-    The sorrys' places alone say what there was: a declaration begins wherever the name changes or the ordinal does
+    The sorries' places alone say what there was: a declaration begins wherever the name changes or the ordinal does
     not grow.
     """
     groups: list[list[LivingSorry]] = []

@@ -49,7 +49,7 @@ class Sorry:
     """One `sorry` or `admit` that Lean would elaborate.
 
     `index` is the position of its declaration in the file's list (two declarations can share a name),
-    `ordinal` counts the sorrys inside that declaration from 0. `context_hash` covers the few tokens around
+    `ordinal` counts the sorries inside that declaration from 0. `context_hash` covers the few tokens around
     it, so that the ones that stay can be told from the one that went when a proof is filled in part.
     """
 
@@ -110,7 +110,7 @@ class ReadFile:
 
     The hashes ignore white space and comments, as `text_hash` does; with the scan alone a declaration that got another
     name or attribute could not be told from one that got another proof. `exercise_words` is how often the text says
-    "exercise", comments too, in whatever case: such a file's sorrys may be there for people to fill.
+    "exercise", comments too, in whatever case: such a file's sorries may be there for people to fill.
     """
 
     scan: ScannedFile

@@ -59,7 +59,7 @@ class ProofFound(EventBody):
     """A search ended with no goals: a candidate, nothing more.
 
     `replacement` takes the place of the bytes `byte_start`..`byte_end` of `path` at `sha`: the sorry's own, or,
-    where the several sorrys of a declaration are filled together, those from the first to the last of them.
+    where the several sorries of a declaration are filled together, those from the first to the last of them.
     `declaration_text_hash` is the scanner's `text_hash` of the patched declaration: a later commit with the
     same hash is "filled by us".
     """
@@ -124,7 +124,7 @@ class ProofVerified(EventBody):
 
 
 class ProofRejected(EventBody):
-    """A check failed. `conditional_on` names the sorrys that it rests on, where that is the reason."""
+    """A check failed. `conditional_on` names the sorries that it rests on, where that is the reason."""
 
     type: ClassVar[str] = "proof_rejected"
     proof: str

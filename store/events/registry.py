@@ -5,7 +5,7 @@ disk. A change of shape is a new `schema_version` and an upcast in `upcast.py`; 
 Every field name ends in its unit where it has one. `simulated` is true on every fact that the simulator, and
 not Lean, is the source of.
 
-Streams: `repository:<key>` (watching, commits, scans, sorrys), `job:<id>`, `proof:<id>`, `work`, `notify:<channel>`,
+Streams: `repository:<key>` (watching, commits, scans, sorries), `job:<id>`, `proof:<id>`, `work`, `notify:<channel>`,
 `config`, `daemon`.
 """
 

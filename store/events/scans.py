@@ -1,4 +1,4 @@
-"""Event types of scanning: what the scanner read in a commit, and what became of its sorrys.
+"""Event types of scanning: what the scanner read in a commit, and what became of its sorries.
 
 Streams: `repository:<key>`.
 """

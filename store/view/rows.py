@@ -370,7 +370,7 @@ class PositionRow:
 class Counts:
     """How many of what there is. Every known state is a key, with 0 where there is none.
 
-    Sorrys, theorems, declarations and files count on watched branches only (see `queries.on_watched_branch`): what
+    Sorries, theorems, declarations and files count on watched branches only (see `queries.on_watched_branch`): what
     a deleted or unwatched branch had is kept and listed, but is nobody's open work. `theorems` are the declarations
     of kind theorem or lemma; one that stands on two branches counts twice, as files do.
     """

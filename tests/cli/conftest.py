@@ -175,7 +175,7 @@ def make_folder(root: Path) -> StateFolder:
 
 @pytest.fixture
 def filled(folder: StateFolder) -> StateFolder:
-    """One of everything: a repository, two sorrys, a verified and a simulated proof, jobs of each state."""
+    """One of everything: a repository, two sorries, a verified and a simulated proof, jobs of each state."""
     fill(folder)
     folder.write()
     return folder

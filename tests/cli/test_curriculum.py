@@ -74,7 +74,7 @@ def test_the_table_has_a_line_for_each_repository_and_the_limits(traced: Folder)
     assert answer.code == 0
     lines = answer.out.splitlines()
     assert lines[0].split() == (
-        ["REPOSITORY", "COMMIT", "THEOREMS", "EASY", "MEDIUM", "HARD", "SORRYS", "NO", "STEPS", "FILES"]
+        ["REPOSITORY", "COMMIT", "THEOREMS", "EASY", "MEDIUM", "HARD", "SORRIES", "NO", "STEPS", "FILES"]
     )  # fmt: skip
     assert re.match(r"  1  example\.org/\S+ +1111111111 +\d+ ", lines[1])
     assert lines[1].endswith("(100%)")

@@ -97,7 +97,7 @@ def test_people_get_places_and_totals(tmp_path: Path) -> None:
     (tmp_path / "A.lean").write_text(SOURCE)
     lines = scan(".", cwd=tmp_path).stdout.splitlines()
     assert lines[:2] == ["A.lean:3:23: sorry in Demo.one", "A.lean:6:2: sorry in Demo.two"]
-    assert lines[2].startswith("2 sorrys in 1 file")
+    assert lines[2].startswith("2 sorries in 1 file")
 
 
 def test_an_absent_path_is_an_error(tmp_path: Path) -> None:

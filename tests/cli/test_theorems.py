@@ -84,7 +84,7 @@ def test_the_whole_history_is_told_under_every_name_that_the_theorem_had(grown: 
     for line in (
         "Demo.alpha -> Demo.omega",
         "Demo.lean -> New.lean",
-        "sorrys: 0 -> 1",
+        "sorries: 0 -> 1",
         "renamed, file_moved, reproved",
         NEXT[:10],
     ):

@@ -25,7 +25,7 @@ from store.view import schema
 from store.view.queries import reports as report_queries
 from tests.support.daemon.house import House
 
-REPOSITORIES, SORRYS, JOBS, PROOFS = 500, 50_000, 200_000, 50_000
+REPOSITORIES, SORRIES, JOBS, PROOFS = 500, 50_000, 200_000, 50_000
 BUDGET_S = 0.05
 PATIENCE_S = 60.0
 
@@ -47,7 +47,7 @@ LIVE = LiveNumbers(
 
 
 def large_view(path: Path) -> None:
-    """A view of years: 500 repositories, 50,000 sorrys and proofs, 200,000 jobs."""
+    """A view of years: 500 repositories, 50,000 sorries and proofs, 200,000 jobs."""
     now = datetime.now(UTC).isoformat()
     keys = [f"github.com/o/r{number}" for number in range(REPOSITORIES)]
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
@@ -77,7 +77,7 @@ def large_view(path: Path) -> None:
         fill("sorries", [
             {"repository": keys[n % REPOSITORIES], "branch": "main", "sorry": f"{n:016x}", "state": states[n % 4],
              "statement": "x" * 200}
-            for n in range(SORRYS)
+            for n in range(SORRIES)
         ])  # fmt: skip
         fill("jobs", [
             {"job": f"scan-{n:016x}", "kind": "scan", "state": "failed" if n % 50 == 0 else "succeeded",

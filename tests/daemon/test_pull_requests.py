@@ -345,7 +345,7 @@ def test_only_what_lean_verified_is_proposed(unproved: World) -> None:
     world.tell(world.found)
     assert "is candidate, and only what Lean verified" in world.refused()
     world.tell(proof_rejected(world.found, conditional_on=("aa" * 8,)))
-    assert "rests on sorrys that are still open" in world.refused()
+    assert "rests on sorries that are still open" in world.refused()
     assert github.requests == []
 
 

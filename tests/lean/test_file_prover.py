@@ -1,4 +1,4 @@
-"""A file's sorrys on the pool's REPLs, and what happens when these die. The simulator stands in for Lean."""
+"""A file's sorries on the pool's REPLs, and what happens when these die. The simulator stands in for Lean."""
 
 from __future__ import annotations
 

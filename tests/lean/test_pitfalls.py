@@ -240,7 +240,7 @@ def test_what_a_dialect_lacks_is_refused_before_anything_is_sent(fake_repl: Fake
     assert wire(tmp_path) == []
 
 
-def test_sorrys_that_would_be_ignored_in_silence_are_refused(fake_repl: FakeRepl, tmp_path: Path) -> None:
+def test_sorries_that_would_be_ignored_in_silence_are_refused(fake_repl: FakeRepl, tmp_path: Path) -> None:
     middle = Dialect("middle", "older", OPTIONAL - {"goal.subsume"})
 
     async def use(repl: Repl) -> None:
@@ -251,7 +251,7 @@ def test_sorrys_that_would_be_ignored_in_silence_are_refused(fake_repl: FakeRepl
     assert wire(tmp_path) == []
 
 
-def test_the_older_dialect_answers_the_goals_of_sorrys_with_their_bytes(
+def test_the_older_dialect_answers_the_goals_of_sorries_with_their_bytes(
     fake_repl: FakeRepl, tmp_path: Path
 ) -> None:
     goal = {"name": "_uniq.3", "fragment": "tactic", "target": {"pp": "True"}, "vars": []}
@@ -274,7 +274,7 @@ def test_the_older_dialect_answers_the_goals_of_sorrys_with_their_bytes(
     assert (sent["sorrys"], sent["typeErrorsAsGoals"]) == (True, False)
 
 
-def test_a_repl_that_took_sorrys_and_made_no_goals_is_found_out(fake_repl: FakeRepl, tmp_path: Path) -> None:
+def test_a_repl_that_took_sorries_and_made_no_goals_is_found_out(fake_repl: FakeRepl, tmp_path: Path) -> None:
     warning = {"severity": "warning", "data": "declaration uses 'sorry'", "pos": {"line": 1, "column": 8}}
     backend = scripted(fake_repl, tmp_path, {"units": [{"boundary": [0, 25], "messages": [warning]}]})
 

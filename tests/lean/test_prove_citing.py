@@ -71,7 +71,7 @@ BROUGHT_IN = """have drop_double_{proof} (p : Prop) (h : ¬¬p) : p := by
 
 
 class Project:
-    """One file in a folder, and a view that knows its sorrys and what became of them."""
+    """One file in a folder, and a view that knows its sorries and what became of them."""
 
     def __init__(self, folder: Path, source: str = SOURCE) -> None:
         self.folder = folder

@@ -165,7 +165,7 @@ def proved(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Outcom
     return prove(project, tmp_path_factory.mktemp("prove") / "job")
 
 
-def test_the_base_commit_s_sorrys_are_filled_but_for_those_that_cannot_be(
+def test_the_base_commit_s_sorries_are_filled_but_for_those_that_cannot_be(
     project: Project, proved: Outcome
 ) -> None:
     assert proved.returncode == 0, proved.last
@@ -200,7 +200,7 @@ def test_the_same_work_finds_the_same_proofs(project: Project, proved: Outcome, 
     assert {body.proof for body in again.proofs()} == {body.proof for body in proved.proofs()}
 
 
-def test_two_sorrys_of_one_declaration_get_one_text_that_fills_both(proved: Outcome) -> None:
+def test_two_sorries_of_one_declaration_get_one_text_that_fills_both(proved: Outcome) -> None:
     both = [body for body in proved.proofs() if body.declaration == "Demo.Negation.neither"]
     assert len(both) == 2
     assert len({(body.byte_start, body.byte_end, body.replacement) for body in both}) == 1
@@ -277,7 +277,7 @@ def test_a_file_of_another_version_is_not_judged(project: Project, proved: Outco
     assert not outcome.bodies
 
 
-def test_later_revisions_bring_new_sorrys_that_are_filled_too(jobs: JobProcesses, tmp_path: Path) -> None:
+def test_later_revisions_bring_new_sorries_that_are_filled_too(jobs: JobProcesses, tmp_path: Path) -> None:
     project = Project(tmp_path / "demo", jobs)
     for _ in range(3):
         project.advance()

@@ -218,7 +218,7 @@ def attempt_all(
     return {attempt.wanted.sorry: attempt for attempt in done}
 
 
-def test_the_sorrys_of_one_file_ask_a_model_together(tmp_path: Path) -> None:
+def test_the_sorries_of_one_file_ask_a_model_together(tmp_path: Path) -> None:
     meeting = Meeting(3)
     engine = Engine(lambda _: lambda _name, _position: meeting)
     tried = attempt_all(tmp_path, engine, slots=3)

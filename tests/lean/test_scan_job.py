@@ -104,7 +104,7 @@ class Outcome:
 
 @dataclass
 class Scans:
-    """Runs the job commit by commit, and keeps the sorrys as the database would."""
+    """Runs the job commit by commit, and keeps the sorries as the database would."""
 
     jobs: JobProcesses
     upstream: Upstream
@@ -276,7 +276,7 @@ def test_paths_are_taken_or_left_as_the_patterns_say(scans: Scans) -> None:
     assert [item["path"] for item in outcome.of("file_scanned")] == ["A.lean", "Lib/B.lean", "Lib/C/D.lean"]
 
 
-def test_a_newly_excluded_file_leaves_with_its_sorrys(scans: Scans) -> None:
+def test_a_newly_excluded_file_leaves_with_its_sorries(scans: Scans) -> None:
     scans.step({"A.lean": OPEN, "Old/B.lean": "theorem b : True := sorry\n"})
     scans.exclude = ["Old/**"]
     outcome = scans.step({"A.lean": OPEN + "\n"})

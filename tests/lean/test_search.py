@@ -189,7 +189,7 @@ def test_a_text_that_compiles_with_a_sorry_in_it_is_no_proof(tmp_path: Path) -> 
     assert complaint == "the simulator says that the proof uses sorry"
 
 
-def test_one_of_two_sorrys_is_filled_alone_where_the_other_cannot_be(tmp_path: Path) -> None:
+def test_one_of_two_sorries_is_filled_alone_where_the_other_cannot_be(tmp_path: Path) -> None:
     text = "theorem t (p q : Prop) : (p → p) ∧ (p → q) := by\n  constructor\n  · sorry\n  · sorry\n"
     worked, _ = prove(tmp_path, text)
     assert set(worked.solved) == {0}

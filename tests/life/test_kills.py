@@ -130,7 +130,7 @@ def test_a_daemon_that_is_killed_again_and_again_loses_nothing_and_does_nothing_
 
 
 def assert_open_is_what_stands_there(settings: Settings, lives: list[Life]) -> None:
-    """The view has as open just those sorrys that stand in the files of the tips."""
+    """The view has as open just those sorries that stand in the files of the tips."""
     view = queries.connect(settings.paths.database_db)
     try:
         for life, repo in zip(lives, settings.repos, strict=True):

@@ -28,8 +28,8 @@ from tests.support.daemon.house import House
 from tests.support.daemon.remote import Remote
 
 REPOSITORIES = 20
-WITH_SORRYS = 4
-"""So many have sorrys from the start; each costs a search and a check."""
+WITH_SORRIES = 4
+"""So many have sorries from the start; each costs a search and a check."""
 MIB = 2**20
 ZOMBIE_LOOKS = 10
 """A dead child that so many looks see, a second each, is waited for by nobody; a busy daemon is only late."""
@@ -60,7 +60,7 @@ class Project:
     """Name to whether its proof is a sorry."""
     shas: list[str] = field(default_factory=list)
 
-    def push(self, *, sorrys: bool) -> None:
+    def push(self, *, sorries: bool) -> None:
         """One commit."""
         done = [name for name, is_sorry in self.theorems.items() if not is_sorry]
         left = [name for name, is_sorry in self.theorems.items() if is_sorry]
@@ -70,7 +70,7 @@ class Project:
         elif what == "delete" and done:
             del self.theorems[self.dice.choice(done)]
         else:
-            self.theorems[f"t{self.number}_{len(self.shas)}"] = sorrys
+            self.theorems[f"t{self.number}_{len(self.shas)}"] = sorries
         text = "\n".join(self._text(name, is_sorry) for name, is_sorry in self.theorems.items())
         self.shas.append(self.remote.commit(f"c{len(self.shas)}", {"Main.lean": text}))
 
@@ -141,7 +141,7 @@ def test_a_daemon_at_work_stays_as_it_is_and_everything_is_in_its_right_state(
     dice = random.Random(7)
     projects = [Project(house.remote(f"r{number}"), dice, number) for number in range(REPOSITORIES)]
     for project in projects:
-        project.push(sorrys=project.number < WITH_SORRYS)
+        project.push(sorries=project.number < WITH_SORRIES)
     settings = house.write(
         repos=[project.remote.path for project in projects],
         every="5s",
@@ -162,7 +162,7 @@ def test_a_daemon_at_work_stays_as_it_is_and_everything_is_in_its_right_state(
             # The last pushes still have to be worked off within the time, where nothing else is in the way.
             if now > next_push and now < seconds - 10:
                 next_push += push_every_s
-                dice.choice(projects).push(sorrys=dice.random() < 0.5)
+                dice.choice(projects).push(sorries=dice.random() < 0.5)
             time.sleep(1.0)
         house.wait_for(
             lambda: worked_off(settings, projects), what="everything to be worked off", seconds=400

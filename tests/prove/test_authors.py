@@ -144,7 +144,7 @@ def by_model(generator: Generator, *asks: WholeAsk, max_tokens: int = 12) -> lis
     return asyncio.run(main())
 
 
-def test_a_model_writes_for_several_sorrys_at_once_and_the_same_again(generator: Generator) -> None:
+def test_a_model_writes_for_several_sorries_at_once_and_the_same_again(generator: Generator) -> None:
     asks = [
         WholeAsk("", f"theorem t{n} (p : Prop) : p → p := by\n  sorry", count=3, seed=n) for n in range(3)
     ]

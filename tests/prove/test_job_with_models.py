@@ -45,7 +45,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[Request]]:
     return batches
 
 
-def test_a_generator_s_tactics_fill_the_sorrys_that_it_is_asked_about(
+def test_a_generator_s_tactics_fill_the_sorries_that_it_is_asked_about(
     tmp_path: Path, learned: Path, asked: list[list[Request]]
 ) -> None:
     generator = {"path": str(learned), "device": "cpu", "candidates": 2, "decoding": "beam"}

@@ -19,7 +19,7 @@ from store.view.queries import basic as queries
 from store.view.view import View
 from tests.support.memory_log import MemoryLog
 
-SORRYS, CHECKPOINTS, TASKS, PROOFS, REPOSITORIES, ATTEMPTS = 50_000, 100, 10, 10_000, 500, 50_000
+SORRIES, CHECKPOINTS, TASKS, PROOFS, REPOSITORIES, ATTEMPTS = 50_000, 100, 10, 10_000, 500, 50_000
 FAILED = 1000
 LIMIT_S = 5.0
 LONGEST = "<script>alert(1)</script>" + "x" * 100_000
@@ -52,7 +52,7 @@ def build(folder: Path) -> Path:
     with MemoryLog() as log, View.open(path, log.reader()):
         pass
     chance = random.Random(1)
-    states = chance.choices(("open", "filled", "removed"), (6, 3, 1), k=SORRYS)
+    states = chance.choices(("open", "filled", "removed"), (6, 3, 1), k=SORRIES)
 
     def at(number: int) -> str:
         return (
@@ -72,8 +72,8 @@ def build(folder: Path) -> Path:
             for number in range(REPOSITORIES)
         )
         insert(db, "repositories", ("repository", "watched", "enabled", "state", "reason"), repositories)
-        sorrys = ((*where(number), f"{number:016x}", state) for number, state in enumerate(states))
-        insert(db, "sorries", ("repository", "branch", "sorry", "state"), sorrys)
+        sorries = ((*where(number), f"{number:016x}", state) for number, state in enumerate(states))
+        insert(db, "sorries", ("repository", "branch", "sorry", "state"), sorries)
         names = ("repository", "branch", "sorry", "seq", "step", "recorded_at", "detail")
         insert(db, "sorry_steps", names, steps())
         verdicts = (
@@ -136,7 +136,7 @@ def tree() -> bytes:
     return json.dumps(Tree("found", "", "", nodes, tuple(range(100))).as_json()).encode()
 
 
-def test_a_report_of_500_repositories_and_50_000_sorrys_and_jobs_takes_under_5_s_and_4_mb(
+def test_a_report_of_500_repositories_and_50_000_sorries_and_jobs_takes_under_5_s_and_4_mb(
     tmp_path: Path,
 ) -> None:
     path, search = build(tmp_path), tree()
@@ -146,7 +146,7 @@ def test_a_report_of_500_repositories_and_50_000_sorrys_and_jobs_takes_under_5_s
         data = gather(view, made_at="2026-11-01T00:00:00+00:00", blob=lambda _sha256: search)
     page, *_ = write(render(data), tmp_path / "out")
     took = time.process_time() - started
-    assert sum(data.sorries.values()) == data.history[-1].opened == SORRYS
+    assert sum(data.sorries.values()) == data.history[-1].opened == SORRIES
     (matrix,) = data.matrices
     assert [len(task.known) for task in matrix.tasks] == [CHECKPOINTS] * TASKS
     assert took < LIMIT_S

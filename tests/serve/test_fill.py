@@ -142,7 +142,7 @@ def test_a_candidate_comes_before_its_verdict_and_a_simulated_one_is_no_proof(
     assert world.position() == before, "nothing is recorded"
 
 
-def test_all_sorrys_of_a_file_that_was_sent_are_worked_on(served: Served) -> None:
+def test_all_sorries_of_a_file_that_was_sent_are_worked_on(served: Served) -> None:
     events = told(served, text=f"theorem more : True := by\n  sorry\n\n{SOURCE}", rungs=[0], path="B.lean")
     (begun,), (summary,) = of(events, "begun"), of(events, "summary")
     assert [one["declaration"] for one in begun["sorries"]] == ["more", "swap", "wrong"]

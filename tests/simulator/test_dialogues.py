@@ -237,7 +237,7 @@ def _from_the_source(
     return kept
 
 
-def test_the_recorded_files_give_the_same_units_and_sorrys(tmp_path: Path) -> None:
+def test_the_recorded_files_give_the_same_units_and_sorries(tmp_path: Path) -> None:
     files = [line for line in _lines() if line.get("kind") == "file"]
     assert len(files) == 3
     for dialogue in files:

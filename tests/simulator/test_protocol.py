@@ -228,7 +228,7 @@ def test_distil_gives_one_goal_for_each_sorry_in_source_order(ask: Ask) -> None:
     assert [goal["target"]["pp"] for goal in target["goals"]] == ["p → p", "True"]
 
 
-def test_a_distilled_target_closes_only_when_all_its_sorrys_are_proved(ask: Ask) -> None:
+def test_a_distilled_target_closes_only_when_all_its_sorries_are_proved(ask: Ask) -> None:
     text = "theorem t (p : Prop) (h : p) : p ∧ p := ⟨sorry, sorry⟩"
     (target,) = ask("frontend.distil", file=text, ignoreValues=False)["targets"]
     first = ask("goal.tactic", stateId=target["stateId"], tactic="assumption")

@@ -123,7 +123,7 @@ def test_the_older_dialect_takes_one_tactic_and_the_newer_a_sequence(ask: Ask, o
     assert old("goal.tactic", stateId=0, tactic="(intro p; intro h; exact h)")["goals"] == []
 
 
-def test_sorrys_of_a_unit_are_one_state_with_their_byte_ranges(old: Ask) -> None:
+def test_sorries_of_a_unit_are_one_state_with_their_byte_ranges(old: Ask) -> None:
     text = (
         "theorem α (p : Prop) (h : p) : p ∧ p := by\n  constructor\n  · sorry\n  · exact sorry\n\n"
         "example : True := sorry"
@@ -145,7 +145,7 @@ def test_sorrys_of_a_unit_are_one_state_with_their_byte_ranges(old: Ask) -> None
     assert printed["rootHasMVar"] is False
 
 
-def test_a_unit_without_sorrys_has_no_state(old: Ask) -> None:
+def test_a_unit_without_sorries_has_no_state(old: Ask) -> None:
     (unit,) = old("frontend.process", file="example : True := trivial", **OLD_PROCESS | {"sorrys": True})[
         "units"
     ]

@@ -362,7 +362,7 @@ def test_a_value_that_was_no_sorry_must_stay(ask: Ask) -> None:
 # ---- what it does not do, said as an error
 
 
-def test_coupled_sorrys_are_refused_and_never_split(ask: Ask) -> None:
+def test_coupled_sorries_are_refused_and_never_split(ask: Ask) -> None:
     for ignore in (True, False):
         reply = ask("frontend.distil", file=SPEC, ignoreValues=ignore)
         assert (reply["error"], "outside its logic" in reply["desc"]) == ("io", True)

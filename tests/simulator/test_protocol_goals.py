@@ -167,7 +167,7 @@ def test_a_have_as_a_tactic_keeps_the_root_honest(ask: Ask) -> None:
     assert targets(reply) == ["False"]
 
 
-def test_the_sorrys_of_a_draft_become_goals(ask: Ask) -> None:
+def test_the_sorries_of_a_draft_become_goals(ask: Ask) -> None:
     ask("goal.start", expr="∀ (p : Prop), p → p ∧ p")
     reply = ask(
         "goal.tactic", stateId=0, draft="by\n  intro p h\n  have i : p ∨ p := sorry\n  exact ⟨sorry, h⟩"

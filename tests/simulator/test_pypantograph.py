@@ -130,7 +130,7 @@ def test_have_draft_expr_and_modes(package: ModuleType, start: Callable[..., Any
     assert server.goal_tactic(calc, "1 + 1 = 2").goals[0].name == "calc"
 
 
-def test_sorrys_are_loaded_and_proved(start: Callable[..., Any]) -> None:
+def test_sorries_are_loaded_and_proved(start: Callable[..., Any]) -> None:
     server = start()
     (target,) = server.load_sorry("theorem mystery (p : Prop) : p → p := sorry")
     assert str(target.goal_state.goals[0]) == "p : Prop\n⊢ p → p"

@@ -1,4 +1,4 @@
-"""The curriculum: difficulty in steps, limits that are always numbers, sorrys and term proofs dealt out evenly."""
+"""The curriculum: difficulty in steps, limits that are always numbers, sorries and term proofs dealt out evenly."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_proof_of_a_thousand_steps_is_hard_and_stops_nothing() -> None:
 
 
 @pytest.mark.parametrize("what", [0, "exact sorry"])
-def test_sorrys_and_proofs_without_steps_are_dealt_out_evenly(what: int | str) -> None:
+def test_sorries_and_proofs_without_steps_are_dealt_out_evenly(what: int | str) -> None:
     store = Store()
     store.trace(*[what] * 900)
     row = store.rows()["a"]
@@ -139,7 +139,7 @@ def test_a_theorem_that_comes_moves_no_other_to_another_third() -> None:
     assert sorted(moved) == [0, 0, 1]
 
 
-def test_however_many_sorrys_there_are_the_limits_are_those_of_the_proofs() -> None:
+def test_however_many_sorries_there_are_the_limits_are_those_of_the_proofs() -> None:
     store = Store()
     store.trace(1, 2, 3, 4, *["sorry"] * 96)
     assert curriculum(store.view).thresholds == Thresholds(easy=1.99, medium=3.01)

@@ -146,7 +146,7 @@ Record = dict[str, Any]
 
 
 def made_up(seed: int, sizes: tuple[int, ...], premises: int = 60) -> list[Record]:
-    """Make repositories with theorems in common, repeated premises, sorrys; short: `expand` makes theirs of it."""
+    """Make repositories with theorems in common, repeated premises, sorries; short: `expand` makes theirs of it."""
     rng = random.Random(seed)
     return [
         {

@@ -260,7 +260,7 @@ def test_the_premises_of_a_made_up_proof_are_all_accessible_to_it(traced: Traced
             assert {use.full_name for step in item.tactics for use in step.premises} <= names
 
 
-# --- sorrys and training examples -----------------------------------------------------------------------
+# --- sorries and training examples -----------------------------------------------------------------------
 
 
 def test_a_proof_with_a_sorry_is_marked_and_one_that_only_names_it_is_not(make: Make) -> None:
@@ -283,7 +283,7 @@ def test_a_proof_with_a_sorry_is_marked_and_one_that_only_names_it_is_not(make: 
 
 
 @pytest.mark.parametrize("split", splits.SPLITS)
-def test_training_examples_are_the_steps_of_the_theorems_on_that_side_without_sorrys(
+def test_training_examples_are_the_steps_of_the_theorems_on_that_side_without_sorries(
     make: Make, split: splits.Split
 ) -> None:
     place = make(*make_traced_repository(seed=5, n_files=30, theorems_per_file=6))

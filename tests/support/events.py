@@ -1,6 +1,6 @@
 """Events for tests: one valid body of every type, and random but lifelike histories of repositories.
 
-`Story` invents what a daemon would record: commits, force-pushes, files that come and go, sorrys that live and
+`Story` invents what a daemon would record: commits, force-pushes, files that come and go, sorries that live and
 die, proofs that hold or do not, jobs that end in every way. The same seed tells the same story.
 """
 

@@ -1,4 +1,4 @@
-"""The prove job in this process, on one file with sorrys and the simulator in Lean's place: for tests.
+"""The prove job in this process, on one file with sorries and the simulator in Lean's place: for tests.
 
 bodies, _ = run(parameters(folder, source), folder / "job")
 attempts(bodies)["t"].outcome
@@ -30,7 +30,7 @@ OF_A_RUNG = ("generator", "retriever", "progress", "whole", "endpoint", "tactics
 
 
 def wanted(source: str) -> list[SorryToProve]:
-    """Return the sorrys of a file; each goes by its declaration's name."""
+    """Return the sorries of a file; each goes by its declaration's name."""
     data = source.encode()
     scanned = scan_source(data, path=FILE)
     return [

@@ -40,7 +40,7 @@ URL = f"https://{KEY}"
 TIMEOUT_S = 100
 
 
-# A repository with three files that import one another, one that stands alone, and sorrys of each mode.
+# A repository with three files that import one another, one that stands alone, and sorries of each mode.
 BASE = """\
 /-!
 # What all others import

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipeline.gate import verdict
 from pipeline.gate.elaborate import Compiled
-from pipeline.gate.source_checks import in_its_place, outside_the_sorrys
+from pipeline.gate.source_checks import in_its_place, outside_the_sorries
 from pipeline.lean.source.lexer import words
 from pipeline.lean.source.splice import Replacement, splice
 from tests.support.gate import FILE, Case, Court
@@ -46,7 +46,7 @@ SOUP = st.lists(st.tuples(TOKENS, SPACES), min_size=1, max_size=14).map(
 @settings(max_examples=150, deadline=None)
 def test_only_the_sorry_s_own_bytes_may_be_replaced(start: int, end: int, text: str) -> None:
     assume((start, end) != (HOLE, HOLE + len("sorry")))
-    assert outside_the_sorrys(BEFORE, Replacement(min(start, end), max(start, end), text))
+    assert outside_the_sorries(BEFORE, Replacement(min(start, end), max(start, end), text))
 
 
 @given(at=st.integers(0, len(BEFORE)), text=SOUP)

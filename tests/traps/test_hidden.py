@@ -83,7 +83,7 @@ TWO = FILE.replace("HOLE", "constructor\n  · exact (HOLE)")
     ["h.2 /- · exact (sorry) -/ /-, /- sorry", "h.2)\n  · exact (/-", "(h.2"],
     ids=["a comment over the rest", "a comment from one sorry to the next", "an open bracket"],
 )
-def test_what_stands_between_two_sorrys_stays_in_force(refused: Refused, trick: str) -> None:
+def test_what_stands_between_two_sorries_stays_in_force(refused: Refused, trick: str) -> None:
     refused(Case(trick, file=TWO), step="text")
 
 

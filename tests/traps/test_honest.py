@@ -71,12 +71,12 @@ def test_the_axioms_of_lean_s_own_logic_are_allowed(court: Court, axioms: tuple[
     assert court.verified(case).axioms == axioms
 
 
-def test_both_sorrys_of_a_declaration_may_be_filled_at_once(court: Court) -> None:
+def test_both_sorries_of_a_declaration_may_be_filled_at_once(court: Court) -> None:
     file = FILE.replace("HOLE", "exact ⟨HOLE⟩")
     court.verified(Case("h.2, h.1", file=file, hole="sorry, sorry"))
 
 
-def test_a_file_with_other_sorrys_does_not_speak_against_the_proof(court: Court) -> None:
+def test_a_file_with_other_sorries_does_not_speak_against_the_proof(court: Court) -> None:
     file = "theorem gap : 1 = 2 := sorry\n" + FILE + "theorem late_gap : 1 = 2 := by\n  sorry\n"
     court.verified(Case("exact ⟨h.2, h.1⟩", file=file))
     court.candidate(Case("exact ⟨h.2, h.1⟩", file=file), lean="simulator")

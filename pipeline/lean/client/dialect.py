@@ -29,7 +29,7 @@ Ask = Callable[[str, Json], Awaitable[Json]]
 # goal.subsume is sent by the probe alone: the versions that know it are the newer ones.
 _SINCE: dict[str, tuple[str, str]] = {
     "goal.subsume": ("0.3.8", "compare the goals' texts instead"),
-    "frontend.distil": ("0.3.6", "use frontend.process with sorrys instead"),
+    "frontend.distil": ("0.3.6", "use frontend.process with sorries instead"),
     "frontend.track": ("0.3.6", "compare the constants of two frontend.process runs instead"),
 }
 OPTIONAL = frozenset(_SINCE)
@@ -50,7 +50,7 @@ class Dialect:
 
     @property
     def sorry_goals(self) -> bool:
-        """Say whether `frontend.process` may answer the goals of sorrys; with `frontend.distil` it never does."""
+        """Say whether `frontend.process` may answer the goals of sorries; with `frontend.distil` it never does."""
         return "frontend.distil" not in self.commands
 
     @property
@@ -72,14 +72,14 @@ class Dialect:
             )
 
     def require_sorry_goals(self) -> None:
-        """Hold that `frontend.process` can be asked for the goals of sorrys.
+        """Hold that `frontend.process` can be asked for the goals of sorries.
 
         Raises:
             UnsupportedByDialect: the field would be ignored in silence, or is gone.
         """
         if not self.sorry_goals:
             raise UnsupportedByDialect(
-                f"frontend.process with sorrys: this REPL (dialect {self.name}) ignores the field; use frontend.distil"
+                f"frontend.process with sorries: this REPL (dialect {self.name}) ignores the field; use frontend.distil"
             )
 
 

@@ -334,7 +334,7 @@ class Unit:
 
     `new_constants` is None unless asked for. `n_invocations` comes with the reply, `invocations` from the side
     file, which only `Repl.process(…, invocations=True)` reads; both None otherwise. The last three fields are
-    filled by the older dialect alone, for `sorrys=True`: one state of all sorrys of the unit, its goals, and for
+    filled by the older dialect alone, for `sorrys=True`: one state of all sorries of the unit, its goals, and for
     each goal the byte range of its `sorry` (a tactic `sorry` may stand for several goals).
     """
 
@@ -394,7 +394,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One search target that `frontend.distil` made out of a declaration with sorrys."""
+    """One search target that `frontend.distil` made out of a declaration with sorries."""
 
     state: StateRef
     goals: tuple[Goal, ...]

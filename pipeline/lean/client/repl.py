@@ -107,7 +107,7 @@ class Repl(Connection):
         sorried = [unit for unit in units if sorrys and unit.uses_sorry]
         if sorried and all(unit.goal_state is None for unit in sorried):
             raise UnsupportedByDialect(
-                "frontend.process with sorrys: this REPL took the field and made no goals; use a pantograph-repl"
+                "frontend.process with sorries: this REPL took the field and made no goals; use a pantograph-repl"
                 " of version 0.3.6 or later with frontend.distil, or one of 0.3.4 or earlier"
             )
         return self._with_invocations(units, name) if invocations else units
@@ -141,7 +141,7 @@ class Repl(Connection):
         binder_name: str | None = None,
         timeout_s: float | None = None,
     ) -> tuple[Target, ...]:
-        """Turn declarations with sorrys into goal states (`frontend.distil`); `example`s are never targets.
+        """Turn declarations with sorries into goal states (`frontend.distil`); `example`s are never targets.
 
         Raises:
             InputRejected: the text does not compile; `desc` joins the messages.
@@ -151,7 +151,7 @@ class Repl(Connection):
         return await self.send(request, timeout_s=timeout_s)
 
     async def track(self, source: str, result: str, *, timeout_s: float | None = None) -> Track:
-        """Compare two texts (`frontend.track`): does `result` keep every statement of `source`, without sorrys?"""
+        """Compare two texts (`frontend.track`): does `result` keep every statement of `source`, without sorries?"""
         return await self.send(requests.FrontendTrack(src=source, dst=result), timeout_s=timeout_s)
 
     async def goal_start(self, expr: str, *, timeout_s: float | None = None) -> StateRef:

@@ -367,7 +367,7 @@ class FrontendProcess(Request[tuple[Unit, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class FrontendDistil(Request[tuple[Target, ...]]):
-    """Make search targets of a text's declarations with sorrys; `ignore_values` makes their statements the goals."""
+    """Make search targets of a text's declarations with sorries; `ignore_values` makes their statements the goals."""
 
     command: ClassVar[str] = "frontend.distil"
     file: str = field(metadata=on_wire("file"))
@@ -380,7 +380,7 @@ class FrontendDistil(Request[tuple[Target, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class FrontendTrack(Request[Track]):
-    """Compare two texts: does `dst` keep every statement of `src`, without sorrys and new axioms?"""
+    """Compare two texts: does `dst` keep every statement of `src`, without sorries and new axioms?"""
 
     command: ClassVar[str] = "frontend.track"
     src: str = field(metadata=on_wire("src"))

@@ -128,7 +128,7 @@ class State:
 
 @dataclass(eq=False, slots=True)
 class Origin:
-    """How root states are made: from a closed statement, or one for each target of a text with sorrys."""
+    """How root states are made: from a closed statement, or one for each target of a text with sorries."""
 
     expr: str | None = None
     text: str = ""
@@ -476,7 +476,7 @@ class Session:
     async def distil(
         self, text: str, *, ignore_values: bool = False, timeout_s: float | None = None
     ) -> tuple[State, ...]:
-        """Make one state for each declaration with sorrys of a text; its goals are the sorrys'.
+        """Make one state for each declaration with sorries of a text; its goals are the sorries'.
 
         Raises:
             ReplRefused: the text does not compile.

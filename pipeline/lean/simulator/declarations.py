@@ -65,7 +65,7 @@ class Declarations:
 
         `records`: commands keep a record of each tactic that ran, which costs more than running it.
 
-        `distil`: what becomes of declarations with sorrys. "keep" and "ignore" make search targets, with the
+        `distil`: what becomes of declarations with sorries. "keep" and "ignore" make search targets, with the
         proof as it is or with the whole statement as the goal; "units" makes one target for each command.
         """
         self.env = env
@@ -188,7 +188,7 @@ class Declarations:
         }:
             raise outside("`frontend.distil` of a declaration that mentions an earlier one with a sorry")
         if self._distilled(session, kind, meta, closed_type, closed_value, command):
-            closed_value = _with_sorrys(meta, closed_value)
+            closed_value = _with_sorries(meta, closed_value)
         uses_sorry = has_sorry(closed_value) or has_sorry(closed_type)
         if kind == "example":
             check(self.env, closed_value, closed_type)
@@ -209,7 +209,7 @@ class Declarations:
     def _distilled(
         self, session: Session, kind: str, meta: Meta, closed_type: Term, closed_value: Term, command: Command
     ) -> bool:
-        """Record a search target; True when the value has holes where its sorrys were."""
+        """Record a search target; True when the value has holes where its sorries were."""
         if session.holes_for_sorry and session.sorries:
             root = meta.hole(closed_type, (), is_goal=True)
             meta.assign(root, closed_value)
@@ -239,8 +239,8 @@ class Declarations:
         return False
 
 
-def _with_sorrys(meta: Meta, value: Term) -> Term:
-    """Fill the holes that stand for sorrys with sorry, so that later declarations can use this one."""
+def _with_sorries(meta: Meta, value: Term) -> Term:
+    """Fill the holes that stand for sorries with sorry, so that later declarations can use this one."""
     twin = meta.copy()
     while has_mvar(value):
         for node in list(nodes(value)):

@@ -556,7 +556,7 @@ class SectionFrame(NamedTuple):
 
 
 class SorryTarget(NamedTuple):
-    """A declaration with sorrys, ready for search: its goals, in a `Meta` whose `root` they fill.
+    """A declaration with sorries, ready for search: its goals, in a `Meta` whose `root` they fill.
 
     `spans[i]` is the range of code points of the sorry that `goals[i]` stands for; empty when there is one goal
     for the whole statement.

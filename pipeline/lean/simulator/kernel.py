@@ -729,7 +729,7 @@ class Session:
     """What all elaborators of one declaration or tactic share.
 
     `holes_for_sorry`: a `sorry` becomes a goal, in `sorries`, instead of a `Sorry` (for `frontend.distil`).
-    `sorry_spans[i]` is where `sorries[i]` stands, when there are goals for sorrys. `invocations`, where it is a
+    `sorry_spans[i]` is where `sorries[i]` stands, when there are goals for sorries. `invocations`, where it is a
     list, gets the tactics that ran and were not undone, an outer one before those in it.
     """
 

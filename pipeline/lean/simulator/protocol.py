@@ -376,7 +376,7 @@ class State:
     `dormant` are the siblings that steps without `autoResume` have put aside: still open, no longer shown.
     `parents` are the goals that the last step worked on. `broken_root`: a step of the form `have` made the root
     a term that is none (as the REPL does), so that a state without goals proves nothing. `hides_root`: the
-    root's term is never shown, as in states made of a unit's sorrys.
+    root's term is never shown, as in states made of a unit's sorries.
     """
 
     meta: Meta

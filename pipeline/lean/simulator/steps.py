@@ -139,7 +139,7 @@ def by_let(step: Step) -> Made:
 
 
 def by_draft(step: Step) -> Made:
-    """Fill the goal with a term whose sorrys become goals."""
+    """Fill the goal with a term whose sorries become goals."""
     step.session.holes_for_sorry = True
     elaborator = _elaborator(step)
     target = step.meta.instantiate(_hole(step).type)

@@ -1,3 +1,3 @@
-"""Read Lean source without Lean: characters, commands, declarations, sorrys."""
+"""Read Lean source without Lean: characters, commands, declarations, sorries."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Read Lean 4 source without Lean: declarations, statements, imports, and sorrys with their exact bytes.
+"""Read Lean 4 source without Lean: declarations, statements, imports, and sorries with their exact bytes.
 
 `scan_source` gives the record that the log keeps; `parse` gives the commands as well, for the prover and the gate;
 `read_file` what tells a new proof from an old one, and `locate` the borders of statements, for the tracer. None raises
@@ -113,7 +113,7 @@ class LocatedFile:
 
 
 def scan_source(data: bytes, *, path: str) -> ScannedFile:
-    """Read one file's declarations and sorrys. Never raises."""
+    """Read one file's declarations and sorries. Never raises."""
     return _Reader(data).scan(path)
 
 

@@ -185,7 +185,7 @@ class _Layout:
 def read_sorries(
     lexed: Lexed, positions: Positions, start: int, end: int, wanted: list[int]
 ) -> Iterator[tuple[int, str, SorryMode]]:
-    """The sorrys among the offsets `wanted` of the declaration `start`..`end`: offset, word, mode."""
+    """The sorries among the offsets `wanted` of the declaration `start`..`end`: offset, word, mode."""
     layout = _Layout(lexed.bare, positions)
     remaining = set(wanted)
     last = wanted[-1]

@@ -115,7 +115,7 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """The command that the sorrys stand in, cut out of its file."""
+    """The command that the sorries stand in, cut out of its file."""
 
     data: bytes
     byte_start: int
@@ -132,7 +132,7 @@ class Declaration:
 
     @property
     def text(self) -> str:
-        """The declaration's own text, with its sorrys."""
+        """The declaration's own text, with its sorries."""
         return self.data[self.byte_start : self.byte_end].decode()
 
     def framed(self, data: bytes | None = None) -> str:

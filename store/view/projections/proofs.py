@@ -145,7 +145,7 @@ def proof_verified(db: sqlite3.Connection, event: StoredEvent, body: ProofVerifi
 
 
 def proof_rejected(db: sqlite3.Connection, event: StoredEvent, body: ProofRejected) -> None:
-    """Record why it is none, or on which other sorrys it rests; its sorry is open again if it counted.
+    """Record why it is none, or on which other sorries it rests; its sorry is open again if it counted.
 
     Its patch, if it had one, is none to offer any more.
     """

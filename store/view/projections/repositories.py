@@ -145,7 +145,7 @@ def branch_rewritten(db: sqlite3.Connection, _event: StoredEvent, body: BranchRe
 
 
 def branch_deleted(db: sqlite3.Connection, _event: StoredEvent, body: BranchDeleted) -> None:
-    """Mark it; its files and sorrys stay as they were last seen."""
+    """Mark it; its files and sorries stay as they were last seen."""
     db.execute(
         "UPDATE branches SET state = 'deleted' WHERE repository = ? AND branch = ?",
         (body.repository, body.branch),
@@ -153,7 +153,7 @@ def branch_deleted(db: sqlite3.Connection, _event: StoredEvent, body: BranchDele
 
 
 def branch_unwatched(db: sqlite3.Connection, _event: StoredEvent, body: BranchUnwatched) -> None:
-    """Mark it; its files and sorrys stay as they were last seen."""
+    """Mark it; its files and sorries stay as they were last seen."""
     db.execute(
         "UPDATE branches SET state = 'unwatched' WHERE repository = ? AND branch = ?",
         (body.repository, body.branch),

@@ -68,7 +68,7 @@ def file_scanned(db: sqlite3.Connection, _event: StoredEvent, body: FileScanned,
 
 
 def file_removed(db: sqlite3.Connection, _event: StoredEvent, body: FileRemoved) -> None:
-    """Forget a file and its declarations; its sorrys have events of their own."""
+    """Forget a file and its declarations; its sorries have events of their own."""
     where = (body.repository, body.branch, body.path)
     before = _forget_declarations(db, where)
     db.execute("DELETE FROM files WHERE repository = ? AND branch = ? AND path = ?", where)

@@ -24,7 +24,7 @@ from store.events.scans import (
 from store.log.envelope import StoredEvent
 from store.view.projections.rows import quoted, upsert
 
-# Where a statement names an index: left to itself SQLite, which has no statistics here, takes one that reads all sorrys
+# Statements here name their index: SQLite, which has no statistics here, would take one that reads all sorries
 # of the repository, or all verified proofs.
 _SORRY = "repository = ? AND branch = ? AND sorry = ?"
 _PLACE = tuple(SorryPlace.model_fields)

@@ -345,7 +345,7 @@ class _Branch:
 
 
 def _as_it_was(lineage: _Lineage) -> TheoremAfter:
-    """A deleted theorem's last version: no text of it stands any more, so no sorrys either."""
+    """A deleted theorem's last version: no text of it stands any more, so no sorries either."""
     return TheoremAfter(
         name=lineage.name,
         kind=lineage.kind,

@@ -183,7 +183,7 @@ def sorries(
     watched_only: bool = False,
     limit: int | None = None,
 ) -> list[SorryRow]:
-    """Return sorrys in source order."""
+    """Return sorries in source order."""
     return read(
         db,
         SorryRow,
@@ -196,7 +196,7 @@ def sorries(
 
 
 def sorries_by_prefix(db: sqlite3.Connection, prefix: str) -> list[SorryRow]:
-    """Return the sorrys whose id starts so, on every branch that has them."""
+    """Return the sorries whose id starts so, on every branch that has them."""
     return by_prefix(db, SorryRow, "sorries", "sorry", prefix)
 
 
@@ -236,12 +236,12 @@ def proofs_by_prefix(db: sqlite3.Connection, prefix: str) -> list[ProofRow]:
 
 
 def proofs_to_check(db: sqlite3.Connection) -> list[ProofRow]:
-    """Return the candidates that no check has judged yet, oldest first, of sorrys on any watched branch.
+    """Return the candidates that no check has judged yet, oldest first, of sorries on any watched branch.
 
     Not of the branch that they were found on alone: the same sorry in the same file is attempted once for all.
     """
-    its_sorrys = "SELECT 1 FROM sorries WHERE sorries.sorry = proofs.sorry"
-    wanted = f"NOT EXISTS ({its_sorrys}) OR EXISTS ({its_sorrys} AND {on_watched_branch('sorries')})"
+    its_sorries = "SELECT 1 FROM sorries WHERE sorries.sorry = proofs.sorry"
+    wanted = f"NOT EXISTS ({its_sorries}) OR EXISTS ({its_sorries} AND {on_watched_branch('sorries')})"
     conditions = ["state = 'candidate'", "checked_at IS NULL", f"({wanted})"]
     return read(db, ProofRow, "proofs", conditions=conditions, order="found_at, proof")
 
@@ -273,7 +273,7 @@ def sorries_to_prove(
     budget: str,
     model: str = "",
 ) -> list[SorryRow]:
-    """Return the open sorrys of a live branch, as its scanned tip has them, that were not tried so yet.
+    """Return the open sorries of a live branch, as its scanned tip has them, that were not tried so yet.
 
     Tried means: the same sorry, file version, prover, rung, model and budget have an attempt.
     """

@@ -40,7 +40,7 @@ class CitableProofRow:
 def known_proofs(
     db: sqlite3.Connection, *, repository: str, sorries: Iterable[str], simulated: bool
 ) -> list[KnownProofRow]:
-    """Return proofs of the same statement, or of a goal that reads the same, as these sorrys have; the newest first.
+    """Return proofs of the same statement, or of a goal that reads the same, as these sorries have; the newest first.
 
     The same means: the sorry with the same number in a declaration of the repository with the same statement, whatever
     its name, file and branch; or one of which Lean said the same goal. It need not be provable in the same way: its
@@ -48,7 +48,7 @@ def known_proofs(
 
     Args:
         db: the view.
-        repository: whose sorrys.
+        repository: whose sorries.
         sorries: ids.
         simulated: False: what Lean verified. True: what the simulator found nothing against; never both.
     """
@@ -65,7 +65,7 @@ def citable_proofs(
     """Return the proofs of a branch's theorems whose sorry still stands there as it was proved; the newest first.
 
     Not there: what was rejected, what is conditional on another sorry, what nobody checked yet, a sorry whose statement
-    or surroundings are others since (for the simulator: whose file is), and a text that fills several sorrys at once,
+    or surroundings are others since (for the simulator: whose file is), and a text that fills several sorries at once,
     which proves none of them alone.
 
     Args:
@@ -112,7 +112,7 @@ class Reached:
 
 
 def reached(db: sqlite3.Connection, *, repository: str, branch: str, simulated: bool) -> dict[str, Reached]:
-    """Return how far the open sorrys of a branch got, by id, with Lean or with the simulator.
+    """Return how far the open sorries of a branch got, by id, with Lean or with the simulator.
 
     One that was neither tried nor proved is not among them.
     """
@@ -131,9 +131,9 @@ def reached(db: sqlite3.Connection, *, repository: str, branch: str, simulated: 
 
 
 def files_with_exercises(db: sqlite3.Connection, *, repository: str, branch: str, at_least: int) -> set[str]:
-    """Return the files of a branch in which so many sorrys stand, or stood, whose text says "exercise" anywhere.
+    """Return the files of a branch in which so many sorries stand, or stood, whose text says "exercise" anywhere.
 
-    Of a file that an older version scanned the text is not known: there the sorrys count whose declarations are called
+    Of a file that an older version scanned the text is not known: there the sorries count whose declarations are called
     so.
     """
     rows = db.execute(_EXERCISES, {"repository": repository, "branch": branch, "at_least": at_least})

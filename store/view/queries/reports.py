@@ -72,7 +72,7 @@ class Turn(NamedTuple):
 
 
 class SorryCount(NamedTuple):
-    """How many sorrys of a repository's watched branches are in one state."""
+    """How many sorries of a repository's watched branches are in one state."""
 
     repository: str
     state: str
@@ -134,7 +134,7 @@ class Searches(NamedTuple):
 
 
 def turns(db: sqlite3.Connection) -> Iterator[Turn]:
-    """Yield the comings and goings of the sorrys of watched branches, in the log's order."""
+    """Yield the comings and goings of the sorries of watched branches, in the log's order."""
     rows = db.execute(
         "SELECT repository, branch, sorry, step, recorded_at, detail FROM sorry_steps "
         "WHERE step IN ('opened', 'reopened', 'filled', 'removed') "
@@ -144,7 +144,7 @@ def turns(db: sqlite3.Connection) -> Iterator[Turn]:
 
 
 def sorry_counts(db: sqlite3.Connection) -> list[SorryCount]:
-    """Count sorrys by repository and state, on watched branches only."""
+    """Count sorries by repository and state, on watched branches only."""
     by_branch = (
         "SELECT repository, branch, state, count(*) AS n FROM sorries GROUP BY repository, branch, state"
     )
@@ -176,7 +176,7 @@ def newest_proofs(db: sqlite3.Connection, limit: int, *, verified: bool) -> list
 
 
 def searches(db: sqlite3.Connection) -> list[Searches]:
-    """Add up what was tried on sorrys, by prover and model, the lowest rung first."""
+    """Add up what was tried on sorries, by prover and model, the lowest rung first."""
     rows = db.execute(
         "SELECT prover, rung, model, simulated, count(*), sum(outcome = 'found'), sum(outcome = 'disproved'), "
         "sum(seconds), sum(prompt_tokens + completion_tokens), count(usd), sum(usd) FROM attempts "

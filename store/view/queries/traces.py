@@ -383,7 +383,7 @@ def sorry_goals(
     branch: str | None = None,
     sorry: str | None = None,
 ) -> list[SorryGoalRow]:
-    """Return what Lean last said of sorrys, by repository, branch and sorry; of those where it said something."""
+    """Return what Lean last said of sorries, by repository, branch and sorry; of those where it said something."""
     return make_all(
         SorryGoalRow,
         db.execute(

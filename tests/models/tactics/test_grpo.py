@@ -66,7 +66,7 @@ def test_a_reward_in_the_words_of_leandojo_s_documentation_gets_texts(
     seen: list[tuple[str, str]] = []
 
     def reward_func(completions, **kwargs):  # type: ignore[no-untyped-def] # as people write it
-        """Penalise long tactics and sorrys."""
+        """Penalise long tactics and sorries."""
         rewards = []
         for tactic in completions:
             penalty = -1.0 if "sorry" in tactic else 0.0

@@ -132,7 +132,7 @@ def test_a_checker_judges_its_own_proof_only(body: EventBody, change: dict[str, 
 
 
 @pytest.mark.parametrize("change", [{"sorry": "fedcba9876543210"}, {"blob": sha("other")}])
-def test_a_prover_finds_proofs_of_the_sorrys_that_it_was_given(change: dict[str, str]) -> None:
+def test_a_prover_finds_proofs_of_the_sorries_that_it_was_given(change: dict[str, str]) -> None:
     for body in (real(FOUND.model_copy(update=change)), attempt(SORRY, SPOT, commit=sha(1))):
         with pytest.raises(BadLineError, match="none that the job was given"):
             said("prove", body.model_copy(update=change), simulated=False)

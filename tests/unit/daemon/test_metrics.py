@@ -192,7 +192,7 @@ def test_jobs_are_counted_by_kind_and_their_durations_fall_into_their_intervals(
     assert (buckets["1"], buckets["5"], buckets["300"], buckets["900"], buckets["+Inf"]) == (0, 1, 1, 2, 2)
 
 
-def test_repositories_have_the_age_of_their_poll_their_sorrys_and_what_is_wrong(
+def test_repositories_have_the_age_of_their_poll_their_sorries_and_what_is_wrong(
     metrics: dict[str, Any],
 ) -> None:
     assert values(metrics["unsorry_repository_poll_age_seconds"]) == {(REPOSITORY,): 120}

@@ -378,7 +378,7 @@ def test_an_interrupted_job_is_due_at_once(world: World) -> None:
     assert (again.job, again.attempt) == (job.job, 2)
 
 
-def test_sorrys_are_attempted_when_the_tip_is_scanned_and_not_before(world: World) -> None:
+def test_sorries_are_attempted_when_the_tip_is_scanned_and_not_before(world: World) -> None:
     assert kinds(world.plan(created(), sorry("a"))) == ["scan"]
     (prove,) = world.plan(scanned(1)).due
     assert prove.kind == "prove"
@@ -408,7 +408,7 @@ def test_an_attempted_sorry_is_not_attempted_again_until_the_budget_changes(worl
     assert due == [["b"], ["a"]], "what was never tried goes first"
 
 
-def test_many_sorrys_are_split_into_jobs_that_share_one_lane(world: World) -> None:
+def test_many_sorries_are_split_into_jobs_that_share_one_lane(world: World) -> None:
     world.configure(extra="[prove]\nsorries_per_job = 2\n")
     plan = world.plan(created(), *[sorry(name) for name in "abcde"], scanned(1))
     assert [len(asked(job, ProveSpec).sorries) for job in plan.due] == [2, 2, 1]

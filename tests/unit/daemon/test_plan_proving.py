@@ -60,7 +60,7 @@ NAMED = '[train.tactics]\nmodel_name = "the/base"\n'
 
 
 class World:
-    """A house with one scanned repository whose sorrys the tests name, and the plans made of it."""
+    """A house with one scanned repository whose sorries the tests name, and the plans made of it."""
 
     def __init__(self, folder: Path) -> None:
         self.now = datetime.now(UTC)
@@ -78,7 +78,7 @@ class World:
         return self.settings
 
     def open(self, *names: str, path: str = "A.lean", exercise_words: int = 0) -> list[EventBody]:
-        """Return what a scan of the first commit says of a file with these sorrys."""
+        """Return what a scan of the first commit says of a file with these sorries."""
         scan = scanned(
             path, [declaration(name, line=3 * at) for at, name in enumerate(names)], with_sorry=names
         )
@@ -195,7 +195,7 @@ def part(rung: Spec, name: str) -> Any:
 
 
 def shown(plan: Plan) -> list[tuple[int, list[str]]]:
-    """The rung and the sorrys of each due job."""
+    """The rung and the sorries of each due job."""
     return [
         (spec.rung.number, [item.sorry for item in spec.sorries])
         for spec in (asked(job, ProveSpec) for job in plan.due)
@@ -449,7 +449,7 @@ def test_a_sorry_that_kills_its_jobs_at_one_rung_climbs_on_alone(world: World) -
     assert shown(world.plan(failed(one, reason="crashed"))) == [(0, ["b"]), (2, ["a"])]
 
 
-def test_a_job_that_waits_for_its_next_try_keeps_its_sorrys_at_their_rung(world: World) -> None:
+def test_a_job_that_waits_for_its_next_try_keeps_its_sorries_at_their_rung(world: World) -> None:
     world.configure("rungs = [2, 0]", more=NAMED)
     (two,) = world.plan(world.open("a")).due
     later = failed(two, reason="unreachable", retry_at=world.now + timedelta(hours=1))
@@ -469,7 +469,7 @@ def test_a_day_s_money_that_is_spent_is_not_asked_for_again_until_tomorrow_or_an
     assert len(world.plan().due) == 1
 
 
-def test_new_sorrys_come_first_then_the_nearest_to_a_proof_then_what_is_tried_again(world: World) -> None:
+def test_new_sorries_come_first_then_the_nearest_to_a_proof_then_what_is_tried_again(world: World) -> None:
     world.configure("rungs = [0, 2]\nsorries_per_job = 1")
     (zero, *_) = world.plan(world.open("far", "near", "new", "old", "unknown"), promoted("t-1")).due
     left = {"far": 3, "near": 1, "old": 1, "unknown": None}
@@ -480,7 +480,7 @@ def test_new_sorrys_come_first_then_the_nearest_to_a_proof_then_what_is_tried_ag
 
 
 def test_search_above_rung_0_ends_with_the_day_s_hours_and_begins_anew_the_next_day(world: World) -> None:
-    world.configure("rungs = [0, 2]\nhours_per_day = 0.1", more=NAMED)  # 360 s: six sorrys
+    world.configure("rungs = [0, 2]\nhours_per_day = 0.1", more=NAMED)  # 360 s: six sorries
     (zero,) = world.plan(world.open(*"abcdefgh")).due
     plan = world.plan([world.tried(name, zero, seconds=1000.0) for name in "abcdefgh"])
     assert shown(plan) == [(2, list("abcdef"))], "rung 0 costs nothing of it"
@@ -510,7 +510,9 @@ def test_a_file_of_many_exercises_is_one_whatever_its_name(world: World) -> None
     assert len(shown(world.plan())[0][1]) == 4
 
 
-def test_a_file_of_many_sorrys_whose_text_says_exercise_is_one_whatever_they_are_called(world: World) -> None:
+def test_a_file_of_many_sorries_whose_text_says_exercise_is_one_whatever_they_are_called(
+    world: World,
+) -> None:
     assert len(world.plan(world.open("a", "b", exercise_words=1)).due) == 1, "two are not many"
     world.plan(world.open("c", "d", "e", path="B.lean", exercise_words=1))
     world.plan(world.open("f", "g", "h", path="C.lean"))
@@ -519,7 +521,7 @@ def test_a_file_of_many_sorrys_whose_text_says_exercise_is_one_whatever_they_are
     assert len(shown(world.plan())[0][1]) == 8
 
 
-def test_the_sorrys_of_a_declaration_go_into_one_job_where_there_is_room(world: World) -> None:
+def test_the_sorries_of_a_declaration_go_into_one_job_where_there_is_room(world: World) -> None:
     world.configure("sorries_per_job = 3")
     names = [f"{at}{of}" for at in "12" for of in ("a", "b", "c")]
 

@@ -195,14 +195,14 @@ def test_a_fill_and_a_rename_at_once_is_a_fill(branch: Branch) -> None:
     assert isinstance(filled, SorryFilled)
 
 
-def test_a_deleted_declaration_removes_its_sorrys(branch: Branch) -> None:
+def test_a_deleted_declaration_removes_its_sorries(branch: Branch) -> None:
     (opened,) = branch.commit({"A.lean": ONE + "theorem b : q := r\n"})
     (removed,) = branch.commit({"A.lean": "theorem b : q := r\n"})
     assert isinstance(removed, SorryRemoved)
     assert removed.sorry == opened.sorry
 
 
-def test_a_deleted_file_removes_its_sorrys(branch: Branch) -> None:
+def test_a_deleted_file_removes_its_sorries(branch: Branch) -> None:
     branch.commit({"A.lean": ONE})
     assert types(branch.commit({"A.lean": None})) == ["sorry_removed"]
     assert branch.living == {}
@@ -232,7 +232,7 @@ TWO = "theorem a : p := by\n  constructor\n  · intro x\n    sorry\n  · intro y
         ("theorem a : p := by\n  constructor\n  · rintro x\n    sorry\n  · exact g\n", 6, 4),
     ],
 )
-def test_of_two_sorrys_the_one_that_was_filled_is_filled(
+def test_of_two_sorries_the_one_that_was_filled_is_filled(
     branch: Branch, source: str, filled: int, stays: int
 ) -> None:
     branch.commit({"A.lean": TWO})
@@ -306,7 +306,7 @@ def test_the_same_input_gives_the_same_events(branch: Branch) -> None:
         assert branch.commit(files) == other.commit(files)
 
 
-def test_a_declaration_of_thousands_of_sorrys_is_aligned_at_once() -> None:
+def test_a_declaration_of_thousands_of_sorries_is_aligned_at_once() -> None:
     branch = Branch()
     lines = "".join(f"  · intro x{index}\n    sorry\n" for index in range(1500))
     branch.commit({"A.lean": "theorem a : p := by\n" + lines})

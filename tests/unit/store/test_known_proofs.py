@@ -194,7 +194,7 @@ def test_a_filled_sorry_is_left_to_lean_s_environment(world: World) -> None:
     assert citable(world) == []
 
 
-def test_a_text_that_fills_several_sorrys_proves_none_of_them_alone(world: World) -> None:
+def test_a_text_that_fills_several_sorries_proves_none_of_them_alone(world: World) -> None:
     found = world.found()
     joint = found.model_copy(update={"proof": "f" * 16, "byte_end": found.byte_end + 40})
     world.tell(joint, proof_verified(joint))

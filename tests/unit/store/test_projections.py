@@ -264,7 +264,7 @@ def test_theorems_can_be_asked_by_name_pattern_kind_and_page(world: World) -> No
     assert names(repository="other") == []
 
 
-def test_a_declaration_knows_its_sorrys_and_its_identity(world: World) -> None:
+def test_a_declaration_knows_its_sorries_and_its_identity(world: World) -> None:
     world.scan(sha(1))
     a, b = queries.theorems(world.db, kinds=())
     assert (a.n_sorries, b.n_sorries) == (1, 0)
@@ -272,7 +272,7 @@ def test_a_declaration_knows_its_sorrys_and_its_identity(world: World) -> None:
     assert queries.theorems(world.db, name="a")[1].theorem == a.theorem
 
 
-# --- sorrys
+# --- sorries
 
 
 def test_a_sorry_lives_from_opened_to_filled_and_reopened(world: World) -> None:
@@ -475,7 +475,7 @@ def test_what_one_model_tried_is_to_prove_for_another_one(world: World) -> None:
     }
 
 
-def test_a_changed_file_makes_its_sorrys_worth_another_attempt(world: World) -> None:
+def test_a_changed_file_makes_its_sorries_worth_another_attempt(world: World) -> None:
     world.tell(CREATED, observed(sha(1)))
     world.scan(sha(1))
     world.tell(opened(), attempt(SORRY, SPOT, commit=sha(1)))

@@ -120,7 +120,7 @@ def test_two_that_swap_their_names_are_restated_and_two_that_swap_places_are_not
     assert steps(one + two, swapped) == [("restated",), ("restated",)]
 
 
-def test_of_an_earlier_file_that_cannot_be_read_only_what_the_sorrys_say_is_told() -> None:
+def test_of_an_earlier_file_that_cannot_be_read_only_what_the_sorries_say_is_told() -> None:
     now = decls({"A.lean": ONE, "B.lean": "theorem b : 2 = 2 := rfl\n"}, before=False)
     (step,) = follow(compare(declarations_guessed((), path="A.lean"), now), unread=("A.lean",))
     assert step.after is not None

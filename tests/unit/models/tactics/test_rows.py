@@ -118,7 +118,7 @@ def test_a_file_that_is_no_split_file_is_named(tmp_path: Path, content: str | No
     assert str(path) in str(caught.value)
 
 
-def test_a_split_file_of_sorrys_alone_says_what_was_left_out(tmp_path: Path) -> None:
+def test_a_split_file_of_sorries_alone_says_what_was_left_out(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"0 steps of 2 theorems \(2 sorry left out\)"):
         read_rows(split_file(tmp_path, [step("sorry")], [step("sorry")]))
 
