@@ -23,7 +23,7 @@ from daemon.polling.github import Forge
 from daemon.polling.poller import Poller
 from daemon.polling.schedule import PollScheduler
 from daemon.settings import load
-from daemon.store_service import Ledger
+from daemon.store_service import StoreService
 from store.view.queries import basic as queries
 
 
@@ -32,11 +32,11 @@ async def serve(config: Path) -> None:
     settings = load(config)
     configure(level="warning", log_format="json", secrets=tuple)
     settings.paths.state.mkdir(parents=True, exist_ok=True)
-    ledger = await Ledger.open(settings.paths)
+    store = await StoreService.open(settings.paths)
     forge = Forge()
     forge.connect(settings)
     git = Git(timeout_s=settings.poll.timeout_s, token=forge.token_for)
-    poller = Poller(ledger=ledger, git=git, github=forge.github, paths=settings.paths)
+    poller = Poller(store=store, git=git, github=forge.github, paths=settings.paths)
     context = Context(settings)
 
     elapsed_s = 0.0
@@ -45,7 +45,7 @@ async def serve(config: Path) -> None:
         context,
         elapsed=lambda: elapsed_s,
     )
-    await ledger.append(watchlist_events(settings.repos, await ledger.ask(queries.repositories)))
+    await store.append(watchlist_events(settings.repos, await store.ask(queries.repositories)))
     process = psutil.Process()
     while await asyncio.to_thread(sys.stdin.readline):
         began, own, gits = (
@@ -63,7 +63,7 @@ async def serve(config: Path) -> None:
         if problems := context.problems.texts():
             raise SystemExit(f"polls failed: {problems}")
         now, gits_now = process.cpu_times(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        outcomes = [row.poll_outcome for row in await ledger.ask(queries.repositories)]
+        outcomes = [row.poll_outcome for row in await store.ask(queries.repositories)]
         answer = {
             "seconds": seconds,
             "cpu_s": now.user + now.system - own.user - own.system,
@@ -76,7 +76,7 @@ async def serve(config: Path) -> None:
         print(json.dumps(answer), flush=True)
     if forge.github is not None:
         await forge.github.close()
-    await ledger.close()
+    await store.close()
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from daemon.http.control import ControlServer
 from daemon.http.status import RuntimeStatus
 from daemon.maintenance import Maintenance
 from daemon.scheduler import Operator, Scheduler
-from daemon.store_service import Ledger, StoreFailedError
+from daemon.store_service import StoreFailedError, StoreService
 from daemon.systemd import Notifier
 
 # ---- Whether the daemon is well, told to the service manager by the main loop and by nobody else
@@ -40,9 +40,9 @@ log = structlog.get_logger("daemon.main_loop")
 class Heartbeat:
     """Pings for the main loop."""
 
-    def __init__(self, notifier: Notifier, ledger: Ledger, control: ControlServer) -> None:
+    def __init__(self, notifier: Notifier, store: StoreService, control: ControlServer) -> None:
         self._notifier = notifier
-        self._ledger = ledger
+        self._store = store
         self._control = control
         self._said = ""
 
@@ -52,7 +52,7 @@ class Heartbeat:
         Raises:
             StoreFailedError: the store has failed; the daemon stops.
         """
-        await self.during(self._ledger.check())
+        await self.during(self._store.check())
         if not self._control.serves:
             self._not_well("the control socket is not served any more")
             return
@@ -71,11 +71,11 @@ class Heartbeat:
         # The last ping may have been an interval ago, and two are all the patience that there is.
         look_s = interval_s / 4
         task = asyncio.ensure_future(step)
-        began, spent_s = time.monotonic(), self._ledger.writer_cpu_s()
+        began, spent_s = time.monotonic(), self._store.writer_cpu_s()
         try:
             while not task.done():
                 await asyncio.wait({task}, timeout=look_s)
-                before_s, spent_s = spent_s, self._ledger.writer_cpu_s()
+                before_s, spent_s = spent_s, self._store.writer_cpu_s()
                 if task.done():
                     break
                 busy = spent_s - before_s >= _BUSY_SHARE * look_s
@@ -107,7 +107,7 @@ class MainLoop:
     context: Context
     notifier: Notifier
     heart: Heartbeat
-    ledger: Ledger
+    store: StoreService
     jumps: Jumps
     work: Scheduler
     desk: Operator
@@ -134,8 +134,8 @@ class MainLoop:
                 self.context.requests.plan = True
 
     def _ending(self) -> bool:
-        if self.ledger.failure is not None:
-            self.context.stop_reason = f"the store failed: {self.ledger.failure}"
+        if self.store.failure is not None:
+            self.context.stop_reason = f"the store failed: {self.store.failure}"
         return bool(self.context.stop_reason)
 
     async def _turn(self) -> None:
@@ -143,7 +143,7 @@ class MainLoop:
         if jump is not None:
             log.warning("clock_jumped", set_s=round(jump.set_s), slept_s=round(jump.slept_s))
             requests.plan = True
-        if self.ledger.room.problem:
+        if self.store.room.problem:
             requests.plan = True
             self.notifier.status(self.living.sentence())
             return

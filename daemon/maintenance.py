@@ -15,7 +15,7 @@ import structlog
 from daemon.context import Context
 from daemon.results.models import Models
 from daemon.results.patches import write_missing
-from daemon.store_service import Ledger
+from daemon.store_service import StoreService
 from pipeline.lean.build.build_cache import sweep
 from store.errors import LogError
 
@@ -25,24 +25,22 @@ log = structlog.get_logger("daemon.maintenance")
 class Maintenance:
     """Keeps them up to date, for one daemon."""
 
-    def __init__(self, ledger: Ledger, context: Context) -> None:
+    def __init__(self, store: StoreService, context: Context) -> None:
         self.cache_bytes = 0
         """What the builds and their packages took on disk after the last sweep."""
-        self._ledger = ledger
+        self._store = store
         self._context = context
 
     @property
     def models(self) -> Models:
         """What may be done with the trained models."""
         settings = self._context.settings
-        return Models(self._ledger, chain_root=settings.paths.models, tolerance=settings.train.tolerance)
+        return Models(self._store, chain_root=settings.paths.models, tolerance=settings.train.tolerance)
 
     async def write_patches(self, proofs: frozenset[str] | None) -> None:
         """Write the patches of these proofs, or of all, that are not there."""
         try:
-            for path in await write_missing(
-                self._ledger, self._context.settings.paths.patches, proofs=proofs
-            ):
+            for path in await write_missing(self._store, self._context.settings.paths.patches, proofs=proofs):
                 log.info("patch_written", path=str(path))
             self._context.problems.clear("patches")
         except (OSError, LogError) as error:

@@ -28,7 +28,7 @@ from daemon.planning.schedule import Wait, in_vain, read_timetable, why_not, why
 from daemon.planning.training import Counted
 from daemon.requirements import Need, lacking, why_no_models, why_not_trainable
 from daemon.settings import Settings
-from daemon.store_service import Ledger
+from daemon.store_service import StoreService
 from pipeline.lean.backend import Leans, find_leans
 from pipeline.lean.build.build_cache import present
 from store.errors import LogError
@@ -58,7 +58,7 @@ class Scheduler:
     def __init__(
         self,
         *,
-        ledger: Ledger,
+        store: StoreService,
         runner: JobRunner,
         upkeep: Maintenance,
         gpus: Gpus,
@@ -77,7 +77,7 @@ class Scheduler:
         self.untrainable = ""
         """What training lacks here; "" where nothing is missing."""
         self._no_models = ""
-        self._ledger = ledger
+        self._store = store
         self._runner = runner
         self._upkeep = upkeep
         self._context = context
@@ -95,7 +95,7 @@ class Scheduler:
         settings = self._context.settings
         try:
             builds = await asyncio.to_thread(present, settings.paths.cache)
-            self.plan, self.lacking, self.in_vain = await self._ledger.ask(self._found(settings, builds))
+            self.plan, self.lacking, self.in_vain = await self._store.ask(self._found(settings, builds))
             gpus = await self.gpus.look(self._runner.lent)
         except (LogError, sqlite3.Error, OSError) as error:
             self._context.problems.set("plan", f"what is due cannot be found out: {error}")
@@ -115,7 +115,7 @@ class Scheduler:
             gpus=gpus,
         )
         self._runner.grace_s = settings.schedule.grace_s
-        if self._ledger.room.problem:
+        if self._store.room.problem:
             # Since this turn began a job has found no room, told so and left: the plan has it as due again. From here
             # on nothing is awaited, so that nobody else can.
             return
@@ -155,7 +155,7 @@ class Scheduler:
         schedule, now = self._context.settings.schedule, datetime.now(UTC)
         table = self.plan.timetable
         if table is None:
-            table = await self._ledger.ask(partial(read_timetable, schedule=schedule, now=now))
+            table = await self._store.ask(partial(read_timetable, schedule=schedule, now=now))
         return replace(table, schedule=schedule, now=now).of_work("poll")
 
     def _make_way(self) -> None:
@@ -221,7 +221,7 @@ class WorkStateError(Exception):
 class Operator:
     """Takes what is asked for, for one daemon."""
 
-    ledger: Ledger
+    store: StoreService
     runner: JobRunner
     work: Scheduler
     context: Context
@@ -241,7 +241,7 @@ class Operator:
             WorkStateError: it is paused with everything.
         """
         if work == "all":
-            paused = bool(await self.ledger.ask(job_queries.pauses))
+            paused = bool(await self.store.ask(job_queries.pauses))
         else:
             paused = await self._paused(work)
             if not paused and await self._paused("all"):
@@ -264,7 +264,7 @@ class Operator:
         repo = next((repo for repo in self.context.settings.repos if repo.key == repository), None)
         if repo is None:
             raise KeyError(repository)
-        why = await self.ledger.ask(
+        why = await self.store.ask(
             partial(
                 why_not,
                 work=work,
@@ -276,7 +276,7 @@ class Operator:
         )
         if why:
             raise WorkStateError(f"{repository}: {why}")
-        rows = await self.ledger.ask(job_queries.triggers)
+        rows = await self.store.ask(job_queries.triggers)
         waiting = any((row.work, row.repository) == (work, repository) and row.waits for row in rows)
         if not waiting:
             await self._append(WorkTriggered(work=work, repository=repository, by=by), by)
@@ -288,7 +288,7 @@ class Operator:
         """End the triggers for which nothing is left to do: what they were for was done before a job of them began."""
         ends, self.work.in_vain = self.work.in_vain, []
         for body in ends:
-            await self.ledger.append([NewEvent(_STREAM, body, actor="daemon")])
+            await self.store.append([NewEvent(_STREAM, body, actor="daemon")])
             log.info("trigger_ended", work=body.work, repository=body.repository, reason=body.reason)
 
     async def retry(self, job: str) -> None:
@@ -303,7 +303,7 @@ class Operator:
             raise KeyError(job)
         if row.state not in ("failed", "cancelled"):
             raise WorkStateError(f"{job}: is {row.state}; only a failed or cancelled job can be tried again")
-        await self.ledger.append([NewEvent(f"job:{job}", JobReleased(job=job), actor="control")])
+        await self.store.append([NewEvent(f"job:{job}", JobReleased(job=job), actor="control")])
         log.info("job_released", job=job)
 
     async def cancel(self, job: str, *, by: str) -> str:
@@ -330,14 +330,14 @@ class Operator:
         else:
             assert due is not None
             body = cancelled_event(due, attempt=0, by=by, seconds=None, peak_rss_bytes=None)
-        await self.ledger.append([NewEvent(f"job:{job}", body, correlation_id=job, actor=f"user:{by}")])
+        await self.store.append([NewEvent(f"job:{job}", body, correlation_id=job, actor=f"user:{by}")])
         if self.runner.cancel(job, by=by):
             return "running"  # it began while that was recorded
         log.info("job_cancelled", job=job, by=by, was="waiting")
         return "waiting"
 
     async def _row(self, job: str) -> JobRow | None:
-        rows = await self.ledger.ask(partial(queries.jobs_by_prefix, prefix=job))
+        rows = await self.store.ask(partial(queries.jobs_by_prefix, prefix=job))
         return next((row for row in rows if row.job == job), None)
 
     def _planned(self, job: str) -> DueJob | None:
@@ -345,10 +345,10 @@ class Operator:
         return next((due for due in (*plan.due, *(held.due for held in plan.held)) if due.job == job), None)
 
     async def _paused(self, work: str) -> bool:
-        return any(row.work == work for row in await self.ledger.ask(job_queries.pauses))
+        return any(row.work == work for row in await self.store.ask(job_queries.pauses))
 
     async def _append(self, body: WorkPaused | WorkResumed | WorkTriggered, by: str) -> None:
-        await self.ledger.append([NewEvent(_STREAM, body, actor=f"user:{by}")])
+        await self.store.append([NewEvent(_STREAM, body, actor=f"user:{by}")])
 
 
 def _waits(row: JobRow) -> bool:

@@ -46,7 +46,7 @@ from daemon.results.notifications import Notifications
 from daemon.scheduler import PLAN_EVERY_S, Operator, Scheduler, leans_of
 from daemon.settings import ConfigError, Settings
 from daemon.settings.reload import ConfigWatcher, reload
-from daemon.store_service import Ledger, NoRoomError, StoreFailedError, no_room
+from daemon.store_service import NoRoomError, StoreFailedError, StoreService, no_room
 from daemon.systemd import Notifier
 from pipeline.lean.backend import LeanBackend
 from pipeline.models.endpoint.credentials import FOLDER
@@ -63,9 +63,9 @@ from store.view.queries import basic as queries
 class OwnRecord:
     """Records them, and keeps `config_errors` of the context."""
 
-    def __init__(self, ledger: Ledger, context: Context) -> None:
+    def __init__(self, store: StoreService, context: Context) -> None:
         self._rejected_digest = ""
-        self._ledger = ledger
+        self._store = store
         self._context = context
 
     async def started(self, settings: Settings, lean: LeanBackend) -> None:
@@ -78,18 +78,18 @@ class OwnRecord:
             lean_detail=lean.detail,
             sqlite=sqlite3.sqlite_version,
         )
-        await self._ledger.append([NewEvent("daemon", body), *await self._loaded(settings)], wait=True)
+        await self._store.append([NewEvent("daemon", body), *await self._loaded(settings)], wait=True)
 
     async def stopped(self, reason: str) -> None:
         """Record the end."""
-        await self._ledger.append([NewEvent("daemon", DaemonStopped(reason=reason, pid=os.getpid()))])
+        await self._store.append([NewEvent("daemon", DaemonStopped(reason=reason, pid=os.getpid()))])
 
     async def took(self, new: Settings, *, before: Settings) -> bool:
         """Record a configuration that takes effect; return whether it is another than the one before."""
         # A token file may have new content under an unchanged configuration.
         changed = new.digest != before.digest or bool(self._context.config_errors)
         if changed:
-            await self._ledger.append(await self._loaded(new))
+            await self._store.append(await self._loaded(new))
         self._context.config_errors, self._rejected_digest = (), ""
         return changed
 
@@ -98,13 +98,13 @@ class OwnRecord:
         if error.digest == self._rejected_digest and error.errors == self._context.config_errors:
             return False
         body = ConfigRejected(path=str(error.path), digest=error.digest, errors=error.errors)
-        await self._ledger.append([NewEvent("config", body)])
+        await self._store.append([NewEvent("config", body)])
         self._context.config_errors, self._rejected_digest = error.errors, error.digest
         return True
 
     async def _loaded(self, settings: Settings) -> list[NewEvent]:
         body = ConfigLoaded(path=str(settings.path), digest=settings.digest, settings=settings.public())
-        rows = await self._ledger.ask(queries.repositories)
+        rows = await self._store.ask(queries.repositories)
         return [NewEvent("config", body), *watchlist_events(settings.repos, rows)]
 
 
@@ -186,19 +186,19 @@ class RoomToStart:
                 return True
         return False
 
-    async def watch(self, ledger: Ledger) -> None:
-        """Have what waits in the ledger for room go on when there is some, as the main loop will do later."""
+    async def watch(self, store: StoreService) -> None:
+        """Have what waits in the store for room go on when there is some, as the main loop will do later."""
         while True:
             await asyncio.sleep(_TURN_S)
             try:
-                await ledger.check()
+                await store.check()
             except StoreFailedError:
-                ledger.hurry()  # whoever waits meets the failure
+                store.hurry()  # whoever waits meets the failure
                 return
-            if ledger.room.problem:
-                self._say(ledger.room.problem)
+            if store.room.problem:
+                self._say(store.room.problem)
                 if self._context.stop_reason:
-                    ledger.hurry()
+                    store.hurry()
 
     def _say(self, reason: str) -> None:
         if time.monotonic() - self._said_at >= _SAID_EVERY_S:
@@ -295,24 +295,24 @@ class Service:
             SocketInUseError: the control socket cannot be made.
         """
         paths = self.settings.paths
-        self._ledger = await self.room_to_start.outlasted(
-            lambda: Ledger.open(paths, patient=True), paths.state, LogError
+        self._store = await self.room_to_start.outlasted(
+            lambda: StoreService.open(paths, patient=True), paths.state, LogError
         )
-        self._own = OwnRecord(self._ledger, self.context)
-        self._upkeep = Maintenance(self._ledger, self.context)
+        self._own = OwnRecord(self._store, self.context)
+        self._upkeep = Maintenance(self._store, self.context)
         # Until the main loop turns, somebody else has to look for the room that a first event may wait for.
-        watching = asyncio.create_task(self.room_to_start.watch(self._ledger), name="room-to-start")
+        watching = asyncio.create_task(self.room_to_start.watch(self._store), name="room-to-start")
         try:
             try:
                 await self._start(self.settings)
             finally:
-                # It looks into the ledger, which must not be closed under it.
+                # It looks into the store, which must not be closed under it.
                 watching.cancel()
                 (ended,) = await asyncio.gather(watching, return_exceptions=True)
                 if isinstance(ended, Exception):
                     log.error("room_not_watched", reason=str(ended))
         except BaseException:
-            await self._ledger.close()
+            await self._store.close()
             raise
 
     async def _listening(self, settings: Settings, parts: Parts) -> ControlServer:
@@ -326,16 +326,16 @@ class Service:
 
     async def _start(self, settings: Settings) -> None:
         paths = settings.paths
-        if self._ledger.rebuilt:
-            log.warning("view_rebuilt", reason=self._ledger.rebuilt)
+        if self._store.rebuilt:
+            log.warning("view_rebuilt", reason=self._store.rebuilt)
         self._git = Git(timeout_s=settings.poll.timeout_s, token=self._forge.token_for)
-        self._poller = Poller(ledger=self._ledger, git=self._git, github=None, paths=paths)
+        self._poller = Poller(store=self._store, git=self._git, github=None, paths=paths)
         self._polls = PollScheduler(self._poller, self.context)
         self._connect(settings)
         gpus = Gpus(paths.runtime / "gpus")
         cgroups = await asyncio.to_thread(cgroups_here)
         self._runner = JobRunner(
-            ledger=self._ledger,
+            store=self._store,
             git=self._git,
             paths=paths,
             limits=settings.jobs,
@@ -344,17 +344,17 @@ class Service:
             cgroups=cgroups,
         )
         self._work = Scheduler(
-            ledger=self._ledger,
+            store=self._store,
             runner=self._runner,
             upkeep=self._upkeep,
             gpus=gpus,
             context=self.context,
             leans=await asyncio.to_thread(leans_of, settings),
         )
-        desk = Operator(self._ledger, self._runner, self._work, self.context)
+        desk = Operator(self._store, self._runner, self._work, self.context)
         self._living = RuntimeStatus(
             context=self.context,
-            ledger=self._ledger,
+            store=self._store,
             runner=self._runner,
             polls=self._polls,
             work=self._work,
@@ -362,12 +362,12 @@ class Service:
             forge=self._forge,
             jumps=self._jumps,
         )
-        self._notifications = Notifications(self._ledger, self.context)
-        metrics = Metrics(self._ledger, self._living, self._notifications)
+        self._notifications = Notifications(self._store, self.context)
+        metrics = Metrics(self._store, self._living, self._notifications)
         page = ReportPage(self.context)
         parts = Parts(
             desk=desk,
-            ledger=self._ledger,
+            store=self._store,
             living=self._living,
             metrics=metrics,
             page=page,
@@ -376,11 +376,11 @@ class Service:
             context=self.context,
         )
         self._metrics_listener = MetricsListener(metrics.text, self.context, report=page.now)
-        interrupted = await recover(ledger=self._ledger, git=self._git, paths=paths, keep=settings.jobs.keep)
+        interrupted = await recover(store=self._store, git=self._git, paths=paths, keep=settings.jobs.keep)
         await self._own.started(settings, self._work.leans.summary)
-        self._ledger.subscribe(self._on_append)
+        self._store.subscribe(self._on_append)
         await self._upkeep.write_patches(None)
-        self._polls.remember(await self._ledger.ask(queries.repositories))
+        self._polls.remember(await self._store.ask(queries.repositories))
         self._control = await self._listening(settings, parts)
         self._watcher = ConfigWatcher(settings.path, changed=self.reload_soon)
         self._watcher.start()
@@ -393,8 +393,8 @@ class Service:
         self._loop = MainLoop(
             context=self.context,
             notifier=self.notifier,
-            heart=Heartbeat(self.notifier, self._ledger, self._control),
-            ledger=self._ledger,
+            heart=Heartbeat(self.notifier, self._store, self._control),
+            store=self._store,
             jumps=self._jumps,
             work=self._work,
             desk=desk,
@@ -496,7 +496,7 @@ class Service:
     @property
     def failed(self) -> bool:
         """Whether the end has to be reported as a failure."""
-        return self._ledger.failure is not None
+        return self._store.failure is not None
 
     # --- stop ---------------------------------------------------------------------------------------------
 
@@ -511,10 +511,10 @@ class Service:
         self.notifier.stopping(f"stopping: {self.stop_reason}")
         self._ticker.stop()
         self._watcher.stop()
-        self._ledger.hurry()
+        self._store.hurry()
         await self.context.end_tasks()
         await self._runner.stop(deadline_s=max(0.5, deadline - time.monotonic()))
-        if self._ledger.failure is None:
+        if self._store.failure is None:
             with contextlib.suppress(StoreFailedError):
                 await self._own.stopped(self.stop_reason)
         await self._webhooks.stop()
@@ -522,9 +522,9 @@ class Service:
         self._work.gpus.close()
         if self._poller.github is not None:
             await self._poller.github.close()
-        await self._ledger.close()
+        await self._store.close()
         end = log.error if self.failed else log.info
-        end("daemon_stopped", reason=self.stop_reason, failure=str(self._ledger.failure or ""))
+        end("daemon_stopped", reason=self.stop_reason, failure=str(self._store.failure or ""))
 
     # --- small things -------------------------------------------------------------------------------------
 
@@ -550,5 +550,5 @@ class Service:
         self.context.requests.plan_soon()
 
     async def _await_failure(self) -> None:
-        await self._ledger.failed.wait()
+        await self._store.failed.wait()
         self.context.requests.wake.set()

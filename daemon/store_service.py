@@ -47,7 +47,7 @@ from store.view.view import View
 
 # ---- Room on the disk, once there was none: what waits for it, and when it is looked for again
 # A full disk mends without us. Until then nothing is recorded and nothing is begun; what was under way waits with
-# what it has to say, and says it as soon as there is room. Owned by the ledger; see `daemon.store_service`.
+# what it has to say, and says it as soon as there is room. Owned by the store; see `daemon.store_service`.
 
 
 _FIRST_S = 1.0
@@ -75,7 +75,7 @@ def takes_some(folder: Path) -> bool:
 
 
 class Room:
-    """The folders that found none. `lost`, `found` and `look` are for the ledger's writer, the rest for the loop."""
+    """The folders that found none. `lost`, `found` and `look` are for the store's writer, the rest for the loop."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class NoRoomError(StoreFailedError):
     """The disk is full: nothing was recorded, and nothing is until there is room; then the daemon goes on."""
 
 
-class Ledger:
+class StoreService:
     """The open store of one daemon. Made with `open`, ended with `close`; use it from one event loop.
 
     `room` says what finds no room on the disk at present. With `patient=False` a full disk is a failure as any other.
@@ -203,8 +203,8 @@ class Ledger:
         self._hurried = False
         self._writer_thread = 0
         self._paths = paths
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="ledger-write")
-        self._asker = ThreadPoolExecutor(1, thread_name_prefix="ledger-read")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="store-write")
+        self._asker = ThreadPoolExecutor(1, thread_name_prefix="store-read")
         self._log: EventLog | None = None
         self._reader: LogReader | None = None
         self._database: View | None = None
@@ -217,7 +217,7 @@ class Ledger:
         """Why the view was built anew at the start; empty where it was in order."""
 
     @classmethod
-    async def open(cls, paths: Paths, *, patient: bool = False) -> Ledger:
+    async def open(cls, paths: Paths, *, patient: bool = False) -> StoreService:
         """Open the log and bring the view up to date, building it anew where it cannot be used.
 
         Args:
@@ -226,14 +226,14 @@ class Ledger:
         Raises:
             LogError: the log cannot be opened, or an event in it cannot be read.
         """
-        ledger = cls(paths, patient=patient)
+        store = cls(paths, patient=patient)
         try:
-            await ledger._in(ledger._writer, ledger._open)
-            await ledger._in(ledger._asker, ledger._open_view)
+            await store._in(store._writer, store._open)
+            await store._in(store._asker, store._open_view)
         except BaseException:
-            await ledger.close()
+            await store.close()
             raise
-        return ledger
+        return store
 
     def subscribe(self, listener: Callable[[Sequence[NewEvent]], None]) -> None:
         """Have `listener` called in the event loop after every append that recorded something."""

@@ -181,10 +181,10 @@ class BaseAgent(abc.ABC):
             pinned = await bring(shop, url, commit, watchlist=self.settings.repos)
             shop.settings = self.at_work_on([pinned])
             ended = await shop.work_off(TO_LEARN_FROM)
-            trace = await shop.ledger.ask(partial(trace_of, pinned=pinned))
+            trace = await shop.store.ask(partial(trace_of, pinned=pinned))
             if trace is None:
                 raise AgentError(await self._why_not(shop, pinned, ended))
-            sorries = await shop.ledger.ask(partial(open_sorries, pinned=pinned))
+            sorries = await shop.store.ask(partial(open_sorries, pinned=pinned))
             await shop.tidy({(pinned.key, pinned.commit)})
         # The store has it under the address by which it first came, and so have its datasets.
         known = pinned.repo.model_copy(update={"url": trace.url})
@@ -200,7 +200,7 @@ class BaseAgent(abc.ABC):
         failed = [row for row in ended if row.state == "failed"]
         if not failed:
             # It was tried before, and will not go otherwise.
-            rows = await shop.ledger.ask(partial(queries.jobs, state="failed"))
+            rows = await shop.store.ask(partial(queries.jobs, state="failed"))
             failed = [row for row in rows if (row.repository, row.sha) == (pinned.key, pinned.commit)]
         if not failed:
             return f"{pinned}: was not traced, and no job says why; see `unsorry jobs`"
@@ -226,7 +226,7 @@ class BaseAgent(abc.ABC):
             shop.settings = await self.proving(shop, whole_proof)
             wanted: list[SorryRow] = []
             for pinned in self.repos:
-                wanted += await shop.ledger.ask(partial(open_sorries, pinned=pinned))
+                wanted += await shop.store.ask(partial(open_sorries, pinned=pinned))
             ladder = await shop.ladder()
             rungs = {rung.model: rung for pinned in self.repos for rung in ladder.rungs(pinned.lean)}
             waiting = [wait for pinned in self.repos for wait in ladder.waiting(pinned.lean)]
@@ -235,7 +235,7 @@ class BaseAgent(abc.ABC):
             if wanted:
                 self._say(f"Found {count_sorries(len(wanted))} to prove")
             ended = await shop.work_off(TO_PROVE) if wanted else ()
-            found = await shop.ledger.ask(
+            found = await shop.store.ask(
                 partial(
                     results_of,
                     sorries=wanted,

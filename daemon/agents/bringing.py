@@ -111,14 +111,14 @@ async def bring(shop: Workshop, url: str, commit: str, *, watchlist: Iterable[Re
         await shop.git.complete(mirror, [sha])
         lean = _lean_for(shop, key, sha, mirror)
         repo = _entry(shop, configured, url)
-        rows = await shop.ledger.ask(partial(queries.branches, repository=key))
+        rows = await shop.store.ask(partial(queries.branches, repository=key))
         branch, events = await _arrival(shop, repo, branch, sha, rows, refs, mirror)
     except RemoteError as error:
         raise AgentError(f"{error}; {error.remedy}") from error
-    known = [row for row in await shop.ledger.ask(queries.repositories) if row.repository == key]
+    known = [row for row in await shop.store.ask(queries.repositories) if row.repository == key]
     watched = watchlist_events([_watching(repo, branch, refs, known)], known)
     if watched or events:
-        await shop.ledger.append([*watched, *events])
+        await shop.store.append([*watched, *events])
     return Pinned(repo.model_copy(update={"branches": (branch,)}), branch, sha, lean)
 
 
@@ -235,7 +235,7 @@ async def _arrival(
         return branch, []
     known = None
     if row is not None:
-        epochs = await shop.ledger.look_up(partial(count_epochs, stream=f"repository:{repo.key}"))
+        epochs = await shop.store.look_up(partial(count_epochs, stream=f"repository:{repo.key}"))
         known = KnownBranch(tip=row.tip, live=row.state == "live", epoch=epochs.get(branch, 0))
     await shop.git.keep(mirror, [sha])
     events = await arrival(

@@ -77,13 +77,13 @@ class HFAgent(BaseAgent):
 
     async def _measure(self) -> tuple[Measured, ...]:
         async with self.open_shop() as shop:
-            row = await shop.ledger.ask(partial(recorded, folder=self._folder))
+            row = await shop.store.ask(partial(recorded, folder=self._folder))
             if row is None:
                 raise AgentError(
                     f"{self.output_dir}: holds no model that this agent trained; call train() first"
                 )
             repositories = frozenset(pinned.key for pinned in self.repos)
-            measured = await shop.ledger.ask(
+            measured = await shop.store.ask(
                 partial(measured_in, checkpoint=row.checkpoint, repositories=repositories)
             )
         if not measured:
@@ -105,7 +105,7 @@ class HFAgent(BaseAgent):
 
     async def _model(self, shop: Workshop) -> tuple[str, str]:
         """Return the id and the place of the model to prove with: the trained one or, before training, the first."""
-        row = await shop.ledger.ask(partial(recorded, folder=self._folder))
+        row = await shop.store.ask(partial(recorded, folder=self._folder))
         if row is not None:
             return row.checkpoint, str(shop.settings.paths.models / TACTICS / row.checkpoint)
         if await asyncio.to_thread(begun, self._folder):

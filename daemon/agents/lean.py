@@ -78,14 +78,14 @@ class LeanAgent(BaseAgent):
     async def _learn_all(self, shop: Workshop) -> tuple[CheckpointRow, ...]:
         order = [
             item.repository
-            for item in (await shop.ledger.ask(partial(curriculum.curriculum, simulated=True))).repositories
+            for item in (await shop.store.ask(partial(curriculum.curriculum, simulated=True))).repositories
         ]
         repos = sorted(
             self.repos, key=lambda repo: order.index(repo.key) if repo.key in order else len(order)
         )
         newest = {
             row.repository: row.sha
-            for row in await shop.ledger.ask(partial(trace_queries.newest_traces, simulated=True))
+            for row in await shop.store.ask(partial(trace_queries.newest_traces, simulated=True))
         }
         for pinned in repos:
             if (sha := newest.get(pinned.key, pinned.commit)) != pinned.commit:
@@ -103,7 +103,7 @@ class LeanAgent(BaseAgent):
             if failed is not None:
                 remedy = failed.remedy or f"see `unsorry jobs logs {failed.job}`"
                 raise AgentError(f"{pinned}: was not learned: {failed.message or failed.reason}; {remedy}")
-            rows = await shop.ledger.ask(partial(model_queries.checkpoints, model=MODEL))
+            rows = await shop.store.ask(partial(model_queries.checkpoints, model=MODEL))
             new = [row for row in rows if row.job in jobs]
             for row in new:
                 self._say(became(row))
@@ -119,10 +119,10 @@ class LeanAgent(BaseAgent):
     async def _measure(self) -> tuple[Measured, ...]:
         async with self.open_shop() as shop:
             await shop.work_off({"evaluate"})
-            in_use = await shop.ledger.ask(partial(model_queries.checkpoint_in_use, model=MODEL))
+            in_use = await shop.store.ask(partial(model_queries.checkpoint_in_use, model=MODEL))
             if in_use is None:
                 raise AgentError("no retriever is in use, so there is none to measure; call train() first")
-            measured = await shop.ledger.ask(
+            measured = await shop.store.ask(
                 partial(
                     measured_in,
                     checkpoint=in_use.checkpoint,

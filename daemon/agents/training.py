@@ -151,13 +151,13 @@ class Training:
     async def _begin(self, pinned: Pinned, *, learned: bool) -> tuple[DueJob, TrainSpec] | None:
         """Record that a training begins, as the daemon would; None where it is over and recorded already."""
         async with self._open() as shop:
-            before = await shop.ledger.ask(partial(recorded, folder=self._folder))
+            before = await shop.store.ask(partial(recorded, folder=self._folder))
             if learned and before is not None:
                 return None
-            due, spec = await shop.ledger.ask(
+            due, spec = await shop.store.ask(
                 partial(self._due, pinned=pinned, parent=None if learned else before)
             )
-            await shop.ledger.append([of_attempt(due, started_event(due))])
+            await shop.store.append([of_attempt(due, started_event(due))])
         return due, spec
 
     async def _traces(self) -> list[str]:
@@ -168,7 +168,7 @@ class Training:
             return [row.trace for row in rows if row is not None]
 
         async with self._open() as shop:
-            return await shop.ledger.ask(found)
+            return await shop.store.ask(found)
 
     def _due(
         self, view: sqlite3.Connection, *, pinned: Pinned, parent: CheckpointRow | None
@@ -218,13 +218,13 @@ class Training:
             for raw in said.encode().splitlines():
                 line = parse_line(raw, job=due)
                 if isinstance(line, Batch):
-                    await shop.ledger.append(line.events)
-            await shop.ledger.append([of_attempt(due, end)])
+                    await shop.store.append(line.events)
+            await shop.store.append([of_attempt(due, end)])
             await shop.settle_models()
 
     async def _made(self) -> CheckpointRow | None:
         async with self._open() as shop:
-            return await shop.ledger.ask(partial(recorded, folder=self._folder))
+            return await shop.store.ask(partial(recorded, folder=self._folder))
 
 
 def _failed(due: DueJob, error: Exception, started: float) -> JobFailed:

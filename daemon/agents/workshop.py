@@ -33,7 +33,7 @@ from daemon.polling.git import Git
 from daemon.polling.github import Forge
 from daemon.requirements import why_no_models, why_not_trainable
 from daemon.settings import Settings
-from daemon.store_service import Ledger, StoreFailedError
+from daemon.store_service import StoreFailedError, StoreService
 from pipeline.jobs.kinds import Kind
 from pipeline.lean.backend import Leans, find_leans
 from pipeline.lean.build.build_cache import present
@@ -62,9 +62,9 @@ def in_a_loop(work: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
 class Workshop:
     """Open parts on a state folder that the caller holds (`daemon.agents.home.held`). Made with `open`."""
 
-    def __init__(self, settings: Settings, ledger: Ledger, say: Say) -> None:
+    def __init__(self, settings: Settings, store: StoreService, say: Say) -> None:
         self.settings = settings
-        self.ledger = ledger
+        self.store = store
         self.leans: Leans = find_leans(
             backend=settings.lean.backend,
             repl=settings.lean.repl,
@@ -76,11 +76,11 @@ class Workshop:
         self._forge.connect(settings)
         self.git = Git(timeout_s=settings.poll.timeout_s, token=self._forge.token_for)
         self._context = Context(settings)
-        self._upkeep = Maintenance(ledger, self._context)
+        self._upkeep = Maintenance(store, self._context)
         self._woken = asyncio.Event()
         self._gpus = Gpus(settings.paths.runtime / "gpus")
         self._runner = JobRunner(
-            ledger=ledger,
+            store=store,
             git=self.git,
             paths=settings.paths,
             limits=settings.jobs,
@@ -111,13 +111,13 @@ class Workshop:
             quiet = structlog.make_filtering_bound_logger(logging.WARNING)
             structlog.configure(wrapper_class=quiet)
         try:
-            ledger = await Ledger.open(settings.paths)
+            store = await StoreService.open(settings.paths)
         except (LogError, OSError) as error:
             raise AgentError(f"the store in {settings.paths.state} cannot be opened: {error}") from error
-        shop = cls(settings, ledger, say)
+        shop = cls(settings, store, say)
         try:
             if mend:
-                await recover(ledger=ledger, git=shop.git, paths=settings.paths, keep=settings.jobs.keep)
+                await recover(store=store, git=shop.git, paths=settings.paths, keep=settings.jobs.keep)
             yield shop
         except StoreFailedError as error:
             raise AgentError(f"the store in {settings.paths.state} cannot be written: {error}") from error
@@ -125,7 +125,7 @@ class Workshop:
             await shop._runner.stop(deadline_s=settings.daemon.shutdown_timeout_s)
             if shop._forge.github is not None:
                 await shop._forge.github.close()
-            await ledger.close()
+            await store.close()
 
     async def work_off(self, kinds: Collection[Kind]) -> Sequence[JobRow]:
         """Run the due jobs of these kinds, and what they make due, until there is none; return how they ended.
@@ -165,9 +165,9 @@ class Workshop:
                 async with asyncio.timeout(_LOOK_AGAIN_S if self._runner.kinds else min(waits)):
                     await self._woken.wait()
             except TimeoutError:
-                await self.ledger.check()
-            if self.ledger.failure is not None:
-                raise StoreFailedError(str(self.ledger.failure))
+                await self.store.check()
+            if self.store.failure is not None:
+                raise StoreFailedError(str(self.store.failure))
 
     async def settle_models(self) -> None:
         """Decide which of the new checkpoints is used, as the daemon would."""
@@ -182,7 +182,7 @@ class Workshop:
 
     async def ladder(self) -> Ladder:
         """Return the rungs of the settings, as the plan has them."""
-        rows = await self.ledger.ask(model_queries.checkpoints)
+        rows = await self.store.ask(model_queries.checkpoints)
         in_use = [row for row in rows if row.promoted]
         return Ladder(
             self.settings, in_use, no_models=why_no_models(self.settings.prove), tactics=self.tactics
@@ -190,7 +190,7 @@ class Workshop:
 
     async def _plan(self, kinds: Collection[Kind], now: datetime) -> Plan:
         builds = await asyncio.to_thread(present, self.settings.paths.cache)
-        plan = await self.ledger.ask(
+        plan = await self.store.ask(
             partial(
                 make_plan,
                 settings=self.settings,
@@ -212,7 +212,7 @@ class Workshop:
         def rows(view: sqlite3.Connection) -> list[JobRow]:
             return [row for job in sorted(started) for row in queries.jobs_by_prefix(view, job)]
 
-        return [row for row in await self.ledger.ask(rows) if row.state != "running"]
+        return [row for row in await self.store.ask(rows) if row.state != "running"]
 
     def _tell(self, row: JobRow) -> None:
         seconds = f" in {row.seconds:.1f} s" if row.seconds is not None else ""

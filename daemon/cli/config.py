@@ -48,7 +48,7 @@ def check(config: Config = None, as_json: Json = False) -> None:
     if as_json:
         emit_json({"path": place.config, "valid": True, "errors": [], "repositories": len(settings.repos)})
         return
-    say(f"{place.config} is valid: {counted(len(settings.repos), 'repository', 'repositories')}")
+    say(f"{place.config} is valid: {counted(len(settings.repos), 'repository')}")
 
 
 def show(config: Config = None, as_json: Json = False) -> None:

@@ -163,7 +163,7 @@ def _show(report: ExportReport) -> None:
             f"unsorry: {counted(report.files_untraced, 'file')} of the corpus without premises: proofs name them and "
             "they were not traced"
         )
-    what = counted(len(report.repositories), "repository", "repositories")
+    what = counted(len(report.repositories), "repository")
     say(f"{report.path}: {what} as of event {report.position}, in {span(report.seconds)}")
 
 

@@ -129,7 +129,7 @@ def _show(report: ImportReport) -> None:
     totals = _counts(report.traces)
     what = ", ".join(
         (
-            counted(len(report.traces), "repository", "repositories"),
+            counted(len(report.traces), "repository"),
             counted(totals["theorems"], "theorem"),
             counted(totals["tactics"], "tactic"),
             counted(totals["premises"], "premise"),

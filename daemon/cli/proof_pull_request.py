@@ -128,7 +128,7 @@ async def _propose(
 async def _record(place: Place, row: ProofRow, opened: Opened) -> None:
     from daemon.http import control_client
     from daemon.results.pull_requests import PullRequestStateError, record
-    from daemon.store_service import Ledger, StoreFailedError
+    from daemon.store_service import StoreFailedError, StoreService
     from store.errors import LogError
     from store.events.proofs import PullRequestOpened
 
@@ -149,11 +149,11 @@ async def _record(place: Place, row: ProofRow, opened: Opened) -> None:
             if status != 200:
                 raise PullRequestStateError(str(answer.get("error") or f"the daemon answered {status}"))
             return
-        ledger = await Ledger.open(place.paths)
+        store = await StoreService.open(place.paths)
         try:
-            await record(ledger, body)
+            await record(store, body)
         finally:
-            await ledger.close()
+            await store.close()
     except (control_client.ControlError, PullRequestStateError, StoreFailedError, LogError) as error:
         raise CliError(
             f"{clean(opened.url)}: is there, and could not be recorded: {error}; run the same command again, which"

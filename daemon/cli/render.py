@@ -153,9 +153,10 @@ def size(size_bytes: float | None) -> str:
     return f"{size_bytes:.1f} TiB"
 
 
-def counted(number: int, singular: str, plural: str = "") -> str:
-    """Return "1 sorry", "2 sorries", with thousands separated."""
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+def counted(number: int, noun: str) -> str:
+    """Return "1 sorry", "2 sorries", "2,000 jobs"."""
+    many = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else many}"
 
 
 def by_state(counts: dict[str, int]) -> str:

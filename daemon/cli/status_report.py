@@ -308,7 +308,7 @@ def _summary(report: dict[str, Any]) -> str:
     sorries = report["sorries"]
     watched = sum(item["watched"] and item["enabled"] for item in report["repositories"])
     numbers = (
-        f"{counted(watched, 'repository', 'repositories')} watched,"
+        f"{counted(watched, 'repository')} watched,"
         f" {counted(sorries.get('open', 0), 'sorry')} open, {sorries.get('verified', 0):,} verified,"
         f" {sorries.get('filled', 0):,} filled"
     )

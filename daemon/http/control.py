@@ -53,7 +53,7 @@ from daemon.polling.schedule import PollScheduler
 from daemon.results.models import ModelStateError
 from daemon.results.pull_requests import PullRequestStateError, record
 from daemon.scheduler import Operator, WorkStateError
-from daemon.store_service import Ledger, NoRoomError, StoreFailedError
+from daemon.store_service import NoRoomError, StoreFailedError, StoreService
 from store.events.jobs import PausedWork, TriggeredWork
 from store.events.models import CheckpointPromoted
 from store.events.proofs import PullRequestOpened
@@ -270,7 +270,7 @@ class Parts:
     """The parts of the daemon that the routes call."""
 
     desk: Operator
-    ledger: Ledger
+    store: StoreService
     living: RuntimeStatus
     metrics: Metrics
     page: ReportPage
@@ -411,7 +411,7 @@ def _application(parts: Parts) -> Starlette:
         except ValueError as error:
             return JSONResponse({"error": str(error)}, status_code=400)
         try:
-            if problem := parts.ledger.room.problem:
+            if problem := parts.store.room.problem:
                 raise NoRoomError(problem)
             polling = parts.polls.poll_now(repository)
         except KeyError:
@@ -482,7 +482,7 @@ def _pull_request_route(parts: Parts) -> Route:
         except ValueError as error:
             return JSONResponse({"error": str(error)}, status_code=400)
         try:
-            await record(parts.ledger, opened)
+            await record(parts.store, opened)
             log.info("pull_request_opened", proof=opened.proof, url=opened.url)
         except KeyError:
             message = f"{opened.proof}: no such proof; `unsorry proofs` lists them"

@@ -28,7 +28,7 @@ from daemon.http.status import RuntimeStatus
 from daemon.peers import LoopbackServer, PortError
 from daemon.results.notifications import Notifications
 from daemon.settings.schema import address_of
-from daemon.store_service import Ledger, StoreFailedError
+from daemon.store_service import StoreFailedError, StoreService
 from pipeline.here import names_this_machine
 from pipeline.jobs.kinds import Kind
 from store.errors import LogError
@@ -391,8 +391,8 @@ def _age_s(moment: str, now: datetime) -> float:
 class Metrics:
     """Answers the question for numbers."""
 
-    def __init__(self, ledger: Ledger, living: RuntimeStatus, notifications: Notifications) -> None:
-        self._ledger = ledger
+    def __init__(self, store: StoreService, living: RuntimeStatus, notifications: Notifications) -> None:
+        self._store = store
         self._living = living
         self._notifications = notifications
 
@@ -403,8 +403,8 @@ class Metrics:
             LogError, sqlite3.Error: the view cannot be read.
             StoreFailedError: it is closed.
         """
-        view = await self._ledger.ask(report_queries.numbers)
-        live = self._live(await self._ledger.look_up(LogReader.position))
+        view = await self._store.ask(report_queries.numbers)
+        live = self._live(await self._store.look_up(LogReader.position))
         return await asyncio.to_thread(exposition, view, live)
 
     def _live(self, log_position: int) -> LiveNumbers:

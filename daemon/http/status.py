@@ -19,7 +19,7 @@ from daemon.maintenance import Maintenance
 from daemon.polling.github import Forge
 from daemon.polling.schedule import PollScheduler
 from daemon.scheduler import Scheduler
-from daemon.store_service import Ledger
+from daemon.store_service import StoreService
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class RuntimeStatus:
     """The parts that are asked."""
 
     context: Context
-    ledger: Ledger
+    store: StoreService
     runner: JobRunner
     polls: PollScheduler
     work: Scheduler
@@ -41,10 +41,10 @@ class RuntimeStatus:
         problems += self.context.problems.texts()
         if self.forge.problem:
             problems.append(self.forge.problem)
-        if self.ledger.room.problem:
-            problems.append(self.ledger.room.problem)
-        if self.ledger.failure is not None:
-            problems.append(f"the store failed: {self.ledger.failure}")
+        if self.store.room.problem:
+            problems.append(self.store.room.problem)
+        if self.store.failure is not None:
+            problems.append(f"the store failed: {self.store.failure}")
         return {"healthy": not problems, "problems": problems}
 
     def queued(self) -> list[DueJob]:

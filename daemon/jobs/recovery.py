@@ -22,7 +22,7 @@ from daemon.lock import holder
 from daemon.paths import Paths
 from daemon.polling.errors import GitError
 from daemon.polling.git import Git
-from daemon.store_service import Ledger
+from daemon.store_service import StoreService
 from pipeline.jobs.child import kill_marked
 from pipeline.lean.build.build_cache import remove_tree
 from store.domain.identity import event_id
@@ -35,13 +35,13 @@ _PATIENCE_S = 5.0
 log = structlog.get_logger("daemon.jobs.recovery")
 
 
-async def recover(*, ledger: Ledger, git: Git, paths: Paths, keep: int) -> int:
+async def recover(*, store: StoreService, git: Git, paths: Paths, keep: int) -> int:
     """End every attempt that the log says is running; sweep; return how many there were.
 
     Raises:
         StoreFailedError: the log cannot be written.
     """
-    rows = await ledger.ask(partial(queries.jobs, state="running"))
+    rows = await store.ask(partial(queries.jobs, state="running"))
     for row in rows:
         directory = paths.jobs / row.job / str(row.attempt)
         killed = await asyncio.to_thread(end_attempt, directory)
@@ -57,7 +57,7 @@ async def recover(*, ledger: Ledger, git: Git, paths: Paths, keep: int) -> int:
             # Not now: the time in which nobody ran is no work, and no night's budget pays for it.
             occurred_at=await asyncio.to_thread(last_sign, directory),
         )
-        await ledger.append([event], wait=True)
+        await store.append([event], wait=True)
         log.warning("job_interrupted", job=row.job, attempt=row.attempt, processes_killed=killed)
         await asyncio.to_thread(shutil.rmtree, directory / "staging", ignore_errors=True)
     await _sweep_worktrees(git, paths)

@@ -37,7 +37,7 @@ from daemon.polling.errors import GitError, NoSpaceError
 from daemon.polling.git import Git
 from daemon.redact import redact
 from daemon.settings.schema import Jobs
-from daemon.store_service import CALLERS_MISTAKES, Ledger, StoreFailedError
+from daemon.store_service import CALLERS_MISTAKES, StoreFailedError, StoreService
 from pipeline.jobs import preemption
 from pipeline.jobs.child import Exit, HandedOver, JobProcess, LineTooLongError, key_pipe
 from pipeline.jobs.kinds import KINDS, Kind
@@ -426,7 +426,7 @@ class JobRunner:
     def __init__(
         self,
         *,
-        ledger: Ledger,
+        store: StoreService,
         git: Git,
         paths: Paths,
         limits: Jobs,
@@ -441,7 +441,7 @@ class JobRunner:
         self.retries = Retries(dice=dice)
         self.grace_s = 60.0
         """How long a training may take to save where it is ([schedule] grace)."""
-        self._ledger = ledger
+        self._store = store
         self._paths = paths
         self._finished = finished
         self._modules = modules or {name: kind.module for name, kind in KINDS.items()}
@@ -537,7 +537,7 @@ class JobRunner:
         heard = Heard(started)
         outcome = "defect"
         try:
-            if await self._ledger.ask(partial(is_cancelled, job=due.job)):
+            if await self._store.ask(partial(is_cancelled, job=due.job)):
                 # Since the plan was made. One that is cancelled is never planned.
                 outcome = "cancelled"
                 return
@@ -573,7 +573,7 @@ class JobRunner:
     async def _attempt(self, due: DueJob, heard: Heard) -> str:
         spec = self._spec(due)
         try:
-            now = await self._ledger.ask(partial(spec_now, job=due))
+            now = await self._store.ask(partial(spec_now, job=due))
             spec = replace(spec, parameters=now, gpu_lock=self._gpu_lock(due))
             async with placed(due, spec, git=self.git, paths=self._paths) as spec:
                 await asyncio.to_thread(write_spec, spec)
@@ -656,7 +656,7 @@ class JobRunner:
                     {whole, asked}, timeout=due.timeout_s, return_when=asyncio.FIRST_COMPLETED
                 )
                 # What has something to say waits for room on the disk with it, and that is not its fault.
-                if done or not self._ledger.room.problem:
+                if done or not self._store.room.problem:
                     break
             if whole not in done:
                 heard.stopped, heard.fault = "deadline", f"no end after {due.timeout_s:g} s"
@@ -705,7 +705,7 @@ class JobRunner:
         files = {digest: spec.staging / digest for digest in batch.cites}
         # What was recorded before is in the log and need not be staged again; the log refuses what is in neither.
         staged = await asyncio.to_thread(lambda: {d: path for d, path in files.items() if path.is_file()})
-        await self._ledger.append(batch.events, blobs=staged, wait=True)
+        await self._store.append(batch.events, blobs=staged, wait=True)
         for path in staged.values():
             path.unlink(missing_ok=True)
 
@@ -732,7 +732,7 @@ class JobRunner:
         return next((one for one in now if one.uuid == gpu.uuid and one.state == "lost"), None)
 
     async def _failed(self, due: DueJob, failure: Failure, heard: Heard) -> JobFailed:
-        failures = 1 + await self._ledger.ask(partial(job_queries.failures_of, job=due.job))
+        failures = 1 + await self._store.ask(partial(job_queries.failures_of, job=due.job))
         retry_at = None
         if not failure.deterministic:
             retry_at = self.retries.after(due.job, failures=failures, limits=self.limits)
@@ -752,10 +752,10 @@ class JobRunner:
         # No fault of the job: it is due again once the disk is mended, and until then nothing is.
         reason = f"the disk refused: {error}"
         await self._record(due, JobInterrupted(job=due.job, attempt=due.attempt, reason=reason))
-        return self._ledger.refused(error, folder)
+        return self._store.refused(error, folder)
 
     async def _record(self, due: DueJob, body: EventBody) -> None:
-        await self._ledger.append([of_attempt(due, body)], wait=True)
+        await self._store.append([of_attempt(due, body)], wait=True)
 
 
 async def _both(reading: asyncio.Task[None], process: JobProcess) -> None:

@@ -23,7 +23,7 @@ from daemon.polling.git import UNFINISHED, CommitFacts, Git
 from daemon.polling.git_process import is_branch_name, is_sha
 from daemon.polling.remote_state import Look
 from daemon.settings import Repo
-from daemon.store_service import Ledger
+from daemon.store_service import StoreService
 from store.domain.identity import event_id
 from store.events.base import EventBody
 from store.events.repositories import (
@@ -274,8 +274,8 @@ log = structlog.get_logger("daemon.poll")
 class Changes:
     """Finds what is new. Remembers how often each branch began and ended, which only the log knows."""
 
-    def __init__(self, *, ledger: Ledger, git: Git, mirror: Callable[[str], Path]) -> None:
-        self._ledger = ledger
+    def __init__(self, *, store: StoreService, git: Git, mirror: Callable[[str], Path]) -> None:
+        self._store = store
         self._git = git
         self._mirror = mirror
         self._epochs: dict[str, dict[str, int]] = {}
@@ -327,7 +327,7 @@ class Changes:
         needed = {event.body.sha for event in events if isinstance(event.body, CommitObserved)}
         if wanted and not there:
             # The cache may be deleted at any time: what is due was observed, and has to be readable again.
-            needed |= {*wanted.values(), *await self._ledger.ask(partial(_in_use, repository=repo.key))}
+            needed |= {*wanted.values(), *await self._store.ask(partial(_in_use, repository=repo.key))}
         await self._git.complete(mirror, sorted(needed))
         if wanted and not there:
             (mirror / UNFINISHED).unlink(missing_ok=True)
@@ -346,7 +346,7 @@ class Changes:
         epochs = self._epochs.get(repo.key)
         if epochs is None:
             count = partial(count_epochs, stream=f"repository:{repo.key}")
-            epochs = self._epochs[repo.key] = await self._ledger.look_up(count)
+            epochs = self._epochs[repo.key] = await self._store.look_up(count)
         return {
             name: KnownBranch(tip=tip, live=live, epoch=epochs.get(name, 0))
             for name, (tip, live) in tips.items()

@@ -29,7 +29,7 @@ from daemon.polling.remote_state import Look, Memo, basis_of, entry_of, load_mem
 from daemon.redact import redact
 from daemon.settings import Repo
 from daemon.settings.schema import Poll
-from daemon.store_service import Ledger
+from daemon.store_service import StoreService
 from store.domain.identity import event_id
 from store.events.repositories import (
     RepositoryArchived,
@@ -74,7 +74,7 @@ class Poller:
     def __init__(
         self,
         *,
-        ledger: Ledger,
+        store: StoreService,
         git: Git,
         github: GitHub | None,
         paths: Paths,
@@ -85,11 +85,11 @@ class Poller:
         self.github = github
         self.rhythm = Poll()
         """How often repositories are asked: the section [poll]."""
-        self._ledger = ledger
+        self._store = store
         self._paths = paths
         self._now = now
         self._dice = dice or random.Random()  # noqa: S311 - jitter, not cryptography
-        self._changes = Changes(ledger=ledger, git=git, mirror=self.mirror)
+        self._changes = Changes(store=store, git=git, mirror=self.mirror)
         self._ask_all: set[str] = set()
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -100,7 +100,7 @@ class Poller:
     @property
     def disk_problem(self) -> str:
         """Why nothing can be recorded now; "" while it can."""
-        return self._ledger.room.problem
+        return self._store.room.problem
 
     def forget(self, repository: str) -> None:
         """Ask the next poll for everything, the default branch's name too, which is not asked for every time."""
@@ -110,7 +110,7 @@ class Poller:
         """Return the keys of repositories known to have this number at their forge: those that were renamed."""
         if forge_id is None:
             return []
-        rows = await self._ledger.ask(partial(queries.repositories, watched_only=True))
+        rows = await self._store.ask(partial(queries.repositories, watched_only=True))
         return [row.repository for row in rows if row.forge_id == forge_id]
 
     async def poll(self, repo: Repo) -> Polled:
@@ -122,7 +122,7 @@ class Poller:
         async with self._turns[repo.key]:
             started = time.monotonic()
             requests = self._requests(repo)
-            known = await self._ledger.ask(partial(_what_is_known, repository=repo.key))
+            known = await self._store.ask(partial(_what_is_known, repository=repo.key))
             wait_s: float | None = None
             commits, detail = 0, ""
             try:
@@ -150,7 +150,7 @@ class Poller:
                 wait_s=wait_s,
                 next_due_at=now + timedelta(seconds=wait_s),
             )
-            await self._ledger.set_poll_state(
+            await self._store.set_poll_state(
                 repo.key,
                 checked_at=utc_text(now),
                 next_due_at=utc_text(polled.next_due_at),
@@ -195,7 +195,7 @@ class Poller:
         )
         if found.renamed is not None:
             # By itself: what is recorded already may be repeated alone, but not in a batch with news.
-            await self._ledger.append([_renaming(found.renamed)], wait=True)
+            await self._store.append([_renaming(found.renamed)], wait=True)
         try:
             changes = await self._changes.find(repo, known.branches, found)
         except RemoteError:
@@ -203,9 +203,9 @@ class Poller:
             raise
         events = self._news_of_itself(repo, known, found) + changes
         if events:
-            await self._ledger.append(events, wait=True)
+            await self._store.append(events, wait=True)
         if changes:
-            known = await self._ledger.ask(partial(_what_is_known, repository=repo.key))
+            known = await self._store.ask(partial(_what_is_known, repository=repo.key))
             basis = basis_of(repo, known.branches)
         self._ask_all.discard(repo.key)
         commits = sum(event.body.type == "commit_observed" for event in changes)
@@ -246,7 +246,7 @@ class Poller:
             reason=redact(str(error))[:1000],
             remedy=error.remedy,
         )
-        await self._ledger.append([NewEvent(_stream(repo), body, actor="poll")], wait=True)
+        await self._store.append([NewEvent(_stream(repo), body, actor="poll")], wait=True)
 
 
 def _what_is_known(view: sqlite3.Connection, *, repository: str) -> _Known:

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 import structlog
 
-from daemon.store_service import Ledger
+from daemon.store_service import StoreService
 from pipeline.models.chain import weights_of
 from store import promotion
 from store.errors import ConcurrencyError
@@ -55,8 +55,10 @@ class Models:
     fall on a task, in the unit of its rule.
     """
 
-    def __init__(self, ledger: Ledger, *, chain_root: Path, tolerance: Callable[[ModelKind], float]) -> None:
-        self._ledger = ledger
+    def __init__(
+        self, store: StoreService, *, chain_root: Path, tolerance: Callable[[ModelKind], float]
+    ) -> None:
+        self._store = store
         self._chain_root = chain_root
         self._tolerance = tolerance
 
@@ -68,7 +70,7 @@ class Models:
         """
         recorded: list[EventBody] = []
         passed: set[str] = set()
-        for link in await self._ledger.ask(model_queries.undecided):
+        for link in await self._store.ask(model_queries.undecided):
             if link.model in passed:
                 continue
             try:
@@ -89,7 +91,7 @@ class Models:
             ModelStateError: it is in use already, its weights are not there, the rule does not let it, or somebody else
                 was faster.
         """
-        rows = await self._ledger.ask(model_queries.checkpoints)
+        rows = await self._store.ask(model_queries.checkpoints)
         state = await self._state({row.checkpoint: row.model for row in rows}[checkpoint])
         row = state.known[checkpoint]
         if row.promoted:
@@ -118,7 +120,7 @@ class Models:
             raise ModelStateError(
                 f"{model}: no checkpoint is in use; `unsorry models promote ID{_flag(model)}` promotes one"
             )
-        promoted = await self._ledger.look_up(partial(_promotions, model=model))
+        promoted = await self._store.look_up(partial(_promotions, model=model))
         # As in the view: a promotion of what was never saved changed nothing.
         before = promotion.before_last([checkpoint for checkpoint in promoted if checkpoint in state.known])
         if before is None:
@@ -162,11 +164,11 @@ class Models:
         return body
 
     async def _state(self, model: str) -> _State:
-        version = await self._ledger.look_up(partial(LogReader.stream_version, stream=_stream(model)))
+        version = await self._store.look_up(partial(LogReader.stream_version, stream=_stream(model)))
         # An append stands in the log before it stands in the view. This waits for the one that is under way, so that
         # the view has all that the version counts.
-        await self._ledger.check()
-        rows = await self._ledger.ask(partial(model_queries.checkpoints, model=model))
+        await self._store.check()
+        rows = await self._store.ask(partial(model_queries.checkpoints, model=model))
         return _State(version, {row.checkpoint: row for row in rows})
 
     async def _decide(self, row: CheckpointRow, in_use: CheckpointRow | None) -> promotion.Decision:
@@ -179,7 +181,7 @@ class Models:
         )
 
     async def _measured(self, row: CheckpointRow) -> promotion.Measured:
-        evaluations = await self._ledger.ask(partial(model_queries.evaluations, checkpoint=row.checkpoint))
+        evaluations = await self._store.ask(partial(model_queries.evaluations, checkpoint=row.checkpoint))
         return promotion.Measured(row.simulated, evaluations)
 
     async def _check_weights(self, row: CheckpointRow) -> None:
@@ -233,7 +235,7 @@ class Models:
         self, body: CheckpointPromoted | CheckpointRefused, state: _State, *, actor: Actor
     ) -> None:
         stream = _stream(body.model)
-        await self._ledger.append([NewEvent(stream, body, actor=actor)], expect={stream: state.version})
+        await self._store.append([NewEvent(stream, body, actor=actor)], expect={stream: state.version})
 
 
 def _off_the_chain(row: CheckpointRow, in_use: CheckpointRow | None) -> str:

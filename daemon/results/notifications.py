@@ -41,7 +41,7 @@ from daemon.context import Context
 from daemon.redact import redact
 from daemon.settings import Settings
 from daemon.settings.schema import Command, Notify, Webhook, webhook_url
-from daemon.store_service import Ledger, StoreFailedError
+from daemon.store_service import StoreFailedError, StoreService
 from pipeline.models.endpoint.credentials import read_key
 from pipeline.models.endpoint.errors import CredentialError
 from store.domain.identity import event_id
@@ -523,22 +523,22 @@ class Notifications:
 
     def __init__(
         self,
-        ledger: Ledger,
+        store: StoreService,
         context: Context,
         *,
         dice: random.Random | None = None,
     ) -> None:
         self.failures: dict[str, int] = dict.fromkeys(CHANNELS, 0)
         """Attempts that failed since the daemon started."""
-        self._ledger = ledger
+        self._store = store
         self._context = context
         self._dice = dice or random.Random()  # noqa: S311 - jitter, not cryptography
         self._states: dict[NotifyChannel, _State] = {name: _State() for name in CHANNELS}
 
     async def start(self) -> None:
         """Begin to look for news, and for repositories that fail."""
-        self._ledger.subscribe(self._on_append)
-        for row in await self._ledger.ask(report_queries.notifiers):
+        self._store.subscribe(self._on_append)
+        for row in await self._store.ask(report_queries.notifiers):
             # A restart is no reason to send two messages in one breath.
             if row.sent_at is not None:
                 # Where the clock was set back meanwhile, as if it were now.
@@ -581,7 +581,7 @@ class Notifications:
 
     async def _turn(self, name: NotifyChannel, state: _State) -> float:
         """Tell what there is to tell, if it may be told now; return how long there is nothing to do."""
-        rows = {row.channel: row for row in await self._ledger.ask(report_queries.notifiers)}
+        rows = {row.channel: row for row in await self._store.ask(report_queries.notifiers)}
         row = rows.get(name)
         settings = self._context.settings
         try:
@@ -600,11 +600,11 @@ class Notifications:
         if wait_s > 0:
             return min(wait_s, LOOK_S)
         # Not what the view does not know yet (the disk was full): it is asked for the details.
-        known = await self._ledger.ask(queries.position)
-        events, reached = await self._ledger.look_up(
+        known = await self._store.ask(queries.position)
+        events, reached = await self._store.look_up(
             partial(_news, after=max(row.position, state.looked), upto=known, kinds=row.kinds)
         )
-        items = await self._ledger.ask(partial(described, events=events))
+        items = await self._store.ask(partial(described, events=events))
         if not items:
             state.looked = reached
             return 0.0 if events else LOOK_S
@@ -633,7 +633,7 @@ class Notifications:
             position=last,
             attempts=state.attempts,
         )
-        await self._ledger.append([NewEvent(f"notify:{name}", sent)], wait=True)
+        await self._store.append([NewEvent(f"notify:{name}", sent)], wait=True)
         state.looked = last  # where the disk was full, the view may not know it yet
         log.info(
             "notification_sent", channel=name, message=made.id, events=len(items), attempts=state.attempts
@@ -662,16 +662,16 @@ class Notifications:
             failed = NotificationFailed(
                 channel=name, problem=error.problem, reason=error.reason, remedy=error.remedy
             )
-            await self._ledger.append([NewEvent(f"notify:{name}", failed)], wait=True)
+            await self._store.append([NewEvent(f"notify:{name}", failed)], wait=True)
         return pause_s
 
     async def _switch(self, name: NotifyChannel, row: NotifierRow | None, kinds: tuple[str, ...]) -> bool:
         """Record what the channel tells of from now on, where that is not what it did; return whether it was not."""
         if set(kinds) == (set() if row is None else set(row.kinds)):
             return False
-        position = await self._ledger.look_up(LogReader.position)
+        position = await self._store.look_up(LogReader.position)
         switched = NotificationsSwitched(channel=name, kinds=kinds, position=position)
-        await self._ledger.append([NewEvent(f"notify:{name}", switched)], wait=True)
+        await self._store.append([NewEvent(f"notify:{name}", switched)], wait=True)
         log.info("notifications_switched", channel=name, kinds=kinds, position=position)
         return True
 
@@ -694,7 +694,7 @@ class Notifications:
 
     async def _record_failing(self) -> None:
         before = datetime.now(UTC) - timedelta(seconds=self._context.settings.notify.failing_for_s)
-        rows = await self._ledger.ask(partial(report_queries.failing_untold, before=utc_text(before)))
+        rows = await self._store.ask(partial(report_queries.failing_untold, before=utc_text(before)))
         for row in rows:
             failing = RepositoryFailing(
                 repository=row.repository,
@@ -704,7 +704,7 @@ class Notifications:
                 remedy=row.remedy,
             )
             name = event_id("repository_failing", row.repository, row.since)
-            await self._ledger.append(
+            await self._store.append(
                 [NewEvent(f"repository:{row.repository}", failing, event_id=name)], wait=True
             )
             log.warning("repository_failing", repository=row.repository, since=row.since, reason=row.reason)

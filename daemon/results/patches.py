@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from daemon.paths import slug
-from daemon.store_service import Ledger
+from daemon.store_service import StoreService
 from store.log.reader import LogReader
 from store.view.queries import basic as queries
 
@@ -41,16 +41,18 @@ def patch_path(folder: Path, *, repository: str, declaration: str, proof: str) -
     return folder / slug(repository) / f"{name or '_'}-{_UNSAFE.sub('_', proof)[:64]}.patch"
 
 
-async def write_missing(ledger: Ledger, folder: Path, *, proofs: frozenset[str] | None = None) -> list[Path]:
+async def write_missing(
+    store: StoreService, folder: Path, *, proofs: frozenset[str] | None = None
+) -> list[Path]:
     """Write the patches (of these proofs, or of all) that are not there; return their paths.
 
     Raises:
         OSError: the folder cannot be written.
         LogError: a patch's text cannot be read from the log.
     """
-    wanted = await ledger.ask(partial(_wanted, folder=folder, proofs=proofs))
+    wanted = await store.ask(partial(_wanted, folder=folder, proofs=proofs))
     # On the reader's thread: a blob is decompressed and a file fsynced.
-    return [patch.path for patch in wanted if await ledger.look_up(partial(_write, patch=patch))]
+    return [patch.path for patch in wanted if await store.look_up(partial(_write, patch=patch))]
 
 
 def _wanted(view: sqlite3.Connection, *, folder: Path, proofs: frozenset[str] | None) -> list[Patch]:

@@ -27,7 +27,7 @@ from daemon.polling.git import Git
 from daemon.polling.git_process import is_branch_name
 from daemon.polling.github import Calls, ProposalError
 from daemon.settings import Repo, Settings
-from daemon.store_service import Ledger
+from daemon.store_service import StoreService
 from pipeline.gate.patch import RefusedPatchError, refuse_simulated
 from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.splice import Replacement, splice
@@ -618,14 +618,14 @@ class PullRequestStateError(Exception):
     """A pull request cannot be recorded; the message says why."""
 
 
-async def record(ledger: Ledger, opened: PullRequestOpened) -> None:
+async def record(store: StoreService, opened: PullRequestOpened) -> None:
     """Remember a pull request; the same one twice is one event.
 
     Raises:
         KeyError: no such proof.
         PullRequestStateError: the proof is of another repository or not verified, or has another pull request already.
     """
-    rows = await ledger.ask(partial(queries.proofs_by_prefix, prefix=opened.proof))
+    rows = await store.ask(partial(queries.proofs_by_prefix, prefix=opened.proof))
     row = {row.proof: row for row in rows}[opened.proof]
     if row.repository != opened.repository:
         raise PullRequestStateError(f"proof {row.proof}: is of {row.repository}, not of {opened.repository}")
@@ -633,7 +633,7 @@ async def record(ledger: Ledger, opened: PullRequestOpened) -> None:
         raise PullRequestStateError(f"proof {row.proof}: is {row.state}, and only a verified one is proposed")
     event = NewEvent(f"proof:{row.proof}", opened, event_id=event_id(opened.type, row.proof), actor="control")
     try:
-        await ledger.append([event])
+        await store.append([event])
     except IdempotencyError as error:
         raise PullRequestStateError(
             f"proof {row.proof}: another pull request is recorded, {row.pull_request_url}"

@@ -54,7 +54,7 @@ async def desk(
         work = SimpleNamespace(
             **{"plan": plan or Plan((), None), "untrainable": "", "leans": SIMULATOR, **about}
         )
-        yield Operator(b.parts.ledger, b.runner, work, b.parts.context), b  # type: ignore[arg-type] # what it needs of it
+        yield Operator(b.parts.store, b.runner, work, b.parts.context), b  # type: ignore[arg-type] # what it needs of it
 
 
 def test_a_pause_is_recorded_once_with_who_and_why_and_ended_by_resume(house: House) -> None:
@@ -63,10 +63,10 @@ def test_a_pause_is_recorded_once_with_who_and_why_and_ended_by_resume(house: Ho
             said: list[Any] = [
                 await it.pause("train", by="ada", reason="hot"),
                 await it.pause("train", by="bob", reason=""),
-                [(row.work, row.by, row.reason) for row in await b.parts.ledger.ask(job_queries.pauses)],
+                [(row.work, row.by, row.reason) for row in await b.parts.store.ask(job_queries.pauses)],
                 await it.resume("train", by="bob"),
                 await it.resume("train", by="bob"),
-                await b.parts.ledger.ask(job_queries.pauses),
+                await b.parts.store.ask(job_queries.pauses),
             ]
             await it.pause("all", by="ada", reason="")
             with pytest.raises(WorkStateError, match="everything is paused; `unsorry resume all`"):
@@ -119,7 +119,7 @@ def test_what_cannot_be_done_in_a_repository_is_refused_with_the_reason(
         async with house.opened() as parts:
             stub: Any = SimpleNamespace(plan=Plan((), None), leans=SIMULATOR, **{"untrainable": "", **about})
             runner: Any = None
-            it = Operator(parts.ledger, runner, stub, parts.context)
+            it = Operator(parts.store, runner, stub, parts.context)
             with pytest.raises(WorkStateError, match=why):
                 await it.trigger(work, KEY, by="ada")
             with pytest.raises(KeyError):
@@ -185,7 +185,7 @@ def test_a_search_where_every_open_sorry_is_an_exercise_is_refused_with_that(
                 ),
                 reopened=False,
             )
-            await b.parts.ledger.append([NewEvent(f"repository:{KEY}", opened)])
+            await b.parts.store.append([NewEvent(f"repository:{KEY}", opened)])
             if why:
                 with pytest.raises(WorkStateError, match=why):
                     await it.trigger("prove", KEY, by="ada")
@@ -204,7 +204,7 @@ def test_a_search_that_waits_ends_when_somebody_fills_the_last_sorry_and_status_
 
     async def paused() -> None:
         async with house.opened() as parts:
-            await parts.ledger.append([NewEvent("work", WorkPaused(work="prove", by="ada", reason=""))])
+            await parts.store.append([NewEvent("work", WorkPaused(work="prove", by="ada", reason=""))])
 
     def ask(method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         status, answer = request(settings.paths, method, path, body)
@@ -239,7 +239,7 @@ def test_a_job_can_be_cancelled_while_it_runs_while_it_waits_and_before_it_ever_
             never = b.due("succeed")
             plan = Plan((), None, held=(Held(never, "quiet hours until 06:00"),))
             stub: Any = SimpleNamespace(plan=plan, leans=SIMULATOR, untrainable="")
-            it = Operator(b.parts.ledger, b.runner, stub, b.parts.context)
+            it = Operator(b.parts.store, b.runner, stub, b.parts.context)
             b.runner.start(b.due("hang"))
             await until(lambda: b.runner.running()[0].pid)
             said = [await it.cancel("scan-hang", by="ada")]
@@ -262,7 +262,7 @@ def test_a_job_that_was_cancelled_since_the_plan_was_made_does_not_begin(house: 
         async with bench(house) as b:
             due = b.due("succeed")
             stub: Any = SimpleNamespace(plan=Plan((due,), None), leans=SIMULATOR, untrainable="")
-            it = Operator(b.parts.ledger, b.runner, stub, b.parts.context)
+            it = Operator(b.parts.store, b.runner, stub, b.parts.context)
             assert await it.cancel(due.job, by="ada") == "waiting"
             await b.run(due)
 

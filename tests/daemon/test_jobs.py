@@ -154,7 +154,7 @@ def test_what_waits_for_room_on_the_disk_is_not_ended_for_its_time_and_is_once_t
 ) -> None:
     async def go() -> tuple[float, JobRow]:
         async with bench(house, timeout_s=0.6) as b:
-            room = b.parts.ledger.room
+            room = b.parts.store.room
             room.lost("full", house.folder)
             b.runner.start(b.due("hang"))
             await until(lambda: b.runner.running()[0].pid)
@@ -300,8 +300,8 @@ def test_c06_what_a_killed_daemon_left_is_ended_recorded_and_swept_by_the_next_o
 
     async def next_start() -> tuple[int, JobRow]:
         async with house.opened() as parts:
-            count = await recover(ledger=parts.ledger, git=parts.git, paths=parts.settings.paths, keep=10)
-            (row,) = await parts.ledger.ask(queries.jobs)
+            count = await recover(store=parts.store, git=parts.git, paths=parts.settings.paths, keep=10)
+            (row,) = await parts.store.ask(queries.jobs)
             return count, row
 
     count, row = asyncio.run(next_start())
@@ -379,7 +379,7 @@ def test_c08_an_artifact_half_written_when_the_daemon_was_killed_is_swept_and_ne
 
     async def next_start() -> int:
         async with house.opened() as parts:
-            return await recover(ledger=parts.ledger, git=parts.git, paths=parts.settings.paths, keep=10)
+            return await recover(store=parts.store, git=parts.git, paths=parts.settings.paths, keep=10)
 
     assert asyncio.run(next_start()) == 1
     assert not staging.exists()

@@ -60,14 +60,14 @@ def test_what_runs_for_hours_makes_way_for_a_pause_and_a_training_when_its_gpu_f
         async with bench(house, gpus=gpus) as b:
             upkeep: Any = SimpleNamespace(cache_bytes=0, sweep_cache=lambda _: asyncio.sleep(0))
             work = Scheduler(
-                ledger=b.parts.ledger,
+                store=b.parts.store,
                 runner=b.runner,
                 upkeep=upkeep,
                 gpus=gpus,
                 context=NoTasks(b.parts.settings),
                 leans=NO_LEAN,
             )
-            desk = Operator(b.parts.ledger, b.runner, work, b.parts.context)
+            desk = Operator(b.parts.store, b.runner, work, b.parts.context)
             await b.run(b.due("succeed"))
 
             async def trains(attempt: int) -> None:

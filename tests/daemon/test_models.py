@@ -19,7 +19,7 @@ from daemon.http.control_client import request
 from daemon.paths import paths_from_config
 from daemon.results.models import Models, ModelStateError
 from daemon.settings import Settings
-from daemon.store_service import Ledger
+from daemon.store_service import StoreService
 from store.events.base import EventBody
 from store.events.jobs import JobStarted, JobSucceeded
 from store.events.models import CheckpointPromoted, CheckpointRefused, CheckpointSaved, ModelKind
@@ -42,23 +42,23 @@ def house(tmp_path: Path) -> House:
 
 
 @asynccontextmanager
-async def told(house: House, *bodies: EventBody) -> AsyncIterator[tuple[Ledger, Models]]:
+async def told(house: House, *bodies: EventBody) -> AsyncIterator[tuple[StoreService, Models]]:
     async with house.opened() as parts:
         if bodies:
-            await parts.ledger.append([NewEvent("model:retriever", body) for body in bodies])
-        yield parts.ledger, models_of(house, parts.ledger)
+            await parts.store.append([NewEvent("model:retriever", body) for body in bodies])
+        yield parts.store, models_of(house, parts.store)
 
 
-def models_of(house: House, ledger: Ledger, *, tolerance: float = 2) -> Models:
-    return Models(ledger, chain_root=chain_root(house), tolerance=lambda _: tolerance)
+def models_of(house: House, store: StoreService, *, tolerance: float = 2) -> Models:
+    return Models(store, chain_root=chain_root(house), tolerance=lambda _: tolerance)
 
 
 def chain_root(house: House) -> Path:
     return paths_from_config(house.config).models
 
 
-async def in_use(ledger: Ledger, model: str = "retriever") -> str | None:
-    row = await ledger.ask(partial(model_queries.checkpoint_in_use, model=model))
+async def in_use(store: StoreService, model: str = "retriever") -> str | None:
+    row = await store.ask(partial(model_queries.checkpoint_in_use, model=model))
     return None if row is None else row.checkpoint
 
 
@@ -95,13 +95,13 @@ def trained(
 
 def test_a_promotion_is_recorded_with_what_it_replaced_and_why(house: House) -> None:
     async def told_so() -> None:
-        async with told(house, *saved(house, "a", "b")) as (ledger, models):
+        async with told(house, *saved(house, "a", "b")) as (store, models):
             first = await models.promote("a")
             assert (first.previous, first.reason.startswith("by hand: it is the first")) == (None, True)
             second = await models.promote("b")
             assert (second.model, second.checkpoint, second.previous) == ("retriever", "b", "a")
             assert second.reason == "by hand: recall@10 falls on none of 1 earlier task"
-            assert await in_use(ledger) == "b"
+            assert await in_use(store) == "b"
         (_, event) = house.events("checkpoint_promoted")
         assert (event.stream, event.actor, event.data["reason"]) == (
             "model:retriever",
@@ -115,16 +115,16 @@ def test_a_promotion_is_recorded_with_what_it_replaced_and_why(house: House) -> 
 def test_what_the_rule_forbids_changes_nothing_unless_it_is_forced(house: House) -> None:
     async def told_so() -> None:
         worse = [one(house, "b"), evaluation_finished("b", recall=0.3), one(house, "c")]
-        async with told(house, *saved(house, "a"), checkpoint_promoted("a"), *worse) as (ledger, models):
+        async with told(house, *saved(house, "a"), checkpoint_promoted("a"), *worse) as (store, models):
             with pytest.raises(ModelStateError, match=r"b: not promoted: .*falls by 10.00 points.*--force"):
                 await models.promote("b")
             with pytest.raises(ModelStateError, match=r"c: not promoted: .*not known.*not measured"):
                 await models.promote("c")
-            assert await in_use(ledger) == "a"
+            assert await in_use(store) == "a"
             assert len(house.events("checkpoint_promoted")) == 1
             forced = await models.promote("b", force=True)
             assert forced.reason.startswith("by hand: forced, although recall@10 on ")
-            assert await in_use(ledger) == "b"
+            assert await in_use(store) == "b"
 
     asyncio.run(told_so())
 
@@ -132,8 +132,8 @@ def test_what_the_rule_forbids_changes_nothing_unless_it_is_forced(house: House)
 def test_the_tolerance_is_the_one_that_was_given(house: House) -> None:
     async def told_so() -> None:
         worse = [one(house, "b"), evaluation_finished("b", recall=0.3)]
-        async with told(house, *saved(house, "a"), checkpoint_promoted("a"), *worse) as (ledger, _):
-            assert (await models_of(house, ledger, tolerance=10).promote("b")).checkpoint == "b"
+        async with told(house, *saved(house, "a"), checkpoint_promoted("a"), *worse) as (store, _):
+            assert (await models_of(house, store, tolerance=10).promote("b")).checkpoint == "b"
 
     asyncio.run(told_so())
 
@@ -153,13 +153,13 @@ def test_neither_an_unknown_checkpoint_nor_the_one_in_use_can_be_promoted(house:
 def test_each_rollback_goes_one_further_back_until_there_is_nothing(house: House) -> None:
     async def told_so() -> None:
         promoted = [checkpoint_promoted(name) for name in ("a", "b", "never-saved", "c")]
-        async with told(house, *saved(house, "a", "b", "c"), *promoted) as (ledger, models):
+        async with told(house, *saved(house, "a", "b", "c"), *promoted) as (store, models):
             back = await models.roll_back("retriever")
             assert (back.checkpoint, back.previous, back.reason) == ("b", "c", "by hand: rolled back from c")
             assert (await models.roll_back("retriever")).checkpoint == "a"
             with pytest.raises(ModelStateError, match=r"nothing to roll back to: no other .* before a;"):
                 await models.roll_back("retriever")
-            assert await in_use(ledger) == "a"
+            assert await in_use(store) == "a"
             # And forward again: what is promoted anew has the one in use behind it.
             await models.promote("c")
             assert (await models.roll_back("retriever")).checkpoint == "a"
@@ -188,8 +188,8 @@ def test_a_promotion_under_another_models_name_is_no_step_back(house: House) -> 
         tactics: list[EventBody] = []
         for name in ("t", "u"):
             tactics += [one(house, name, model="tactics"), checkpoint_promoted(name, model="tactics")]
-        async with told(house, *tactics, checkpoint_promoted("t", model="retriever")) as (ledger, models):
-            assert await in_use(ledger, "tactics") == "u"
+        async with told(house, *tactics, checkpoint_promoted("t", model="retriever")) as (store, models):
+            assert await in_use(store, "tactics") == "u"
             assert (await models.roll_back("tactics")).checkpoint == "t"
 
     asyncio.run(told_so())
@@ -218,7 +218,7 @@ def said(bodies: tuple[EventBody, ...]) -> list[tuple[str, str]]:
 def test_new_checkpoints_are_decided_on_by_the_rule_each_on_what_the_one_before_left(house: House) -> None:
     async def told_so() -> None:
         first = [*trained(house, "a"), *trained(house, "b", "a", recall=0.45)]
-        async with told(house, *first, *trained(house, "c", "b", recall=0.3)) as (ledger, models):
+        async with told(house, *first, *trained(house, "c", "b", recall=0.3)) as (store, models):
             done = await models.settle()
             assert said(done) == [("promoted", "a"), ("promoted", "b"), ("refused", "c")]
             a, b, c = done
@@ -232,7 +232,7 @@ def test_new_checkpoints_are_decided_on_by_the_rule_each_on_what_the_one_before_
             assert isinstance(c, CheckpointRefused)
             assert c.in_use == "b"
             assert "falls by 15.00 points, from 45.00 to 30.00, with 2 allowed" in c.reason
-            assert await in_use(ledger) == "b"
+            assert await in_use(store) == "b"
         recorded = house.events("checkpoint_promoted", "checkpoint_refused")
         assert [event.actor for event in recorded] == ["daemon"] * 3
         assert {event.stream for event in recorded} == {"model:retriever"}
@@ -243,13 +243,13 @@ def test_new_checkpoints_are_decided_on_by_the_rule_each_on_what_the_one_before_
 def test_what_is_decided_stays_decided(house: House) -> None:
     async def told_so() -> None:
         new = [*trained(house, "a"), *trained(house, "b", "a", recall=0.1)]
-        async with told(house, *new, checkpoint_refused("a")) as (ledger, models):
+        async with told(house, *new, checkpoint_refused("a")) as (store, models):
             await models.promote("a", force=True)
             await models.promote("b", force=True)
             assert await models.settle() == ()
             await models.roll_back("retriever")
             assert await models.settle() == ()
-            assert await in_use(ledger) == "a"
+            assert await in_use(store) == "a"
 
     asyncio.run(told_so())
 
@@ -257,9 +257,9 @@ def test_what_is_decided_stays_decided(house: House) -> None:
 def test_a_checkpoint_of_a_job_that_goes_on_or_failed_waits(house: House) -> None:
     async def told_so() -> None:
         *begun, ended = trained(house, "a")
-        async with told(house, *begun) as (ledger, models):
+        async with told(house, *begun) as (store, models):
             assert await models.settle() == ()
-            await ledger.append([NewEvent("job:train-a", ended)])
+            await store.append([NewEvent("job:train-a", ended)])
             assert said(await models.settle()) == [("promoted", "a")]
 
     asyncio.run(told_so())
@@ -275,7 +275,7 @@ def test_a_checkpoint_that_does_not_follow_the_one_in_use_is_refused_with_how_to
             *trained(house, "c", "a"),
             *trained(house, "d"),
         ]
-        async with told(house, *new) as (ledger, models):
+        async with told(house, *new) as (store, models):
             done = await models.settle()
             assert said(done) == [("promoted", "a"), ("promoted", "b"), ("refused", "c"), ("refused", "d")]
             c, d = (body.reason for body in done if isinstance(body, CheckpointRefused))
@@ -286,7 +286,7 @@ def test_a_checkpoint_that_does_not_follow_the_one_in_use_is_refused_with_how_to
                 "it was trained from kaiyuy/leandojo-lean4-retriever-byt5-small, and b is in use; "
             )
             assert (await models.promote("c")).previous == "b"
-            assert await in_use(ledger) == "c"
+            assert await in_use(store) == "c"
 
     asyncio.run(told_so())
 
@@ -312,7 +312,7 @@ def test_what_learned_from_the_simulator_gives_way_to_lean_and_never_the_other_w
         made_up = trained(house, "a-sim", recall=0.9, simulated=True)
         real = trained(house, "b-lean", recall=0.1)
         later = trained(house, "c-sim", "a-sim", recall=0.9, simulated=True)
-        async with told(house, *made_up, *real, *later) as (ledger, models):
+        async with told(house, *made_up, *real, *later) as (store, models):
             done = await models.settle()
             assert said(done) == [("promoted", "a-sim"), ("promoted", "b-lean"), ("refused", "c-sim")]
             assert [body.simulated for body in done] == [True, False, True]  # type: ignore[attr-defined]
@@ -324,7 +324,7 @@ def test_what_learned_from_the_simulator_gives_way_to_lean_and_never_the_other_w
                 await models.promote("a-sim")
             forced = await models.promote("a-sim", force=True)
             assert (forced.simulated, forced.reason.startswith("by hand: forced, although")) == (True, True)
-            assert await in_use(ledger) == "a-sim"
+            assert await in_use(store) == "a-sim"
 
     asyncio.run(told_so())
 
@@ -332,9 +332,9 @@ def test_what_learned_from_the_simulator_gives_way_to_lean_and_never_the_other_w
 def test_each_model_is_decided_on_by_itself(house: House) -> None:
     async def told_so() -> None:
         new = [*trained(house, "a"), *trained(house, "t", model="tactics")]
-        async with told(house, *new) as (ledger, models):
+        async with told(house, *new) as (store, models):
             assert said(await models.settle()) == [("promoted", "a"), ("promoted", "t")]
-            assert (await in_use(ledger), await in_use(ledger, "tactics")) == ("a", "t")
+            assert (await in_use(store), await in_use(store, "tactics")) == ("a", "t")
 
     asyncio.run(told_so())
 
@@ -357,9 +357,9 @@ def test_each_model_is_decided_on_by_its_own_metric_and_tolerance(house: House) 
                     measured.model_copy(update={"model": model, "metrics": metrics}),
                     ended,
                 ]
-        async with told(house, *new) as (ledger, _):
+        async with told(house, *new) as (store, _):
             tolerances = {"retriever": 0.0, "tactics": 2.0, "progress": 0.1}
-            models = Models(ledger, chain_root=chain_root(house), tolerance=tolerances.__getitem__)
+            models = Models(store, chain_root=chain_root(house), tolerance=tolerances.__getitem__)
             decided = {checkpoint: verdict for verdict, checkpoint in said(await models.settle())}
         assert decided == {
             "tactics-0": "promoted",
@@ -387,18 +387,18 @@ def test_the_weights_of_an_adapter_are_its_own(house: House) -> None:
 def test_where_somebody_else_was_faster_the_next_call_decides(house: House) -> None:
     async def told_so() -> None:
         new = [*trained(house, "a"), *trained(house, "b", "a"), *trained(house, "c", "b")]
-        async with told(house, *new, *trained(house, "t", model="tactics")) as (ledger, models):
-            ask, waiting = ledger.ask, [checkpoint_promoted("b")]
+        async with told(house, *new, *trained(house, "t", model="tactics")) as (store, models):
+            ask, waiting = store.ask, [checkpoint_promoted("b")]
 
             async def and_meanwhile(question: Any) -> Any:
                 answer = await ask(question)
                 if getattr(question, "func", None) is model_queries.evaluations and waiting:
-                    await ledger.append([NewEvent("model:retriever", waiting.pop())])
+                    await store.append([NewEvent("model:retriever", waiting.pop())])
                 return answer
 
-            ledger.ask = and_meanwhile  # type: ignore[method-assign]
+            store.ask = and_meanwhile  # type: ignore[method-assign]
             assert said(await models.settle()) == [("promoted", "t")]
-            assert await in_use(ledger) == "b"
+            assert await in_use(store) == "b"
             left, last = await models.settle()
             assert said((left, last)) == [("refused", "a"), ("promoted", "c")]
             assert "and b is in use" in left.reason  # type: ignore[attr-defined]
@@ -420,14 +420,14 @@ def test_two_that_settle_at_once_decide_once(house: House) -> None:
 
 def test_where_all_is_decided_one_question_is_all_that_is_asked(house: House) -> None:
     async def told_so() -> None:
-        async with told(house, *trained(house, "a"), checkpoint_promoted("a")) as (ledger, models):
-            ask, asked = ledger.ask, []
+        async with told(house, *trained(house, "a"), checkpoint_promoted("a")) as (store, models):
+            ask, asked = store.ask, []
 
             async def counted(question: Any) -> Any:
                 asked.append(question)
                 return await ask(question)
 
-            ledger.ask = counted  # type: ignore[method-assign]
+            store.ask = counted  # type: ignore[method-assign]
             assert await models.settle() == ()
             assert len(asked) == 1
 
@@ -438,7 +438,7 @@ def test_nothing_is_put_in_use_whose_weights_are_not_there(house: House) -> None
     async def told_so() -> None:
         new = [*trained(house, "a"), *trained(house, "b", "a"), *trained(house, "c", "a")]
         retriever = chain_root(house) / "retriever"
-        async with told(house, *saved(house, "z"), checkpoint_promoted("z"), *new) as (ledger, models):
+        async with told(house, *saved(house, "z"), checkpoint_promoted("z"), *new) as (store, models):
             shutil.rmtree(retriever / "a")
             (retriever / "b" / "model.safetensors").write_bytes(b"wei")
             (retriever / "c" / "model.safetensors").unlink()
@@ -451,11 +451,11 @@ def test_nothing_is_put_in_use_whose_weights_are_not_there(house: House) -> None
             for name in "abc":
                 with pytest.raises(ModelStateError, match=f"{name}: not put in use: its weights"):
                     await models.promote(name, force=True)
-            await ledger.append([NewEvent("model:retriever", checkpoint_promoted("a", previous="z"))])
+            await store.append([NewEvent("model:retriever", checkpoint_promoted("a", previous="z"))])
             (retriever / "z" / "model.safetensors").unlink()
             with pytest.raises(ModelStateError, match="z: not put in use: its weights"):
                 await models.roll_back("retriever")
-            assert await in_use(ledger) == "a"
+            assert await in_use(store) == "a"
             (retriever / "b" / "model.safetensors").write_bytes(b"weights")
             assert (await models.promote("b")).checkpoint == "b"
 

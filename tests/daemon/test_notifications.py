@@ -26,7 +26,7 @@ from daemon.lock import make_folder
 from daemon.results import notifications
 from daemon.results.notifications import KEY_VARIABLE, URL_VARIABLE, Notifications
 from daemon.settings import Settings, parse
-from daemon.store_service import Ledger
+from daemon.store_service import StoreService
 from store.events.repositories import RepositoryFailed, RepositoryRecovered
 from store.log.envelope import NewEvent
 from store.log.reader import LogReader
@@ -122,7 +122,7 @@ class House:
 
     root: Path
     context: Context
-    ledger: Ledger
+    store: StoreService
     notifications: Notifications
     proofs: int = 0
 
@@ -137,11 +137,11 @@ class House:
         events = [NewEvent(f"proof:{found.proof}", found)]
         if verdict:
             events.append(NewEvent(f"proof:{found.proof}", judged.model_copy(update={"patch": ref})))
-        await self.ledger.append(events, blobs=files)
+        await self.store.append(events, blobs=files)
         return found.proof
 
     async def row(self, channel: str = "webhook") -> NotifierRow | None:
-        rows = await self.ledger.ask(report_queries.notifiers)
+        rows = await self.store.ask(report_queries.notifiers)
         return next((row for row in rows if row.channel == channel), None)
 
     async def until(self, what: Callable[[], object]) -> None:
@@ -164,9 +164,9 @@ async def house(root: Path, text: str, *, waits: bool = True) -> AsyncIterator[H
     """Open the store, begin to notify, wait until the channels are switched on; end it all as the daemon does."""
     of = settings(root, text)
     make_folder(of.paths.state)
-    ledger = await Ledger.open(of.paths)
+    store = await StoreService.open(of.paths)
     context = Context(of)
-    made = House(root, context, ledger, Notifications(ledger, context))
+    made = House(root, context, store, Notifications(store, context))
     await made.notifications.start()
     try:
         if waits:
@@ -175,7 +175,7 @@ async def house(root: Path, text: str, *, waits: bool = True) -> AsyncIterator[H
         yield made
     finally:
         await context.end_tasks()
-        await ledger.close()
+        await store.close()
 
 
 @pytest.fixture(autouse=True)
@@ -202,7 +202,7 @@ def test_a_verified_proof_is_told_once_with_its_place_and_its_id(tmp_path: Path)
             assert (item["about"]["repository"], item["about"]["path"]) == (REPOSITORY, "A.lean")
             assert message["id"] == item["id"] == at.headers[0]["webhook-id"]
             assert message["text"].startswith("proof verified: a in ")
-            event = (await here.ledger.look_up(lambda log: log.last(1, types=("proof_verified",))))[0]
+            event = (await here.store.look_up(lambda log: log.last(1, types=("proof_verified",))))[0]
             assert (item["id"], item["seq"], row.position) == (event.event_id, event.seq, event.seq)
             assert "webhook-signature" not in at.headers[0]
 
@@ -216,9 +216,9 @@ def test_a_restart_tells_nothing_again_and_what_came_meanwhile_is_told(tmp_path:
             await here.prove()
             await here.until_row(lambda row: row.messages == 1)
         # While nobody told anything, something was recorded: a daemon that was killed in between.
-        ledger = await Ledger.open(settings(tmp_path, "").paths)
-        await ledger.append([NewEvent("model:retriever", checkpoint_promoted("c" * 16))])
-        await ledger.close()
+        store = await StoreService.open(settings(tmp_path, "").paths)
+        await store.append([NewEvent("model:retriever", checkpoint_promoted("c" * 16))])
+        await store.close()
         async with house(tmp_path, webhook(at.url)) as here:
             await here.until_row(lambda row: row.messages == 2)
             assert at.told() == ["proof_verified", "model_promoted"]
@@ -279,7 +279,7 @@ def test_a_receiver_that_fails_is_asked_again_under_the_same_id_and_the_failure_
             await here.prove()
             at.hold.set()
             row = await here.until_row(lambda row: row.messages == 1)
-            events = await here.ledger.look_up(lambda log: list(log.read_stream("notify:webhook")))
+            events = await here.store.look_up(lambda log: list(log.read_stream("notify:webhook")))
             assert [event.type for event in events] == [
                 "notifications_switched", "notification_failed", "notification_sent",
             ]  # fmt: skip
@@ -322,7 +322,7 @@ def test_a_simulated_proof_is_not_told_unless_it_is_wanted_and_never_as_a_verifi
     async def run(at: Receiver) -> None:
         async with house(tmp_path, webhook(at.url)) as here:
             await here.prove(simulated=True)
-            await here.ledger.append(
+            await here.store.append(
                 [NewEvent("model:retriever", checkpoint_promoted("c" * 16, simulated=True))]
             )
             await here.prove()
@@ -352,7 +352,7 @@ def test_a_proof_that_was_rejected_before_it_could_be_told_is_not_told_as_verifi
             scan = scanned("A.lean", [declaration("a")], with_sorry=["a"])
             found = proof_found("s", place(scan, scan.sorries[0], blob=sha(1)), commit=sha(1))
             rejected = proof_rejected(found).model_copy(update={"proof": proof})
-            await here.ledger.append([NewEvent(f"proof:{proof}", rejected)])
+            await here.store.append([NewEvent(f"proof:{proof}", rejected)])
             kept = await here.prove()
             await here.until_row(lambda row: row.messages == 2)
         assert [item["about"]["proof"] for item in at.messages[1]["events"]] == [kept]
@@ -366,7 +366,7 @@ def test_only_the_kinds_that_were_asked_for_are_told(tmp_path: Path) -> None:
         text = webhook(at.url) + 'kinds = ["model_promoted"]\n'
         async with house(tmp_path, text) as here:
             await here.prove()
-            await here.ledger.append([NewEvent("model:retriever", checkpoint_promoted("c" * 16))])
+            await here.store.append([NewEvent("model:retriever", checkpoint_promoted("c" * 16))])
             await here.until_row(lambda row: row.messages == 1)
         assert at.told() == ["model_promoted"]
 
@@ -381,7 +381,7 @@ def test_a_kind_that_is_asked_for_later_begins_then_and_what_waits_of_the_others
         only = 'kinds = ["proof_verified"]\n'
         promoted = NewEvent("model:retriever", checkpoint_promoted("c" * 16))
         async with house(tmp_path, webhook(at.url) + only) as here:
-            await here.ledger.append([promoted])
+            await here.store.append([promoted])
             await here.prove()
             await here.until_row(lambda row: row.problem)
         # Stopped while the receiver refuses, and started with other settings.
@@ -390,7 +390,7 @@ def test_a_kind_that_is_asked_for_later_begins_then_and_what_waits_of_the_others
             at.answers.clear()
             await here.until_row(lambda row: row.messages == 1)
             assert at.told() == ["proof_verified"]
-            await here.ledger.append([promoted])
+            await here.store.append([promoted])
             await here.until_row(lambda row: row.messages == 2)
         assert at.told() == ["proof_verified", "model_promoted"]
 
@@ -409,17 +409,17 @@ def test_a_repository_that_has_failed_long_enough_is_told_once_and_again_after_i
     async def run(at: Receiver) -> None:
         async with house(tmp_path, webhook(at.url, more='failing_for = "4s"')) as here:
             stream = f"repository:{REPOSITORY}"
-            await here.ledger.append([NewEvent(stream, watched()), NewEvent(stream, failed)])
+            await here.store.append([NewEvent(stream, watched()), NewEvent(stream, failed)])
             await asyncio.sleep(0.4)
-            await here.ledger.append([NewEvent(stream, other)])  # another reason is no new beginning
+            await here.store.append([NewEvent(stream, other)])  # another reason is no new beginning
             assert at.messages == []
             await here.until_row(lambda row: row.messages == 1)
             (item,) = at.messages[0]["events"]
             assert (item["kind"], item["about"]["problem"]) == ("repository_failing", "unreachable")
-            events = await here.ledger.look_up(lambda log: log.last(1, types=("repository_failed",)))
+            events = await here.store.look_up(lambda log: log.last(1, types=("repository_failed",)))
             assert item["about"]["since"] < events[0].recorded_at
-            await here.ledger.append([NewEvent(stream, RepositoryRecovered(repository=REPOSITORY))])
-            await here.ledger.append([NewEvent(stream, failed)])
+            await here.store.append([NewEvent(stream, RepositoryRecovered(repository=REPOSITORY))])
+            await here.store.append([NewEvent(stream, failed)])
             await here.until_row(lambda row: row.messages == 2)
             await asyncio.sleep(0.3)
         assert at.told() == ["repository_failing"] * 2
@@ -440,7 +440,7 @@ def test_a_message_is_signed_as_standard_webhooks_has_it_and_the_key_is_nowhere(
             await here.until_row(lambda row: row.kinds)
             await here.prove()
             await here.until_row(lambda row: row.messages == 1)
-            log = await here.ledger.look_up(lambda log: "".join(event.data_json for event in log.read()))
+            log = await here.store.look_up(lambda log: "".join(event.data_json for event in log.read()))
             assert key not in log
             assert "hush-hush" not in log
 
@@ -517,7 +517,7 @@ def test_a_name_from_a_repository_cannot_call_people_in_a_chat(tmp_path: Path) -
         async with house(tmp_path, webhook(at.url)) as here:
             reason = "<!channel> @all\x1b[31m\nred"
             promoted = checkpoint_promoted("c" * 16).model_copy(update={"reason": reason})
-            await here.ledger.append([NewEvent("model:retriever", promoted)])
+            await here.store.append([NewEvent("model:retriever", promoted)])
             await here.until_row(lambda row: row.messages == 1)
         (item,) = at.messages[0]["events"]
         assert not set("<>@\x1b\n") & set(item["text"] + at.messages[0]["text"])
@@ -576,7 +576,7 @@ def test_a_command_that_fails_is_run_again_and_its_last_words_are_kept(tmp_path:
         async with house(tmp_path, command(tmp_path, program)) as here:
             await here.prove()
             await here.until_row(lambda row: row.messages == 1, "command")
-            events = await here.ledger.look_up(lambda log: list(log.read_stream("notify:command")))
+            events = await here.store.look_up(lambda log: list(log.read_stream("notify:command")))
             assert events[1].data["problem"] == "failed"
             assert events[1].data["reason"].endswith("ended with status 1: the pager is out of paper")
 
@@ -641,7 +641,7 @@ def test_a_url_that_cannot_be_used_is_a_misconfigured_channel_and_is_not_repeate
             assert "must be an https URL" in row.reason
             assert "hush" not in row.reason + row.remedy
             with receiver() as at:
-                position = await here.ledger.look_up(LogReader.position)
+                position = await here.store.look_up(LogReader.position)
                 await here.prove()
                 monkeypatch.setenv(URL_VARIABLE, at.url)
                 row = await here.until_row(lambda row: row.messages == 1)

@@ -50,12 +50,12 @@ def patches_after(house: House, *told: EventBody, text: bytes) -> list[Path]:
             for body in told:
                 cites = "patch" in type(body).model_fields
                 fact = body.model_copy(update={"patch": blob}) if cites else body
-                await parts.ledger.append(
+                await parts.store.append(
                     [NewEvent("proof:p", fact)],
                     expect={"proof:p": Expect.ANY},
                     blobs={blob.sha256: file} if cites else {},
                 )
-                await write_missing(parts.ledger, folder)
+                await write_missing(parts.store, folder)
             return sorted(folder.rglob("*.patch"))
 
     return asyncio.run(go())

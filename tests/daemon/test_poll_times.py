@@ -67,7 +67,7 @@ async def started(house: House, clocks: Clocks, *, github: GitHub | None = None)
     """Start, as after a restart: everything that is known is in the view."""
     async with house.opened(github=github) as parts:
         turns = Turns(parts, clocks)
-        turns.polls.remember(await parts.ledger.ask(queries.repositories))
+        turns.polls.remember(await parts.store.ask(queries.repositories))
         yield turns
 
 
@@ -204,9 +204,9 @@ def test_a_clock_that_was_set_back_while_nobody_ran_delays_by_one_interval_at_th
             await turns.tick()
         # The view has times of today, and the clock now says last year.
         async with house.opened() as parts:
-            row = (await parts.ledger.ask(queries.repositories))[0]
+            row = (await parts.store.ask(queries.repositories))[0]
             for one in ("a", "b"):
-                await parts.ledger.set_poll_state(
+                await parts.store.set_poll_state(
                     f"local/remotes/{one}",
                     checked_at=(clocks.wall + timedelta(days=365)).isoformat(),
                     next_due_at=(clocks.wall + timedelta(days=365, seconds=60)).isoformat(),

@@ -20,7 +20,7 @@ from daemon.lock import DaemonLock
 from daemon.paths import slug
 from daemon.results.pull_requests import PullRequests, PullRequestStateError, record
 from daemon.settings import Settings
-from daemon.store_service import Ledger
+from daemon.store_service import StoreService
 from store.domain.identity import git_blob
 from store.events.base import EventBody
 from store.events.proofs import AttemptFinished, ProofFound, ProofVerified, PullRequestOpened
@@ -71,11 +71,11 @@ class World:
         self.settings.paths.state.mkdir(exist_ok=True)
 
         async def go() -> None:
-            ledger = await Ledger.open(self.settings.paths)
+            store = await StoreService.open(self.settings.paths)
             try:
-                await ledger.append(events, blobs=blobs)
+                await store.append(events, blobs=blobs)
             finally:
-                await ledger.close()
+                await store.close()
 
         asyncio.run(go())
 
@@ -469,16 +469,16 @@ def test_a_running_daemon_records_it(world: World) -> None:
     async def go() -> Result:
         paths = world.settings.paths
         lock = DaemonLock.acquire(paths.lock)
-        ledger = await Ledger.open(paths)
-        # The routes of this test call the ledger alone.
+        store = await StoreService.open(paths)
+        # The routes of this test call the store alone.
         nothing = SimpleNamespace(text=None, now=None)
-        parts: Any = SimpleNamespace(ledger=ledger, metrics=nothing, page=nothing, desk=None)
+        parts: Any = SimpleNamespace(store=store, metrics=nothing, page=nothing, desk=None)
         control = await ControlServer.start(paths.socket, parts)
         try:
             return await asyncio.to_thread(world.pr)
         finally:
             await control.stop()
-            await ledger.close()
+            await store.close()
             lock.release()
 
     done = asyncio.run(go())
@@ -512,18 +512,18 @@ def test_a_proof_has_one_pull_request_and_an_unknown_one_has_none(world: World) 
     )  # fmt: skip
 
     async def go() -> None:
-        ledger = await Ledger.open(world.settings.paths)
+        store = await StoreService.open(world.settings.paths)
         try:
             for _ in range(2):
-                await record(ledger, opened)
+                await record(store, opened)
             with pytest.raises(PullRequestStateError, match="another pull request is recorded"):
-                await record(ledger, opened.model_copy(update={"number": 2}))
+                await record(store, opened.model_copy(update={"number": 2}))
             with pytest.raises(PullRequestStateError, match="not of elsewhere"):
-                await record(ledger, opened.model_copy(update={"repository": "elsewhere"}))
+                await record(store, opened.model_copy(update={"repository": "elsewhere"}))
             with pytest.raises(KeyError):
-                await record(ledger, opened.model_copy(update={"proof": "none"}))
+                await record(store, opened.model_copy(update={"proof": "none"}))
         finally:
-            await ledger.close()
+            await store.close()
 
     asyncio.run(go())
     assert len(world.opened) == 1

@@ -51,7 +51,7 @@ async def working(house: House) -> AsyncIterator[tuple[Scheduler, Bench, Looks]]
         upkeep: Any = SimpleNamespace(cache_bytes=0, sweep_cache=lambda _: asyncio.sleep(0))
         yield (
             Scheduler(
-                ledger=b.parts.ledger,
+                store=b.parts.store,
                 runner=b.runner,
                 upkeep=upkeep,
                 gpus=gpus,
@@ -68,7 +68,7 @@ def test_what_finds_no_room_while_the_plan_is_made_keeps_it_from_beginning(house
 
     async def go() -> tuple[list[str], list[str], int]:
         async with working(house) as (work, b, gpus):
-            room = b.parts.ledger.room
+            room = b.parts.store.room
             gpus.meanwhile = lambda: room.lost("full", house.folder)  # type: ignore[method-assign] # once in this turn
             await work.start_due()
             planned, begun = [due.kind for due in work.plan.due], len(b.runner.running())

@@ -21,20 +21,20 @@ WATCHDOG_S = 10.0
 SLOW = """
 import asyncio, time
 from daemon.http.control import ControlServer
-from daemon.store_service import Ledger
+from daemon.store_service import StoreService
 from store.view.view import View
 
 def told(name):
     with open("steps", "a") as file:
         file.write(f"{name} {time.monotonic_ns() // 1000}\\n")
 
-opened, started, catch_up = Ledger.open.__func__, ControlServer.start.__func__, View.catch_up
+opened, started, catch_up = StoreService.open.__func__, ControlServer.start.__func__, View.catch_up
 
 async def slowly_opened(cls, *arguments, **options):
-    ledger = await opened(cls, *arguments, **options)
+    store = await opened(cls, *arguments, **options)
     await asyncio.sleep(0.4)
     told("log")
-    return ledger
+    return store
 
 def slowly_caught_up(self):
     position = catch_up(self)
@@ -47,13 +47,13 @@ async def slowly_started(cls, *arguments, **options):
     told("socket")
     return server
 
-Ledger.open, View.catch_up = classmethod(slowly_opened), slowly_caught_up
+StoreService.open, View.catch_up = classmethod(slowly_opened), slowly_caught_up
 ControlServer.start = classmethod(slowly_started)
 """
 ARMED = """
 import asyncio, os, time
 from pathlib import Path
-from daemon.store_service import Ledger
+from daemon.store_service import StoreService
 from daemon.scheduler import Scheduler
 
 def armed():
@@ -64,7 +64,7 @@ def armed():
         return False
     return True
 
-start_due, check_files = Scheduler.start_due, Ledger._check_files
+start_due, check_files = Scheduler.start_due, StoreService._check_files
 """
 WEDGES = {
     "a call that blocks the loop": """
@@ -86,7 +86,7 @@ def hangs(self):
     if armed():
         time.sleep(600)
     check_files(self)
-Ledger._check_files = hangs
+StoreService._check_files = hangs
 """,
     "a control server that is gone": """
 async def ended(self):
@@ -104,7 +104,7 @@ def computes(self):
         while time.monotonic() < end:
             sum(range(10000))
     check_files(self)
-Ledger._check_files = computes
+StoreService._check_files = computes
 """
 
 pytestmark = pytest.mark.timeout(300)

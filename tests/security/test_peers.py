@@ -57,7 +57,7 @@ class Daemon:
         return SimpleNamespace(
             living=SimpleNamespace(health=lambda: {"healthy": True, "problems": []}),
             polls=self,
-            ledger=SimpleNamespace(room=SimpleNamespace(problem="")),
+            store=SimpleNamespace(room=SimpleNamespace(problem="")),
             metrics=nothing,
             page=nothing,
             desk=None,

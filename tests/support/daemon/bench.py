@@ -83,7 +83,7 @@ class Bench:
 
     async def row(self, job: str) -> JobRow:
         """Return the row of a job."""
-        (row,) = await self.parts.ledger.ask(lambda view: queries.jobs_by_prefix(view, job))
+        (row,) = await self.parts.store.ask(lambda view: queries.jobs_by_prefix(view, job))
         return row
 
 
@@ -94,9 +94,9 @@ async def bench(
     """Open one; `limits` are fields of [jobs]."""
     async with house.opened() as parts:
         await parts.poller.poll(parts.repo)
-        (branch,) = await parts.ledger.ask(queries.branches)
+        (branch,) = await parts.store.ask(queries.branches)
         runner = JobRunner(
-            ledger=parts.ledger,
+            store=parts.store,
             git=parts.git,
             paths=parts.settings.paths,
             limits=parts.settings.jobs.model_copy(update={"retry_base_s": 30.0, **limits}),

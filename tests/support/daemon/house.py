@@ -23,7 +23,7 @@ from daemon.polling.git import Git
 from daemon.polling.github import GitHub
 from daemon.polling.poller import Poller
 from daemon.settings import Repo, Settings, load
-from daemon.store_service import Ledger
+from daemon.store_service import StoreService
 from store.errors import LogError
 from store.log.envelope import StoredEvent
 from store.log.reader import LogReader
@@ -37,7 +37,7 @@ class Parts:
     """What a test of one part needs of the others."""
 
     context: Context
-    ledger: Ledger
+    store: StoreService
     git: Git
     poller: Poller
 
@@ -101,22 +101,22 @@ class House:
         """The parts below the service, on this folder's state, with the watchlist recorded."""
         settings = load(self.config)
         settings.paths.state.mkdir(parents=True, exist_ok=True)
-        ledger = await Ledger.open(settings.paths)
+        store = await StoreService.open(settings.paths)
         try:
-            events = watchlist_events(settings.repos, await ledger.ask(queries.repositories))
+            events = watchlist_events(settings.repos, await store.ask(queries.repositories))
             if events:
-                await ledger.append(events)
+                await store.append(events)
             git = Git(timeout_s=20.0)
             yield Parts(
                 Context(settings),
-                ledger,
+                store,
                 git,
-                Poller(ledger=ledger, git=git, github=github, paths=settings.paths),
+                Poller(store=store, git=git, github=github, paths=settings.paths),
             )
         finally:
             if github is not None:
                 await github.close()
-            await ledger.close()
+            await store.close()
 
     def events(self, *types: str) -> list[StoredEvent]:
         """What the log holds now, in order; nothing where there is no log yet."""

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from daemon.main_loop import Heartbeat
-from daemon.store_service import Ledger
+from daemon.store_service import StoreService
 from daemon.systemd import Notifier
 
 
@@ -29,7 +29,7 @@ class Watched(Notifier):
 
 
 class Store:
-    """What a heartbeat asks of the ledger."""
+    """What a heartbeat asks of the store."""
 
     def __init__(self) -> None:
         self.answers = asyncio.Event()
@@ -57,7 +57,7 @@ class Served:
 def run(scenario: Callable[[Heartbeat, Watched, Store, list[bool]], Any]) -> None:
     async def go() -> None:
         notifier, store, serves = Watched(), Store(), [True]
-        heart = Heartbeat(notifier, cast(Ledger, store), cast(Any, Served(serves)))
+        heart = Heartbeat(notifier, cast(StoreService, store), cast(Any, Served(serves)))
         await scenario(heart, notifier, store, serves)
 
     asyncio.run(go())

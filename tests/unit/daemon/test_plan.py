@@ -268,8 +268,8 @@ class World:
                 citing = {"file_scanned", "trace_measured"}
                 cited = {DIGEST: payload} if any(event.body.type in citing for event in events) else {}
                 if events:
-                    await parts.ledger.append(events, blobs=cited)
-                return await parts.ledger.ask(
+                    await parts.store.append(events, blobs=cited)
+                return await parts.store.ask(
                     lambda view: make_plan(
                         view,
                         settings=self.settings,
@@ -467,8 +467,8 @@ def test_the_repository_that_was_served_last_waits(tmp_path: Path) -> None:
         async with house.opened() as parts:
             for repo in settings.repos:
                 bodies = [body.model_copy(update={"repository": repo.key}) for body in created()]
-                await parts.ledger.append([NewEvent(f"repository:{repo.key}", body) for body in bodies])
-            plan = await parts.ledger.ask(
+                await parts.store.append([NewEvent(f"repository:{repo.key}", body) for body in bodies])
+            plan = await parts.store.ask(
                 lambda view: make_plan(
                     view,
                     settings=settings,
@@ -825,9 +825,9 @@ def test_a_repository_with_a_priority_goes_first_whoever_was_served_last(tmp_pat
         async with house.opened() as parts:
             for repo in settings.repos:
                 bodies = [body.model_copy(update={"repository": repo.key}) for body in created()]
-                await parts.ledger.append([NewEvent(f"repository:{repo.key}", body) for body in bodies])
+                await parts.store.append([NewEvent(f"repository:{repo.key}", body) for body in bodies])
             served = {"local/remotes/one": 1.0, "local/remotes/two": 5.0}
-            plan = await parts.ledger.ask(
+            plan = await parts.store.ask(
                 lambda view: make_plan(view, settings=settings, leans=NOTHING, now=NOW, last_started=served)
             )
             return [job.repository for job in plan.due]

@@ -131,8 +131,8 @@ class World:
             async with self.house.opened() as parts:
                 if bodies:
                     events = [NewEvent(_stream(body), body) for body in bodies]
-                    await parts.ledger.append(events, blobs=self._cited)
-                return await parts.ledger.ask(
+                    await parts.store.append(events, blobs=self._cited)
+                return await parts.store.ask(
                     lambda view: make_plan(
                         view,
                         settings=self.settings,
@@ -310,8 +310,8 @@ def climbed(world: World, leans: Leans, *bodies: EventBody) -> dict[int, Rung]:
     async def go() -> dict[int, Rung]:
         async with world.house.opened() as parts:
             if bodies:
-                await parts.ledger.append([NewEvent(_stream(body), body) for body in bodies])
-            rows = [row for row in await parts.ledger.ask(model_queries.checkpoints) if row.promoted]
+                await parts.store.append([NewEvent(_stream(body), body) for body in bodies])
+            rows = [row for row in await parts.store.ask(model_queries.checkpoints) if row.promoted]
             rungs = Ladder(world.settings, rows, no_models="").rungs(lean(leans))
             return {rung.number: rung for rung in rungs}
 

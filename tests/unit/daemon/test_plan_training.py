@@ -75,7 +75,7 @@ class World:
                 bodies = [
                     body for group in groups for body in ([group] if isinstance(group, EventBody) else group)
                 ]
-                await parts.ledger.append([NewEvent(_stream(body), body) for body in bodies])
+                await parts.store.append([NewEvent(_stream(body), body) for body in bodies])
 
         asyncio.run(go())
 
@@ -145,7 +145,7 @@ class World:
     def plan(self, *, leans: Leans = SIMULATOR, trainable: bool = True, running: Sequence[str] = ()) -> Plan:
         async def go() -> Plan:
             async with self.house.opened() as parts:
-                return await parts.ledger.ask(
+                return await parts.store.ask(
                     lambda view: make_plan(
                         view,
                         settings=self.settings,
@@ -534,9 +534,7 @@ def test_a_trigger_is_refused_where_the_newest_trace_is_not_by_the_lean_that_wor
 
     async def go() -> None:
         async with world.house.opened() as parts:
-            await Operator(parts.ledger, runner, stub, Context(world.settings)).trigger(
-                "train", ONE, by="ada"
-            )
+            await Operator(parts.store, runner, stub, Context(world.settings)).trigger("train", ONE, by="ada")
 
     if refused:
         with pytest.raises(WorkStateError, match="is not by the Lean that works there now"):

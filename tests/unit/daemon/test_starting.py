@@ -156,13 +156,13 @@ def test_what_waits_in_the_ledger_is_let_go_where_the_start_is_to_end_or_the_sto
         if failed:
             raise StoreFailedError("taken away")
 
-    ledger: Any = SimpleNamespace(
+    store: Any = SimpleNamespace(
         check=check, hurry=lambda: hurried.append(1), room=SimpleNamespace(problem="full")
     )
 
     async def go() -> None:
         room = RoomToStart(Notifier({}), stopping("asked"))
-        watching = asyncio.ensure_future(room.watch(ledger))
+        watching = asyncio.ensure_future(room.watch(store))
         for _ in range(200):
             await asyncio.sleep(0.01)
             if hurried:

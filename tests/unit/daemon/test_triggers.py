@@ -76,7 +76,7 @@ class World:
     def ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
         async def go() -> T:
             async with self._house.opened() as parts:
-                return await parts.ledger.ask(question)
+                return await parts.store.ask(question)
 
         return asyncio.run(go())
 
@@ -89,14 +89,14 @@ class World:
 
         async def go() -> tuple[list[str], int]:
             async with self._house.opened() as parts:
-                ledger = parts.ledger
+                store = parts.store
                 if bodies:
-                    await ledger.append([NewEvent(f"repository:{REPOSITORY}", body) for body in bodies])
+                    await store.append([NewEvent(f"repository:{REPOSITORY}", body) for body in bodies])
                 settings = load(self._house.config)
-                ends = await ledger.ask(lambda view: in_vain(view, settings=settings, leans=leans))
+                ends = await store.ask(lambda view: in_vain(view, settings=settings, leans=leans))
                 for end in ends:
-                    await ledger.append([NewEvent("work", end)])
-                rows = await ledger.ask(job_queries.triggers)
+                    await store.append([NewEvent("work", end)])
+                rows = await store.ask(job_queries.triggers)
                 return [end.reason for end in ends], sum(row.waits for row in rows)
 
         return asyncio.run(go())

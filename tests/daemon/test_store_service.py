@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.store_service import Ledger, NoRoomError, StoreFailedError
+from daemon.store_service import NoRoomError, StoreFailedError, StoreService
 from store.errors import DatabaseFullError
 from store.events.service import DaemonStopped
 from store.log.envelope import NewEvent
@@ -28,21 +28,21 @@ def test_after_a_failure_nothing_is_recorded_any_more_even_if_the_store_is_well_
     settings.paths.state.mkdir(parents=True)
 
     async def scenario() -> None:
-        ledger = await Ledger.open(settings.paths)
+        store = await StoreService.open(settings.paths)
         try:
-            assert (await ledger.append([event(1)])).versions == {"daemon": 1}
+            assert (await store.append([event(1)])).versions == {"daemon": 1}
             aside = tmp_path / "aside.db"
             settings.paths.events_db.rename(aside)
             with pytest.raises(StoreFailedError, match="put it back"):
-                await ledger.append([event(2)])
-            assert ledger.failed.is_set()
+                await store.append([event(2)])
+            assert store.failed.is_set()
             aside.rename(settings.paths.events_db)
             with pytest.raises(StoreFailedError, match="nothing is recorded any more"):
-                await ledger.append([event(3)])
+                await store.append([event(3)])
             with pytest.raises(StoreFailedError):
-                await ledger.set_poll_state("r", checked_at="", next_due_at="", outcome="", etag=None)
+                await store.set_poll_state("r", checked_at="", next_due_at="", outcome="", etag=None)
         finally:
-            await ledger.close()
+            await store.close()
 
     asyncio.run(scenario())
     assert [item.data["pid"] for item in house.events()] == [1]
@@ -62,42 +62,42 @@ def test_who_waits_outlasts_a_full_disk_and_who_does_not_is_told(
         raise DatabaseFullError("events.db: full; free some space")
 
     async def scenario() -> None:
-        ledger = await Ledger.open(settings.paths, patient=True)
-        ledger.room._has_room = lambda _: getattr(owner, name) is real
+        store = await StoreService.open(settings.paths, patient=True)
+        store.room._has_room = lambda _: getattr(owner, name) is real
         try:
             monkeypatch.setattr(owner, name, refuses)
             if owner is EventLog:
                 with pytest.raises(NoRoomError, match="free some space"):
-                    await ledger.append([event(1)])
+                    await store.append([event(1)])
             else:
-                await ledger.append([event(1)])  # it is in the log, and the view follows later
-            assert "free some space" in ledger.room.problem
-            waiting = asyncio.ensure_future(ledger.append([event(2)], wait=True))
+                await store.append([event(1)])  # it is in the log, and the view follows later
+            assert "free some space" in store.room.problem
+            waiting = asyncio.ensure_future(store.append([event(2)], wait=True))
             await asyncio.sleep(1.2)
-            await ledger.check()
+            await store.check()
             await asyncio.sleep(0)
             assert waiting.done() == (owner is View)
-            assert ledger.failure is None
+            assert store.failure is None
             monkeypatch.setattr(owner, name, real)
             for _ in range(40):
-                await ledger.check()
-                if waiting.done() and not ledger.room.problem:
+                await store.check()
+                if waiting.done() and not store.room.problem:
                     break
                 await asyncio.sleep(0.1)
             await asyncio.wait_for(waiting, timeout=5)
-            assert ledger.room.problem == ""
-            await ledger.append([event(3)])
+            assert store.room.problem == ""
+            await store.append([event(3)])
             # Whoever ends does not wait.
             monkeypatch.setattr(owner, name, refuses)
             if owner is EventLog:
-                late = asyncio.ensure_future(ledger.append([event(4)], wait=True))
+                late = asyncio.ensure_future(store.append([event(4)], wait=True))
                 await asyncio.sleep(0.1)
-                ledger.hurry()
+                store.hurry()
                 with pytest.raises(NoRoomError):
                     await asyncio.wait_for(late, timeout=5)
             monkeypatch.setattr(owner, name, real)
         finally:
-            await ledger.close()
+            await store.close()
 
     asyncio.run(scenario())
     assert sorted(item.data["pid"] for item in house.events()) == [1, 2, 3][owner is EventLog :]
@@ -114,14 +114,14 @@ def test_to_a_ledger_that_is_not_patient_a_full_disk_is_a_failure_as_any_other(
         raise DatabaseFullError("events.db: full")
 
     async def scenario() -> None:
-        ledger = await Ledger.open(settings.paths)
+        store = await StoreService.open(settings.paths)
         monkeypatch.setattr(EventLog, "append", refuses)
         try:
             with pytest.raises(StoreFailedError) as caught:
-                await ledger.append([event(1)], wait=True)
+                await store.append([event(1)], wait=True)
             assert not isinstance(caught.value, NoRoomError)
-            assert ledger.failure is not None
+            assert store.failure is not None
         finally:
-            await ledger.close()
+            await store.close()
 
     asyncio.run(scenario())
