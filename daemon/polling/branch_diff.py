@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,6 @@ import structlog
 from daemon.polling.errors import RemoteError, remedy_for
 from daemon.polling.git import UNFINISHED, CommitFacts, Git
 from daemon.polling.git_process import is_branch_name, is_sha
-from daemon.polling.remote_state import Look
 from daemon.settings import Repo
 from daemon.store_service import StoreService
 from store.domain.identity import event_id
@@ -32,6 +31,7 @@ from store.events.repositories import (
     BranchRewritten,
     BranchUnwatched,
     CommitObserved,
+    RepositoryRenamed,
     RepositoryUnwatched,
     RepositoryWatched,
 )
@@ -42,6 +42,24 @@ from store.view.rows import RepositoryRow
 
 DROPPED_AT_MOST = 1000
 _SUBJECT_CHARS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The state of a remote, from the forge's API or from git. `heads` is None where nothing changed, `archived` None
+    where the remote was not queried for it.
+
+    `moved`: its address redirects; `number` is then its id at the forge, None where the forge did not say.
+    """
+
+    heads: Mapping[str, str] | None
+    default_branch: str | None
+    asked_about: bool = False
+    archived: bool | None = None
+    renamed: RepositoryRenamed | None = None
+    moved: bool = False
+    number: int | None = None
+    etags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,30 +7,30 @@ remote with the database, never with the mirror.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import structlog
 
 from daemon.paths import Paths, slug
-from daemon.polling.branch_diff import Changes, Tips, is_mirror
+from daemon.polling.branch_diff import Changes, Look, Tips, is_mirror
 from daemon.polling.errors import RemoteError
 from daemon.polling.git import Git
-from daemon.polling.github import GitHub
-from daemon.polling.remote_state import Look, Memo, basis_of, entry_of, load_memo, look, seconds_since
+from daemon.polling.github import GitHub, Remembered
 from daemon.redact import redact
 from daemon.settings import Repo
 from daemon.settings.schema import Poll
 from daemon.store_service import StoreService
-from store.domain.identity import event_id
+from store.domain.identity import event_id, short_hash
 from store.events.repositories import (
     RepositoryArchived,
     RepositoryFailed,
@@ -43,8 +43,85 @@ from store.view.queries import basic as queries
 
 PROBLEMS = frozenset(get_args(RepositoryProblem))
 _SHORTEST_WAIT_S = 1.0
+_ASK_ABOUT_EVERY_S = 3600.0
 
 log = structlog.get_logger("daemon.poll")
+
+
+@dataclass(frozen=True, slots=True)
+class Memo:
+    """The part of a poll that the next one needs: JSON in `poll_states.etag`, so it survives a restart.
+
+    All of it can be forgotten at any time; that costs one poll without conditions.
+
+    `basis` names the history that the ETags belong to, `entry` the watchlist's entry that was polled.
+
+    Times are ISO 8601 in UTC. `about_at`: when the default branch was last requested, `changed_at`: when a
+    poll last found something new. `failures` counts those in a row. `moved`: the address redirects, to the repository
+    with the `number`.
+    """
+
+    basis: str = ""
+    entry: str = ""
+    etags: Mapping[str, str] = field(default_factory=dict)
+    default: str | None = None
+    moved: bool = False
+    number: int | None = None
+    about_at: str = ""
+    changed_at: str = ""
+    failures: int = 0
+
+    def dump(self) -> str:
+        """Return it as it is stored."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+def load_memo(stored: str | None) -> Memo:
+    """Read a stored memo; one that cannot be read, such as an earlier version's, counts as empty."""
+    try:
+        content = json.loads(stored or "{}")
+    except ValueError:
+        return Memo()
+    if not isinstance(content, dict):
+        return Memo()
+    known = {one.name: content[one.name] for one in fields(Memo) if one.name in content}
+    memo = Memo(**known)
+    return memo if _sound(memo) else Memo()
+
+
+def entry_of(repo: Repo) -> str:
+    """Return a name for a watchlist entry: a repository whose entry changed is polled at once."""
+    return short_hash("entry", repo.url, str(repo.every_s), *repo.branches)
+
+
+def basis_of(repo: Repo, branches: Mapping[str, tuple[str, bool]]) -> str:
+    """Return a name for the history that an answer was compared with: after any other a 304 would hide a change."""
+    tips = (f"{name}={tip}={live}" for name, (tip, live) in sorted(branches.items()))
+    return short_hash("etag", *repo.branches, "|", *tips)
+
+
+def seconds_since(text: str, now: datetime) -> float | None:
+    """Return the seconds since a time of a memo; None without a time, or for one in the future."""
+    try:
+        seconds = (now - datetime.fromisoformat(text)).total_seconds()
+    except (TypeError, ValueError):
+        return None
+    return seconds if seconds >= 0 else None
+
+
+def _sound(memo: Memo) -> bool:
+    """Return whether every field has its type: another version may have written it."""
+    texts: list[Any] = [memo.basis, memo.entry, memo.about_at, memo.changed_at]
+    etags = memo.etags
+    return (
+        all(isinstance(one, str) for one in texts)
+        and isinstance(etags, dict)
+        and all(isinstance(one, str) for pair in etags.items() for one in pair)
+        and (memo.default is None or isinstance(memo.default, str))
+        and isinstance(memo.moved, bool)
+        and (memo.number is None or type(memo.number) is int)
+        and isinstance(memo.failures, int)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +198,13 @@ class Poller:
         """
         async with self._turns[repo.key]:
             started = time.monotonic()
-            requests = self._requests(repo)
+            name = self.github.name_of(repo.key) if self.github else None
+            requests = self._requests(name)
             known = await self._store.ask(partial(_what_is_known, repository=repo.key))
             wait_s: float | None = None
             commits, detail = 0, ""
             try:
-                outcome, commits, memo, archived = await self._look_and_record(repo, known)
+                outcome, commits, memo, archived = await self._look_and_record(repo, name, known)
                 wait_s = self._pause_s(repo, memo, archived=archived)
             except RemoteError as error:
                 outcome, detail = error.problem, str(error)
@@ -145,7 +223,7 @@ class Poller:
                 repository=repo.key,
                 outcome=outcome,
                 commits=commits,
-                requests=self._requests(repo) - requests,
+                requests=self._requests(name) - requests,
                 seconds=round(time.monotonic() - started, 3),
                 wait_s=wait_s,
                 next_due_at=now + timedelta(seconds=wait_s),
@@ -176,23 +254,17 @@ class Poller:
         )
         return pause_s + spread(every_s=repo.every_s, jitter_s=self.rhythm.jitter_s, dice=self._dice)
 
-    def _requests(self, repo: Repo) -> int:
-        name = self.github.name_of(repo.key) if self.github else None
+    def _requests(self, name: str | None) -> int:
         return self.github.requests[name] if self.github and name else 0
 
-    async def _look_and_record(self, repo: Repo, known: _Known) -> tuple[str, int, Memo, bool]:
+    async def _look_and_record(
+        self, repo: Repo, name: str | None, known: _Known
+    ) -> tuple[str, int, Memo, bool]:
         """Return the outcome, the number of new commits, what to remember, and whether it is archived."""
         basis = basis_of(repo, known.branches)
-        found = await look(
-            repo,
-            git=self.git,
-            github=self.github,
-            memo=known.memo,
-            # An unchanged remote has to be fetched all the same where the cache was deleted.
-            usable=known.memo.basis == basis and is_mirror(self.mirror(repo.key)),
-            ask_all=repo.key in self._ask_all,
-            now=self._now(),
-        )
+        # An unchanged remote has to be fetched all the same where the cache was deleted.
+        usable = known.memo.basis == basis and is_mirror(self.mirror(repo.key))
+        found = await self._look(repo, name, known.memo, usable=usable)
         if found.renamed is not None:
             # By itself: what is recorded already may be repeated alone, but not in a batch with news.
             await self._store.append([_renaming(found.renamed)], wait=True)
@@ -212,6 +284,43 @@ class Poller:
         outcome = "changed" if changes else "unchanged"
         archived = known.archived if found.archived is None else found.archived
         return outcome, commits, self._memo(known.memo, found, basis, changes), archived
+
+    async def _look(self, repo: Repo, name: str | None, memo: Memo, *, usable: bool) -> Look:
+        """Return the state of the remote, from the forge's API for a repository with a `name` there, else from git.
+
+        `usable`: the memo's ETags belong to the history that the database has.
+
+        Raises:
+            RemoteError: the remote cannot be read.
+        """
+        if self.github is None or name is None:
+            refs = await self.git.ls_remote(repo.url)
+            return Look(refs.heads, refs.default_branch)
+        since = seconds_since(memo.about_at, self._now())
+        answer = await self.github.look(
+            name,
+            remembered=Remembered(memo.etags, memo.default, memo.moved, memo.number)
+            if usable
+            else Remembered(),
+            ask_about=repo.key in self._ask_all or since is None or since > _ASK_ABOUT_EVERY_S,
+        )
+        renamed = None
+        if answer.full_name is not None and answer.full_name.lower() != name.lower():
+            renamed = RepositoryRenamed(
+                repository=repo.key,
+                new_url=redact(answer.clone_url or answer.full_name),
+                forge_id=answer.forge_id,
+            )
+        return Look(
+            answer.heads,
+            answer.default_branch,
+            asked_about=answer.asked,
+            archived=answer.archived if answer.about else None,
+            renamed=renamed,
+            moved=answer.moved,
+            number=answer.forge_id,
+            etags=answer.etags,
+        )
 
     def _news_of_itself(self, repo: Repo, known: _Known, found: Look) -> list[NewEvent]:
         """Return the events about the repository as a whole."""

@@ -16,8 +16,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 from daemon.clock import elapsed_s
 from daemon.context import Context
-from daemon.polling.poller import Poller
-from daemon.polling.remote_state import entry_of, load_memo
+from daemon.polling.poller import Poller, entry_of, load_memo
 from daemon.settings import Repo, Settings
 from daemon.store_service import StoreFailedError
 from store.view.rows import RepositoryRow

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from daemon.polling.remote_state import Memo, load_memo, seconds_since
+from daemon.polling.poller import Memo, load_memo, seconds_since
 
 
 def test_what_is_stored_is_read_back() -> None:
