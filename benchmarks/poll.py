@@ -73,7 +73,7 @@ class Round:
 
 
 class Child:
-    """A process that is told something line by line and answers each with a line of JSON."""
+    """A process that reads lines and answers each with a line of JSON."""
 
     def __init__(self, module: str, *arguments: str) -> None:
         self._process = subprocess.Popen(
@@ -102,7 +102,7 @@ class Child:
         return content
 
     def end(self) -> None:
-        """End it, which it does by itself when nobody speaks any more."""
+        """Close its input, which ends it."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
@@ -243,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--json", type=Path, metavar="FILE", help="write the figures and what they were measured on"
     )
     parser.add_argument("--folder", type=Path, help="work here instead of in a temporary folder")
-    parser.add_argument("--rounds", type=int, help="rounds of each kind; the worst is told")
+    parser.add_argument("--rounds", type=int, help="rounds of each kind; the slowest is reported")
     options = parser.parse_args(arguments)
     sizes = QUICK if options.quick else Sizes()
     if options.rounds:

@@ -7,7 +7,7 @@
     scaling     the same theorems on 1, 2 and 4 REPL processes, as fast as the simulator answers and once more with
                 20 ms before each answer, as a Lean at work takes; and how full the generator's batches are
     learning    fine-tuning on easy theorems and Lean's reward, judged on harder ones (benchmarks/prove_learning.py)
-    gpu         a random model of the 0.5B class (benchmarks/prove_gpu.py); without a GPU it says that there is none
+    gpu         a random model of the 0.5B class (benchmarks/prove_gpu.py); reported as skipped without a GPU
 
 Everything Lean is the simulator, whose processes start in a fraction of a second and answer in milliseconds: what is
 compared is the searches and how they ask the model. Prints a table; --json writes it with what it was measured on.

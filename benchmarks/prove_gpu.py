@@ -52,7 +52,7 @@ class GpuSizes:
 
 
 def measure_gpu(folder: Path, sizes: GpuSizes, *, device: str | None = None) -> Iterator[Row]:
-    """Measure on the GPU; where there is none, each figure is told to be missing. `device` names another one."""
+    """Measure on `device`; without a GPU report each figure as missing."""
     name = "0.5B model"
     figures = {
         f"{name} in bfloat16, tactics in batches": "tokens/s",

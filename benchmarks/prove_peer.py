@@ -46,7 +46,7 @@ class _Standing:
 
 
 async def search(theorem: Theorem, model: TacticModel, project: Path, *, seed: int) -> list[str] | None:
-    """Search for a proof; return its tactics, None where there is none."""
+    """Search for a proof; return its tactics, None if none is found."""
     rng = random.Random(f"{seed}/{theorem.name}")
     torch.manual_seed(rng.randrange(1 << 32))
     async with ReplPool(PoolLimits(processes=1)) as pool, Session(pool, lean(project)) as session:

@@ -6,7 +6,7 @@
     search      the exact top 100 of 180,000 premises for 64 queries with masks, against a sort of everything
     embedding   premises of many lengths embedded by like length, against 64 at a time as they come
     batches     training batches, pairs a second, against LeanDojo-v2's data module on the same 100,000 premises
-    gpu         ByT5-small in bfloat16 (benchmarks/retrieval_gpu.py); without a GPU it says that there is none
+    gpu         ByT5-small in bfloat16 (benchmarks/retrieval_gpu.py); reported as skipped without a GPU
     forgetting  five small repositories in turn: none, ewc, average, replay (benchmarks/retrieval_forgetting.py)
 
 Prints a table; --json writes it with what it was measured on. Every ratio is of two figures of the same run: on the CPU

@@ -56,7 +56,7 @@ def texts_of_many_lengths(count: int, *, longest: int, stream: int) -> list[str]
 def measure_gpu(
     folder: Path, sizes: GpuSizes, *, device: torch.device | None, name: str = "ByT5-small"
 ) -> Iterator[Row]:
-    """Measure on a device; None says that there is no GPU, and then each figure is told to be missing."""
+    """Measure on a device; report each figure as missing if it is None (no GPU)."""
     trained, embedded = f"{name} trained in bf16-mixed", f"{name} embedding in bf16"
     figures = {
         f"{trained}: steps": "steps/s",

@@ -3,9 +3,9 @@
     python benchmarks/serve.py [--quick] [--json FILE] [--folder FOLDER] [--seconds S] [--repeats N]
 
 Two servers run at once, each a process of its own as `unsorry serve` starts it: they differ in [serve.limits] batch
-alone, 32 and 1. They are asked in turns, for a while each, so that what else the machine does meets both. A client has
-a connection that stays, and asks the next question when the last one is answered; no two questions are the same. The
-clients are in this process, on the same machine: what they take is in the figures.
+alone, 32 and 1. They get requests in turns, for a while each, so that other load on the machine slows both. A client
+keeps its connection and sends its next request when the last one is answered; no two requests are the same. The clients
+are in this process, on the same machine: their cost is in the figures.
 
     generate, tiny      /generate of a causal model of 91,000 parameters: what the server itself costs
     generate, larger    /generate of one of 26 million, with random weights: what a model costs
@@ -288,7 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--folder", type=Path, help="work here instead of in a temporary folder")
     parser.add_argument("--seconds", type=float, help="how long each turn is")
-    parser.add_argument("--repeats", type=int, help="turns of each server; their median is told")
+    parser.add_argument("--repeats", type=int, help="turns of each server; their median is reported")
     options = parser.parse_args(arguments)
     sizes = QUICK if options.quick else Sizes()
     sizes = replace(sizes, seconds=options.seconds or sizes.seconds, repeats=options.repeats or sizes.repeats)

@@ -89,7 +89,7 @@ TRACED = "Demo.Negation.drop_triple"
 MARKER = ".unsorry-demo"
 COMMIT_DEADLINE_S = 180.0
 LOOK_S = 0.4
-"""How often the daemon is asked how far it is: each answer takes it some time of its own."""
+"""Seconds between two requests for progress: each answer costs the daemon time."""
 QUIET_S = 1.0
 """How long the plan must stay empty, with nothing running, before a commit counts as worked off."""
 

@@ -18,7 +18,7 @@ _SHOWN = 3
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on now."""
+    """Return a port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -60,7 +60,7 @@ class Editor:
         for one in tactics["outputs"][:_SHOWN]:
             say(f"  {one['score']:.2f}  {one['output']}")
         mark = _mark({"simulated": headers.get("X-Unsorry-Simulated") == "true"})
-        say(f"  by {headers['X-Unsorry-Checkpoint']}; nobody has checked them{mark}")
+        say(f"  by {headers['X-Unsorry-Checkpoint']}; nothing has checked them{mark}")
         place = {"repository": sorry["repository"], "file": sorry["path"]}
         position = {"line": sorry["line"], "column": sorry["column"] + 1}
         found, _ = self._ask(

@@ -94,7 +94,7 @@ MEASURES = {
     "retriever": (("R@1", "recall@1"), ("MRR", "mrr"), ("R@10", "recall@10")),
     "tactics": (("tactic@1", "tactic@1"), ("tactic@8", "tactic@8")),
 }
-"""What is told of each model's measurements, the one that the rule looks at last."""
+"""The measurement of each model that the demo shows: the one that the promotion rule compares."""
 
 LINES: dict[str, Callable[[dict[str, Any], Names], str | None]] = {
     "daemon_started": lambda d, _: f"daemon     process {d['pid']}, Lean: {d['lean']}",
@@ -122,7 +122,7 @@ LINES: dict[str, Callable[[dict[str, Any], Names], str | None]] = {
     "job_failed": lambda d, _: f"FAILED     {d['job']}: {d['message']}",
     "job_interrupted": lambda d, _: f"broken off {d['job']}: {d['reason']}",
 }
-"""How each event is told; the types that are not here pass in silence."""
+"""The line for each event type; other types are not shown."""
 
 
 def describe(event: StoredEvent, names: Names) -> str | None:

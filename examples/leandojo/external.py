@@ -1,6 +1,6 @@
 """A model behind an OpenAI-compatible endpoint writes whole proofs, and mends them by Lean's errors.
 
-What a day may cost is said first, here or under [prove.external] of config.toml; without it nothing is asked. With no
+What a day may cost is said first, here or under [prove.external] of config.toml; without it nothing is sent. With no
 base_url it is Hugging Face's router, whose key is in HF_TOKEN. The prices below are an example: put your endpoint's.
 """
 

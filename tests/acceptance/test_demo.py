@@ -122,7 +122,7 @@ def assert_climbed(events: list[StoredEvent], said: str, page: Path) -> None:
 def assert_served(said: str) -> None:
     """The server for editors had tactics and premises, and the gate judged three proofs as it judges the daemon's."""
     served = said[said.index("POST /generate") : said.index("$ unsorry status")]
-    assert "nobody has checked them  [simulated]" in served
+    assert "nothing has checked them  [simulated]" in served
     assert "that may be used there  [simulated]" in served
     _, found, forbidden, wrong = served.split("POST /check")
     assert "  unknown: the simulator judged, and not Lean  [simulated]" in found
