@@ -41,7 +41,7 @@ def study(set_up_once: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture(scope="session")
 def says_rfl(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A causal model that answers "rfl" whatever it is asked: what comes after a byte follows from that byte alone."""
+    """A causal model that generates "rfl" for every prompt: each byte follows from the one before alone."""
     # Here, as the other tests need no torch.
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -31,7 +31,7 @@ from store.view.queries import reports as report_queries
 
 ROOT = Path(__file__).resolve().parents[2]
 MADE_AT = "2026-12-01T12:00:00+00:00"
-"""The moment at which pages and numbers are asked for."""
+"""The moment of each page and metric."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """kill -9 at random moments of a repository's whole life: scanned, traced, proved, checked, rewritten, rejoined.
 
-Numbered points are in tests/daemon/test_crash_points.py and tests/store/test_crash.py; here nobody chooses the moment.
+Numbered points are in tests/daemon/test_crash_points.py and tests/store/test_crash.py; here the moment is random.
 After each kill the log is what it was and perhaps more, without a gap; the view is what a rebuild makes; at the end
 every commit was observed and scanned once, no job succeeded twice, and no process is left.
 """

@@ -32,7 +32,7 @@ WITH_SORRIES = 4
 """So many have sorries from the start; each costs a search and a check."""
 MIB = 2**20
 ZOMBIE_LOOKS = 10
-"""A dead child that so many looks see, a second each, is waited for by nobody; a busy daemon is only late."""
+"""A dead child seen in so many checks, a second apart, is a leaked zombie; a busy daemon reaps it later."""
 SETTINGS = """
 [lean]
 backend = "simulator"
@@ -86,7 +86,7 @@ class Project:
             text = self.remote.git("show", f"{sha}:Main.lean")
             now = dict(re.findall(r"theorem (\w+) : .*\n  (\w+)", text))
             for name, was in seen.items():
-                # What was filled stays so when the theorem is deleted: nobody owes its proof any more.
+                # What was filled stays so when the theorem is deleted: no proof of it is due any more.
                 gone = "filled" if was == "filled" else "removed"
                 seen[name] = {"sorry": "open", "rfl": "filled", None: gone}[now.get(name)]
             seen.update({name: "open" for name, proof in now.items() if proof == "sorry"})

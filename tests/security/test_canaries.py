@@ -94,7 +94,7 @@ class Watched:
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """By the kernel's own lists, which cost little: whoever looks seldom sees no child that lives for a moment."""
+    """Read the kernel's own lists, which cost little: slow polling would miss short-lived children."""
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
             for child in map(int, task.read_bytes().split()):

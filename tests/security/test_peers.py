@@ -208,7 +208,7 @@ def test_what_another_daemon_refuses_is_told_with_the_remedy(paths: Paths) -> No
         (Peer(1, 1000, frozenset({1000, 900})), True, False),
         (Peer(1, 1000, frozenset({1000, 77})), True, True),
         (Peer(1, 1000, frozenset({1000})), False, False),
-        # What a user namespace does not know all looks alike, so it is nobody's.
+        # A user namespace shows every unmapped user as the same overflow id, which is refused.
         (Peer(1, 65534, frozenset({65534})), False, False),
     ],
     ids=["root", "the owner", "a member", "a controller", "a stranger", "an unmapped one"],

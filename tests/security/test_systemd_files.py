@@ -50,7 +50,7 @@ def with_a_program_that_exists(unit: Path, folder: Path) -> Path:
 
 
 def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
-    # A user's manager wants a runtime folder, which nobody has who has not logged in.
+    # A user's manager needs a runtime folder, which exists only after a login.
     environment = {**os.environ, "XDG_RUNTIME_DIR": os.environ.get("XDG_RUNTIME_DIR", "/tmp")}
     return subprocess.run(
         ["systemd-analyze", *arguments], capture_output=True, text=True, check=False, env=environment

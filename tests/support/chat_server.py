@@ -21,7 +21,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Says:
-    """An answer with this text, or with these in turn, as many as are asked for.
+    """An answer with this text, or with these in turn, as many as requested.
 
     `usage` are the tokens that it counts (prompt, completion), `total` its own idea of their sum; None: it does not
     say. `message` is put over the usual message, whatever it holds.
@@ -62,7 +62,7 @@ class Silence:
 
 
 class PassingTime:
-    """Time for a `ChatClient` that passes when somebody sleeps, so that waiting costs none.
+    """Time for a `ChatClient` that advances when a task sleeps, so that tests do not wait.
 
     Attributes:
         seconds: how much has passed.
@@ -103,7 +103,7 @@ class ChatServer:
 
     Attributes:
         requests: what came in, in order.
-        several: whether it takes `n`; "ignored": it gives one answer whatever is asked; "refused": 400, as Anthropic's
+        several: whether it takes `n`; "ignored": it gives one answer for any `n`; "refused": 400, as Anthropic's
             documentation has it.
     """
 

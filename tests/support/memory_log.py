@@ -123,7 +123,7 @@ class MemoryLog:
 
 
 class MemoryReader(LogReader):
-    """Reads a `MemoryLog`; it can stand wherever a `LogReader` is asked for."""
+    """Read a `MemoryLog`, with the interface of `LogReader`."""
 
     def __init__(self, events: list[StoredEvent], blobs: dict[str, PackedBlob]) -> None:
         # Not super().__init__(): there is no connection here.

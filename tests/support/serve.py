@@ -58,7 +58,7 @@ _PATIENCE_S = 60.0
 
 
 def make_saying(folder: Path, tactics: Mapping[str, float], *, hidden: int = 64) -> Path:
-    """Write a tiny causal model into `folder` that answers whatever it is asked with these tactics; return it.
+    """Write a tiny causal model into `folder` that generates these tactics for every prompt; return it.
 
     Each letter follows from the one before alone: attention and the layer's own part are zero, and the head is what
     makes each letter's embedding into the logits of the next.

@@ -28,7 +28,7 @@ _MODULES: dict[Kind, str] = dict.fromkeys(get_args(Kind), "tests.support.daemon.
 async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
     """Wait for what happens in another process."""
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - nobody tells us
+        while not condition():  # noqa: ASYNC110 - there is no event to await
             await asyncio.sleep(0.02)
 
 

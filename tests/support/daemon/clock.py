@@ -2,7 +2,7 @@
 
 clock = Clock(tmp_path / "clock")
 with house.daemon(prelude=clock.prelude) as process:
-    clock.set_by(-3600)      # somebody sets the clock back
+    clock.set_by(-3600)      # the clock is set back
     clock.sleep(8 * 3600)    # the lid is closed and opened again
 
 What a process sees of a suspended machine is just that: afterwards the time of day and the clock that counts sleep are
@@ -38,7 +38,7 @@ class Clock:
         return f"from tests.support.daemon.clock import install; install({str(self._file)!r})"
 
     def set_by(self, seconds: float) -> None:
-        """Somebody sets the clock."""
+        """Set the clock."""
         self._wall_s += seconds
         self._write()
 

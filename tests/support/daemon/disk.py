@@ -52,7 +52,7 @@ class SmallDisk:
 
 
 class FailingDisk:
-    """An ext4 file system in a file; after an error the kernel lets nobody write to it, open files or not."""
+    """An ext4 file system in a file; after an error the kernel remounts it read-only, open files included."""
 
     real = True
 

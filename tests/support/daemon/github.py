@@ -114,7 +114,7 @@ class GitHubServer:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def add(self, name: str, path: Path, *, private: bool = False, may_push: bool = False) -> FakeRepository:
-        """Let the forge have the repository at `path` under owner/name; `may_push`: whoever has the token."""
+        """Serve the repository at `path` as owner/name; `may_push`: the token permits pushes."""
         repository = FakeRepository(name, path, forge_id=1000 + len(self._repositories), private=private)
         self._repositories[name.lower()] = repository
         self._writable[name.lower()] = Writable(name, path, may_push=may_push)
@@ -239,7 +239,7 @@ class GitHubServer:
         return _Answer(*writes.answer(method, rest, parts.query, body or {}))
 
     def _fork(self, repository: FakeRepository) -> FakeRepository:
-        """Return the token's fork of a repository, made if there is none."""
+        """Return the fork by the token's owner; create it if missing."""
         name = f"{self.login}/{repository.name.split('/')[1]}"
         if name.lower() not in self._repositories:
             path = repository.path.with_name(f"{repository.path.name}-of-{self.login}.git")

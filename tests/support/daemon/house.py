@@ -80,7 +80,7 @@ class House:
     ) -> Settings:
         """Write config.toml (`entry` goes below every repository, `extra` is whole sections) and load it.
 
-        With `slowest` as `every`, a repository that is quiet for long is asked as often as any other.
+        With `slowest` as `every`, a quiet repository is polled as often as any other.
         """
         entries = "\n".join(f'[[repos]]\nurl = "{url}"\n{entry}\n' for url in repos)
         pace = f'slowest = "{slowest}"\n' if slowest else ""

@@ -132,7 +132,7 @@ def _die(_reporter: Reporter) -> None:
 
 
 def _yield(reporter: Reporter) -> None:
-    """Work until somebody asks for room, and take a moment to save, with the help of a child."""
+    """Work until preempted, then take a moment to save, with a child process."""
     helper = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     with preemption.region():
         reporter.progress(2, 2, "in the region")

@@ -25,7 +25,7 @@ ENDS = ("job_succeeded", "job_failed", "job_interrupted", "job_cancelled")
 
 
 def read(paths: Paths) -> list[StoredEvent]:
-    """The whole log; empty where there is none."""
+    """The whole log; empty if the file is missing."""
     try:
         with LogReader.open(paths.events_db) as log:
             return list(log.read())
@@ -70,7 +70,7 @@ def open_attempts(events: Sequence[StoredEvent]) -> set[tuple[str, int]]:
 def differences(paths: Paths) -> list[str]:
     """What a rebuild of the view has otherwise than the view; nothing where they agree, or where no view was made yet.
 
-    Whoever is killed while he makes the view leaves a file without tables, and the next start makes it.
+    A kill while the view is created leaves a file without tables, and the next start creates it.
     """
     if not (paths.events_db.exists() and paths.database_db.exists()):
         return []

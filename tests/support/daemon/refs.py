@@ -1,4 +1,4 @@
-"""The branches of a repository on disk, read without starting git: a server that plays GitHub is asked all the time."""
+"""The branches of a repository on disk, read without starting git: the double of GitHub gets many requests."""
 
 from __future__ import annotations
 

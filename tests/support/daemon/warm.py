@@ -8,7 +8,7 @@ done = warm.unsorry("status", "--json", environment=os.environ, folder=folder)
 assert done.returncode == 0
 
 One interpreter has imported the daemon and the command line, and does nothing else; each program is a fork of it. The
-fork is adopted, so that it is our child like any other: who waits for it hears how it ended, and it is nobody's zombie.
+fork is adopted, so that it is our child like any other: `wait` returns its status, and no zombie is left.
 It ends as an interpreter ends, threads and all. What is installed as `unsorry` (as in the demo) is not warm.
 """
 
@@ -29,7 +29,7 @@ from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
-# Forks twice: the one between ends at once and leaves the other to whoever adopts.
+# Forks twice: the one between ends at once and leaves the other to be adopted.
 _LOADED = """
 import gc, json, os, sys, time
 import daemon.cli.app, daemon.run
@@ -70,7 +70,7 @@ _VERB = "import daemon.cli; daemon.cli.main()"
 
 
 class Adopted(subprocess.Popen[bytes]):
-    """A child that somebody else forked: a Popen that is given its process and starts none."""
+    """A Popen of a process that another one forked."""
 
     def __init__(self, pid: int, args: list[str]) -> None:
         self.args = args
