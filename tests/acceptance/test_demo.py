@@ -99,7 +99,7 @@ def assert_learned(events: list[StoredEvent], said: str) -> None:
 
 
 def assert_climbed(events: list[StoredEvent], said: str, page: Path) -> None:
-    """A tactic model was trained, promoted, and tried on the sorries that rung 0 left open; the demo shows the outcome."""
+    """A tactic model was trained, promoted, and tried on the sorries that rung 0 left open."""
     (learned,) = (data for data in saved(events) if data["model"] == "tactics")
     assert learned["simulated"]
     assert f"in use     tactics {learned['checkpoint']}" in said
