@@ -278,7 +278,8 @@ def _toolchains(paths: Paths) -> Iterator[Finding]:
 def _needs(paths: Paths, leans: Leans) -> Iterator[Finding]:
     """What runs each Lean version that the scanned branches need, or why nothing does."""
     from daemon.requirements import needs
-    from store.errors import LogError, translated
+    from store.errors import LogError
+    from store.sqlite import translated
     from store.view.queries import basic as queries
 
     if not paths.database_db.exists():

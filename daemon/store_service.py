@@ -36,11 +36,11 @@ from store.errors import (
     InvalidAppendError,
     LogError,
     ViewError,
-    translate_os,
 )
 from store.log.envelope import Appended, Expect, NewEvent
 from store.log.log import EventLog
 from store.log.reader import LogReader
+from store.sqlite import translate_os
 from store.view.queries import basic as queries
 from store.view.rebuild import rebuild
 from store.view.view import View

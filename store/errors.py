@@ -1,15 +1,9 @@
-"""What can go wrong in the store: one base class, and the one place where SQLite's errors are translated.
+"""Errors of the store, under one base class.
 
 Each class carries its data as attributes; the message names the thing, the reason and the remedy.
 """
 
 from __future__ import annotations
-
-import errno
-import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 
 class LogError(Exception):
@@ -132,70 +126,3 @@ class LogClosedError(LogError):
 
 class ViewError(LogError):
     """database.db does not have this version's tables. It is only a view and can be made again."""
-
-
-_KINDS: dict[int, tuple[type[LogError], str]] = {
-    sqlite3.SQLITE_FULL: (
-        DatabaseFullError,
-        "the disk or the quota is full: free some space, what was acknowledged is safe",
-    ),
-    sqlite3.SQLITE_READONLY: (
-        DatabaseReadOnlyError,
-        "the file or its folder is read-only: give this user write permission, or remount the disk",
-    ),
-    sqlite3.SQLITE_BUSY: (
-        DatabaseLockedError,
-        "another process holds it: stop the other program (a SQLite shell, a backup tool) and try again",
-    ),
-    sqlite3.SQLITE_LOCKED: (
-        DatabaseLockedError,
-        "another connection holds it: close it and try again",
-    ),
-    sqlite3.SQLITE_CANTOPEN: (
-        DatabaseIOError,
-        "it cannot be opened: this user must be allowed to read it, the folder to be written while a -wal lies there",
-    ),
-    sqlite3.SQLITE_PERM: (DatabaseReadOnlyError, "access was denied: check the owner of the file"),
-    sqlite3.SQLITE_NOTADB: (
-        NotALogError,
-        "it is no SQLite database: check the path, or restore a backup",
-    ),
-    sqlite3.SQLITE_CORRUPT: (
-        DatabaseCorruptError,
-        "it is damaged: copy the folder aside, then restore a backup (a view is made anew by `unsorry db rebuild`)",
-    ),
-    sqlite3.SQLITE_IOERR: (
-        DatabaseIOError,
-        "the disk failed: look at the kernel's log, and check that the path is still mounted",
-    ),
-}
-
-
-def translate(error: sqlite3.Error, path: Path | str) -> LogError:
-    """Return our error for one of SQLite's; the caller raises it `from` the original."""
-    code = getattr(error, "sqlite_errorcode", None)
-    if code is not None and (code & 0xFF) in _KINDS:
-        kind, remedy = _KINDS[code & 0xFF]
-        return kind(f"{path}: {error}; {remedy}")
-    return LogError(f"{path}: {error}; run `unsorry db check` and report this if the file is sound")
-
-
-def translate_os(error: OSError, path: Path | str) -> LogError:
-    """Return our error for one of the operating system's; the caller raises it `from` the original."""
-    what = f"{error.filename or path}: {error.strerror or error}"
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return DatabaseFullError(f"{what}; free some space, what was acknowledged is safe")
-    if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
-        return DatabaseReadOnlyError(f"{what}; give this user write permission there, or remount the disk")
-    return DatabaseIOError(f"{what}; check that the path exists and that its disk is mounted")
-
-
-@contextmanager
-def translated(path: Path | str) -> Iterator[None]:
-    """Turn any `sqlite3.Error` or `OSError` of the block into a `LogError`."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise translate(error, path) from error
-    except OSError as error:
-        raise translate_os(error, path) from error

@@ -23,12 +23,13 @@ from pydantic_core import from_json
 
 from store.domain.identity import event_id, trace_id
 from store.domain.records import Manifest, TracedFile
-from store.errors import InvalidAppendError, translated
+from store.errors import InvalidAppendError
 from store.events.base import BlobRef
 from store.events.traces import CommitTraced, FileTraced, TracedFileRemoved
 from store.log.envelope import Appended, Expect, NewEvent
 from store.log.reader import LogReader
 from store.log.upcast import read_body
+from store.sqlite import translated
 from store.view.queries import basic as queries
 
 MAX_EVENTS = 256

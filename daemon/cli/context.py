@@ -170,7 +170,7 @@ def holder(paths: Paths) -> lock.Holder | None:
 @contextmanager
 def view(place: Place, *, quiet: bool = False) -> Iterator[sqlite3.Connection]:
     """Open the view for one reading verb; an absent or foreign file is an error with its remedy."""
-    from store.errors import translated
+    from store.sqlite import translated
     from store.view.queries import basic as queries
 
     if place.moment is not None:
@@ -194,8 +194,8 @@ def view(place: Place, *, quiet: bool = False) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def _earlier_view(place: Place, moment: Moment, *, quiet: bool) -> Iterator[sqlite3.Connection]:
-    from store.errors import translated
     from store.log.reader import LogReader
+    from store.sqlite import translated
 
     if not quiet:
         note(f"unsorry: this is the state as of event {moment.seq} ({moment.recorded_at})")

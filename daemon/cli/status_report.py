@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Container
-from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from daemon.cli.render import ago, clean, counted, parse_time, row_json, size, s
 from daemon.cli.repos import HEALTHY_STATES, because
 from daemon.cli.repos import described as described_repositories
 from daemon.disk import refusals
-from store.errors import LogError, translated
+from store.errors import LogError
 from store.log.reader import LogReader
 from store.view.queries import basic as queries
 from store.view.queries import jobs as job_queries
@@ -51,7 +50,7 @@ def collect(place: Place) -> dict[str, Any]:
     else:
         with view(place) as database:
             _from_view(report, problems, database, place=place, live=Live())
-        with translated(place.paths.events_db), LogReader.open(place.paths.events_db) as log:
+        with LogReader.open(place.paths.events_db) as log:
             _from_log(report, problems, log, place=place, has_view=True)
     # What stops everything first, then the other errors, then the warnings.
     problems.sort(key=lambda item: (item["severity"] != "error", not item["code"].startswith("daemon_")))
@@ -99,8 +98,7 @@ def _collect_now(report: dict[str, Any], problems: list[Problem], *, place: Plac
     again = "restart the daemon: it makes the database anew" if place.running else "unsorry db rebuild"
     if has_view:
         try:
-            path = place.paths.database_db
-            with translated(path), closing(queries.connect(path)) as database:
+            with view(place, quiet=True) as database:
                 _from_view(report, problems, database, place=place, live=live)
         except LogError as error:
             # Half an answer with the reason is worth more to who is on call than none.
@@ -110,7 +108,7 @@ def _collect_now(report: dict[str, Any], problems: list[Problem], *, place: Plac
         problems.append(problem("view_missing", f"{place.paths.database_db}: missing", again))
     if place.paths.events_db.exists():
         try:
-            with translated(place.paths.events_db), LogReader.open(place.paths.events_db) as log:
+            with LogReader.open(place.paths.events_db) as log:
                 _from_log(report, problems, log, place=place, has_view=has_view)
         except LogError as error:
             problems.append(problem("log_unreadable", str(error), "unsorry db check"))

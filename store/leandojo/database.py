@@ -31,7 +31,7 @@ from typing import Any, NoReturn
 
 from store.curriculum import compat_difficulty, curriculum, difficulty, rating
 from store.domain.records import holds_sorry
-from store.errors import LogError, translated
+from store.errors import LogError
 from store.leandojo.choosing import Chosen, choose, in_order
 from store.leandojo.exporting import Mode, export_chosen, one_moment, write_database
 from store.leandojo.folder import written_whole
@@ -39,6 +39,7 @@ from store.leandojo.models import Repository, Theorem
 from store.leandojo.reading import import_leandojo
 from store.leandojo.records import ImportFormatError, load
 from store.log.reader import LogReader
+from store.sqlite import translated
 from store.view.queries import basic as queries
 
 Tracer = Callable[[str, str, bool], Repository | None]

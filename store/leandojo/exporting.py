@@ -27,13 +27,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from store.errors import LogError, translated
+from store.errors import LogError
 from store.leandojo.choosing import Chosen, OpenTrace, ReadFile, RepositoryCounts, choose
 from store.leandojo.folder import check_replaceable, replaced
 from store.leandojo.merging import AsLeanDojo, ByClosure, ForLife, Merge, Merger, Names, PathOnly, closure_of
 from store.leandojo.reading import DATABASE_FILE, THEOREM_LISTS
 from store.leandojo.records import write_position
 from store.log.reader import LogReader
+from store.sqlite import translated
 from store.view.queries import basic as queries
 
 Place = Callable[[Iterable[int]], Any]

@@ -22,7 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from store.errors import DatabaseLockedError, LogError, translated
+from store.errors import DatabaseLockedError, LogError
+from store.sqlite import translated
 
 MARKER = ".unsorry-export.json"
 

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from store.domain.splits import Side
-from store.errors import LogError, translated
+from store.errors import LogError
 from store.leandojo.choosing import NothingToExportError, choose
 from store.leandojo.exporting import one_moment
 from store.leandojo.folder import NotReplaceableError, written_whole
+from store.sqlite import translated
 from store.view.queries import basic as queries
 from store.view.queries.traces import training_proofs
 from store.view.rows import TrainingProof

@@ -35,7 +35,6 @@ from typing import Any
 
 from store.domain.identity import repository_key
 from store.domain.records import Manifest, TracedFile, TracedTheorem
-from store.errors import translated
 from store.leandojo.records import (
     Flaw,
     Form,
@@ -52,6 +51,7 @@ from store.leandojo.records import (
 )
 from store.log.log import EventLog
 from store.recording import RecordedTrace, TraceHead, record_trace
+from store.sqlite import translated
 from store.view.queries import basic as queries
 from store.view.view import View
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar
 
 from store.domain.records import Position, Premise, PremiseUse, TracedFile, TracedTactic, TracedTheorem
-from store.errors import LogError, translated
+from store.errors import LogError
+from store.sqlite import translated
 
 Form = Literal["database", "dataset"]
 """dynamic_database.json, or the folder of splits and corpus; only the first has difficulties."""

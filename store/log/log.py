@@ -24,7 +24,6 @@ from store.errors import (
     LogClosedError,
     LogError,
     NotALogError,
-    translated,
 )
 from store.log import blobs as blob_table
 from store.log.envelope import (
@@ -38,7 +37,7 @@ from store.log.envelope import (
     prepare,
 )
 from store.log.reader import APPLICATION_ID, LOG_VERSION, LogReader, check_identity
-from store.sqlite import WriterLock, connect_writable, copy_into, script
+from store.sqlite import WriterLock, connect_writable, copy_into, script, translated
 
 Recorded = tuple[int, int, str, str, int, str, str | None]
 """Of an event in the log: seq, version, stream, type, schema_version, data, occurred_at."""

@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from store.errors import DatabaseMissingError, LogClosedError, LogVersionError, NotALogError, translated
+from store.errors import DatabaseMissingError, LogClosedError, LogVersionError, NotALogError
 from store.log import blobs
 from store.log.envelope import COLUMNS, StoredEvent
-from store.sqlite import connect_readonly
+from store.sqlite import connect_readonly, translated
 
 APPLICATION_ID = 0x756E_7372  # "unsr", which `file` and SQLite tools can show
 LOG_VERSION = 1

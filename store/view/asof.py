@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from store.errors import DatabaseCorruptError, DatabaseMissingError, LogError, NotALogError, translated
+from store.errors import DatabaseCorruptError, DatabaseMissingError, LogError, NotALogError
 from store.log.envelope import StoredEvent, utc_text
 from store.log.reader import LogReader
-from store.sqlite import UNFINISHED, connect_readonly, connect_writable
+from store.sqlite import UNFINISHED, connect_readonly, connect_writable, translated
 
 KEPT = 4
 """How many copies stay in a folder; the least recently used ones go first."""

@@ -19,9 +19,9 @@ from typing import Any
 
 from sqlalchemy import Table
 
-from store.errors import LogError, ViewError, translated
+from store.errors import LogError, ViewError
 from store.log.reader import LogReader
-from store.sqlite import REPLACED, UNFINISHED, WriterLock, connect_readonly, connect_writable
+from store.sqlite import REPLACED, UNFINISHED, WriterLock, connect_readonly, connect_writable, translated
 from store.view import schema
 from store.view.view import STATEMENTS, catch_up, check_log, check_schema, read_checkpoint
 

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from store.errors import LogClosedError, LogError, NotALogError, ViewError, translate, translated
+from store.errors import LogClosedError, LogError, NotALogError, ViewError
 from store.log.envelope import StoredEvent
 from store.log.reader import LogReader
 from store.log.upcast import read_body
-from store.sqlite import VIEW, WriterLock, connect_writable
+from store.sqlite import VIEW, WriterLock, connect_writable, translate, translated
 from store.view import schema
 from store.view.projections import apply
 
