@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from store.errors import BlobCorruptError, InvalidAppendError
 from store.events.proofs import AttemptFinished
 from store.log.blobs import cited, pack, unpack
-from store.log.envelope import utc_text, uuid7
+from store.log.envelope import _Counter, utc_text, uuid7
 from tests.support.events import samples
 
 
@@ -26,6 +26,15 @@ def test_a_uuid7_has_its_version_variant_and_time() -> None:
     assert made.version == 7
     assert made.variant == uuid.RFC_4122
     assert before - 1 <= made.int >> 80 <= time.time_ns() // 1_000_000 + 1
+
+
+def test_the_random_part_of_a_uuid7_never_reaches_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("store.log.envelope._counter", _Counter())
+    monkeypatch.setattr("store.log.envelope.time.time_ns", lambda: 1_700_000_000_000 * 1_000_000)
+    monkeypatch.setattr("store.log.envelope.os.urandom", lambda size: b"\xff" * size)
+    made = uuid7()
+    assert made.int >> 80 == 1_700_000_000_000
+    assert made.int & (1 << 62) - 1 == (1 << 62) - 1
 
 
 def test_uuid7s_increase_strictly_even_when_the_clock_steps_back(monkeypatch: pytest.MonkeyPatch) -> None:
