@@ -78,6 +78,8 @@ TRAPS = [
     "exact ѕorry",  # a Cyrillic letter
     "exact ｓｏｒｒｙ",
     "exact h\u202e",
+    "exact h\ufe00",
+    "exact h\ufe0f",
     "rfl\x00",
     'exact (s!"{sorry}").elim',
     "exact f 0'\"' sorry '\"'",  # to Lean: a number, a character, code

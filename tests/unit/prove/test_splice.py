@@ -7,7 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.lean.source.lexer import tokens_of
-from pipeline.lean.source.splice import Replacement, Script, Step, join, placements, splice
+from pipeline.lean.source.splice import (
+    Replacement,
+    Script,
+    Step,
+    join,
+    placements,
+    splice,
+    text_placements,
+)
 from store.domain.records import SorryMode
 
 ONE = Script((Step("rfl", 1, 0),))
@@ -181,6 +189,85 @@ def test_lines_of_one_tactic_stay_below_its_first_one_in_brackets_too(
     text: str, mode: SorryMode, expected: str
 ) -> None:
     assert filled(text, LINES, mode=mode)[-1] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "lines", "tactics", "mode", "expected"),
+    [
+        (
+            "theorem t : p := by\n  sorry\n",
+            ["intro h", "exact h"],
+            True,
+            "tactic",
+            [
+                "theorem t : p := by\n  intro h\n  exact h\n",
+                "theorem t : p := by\n  (intro h\n   exact h)\n",
+            ],
+        ),
+        (
+            "theorem t : p := by\n  sorry\n",
+            ["fun h =>", "  h"],
+            False,
+            "tactic",
+            [
+                "theorem t : p := by\n  exact fun h =>\n    h\n",
+                "theorem t : p := by\n  (exact fun h =>\n     h)\n",
+            ],
+        ),
+        (
+            "theorem t : p := sorry\n",
+            ["intro h", "exact h"],
+            True,
+            "term",
+            [
+                "theorem t : p := by\n  intro h\n  exact h\n",
+                f"theorem t : p := (by\n{' ' * 19}intro h\n{' ' * 19}exact h)\n",
+            ],
+        ),
+        (
+            "theorem t : p := sorry\n",
+            ["rfl"],
+            True,
+            "term",
+            [
+                "theorem t : p := by rfl\n",
+                "theorem t : p := by\n  rfl\n",
+                f"theorem t : p := (by\n{' ' * 19}rfl)\n",
+            ],
+        ),
+        (
+            "theorem t : p := sorry\n",
+            ["fun h =>", "  h"],
+            False,
+            "term",
+            ["theorem t : p := fun h =>\n  h\n", f"theorem t : p := (fun h =>\n{' ' * 20}h)\n"],
+        ),
+        (
+            "theorem t : p :=\n  f sorry\n",
+            ["fun h =>", "  h"],
+            False,
+            "term",
+            ["theorem t : p :=\n  f (fun h =>\n       h)\n"],
+        ),
+    ],
+)
+def test_a_written_proof_keeps_its_layout_at_every_place(
+    text: str, lines: list[str], tactics: bool, mode: SorryMode, expected: list[str]
+) -> None:
+    data = text.encode()
+    start = data.index(b"sorry")
+    found = text_placements(
+        data,
+        tokens_of(data, 0, len(data)),
+        lines,
+        tactics=tactics,
+        byte_start=start,
+        byte_end=start + 5,
+        mode=mode,
+        declaration_start=0,
+        declaration_end=len(data),
+    )
+    assert [splice(data, replacement).decode() for replacement in found] == expected
 
 
 def test_several_replacements_join_into_one_with_the_text_between_kept() -> None:
