@@ -30,7 +30,7 @@ _TOLD_FOR_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """What happened between two looks, in seconds: how far the clock was set (back: negative), how long we slept."""
+    """A change between two readings, in seconds: the step of the wall clock (back: negative) and the time asleep."""
 
     set_s: float
     slept_s: float
@@ -81,6 +81,6 @@ class Jumps:
         }
 
     def _compare(self) -> tuple[float, float]:
-        """How far the wall clock is from the one that is never set, and for how long the machine slept so far."""
+        """Return the wall clock's offset from the monotonic one, and the machine's total time asleep."""
         always_s = self._always()
         return self._wall() - always_s, always_s - self._awake()

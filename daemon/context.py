@@ -1,4 +1,4 @@
-"""What the parts of the running daemon share: settings in force, known problems, requests to the main loop, tasks."""
+"""State shared by the parts of the daemon: settings in force, known problems, requests to the main loop, tasks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Problems:
 
 @dataclass(slots=True)
 class LoopRequests:
-    """What the next turn of the main loop is to do. Signal handlers, watchers and listeners of events set it."""
+    """Requests for the next turn of the main loop, set by signal handlers, watchers and listeners of events."""
 
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     reload: bool = False

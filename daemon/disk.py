@@ -1,4 +1,4 @@
-"""Whether the disks of the daemon's folders take what is written to them: asked without writing.
+"""Check that the disks of the daemon's folders accept writes, without writing.
 
 Standard library only, for `unsorry status`. What the daemon itself meets is in `store.errors`; this says why, also
 when no daemon runs.
@@ -30,7 +30,7 @@ _MEND = "look at the kernel's log, mend the disk and mount it for writing, then 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why nothing can be written to `folder`, and what to do."""
+    """A folder that refuses writes, with the reason and the remedy."""
 
     code: _Code
     folder: Path

@@ -1,4 +1,4 @@
-"""What is installed, what is missing, and the remedy for each: the checks behind `unsorry doctor`.
+"""The checks of `unsorry doctor`: what is installed or missing, each with its remedy.
 
 Looks and reports, changes nothing. Programs are asked for their version with a time limit; nothing of a watched
 repository is run.
@@ -231,7 +231,7 @@ def _lean_tools() -> Iterator[Finding]:
 
 
 def _lean_backend(settings: Settings | None, paths: Paths | None) -> Iterator[Finding]:
-    """What runs Lean, each cached build with its files read whole, and what the watched branches lack."""
+    """Check the Lean backend, every cached REPL build byte by byte, and the versions that watched branches lack."""
     from pipeline.lean.backend import find_leans
 
     lean = settings.lean if settings is not None else None
@@ -276,7 +276,7 @@ def _toolchains(paths: Paths) -> Iterator[Finding]:
 
 
 def _needs(paths: Paths, leans: Leans) -> Iterator[Finding]:
-    """What runs each Lean version that the scanned branches need, or why nothing does."""
+    """Check for each Lean version that the scanned branches need that a toolchain and a REPL run it."""
     from daemon.requirements import needs
     from store.errors import LogError
     from store.sqlite import translated

@@ -43,7 +43,7 @@ class FolderError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lock, and what for: the daemon, or the command that keeps it away (`unsorry db rebuild`)."""
+    """The holder of a lock and its purpose: the daemon, or a command that excludes it (`unsorry db rebuild`)."""
 
     pid: int
     purpose: str

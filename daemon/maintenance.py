@@ -1,4 +1,4 @@
-"""What follows from the log and lies beside it: patch files, the cache's size, which checkpoint is in use.
+"""Maintain what follows from the log: patch files, the cache's size, the checkpoint in use.
 
 Each is brought up to date as often as one likes, and a failure of one is a problem that `status` shows until it has
 gone well again; the rest of the daemon goes on.

@@ -1,4 +1,4 @@
-"""Where the configuration, the state, the cache and the control socket lie.
+"""Paths of the configuration, the state, the cache and the control socket.
 
 Owns the search for `config.toml` and the names of the files below the three folders. Standard library only: the
 command line's read verbs must start in milliseconds. Validating the settings is `daemon.settings`' business; this
@@ -24,7 +24,7 @@ _SYSTEM_FOLDERS = {
 
 
 class ConfigNotFoundError(FileNotFoundError):
-    """No configuration file where one was looked for; the message names the places and the remedy."""
+    """No configuration file was found; the message names the places and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,12 @@ class Paths:
 
     @property
     def embeddings(self) -> Path:
-        """What a checkpoint makes of premises: computed again where it is lost."""
+        """Premise embeddings of checkpoints, computed again if lost."""
         return self.cache / "embeddings"
 
     @property
     def searches(self) -> Path:
-        """What searches for proofs have seen so far, so that one that was cut off goes on."""
+        """Journals of searches, so that an interrupted one resumes."""
         return self.cache / "searches"
 
     @property

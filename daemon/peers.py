@@ -1,4 +1,4 @@
-"""Who is at the other end of the control socket, and what they may do there.
+"""Identify the peer of a control-socket connection, and decide what it may do.
 
 The kernel says of each connection who made it (SO_PEERCRED and SO_PEERGROUPS in socket(7)), at the moment of the
 connect and whatever they send. The daemon's own user and root may read and act; members of the socket's group may read;
@@ -104,7 +104,7 @@ def group_id(name: str) -> int:
 
 
 def _whole_map() -> bool:
-    """Whether this process sees all users as they are: it is in no user namespace with a map of its own."""
+    """Return whether this process sees real user ids: it is in no user namespace with a map of its own."""
     return Path("/proc/self/uid_map").read_text(encoding="ascii").split() == ["0", "0", "4294967295"]
 
 

@@ -34,7 +34,7 @@ _FILTER = Path("/proc/self/coredump_filter")
 
 
 def forbid_core_dumps() -> None:
-    """No core file of this process and of those that it starts from now on, and nothing in what a crash handler gets.
+    """Disable core files of this process and its children, and empty what a crash handler would get.
 
     The limit alone would not do: the kernel does not apply it where core_pattern names a program (core(5)), and so are
     systemd-coredump and apport called. The filter says which memory such a dump has: none. Both are inherited.

@@ -1,4 +1,4 @@
-"""What is due is found out and begun: the plan of this moment, and what has to be looked up before it is made.
+"""Plan and start the due jobs, with the lookups that a plan needs.
 
 What is due is `daemon.planning.plan`'s to say, how a job lives `daemon.jobs.runner`'; this brings the two together in
 each turn of the loop. Where a plan cannot be made, that is a problem that `status` shows until one was made again.
@@ -177,7 +177,7 @@ class Scheduler:
                     self._runner.make_way(job.job, why)
 
     def until_due_s(self) -> float:
-        """How long until something becomes due by the clock alone."""
+        """Return the seconds until a job becomes due by the clock alone."""
         if self.plan.next_retry_at is None:
             return PLAN_EVERY_S
         return max(0.0, (self.plan.next_retry_at - datetime.now(UTC)).total_seconds())
@@ -214,7 +214,7 @@ _STREAM = "work"
 
 
 class WorkStateError(Exception):
-    """What is asked does not fit how things stand; the message says why, and what would."""
+    """A command does not fit the present state; the message gives the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +352,7 @@ class Operator:
 
 
 def _waits(row: JobRow) -> bool:
-    """Whether an attempt may follow by itself."""
+    """Return whether another attempt follows by itself."""
     return row.state in ("interrupted", "released") or (
         row.state == "failed" and row.retry_at is not None and not row.deterministic
     )

@@ -1,4 +1,4 @@
-"""What the server is told (`pipeline.serve.order`), from the settings and the environment, and where its secrets are.
+"""The specification of the server for editors (`pipeline.serve.order`), from the settings and the environment.
 
 Pure but for the environment's LEANPROGRESS_ variables, which LeanDojo's server reads and ours too (they go before
 [serve.progress]), and for whether these name a folder.

@@ -128,7 +128,7 @@ log = structlog.get_logger("daemon.service")
 
 
 class RoomToStart:
-    """What one start waits for.
+    """Waits at the start of the daemon for room on the disk.
 
     Args:
         context: its `stop_reason` ends the wait.
@@ -207,7 +207,7 @@ class RoomToStart:
 
 
 def _is_for_room(error: BaseException | None) -> bool:
-    """Whether an error, or what led to it, is that a disk is full."""
+    """Return whether an error, or its cause, is a full disk."""
     while error is not None:
         if isinstance(error, DatabaseFullError | NoRoomError):
             return True
@@ -282,7 +282,7 @@ class Service:
 
     @property
     def stop_reason(self) -> str:
-        """Why the daemon stops; "" while it does not."""
+        """The reason why the daemon stops; "" while it does not."""
         return self.context.stop_reason
 
     # --- start --------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What the agents share: repositories brought in, traced and remembered, sorries proved, models measured.
+"""Base of the agents: bring repositories in, trace them, prove sorries, measure models.
 
 An agent works on the daemon's own store: it runs the same jobs, through the same plan, and appends the same events, so
 that whatever it does is there for `unsorry status`, `sorries`, `proofs`, `models`, `jobs`. One process writes the log:
@@ -83,7 +83,7 @@ class BaseAgent(abc.ABC):
 
     @property
     def data_path(self) -> Path:
-        """Where datasets for training are written."""
+        """The folder for training datasets."""
         return self.settings.paths.cache / "agent" / "merged"
 
     def setup_github_repository(self, url: str, commit: str) -> None:

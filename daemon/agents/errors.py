@@ -1,4 +1,4 @@
-"""What an agent cannot do, said for the person who asked."""
+"""Errors of the agents, with messages for people."""
 
 from __future__ import annotations
 

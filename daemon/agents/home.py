@@ -1,4 +1,4 @@
-"""Where an agent works: the daemon's settings and folders, with what the caller names put in their place."""
+"""Settings and folders of an agent: the daemon's, with the caller's own in their place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent's calls return, and what they print of it: what became of each sorry, and how good a model is."""
+"""Results of an agent's calls and their printed form: the outcome of each sorry, the quality of a model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def count_sorries(number: int, what: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class SorryResult:
-    """What became of one sorry.
+    """The outcome of one sorry.
 
     Attributes:
         sorry, declaration, path, line: which one, as `unsorry sorries` names it.
@@ -62,7 +62,7 @@ class SorryResult:
 
 @dataclass(frozen=True, slots=True)
 class ProveResult:
-    """What became of the open sorries, in the order of the source."""
+    """The outcomes of the open sorries, in the order of the source."""
 
     sorries: tuple[SorryResult, ...]
 
@@ -81,7 +81,7 @@ class ProveResult:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """How a checkpoint does on one repository's split: `metrics` by name, of `n` examples."""
+    """A checkpoint measured on one repository's split: `metrics` by name, over `n` examples."""
 
     repository: str
     split: str

@@ -130,7 +130,7 @@ def _words() -> Sequence[str]:
 
 
 def _is_ours(error: Exception) -> bool:
-    """Whether the error's message is made for people; any other one is a bug and keeps its traceback."""
+    """Return whether the error's message is made for people; any other one is a bug and keeps its traceback."""
     from daemon.http.control_client import ControlError
     from daemon.lock import FolderError
     from store.errors import LogError

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class ExitCode(enum.IntEnum):
-    """What the process ends with. A code that is not listed here means failure."""
+    """The exit status of the process. A code that is not listed here means failure."""
 
     OK = 0
     FAILURE = 1
@@ -110,7 +110,7 @@ class Place:
         return {"running": self.running, "pid": self.pid}
 
     def head(self) -> dict[str, Any]:
-        """How the document of every reading verb begins: the `daemon` of now, and `as_of` where it was asked for."""
+        """Return the first fields of every document of a reading verb: the present `daemon`, and `as_of` if given."""
         if self.moment is None:
             return {"daemon": self.daemon_json()}
         as_of = {"seq": self.moment.seq, "recorded_at": self.moment.recorded_at}

@@ -100,7 +100,7 @@ def events(
 
 @dataclass(slots=True)
 class _Wanted:
-    """Which events are asked for: those with `after` < seq <= `upto`, of these types, this stream, this repository.
+    """A selection of events: those with `after` < seq <= `upto`, of these types, this stream, this repository.
 
     An event belongs to a repository if it names it, or names none and its stream (a job's, a proof's) began with one
     that does; so with a repository the log is read from its beginning.

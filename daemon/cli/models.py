@@ -278,7 +278,7 @@ def _tell(place: Place, answer: dict[str, Any], as_json: bool) -> None:
 
 
 def _now(context: typer.Context, config: Path | None) -> Place:
-    """Where a verb acts: only now can anything be changed."""
+    """Locate the daemon for a verb that changes something; refuse --as-of."""
     if given_before(context, "as_of"):
         raise typer.BadParameter("what is past cannot be changed; leave it out", param_hint="--as-of")
     return locate(config)
@@ -356,7 +356,7 @@ def checkpoint_json(row: CheckpointRow, measured: Sequence[EvaluationRow]) -> di
 
 
 def state_of(row: CheckpointRow) -> str:
-    """Which of `STATES` a checkpoint is in."""
+    """Return the one of `STATES` that a checkpoint is in."""
     decided = (row.promoted, row.promoted_at, row.refused_at)
     return next((state for state, of in zip(STATES, decided, strict=False) if of), STATES[-1])
 
@@ -367,7 +367,7 @@ def marked(text: str, simulated: bool) -> str:
 
 
 def figures(model: str, measured: Sequence[EvaluationRow]) -> str:
-    """What the model's rule looks at, on each task: the lowest and the highest of several."""
+    """Return the measure that the model's rule compares: the lowest and the highest over the tasks."""
     from store.promotion import RULES, kind_of, measured_tasks
 
     metric = RULES[kind_of(model)].metric
@@ -380,7 +380,7 @@ def figures(model: str, measured: Sequence[EvaluationRow]) -> str:
 
 
 def task_of(row: EvaluationRow) -> str:
-    """What was measured on, for people."""
+    """Return the name of a measured task, for people."""
     from store.promotion import task_name
 
     return task_name(row.repository, row.split)

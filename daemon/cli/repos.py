@@ -64,7 +64,7 @@ def described(database: sqlite3.Connection, *, gaps: bool = False) -> list[dict[
 
 
 def _traces(database: sqlite3.Connection, *, gaps: bool) -> dict[str, list[dict[str, Any]]]:
-    """How complete the newest trace of each branch is, by repository; with `gaps` each thing that it lacks."""
+    """Return the completeness of each branch's newest trace, by repository; with `gaps` also each missing part."""
     from store.view.queries import traces as trace_queries
 
     found: dict[str, list[dict[str, Any]]] = {}
@@ -111,7 +111,7 @@ def show(found: list[dict[str, Any]], *, polls: bool = True) -> None:
 
 
 def _completeness(repository: str, trace: dict[str, Any]) -> str:
-    """How much of a commit its trace has, in a sentence."""
+    """Describe the completeness of a trace in a sentence."""
     shares = ", ".join(f"{trace[f'{what}_traced']} of {trace[f'{what}_seen']} {what}" for what in _WHAT)
     lacking = ", ".join(f"{number} {kind}" for kind, number in trace["lacking"].items())
     mark = "SIMULATED " if trace["simulated"] else ""
@@ -121,7 +121,7 @@ def _completeness(repository: str, trace: dict[str, Any]) -> str:
 
 
 def because(item: dict[str, Any]) -> str:
-    """What is wrong, beginning with the repository."""
+    """Describe the problem, beginning with the repository."""
     reason = str(item["reason"] or item["state"])
     return reason if reason.startswith(f"{item['repository']}:") else f"{item['repository']}: {reason}"
 

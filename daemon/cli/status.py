@@ -180,7 +180,7 @@ def _models(models: dict[str, Any]) -> str:
 
 
 def _told(channels: list[dict[str, Any]]) -> str:
-    """What each channel of notifications was told; nothing where there is none."""
+    """Describe the messages that each notification channel got; "" without channels."""
     return "; ".join(
         f"{item['channel']} {counted(item['told'], 'event')}, the last {ago(item['sent_at'])}"
         for item in channels
@@ -189,7 +189,7 @@ def _told(channels: list[dict[str, Any]]) -> str:
 
 
 def _jobs(jobs: dict[str, Any], *, running: bool, earlier: bool) -> str:
-    """What runs and what the daemon has in its queue; without a daemon, what the database says is due."""
+    """Describe the running and the queued jobs; without a daemon, the jobs due by the database."""
     text = f"{len(jobs['running'])} running, {len(jobs['queued'])} queued"
     if jobs["queued"]:
         shown = "; ".join(map(_queued, jobs["queued"][:3]))

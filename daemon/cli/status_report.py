@@ -1,4 +1,4 @@
-"""What `unsorry status` says, as data: health, problems with their remedies, and the numbers.
+"""The report of `unsorry status` as data: health, problems with their remedies, and the numbers.
 
 Collected from the view, the end of the log, the lock and, where a daemon answers, its control socket. Standard
 library and `store.view.queries.basic` only: this is the answer that must come within 200 ms.
@@ -390,7 +390,7 @@ def cache_problems(cache: dict[str, int]) -> list[Problem]:
 
 
 def clock_problems(jump: dict[str, Any] | None) -> list[Problem]:
-    """What the clocks did within the last hour, as the living daemon noticed it."""
+    """Return problems from jumps of the clock within the last hour, as the running daemon saw them."""
     found = []
     if jump is not None and jump["set_s"]:
         way = "back" if jump["set_s"] < 0 else "forward"

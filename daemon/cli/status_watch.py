@@ -87,7 +87,7 @@ def _redraw(
 
 
 class _Screen(io.StringIO):
-    """What is written for a terminal, held back until it is whole."""
+    """A frame for the terminal, buffered until it is complete."""
 
     def isatty(self) -> bool:
         return True

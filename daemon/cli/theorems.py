@@ -258,7 +258,7 @@ def _show_one(row: TheoremRow, spot: DeclarationRow | None, versions: list[Theor
 
 
 def _changes(before: TheoremVersionRow | None, version: TheoremVersionRow) -> list[str]:
-    """What a version has other than the one before it, a line each."""
+    """Return the differences of a version from the one before it, one line each."""
     if before is None:
         return [f"{version.name} in {version.path}", version.statement]
     changes = [

@@ -185,7 +185,7 @@ def _settings(place: Place) -> Settings:
 
 
 def _needs(place: Place, settings: Settings) -> tuple[Need, ...] | None:
-    """What the watched branches need; None where no daemon has recorded anything yet."""
+    """Return the Lean versions that the watched branches need; None before a daemon recorded anything."""
     from daemon.requirements import needs
     from pipeline.lean.backend import find_leans
 

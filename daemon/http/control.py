@@ -384,7 +384,7 @@ class ControlServer:
 
     @property
     def serves(self) -> bool:
-        """Whether requests are still answered."""
+        """Return whether the server still answers requests."""
         return not self._task.done()
 
     async def stop(self) -> None:

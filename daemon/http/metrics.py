@@ -69,7 +69,7 @@ class GpuNumbers:
 
 @dataclass(frozen=True, slots=True)
 class QuotaNumbers:
-    """What is left of a quota of the forge's API, and when it is full again."""
+    """The rest of a quota of the forge's API, and the time when it is full again."""
 
     remaining: int
     limit: int | None
@@ -78,7 +78,7 @@ class QuotaNumbers:
 
 @dataclass(frozen=True, slots=True)
 class LiveNumbers:
-    """What only the living daemon knows, at `now`.
+    """Numbers that only the running daemon has, at `now`.
 
     `waiting` are jobs that have not begun, by kind and state (queued, held); `requests` are those to the forge's API,
     by what they were about.
@@ -105,7 +105,7 @@ def exposition(view: ViewNumbers, live: LiveNumbers) -> bytes:
     from prometheus_client import generate_latest
 
     class Once:
-        """What the library asks for metrics."""
+        """The collector that prometheus_client calls."""
 
         def collect(self) -> Iterable[Metric]:
             return families(view, live)
@@ -499,7 +499,7 @@ class MetricsListener:
 
     @property
     def address(self) -> str:
-        """Where it listens; "" where it does not."""
+        """The address that it listens on; "" while it does not."""
         return self._listens
 
     def reload(self) -> None:

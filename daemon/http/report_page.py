@@ -58,7 +58,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
-    """Why there is no page, and since when (`time.monotonic`)."""
+    """The reason for a missing page, and the time of the failure (`time.monotonic`)."""
 
     reason: str
     at: float
@@ -176,6 +176,6 @@ def report_route(
 
 
 def _has(tags: str, etag: str) -> bool:
-    """Whether an If-None-Match names this page."""
+    """Return whether an If-None-Match names this page."""
     named = [tag.strip().removeprefix("W/") for tag in tags.split(",")]
     return etag in named or "*" in named

@@ -1,4 +1,4 @@
-"""What only the living daemon knows, as data: its health, what runs and is queued, what it waits for.
+"""State that only the running daemon has, as data: health, running and queued jobs, reasons for waiting.
 
 Reads the parts and changes none. What the log knows as well is the command line's to read there.
 """
@@ -36,7 +36,7 @@ class RuntimeStatus:
     jumps: Jumps
 
     def health(self) -> dict[str, Any]:
-        """Whether everything is as it should be, and what is not."""
+        """Return whether the daemon is healthy, and its problems."""
         problems = [f"config: {error}" for error in self.context.config_errors]
         problems += self.context.problems.texts()
         if self.forge.problem:
@@ -53,7 +53,7 @@ class RuntimeStatus:
         return [due for due in self.work.plan.due if due.lane not in lanes]
 
     def status(self) -> dict[str, Any]:
-        """Everything, for the control socket."""
+        """Return the whole status, for the control socket."""
         settings = self.context.settings
         running = []
         for job in self.runner.running():

@@ -41,7 +41,7 @@ class DueJob:
 
     @property
     def whole_bytes(self) -> int:
-        """What it and all that it starts may hold together."""
+        """The memory limit of the job with all its children, in bytes."""
         return self.memory_bytes if self.tree_bytes is None else self.tree_bytes
 
     @property

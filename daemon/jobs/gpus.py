@@ -1,4 +1,4 @@
-"""Which GPU is free: NVML for what is there, its memory and whose it is; a lock file for who has it from us.
+"""Leases of GPUs: NVML lists the devices, their memory and users; a lock file holds each lease.
 
 A job that is lent a GPU takes the lock file's flock itself (`pipeline.jobs.launch`), so that the kernel gives it back
 when the job dies, however it dies. The library is looked for when it is first needed; nothing of torch is, here or
@@ -57,7 +57,7 @@ class Gpu:
 
 
 class NoGpuError(Exception):
-    """No GPU is free; `remedy` says what a person can do."""
+    """No GPU is free; `remedy` tells a person how to get one."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(reason)

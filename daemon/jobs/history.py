@@ -1,4 +1,4 @@
-"""What became of a job so far, and so whether it may be due: never tried, to be tried again, waiting, or settled."""
+"""The history of a job, which decides whether it may be due: never tried, to be tried again, waiting, or settled."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ log = structlog.get_logger("daemon.jobs.limits")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a group says of its memory: its peak (None where the kernel is too old), how often something in it was
+    """Memory statistics of a control group: its peak (None on an old kernel), how often something in it was
     killed for memory, and how often it met its own limit."""
 
     peak_bytes: int | None
@@ -229,7 +229,7 @@ class MemoryBound:
 
     @property
     def has_group(self) -> bool:
-        """Whether the kernel holds it to its limit, and not our looks alone."""
+        """Return whether the kernel enforces the limit, beside our own polling."""
         return self._group is not None
 
     async def begin(self) -> None:

@@ -1,4 +1,4 @@
-"""What a job's line means, and whether this job may say it: the border where a child's output becomes our data.
+"""Parse the lines of a job, and refuse those that its kind may not write: a child's output becomes our data here.
 
 Owns the validation of `pipeline.jobs.protocol`'s lines. Everything here can run on any thread.
 """

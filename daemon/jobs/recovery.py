@@ -1,4 +1,4 @@
-"""What a dead daemon left behind, put in order before the next one starts anything.
+"""Clean up after a daemon that died, before the next one starts anything.
 
 Owns the end of orphaned attempts (processes first, then the log) and the sweeping of worktrees, staging folders and
 old job folders. Runs at start-up, under the daemon's lock, so nothing here can belong to a living daemon.

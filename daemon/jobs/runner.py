@@ -138,7 +138,7 @@ Stopped = Literal["", "shutdown", "yield", "cancel", "deadline", "memory", "prot
 
 @dataclass(slots=True)
 class Heard:
-    """What an attempt has said so far, and what ended it."""
+    """The output of an attempt so far, and the cause of its end."""
 
     started: float
     """When it began, by the monotonic clock."""
@@ -156,7 +156,7 @@ class Heard:
 
     @property
     def seconds(self) -> float:
-        """How long it has been under way."""
+        """Seconds since the start."""
         return round(time.monotonic() - self.started, 3)
 
     @property
@@ -234,7 +234,7 @@ def _of_itself(due: DueJob, heard: Heard, said: str) -> EventBody | Failure:
 
 
 def _with_memory_in_mind(due: DueJob, failure: Failure) -> Failure:
-    """What ran against the limit of one process says so and does not know what to do about it."""
+    """Add the remedy to a failure that a process limit on memory caused."""
     if failure.reason != "out_of_memory" or failure.remedy:
         return failure
     return Failure(
@@ -295,7 +295,7 @@ def _crash(due: DueJob, heard: Heard, said: str) -> Failure:
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """What `status` shows of a job that runs now. `gpu` is the one that it is lent, "" without one."""
+    """A running job as `status` shows it. `gpu` is the one that it leases, "" without one."""
 
     job: str
     kind: Kind
@@ -468,7 +468,7 @@ class JobRunner:
 
     @property
     def reserved_s(self) -> float:
-        """What the running jobs may take of the day's seconds of search, as if they had recorded nothing yet."""
+        """Seconds of the day's search budget that the running jobs may still use, as if they had recorded nothing."""
         return sum(live.due.cost_s for live in self._live.values())
 
     @property

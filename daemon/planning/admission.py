@@ -24,7 +24,7 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What begins now, most urgent first, and what each of the others waits for, by its id.
+    """The jobs that begin now, most urgent first, and the reason for waiting of each other job, by its id.
 
     `for_gpu` are the proofs among those that only wait for a GPU which another job has, as people call them.
     """

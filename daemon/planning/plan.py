@@ -48,7 +48,7 @@ _SEARCH = ("model", "seed", "nodes", "repl_calls", "seconds", "prompt_tokens", "
 
 
 class Planner:
-    """What repositories have due in one plan.
+    """Collects the due jobs of repositories for one plan.
 
     Args:
         builds: (repository, commit) of the builds that lie in the cache.
@@ -95,7 +95,7 @@ class Planner:
 
     @property
     def waiting(self) -> list[str]:
-        """What rungs of the ladder wait for, of the repositories that were looked at."""
+        """The reasons for which rungs wait, of the repositories planned so far."""
         return list(self._waiting)
 
     def of(self, repo: Repo) -> Iterator[DueJob]:
@@ -124,7 +124,7 @@ class Planner:
             yield from uses
 
     def _uses(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> Iterator[DueJob]:
-        """What is to be done in the tip once it is built."""
+        """Yield the jobs of a tip that is built."""
         if self._settings.trace.enabled:
             yield from self._trace(repo, branch, lean)
         if self._settings.prove.enabled and not repo.opt_out:
@@ -138,7 +138,7 @@ class Planner:
     # --- build --------------------------------------------------------------------------------------------
 
     def _must_build(self, lean: LeanBackend, repo: Repo, sha: str) -> bool:
-        """Whether the commit has to be built before Lean can work in it. The simulator reads sources."""
+        """Return whether Lean needs the commit built first. The simulator reads sources."""
         return (
             lean.kind == "pantograph" and self._settings.build.enabled and (repo.key, sha) not in self._builds
         )
@@ -372,7 +372,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is due now, and when something next becomes due by the clock alone (None: nothing waits).
+    """The due jobs, and the time when the next one becomes due by the clock alone (None: no job waits).
 
     `waiting` says of rungs of the ladder what they wait for. `held` would be due but for a pause, quiet hours or a
     night's budget, as `timetable` says.

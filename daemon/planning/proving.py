@@ -1,4 +1,4 @@
-"""Which sorries are due to be proved, and how: each at the first rung of the ladder that it was not tried at.
+"""Plan proof jobs: each open sorry is due at the first rung of the ladder at which it was not tried.
 
 Most worth its time first: what was never tried; then what was, on its next rung, the nearest to a proof first (the
 fewest goals left); then what is tried again since a model or a budget is another one. A rung whose jobs are not tried
@@ -102,7 +102,7 @@ class Rung:
 
     @property
     def local(self) -> bool:
-        """Whether a model runs in the job."""
+        """Return whether a model runs in the job."""
         return isinstance(self.spec, LocalRung)
 
 
@@ -332,7 +332,7 @@ class _Wanted:
 
 
 class Proving:
-    """What is due to be proved in one plan.
+    """Collects the due proof jobs of one plan.
 
     Args:
         no_models: why no model can run here; "" where one can.
@@ -599,7 +599,7 @@ def _packed(groups: Sequence[Sequence[_Wanted]], size: int) -> Iterator[list[_Wa
 
 
 def _asks(settings: Settings) -> bool:
-    """Whether a rung takes a checkpoint that is in use."""
+    """Return whether a rung uses a promoted checkpoint."""
     return settings.prove.enabled and not {1, 2}.isdisjoint(settings.prove.rungs)
 
 

@@ -35,7 +35,7 @@ Because = Literal["pause", "quiet", "budget"]
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Why work does not begin. `until` is when that ends by the clock alone; None where somebody has to end it."""
+    """A reason that holds work back. `until` is its end by the clock; None if a person has to end it."""
 
     because: Because
     text: str
@@ -44,7 +44,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """What may begin at a moment. `spent_s` are the seconds that jobs of a sort have run this night."""
+    """The work allowed at a moment. `spent_s` are the seconds that each sort of job has run this night."""
 
     schedule: Schedule
     now: datetime

@@ -1,4 +1,4 @@
-"""What there is to learn: the jobs that train the models, and those that measure the retriever.
+"""Plan training: the jobs that train the models, and those that measure the retriever.
 
 A task is one repository's newest trace. It is learned on top of the checkpoint in use of the same model, when enough
 theorems that the chain of that one has not seen have come. What was learned from the simulator and what was learned
@@ -64,7 +64,7 @@ def training_jobs(
 
 
 class _Training:
-    """What one model has due."""
+    """Collects the due training of one model."""
 
     def __init__(
         self,

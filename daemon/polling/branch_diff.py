@@ -76,7 +76,7 @@ class KnownBranch:
 
 
 class History(Protocol):
-    """What the mirror knows of commits."""
+    """Questions about commits that a mirror answers."""
 
     async def is_ancestor(self, old: str, new: str) -> bool: ...
 
@@ -92,7 +92,7 @@ class History(Protocol):
 
 
 def asked_for(branch: str, patterns: Sequence[str]) -> bool:
-    """Whether one of the watchlist's names or globs means this branch."""
+    """Return whether one of the watchlist's names or globs matches this branch."""
     return any(branch == pattern or fnmatchcase(branch, pattern) for pattern in patterns)
 
 
@@ -244,7 +244,7 @@ _EPOCH_TYPES = ("branch_created", "branch_rewritten", "branch_deleted", "branch_
 
 
 class MirrorHistory:
-    """What a mirror knows of commits, for `daemon.polling.branch_diff`."""
+    """The `History` of a bare mirror."""
 
     def __init__(self, git: Git, mirror: Path) -> None:
         self._git = git
@@ -271,7 +271,7 @@ class MirrorHistory:
 
 
 def is_mirror(mirror: Path) -> bool:
-    """Whether a mirror stands there, with all that was to be brought when it was made."""
+    """Return whether the folder is a complete mirror."""
     return (mirror / "HEAD").is_file() and not (mirror / UNFINISHED).exists()
 
 

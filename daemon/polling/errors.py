@@ -1,4 +1,4 @@
-"""What went wrong with a remote, in the words of `RepositoryFailed`: one exception, a problem and a remedy.
+"""The error of a remote, in the terms of `RepositoryFailed`: one exception with a problem and a remedy.
 
 Owns the reading of git's messages (in English: the wrapper sets LC_ALL=C). The texts are already redacted.
 """

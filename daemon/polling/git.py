@@ -1,4 +1,4 @@
-"""What is asked of git: ls-remote, bare mirrors without the contents of their history, histories, worktrees.
+"""The git operations of the daemon: ls-remote, partial bare mirrors, histories, worktrees.
 
 A mirror is a partial clone (`--filter=blob:none`): every commit and folder listing, and of the files' contents only
 those of the commits that were asked for with `complete`. So the first sight of a repository with 500,000 commits does
@@ -34,7 +34,7 @@ _CONTENTS_LATER = "--filter=blob:none"
 
 @dataclass(frozen=True, slots=True)
 class RemoteRefs:
-    """What a remote says of itself. `default_branch` is None where HEAD is detached, or leads to no branch."""
+    """The refs of a remote. `default_branch` is None if HEAD is detached or names no branch."""
 
     default_branch: str | None
     heads: Mapping[str, str]
@@ -42,7 +42,7 @@ class RemoteRefs:
 
 @dataclass(frozen=True, slots=True)
 class CommitFacts:
-    """What git says of a commit, as far as an event wants it."""
+    """The fields of a commit that an event records."""
 
     sha: str
     parents: tuple[str, ...]
@@ -169,12 +169,12 @@ class Git(GitProcess):
             await self._run("update-ref", f"{KEEP}{check_sha(sha)}", sha, mirror=mirror)
 
     async def has_commit(self, mirror: Path, sha: str) -> bool:
-        """Whether the mirror holds this commit."""
+        """Return whether the mirror holds this commit."""
         done = await self._try("cat-file", "-e", f"{check_sha(sha)}^{{commit}}", mirror=mirror)
         return done.status == 0
 
     async def is_ancestor(self, mirror: Path, old: str, new: str) -> bool:
-        """Whether `new` has `old` in its history."""
+        """Return whether `old` is in the history of `new`."""
         done = await self._try("merge-base", "--is-ancestor", check_sha(old), check_sha(new), mirror=mirror)
         if done.status not in (0, 1):
             raise done.error("merge-base")
@@ -300,7 +300,7 @@ class Git(GitProcess):
 
     @property
     def _long_s(self) -> float:
-        """How long may take what depends on a repository's size."""
+        """Return the timeout of an operation that depends on a repository's size."""
         return max(self.timeout_s, 60.0) * 10
 
     async def _come_from(self, mirror: Path, url: str) -> None:

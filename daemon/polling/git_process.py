@@ -1,4 +1,4 @@
-"""How git is run: no prompt, no hooks, no configuration but ours, bounded output, a deadline, no process left behind.
+"""Run git: no prompt, no hooks, only our configuration, bounded output, a deadline, no process left behind.
 
 Owns the environment of the process, the token in it, and its end. Names and ids that a remote sends are checked here
 before any command has them.
@@ -25,7 +25,7 @@ _NO_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|$)")
 
 
 def is_branch_name(name: str) -> bool:
-    """Whether git could store `refs/heads/<name>` (git-check-ref-format), and UTF-8 can spell it."""
+    """Return whether git could store `refs/heads/<name>` (git-check-ref-format), and UTF-8 can spell it."""
     parts = name.split("/")
     return bool(
         name
@@ -39,7 +39,7 @@ def is_branch_name(name: str) -> bool:
 
 
 def is_sha(text: str) -> bool:
-    """Whether this is a git object id in full."""
+    """Return whether this is a full git object id."""
     return _SHA.fullmatch(text) is not None
 
 
@@ -218,7 +218,7 @@ class GitProcess:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """How git ended, and what it said (standard error without secrets)."""
+    """The exit of a git process and its output (standard error without secrets)."""
 
     status: int
     out: bytes

@@ -54,7 +54,7 @@ _MOST_PAGES = 50
 
 @dataclass(frozen=True, slots=True)
 class ForgeAnswer:
-    """What the forge says. `heads` is None where its 304 says that no branch changed.
+    """The forge's answer. `heads` is None after a 304: no branch changed.
 
     `asked` says whether the repository itself was asked about, `about` whether it answered with anything new: without
     it the names, the number and `archived` are not known, and the default branch is the one that the caller knew.
@@ -75,7 +75,7 @@ class ForgeAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What the last look at a repository left behind, for the next one to be cheaper.
+    """State of the last request for a repository, which makes the next one cheaper.
 
     `number`: of one whose address redirects, the number that it has there. Asked by that, no redirect is paid for.
     """
@@ -119,11 +119,11 @@ class GitHub:
 
     @property
     def token_refused(self) -> bool:
-        """Whether the API refuses the token that is in use."""
+        """Return whether the API refuses the token in use."""
         return self._transport.token_refused
 
     def is_for(self, *, api_url: str, token: str | None, timeout_s: float) -> bool:
-        """Whether a client made from these would be the same."""
+        """Return whether a client made from these settings would be the same."""
         wanted = (api_url or PUBLIC_API).rstrip("/"), token, timeout_s
         return wanted == (self.api_url, self._transport.token, self._transport.timeout_s)
 
@@ -326,7 +326,7 @@ class Forge:
         return self.github.token_for(url) if self.github else None
 
     def secrets(self) -> tuple[str, ...]:
-        """What must appear in no log."""
+        """Return the secrets that no log may contain."""
         return (self._token,) if self._token else ()
 
     def _renew(self) -> str | None:

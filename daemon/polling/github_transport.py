@@ -139,7 +139,7 @@ class Quota:
 
 
 class Limits:
-    """What one token may still ask."""
+    """The remaining quota of one token."""
 
     def __init__(
         self,
@@ -411,7 +411,7 @@ class Transport:
 
     @property
     def token_refused(self) -> bool:
-        """Whether the token in use was refused, the last time that it was shown."""
+        """Return whether the API refused the token in use, the last time that it was sent."""
         return self._refused
 
     def _take_token(self, token: str | None) -> None:
@@ -419,7 +419,7 @@ class Transport:
         self._refused, self._refused_until = False, 0.0
 
     def _token_is_new(self) -> bool:
-        """Whether there is another token than the one in use, which is then in use."""
+        """Switch to another token than the one in use; return whether one exists."""
         token = self._renew()
         if token is None or token == self.token:
             return False

@@ -126,7 +126,7 @@ def _sound(memo: Memo) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """What a poll came to: unchanged, changed, or the problem; and in how many seconds the next one is due."""
+    """The result of a poll: unchanged, changed, or the problem; and the seconds until the next one."""
 
     repository: str
     outcome: str
@@ -171,12 +171,12 @@ class Poller:
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def mirror(self, repository: str) -> Path:
-        """Where the repository's bare mirror lies."""
+        """Return the path of the repository's bare mirror."""
         return self._paths.mirrors / f"{slug(repository)}.git"
 
     @property
     def disk_problem(self) -> str:
-        """Why nothing can be recorded now; "" while it can."""
+        """The reason why nothing can be recorded now; "" while it can."""
         return self._store.room.problem
 
     def forget(self, repository: str) -> None:

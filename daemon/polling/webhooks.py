@@ -76,7 +76,7 @@ class Webhooks:
 
     @property
     def port(self) -> int | None:
-        """Where it listens; None where it does not."""
+        """The address that it listens on; None while it does not."""
         return self._server.port if self._server is not None else None
 
     async def take_up(self, settings: Settings) -> None:
@@ -148,7 +148,7 @@ def application_of(*, secret: Callable[[], str], hint: Hint, allowance: Allowanc
 
 
 def signed(body: bytes, signature: str, *, secret: str) -> bool:
-    """Whether this is the signature of these bytes; takes as long whatever is wrong with it."""
+    """Return whether this is the signature of these bytes, in constant time."""
     mine = "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
     return bool(secret) and hmac.compare_digest(mine.encode(), signature.encode(errors="replace"))
 

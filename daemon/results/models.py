@@ -1,4 +1,4 @@
-"""Which trained checkpoint is in use: what the rule makes of new ones, promoting by hand, going back to the one before.
+"""Choose the checkpoint in use: by the promotion rule, by hand, or by a rollback.
 
 The rule is `store.promotion`'s. Between reading and writing the model's stream is watched, so that of two that
 ask at once the second one decides on what the first one left. Nothing is put in use whose weights are not there.
@@ -33,12 +33,12 @@ Actor = Literal["control", "daemon"]
 
 
 class ModelStateError(Exception):
-    """What is asked of a model does not fit what is known of it; the message says why and what can be done."""
+    """A command does not fit the state of the model; the message gives the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What is known of a model. `version` is its stream's: what is decided on this stands only if it still is."""
+    """The state of a model. A decision on it holds only while its stream has this `version`."""
 
     version: int
     known: dict[str, CheckpointRow]
@@ -49,7 +49,7 @@ class _State:
 
 
 class Models:
-    """What may be done with the trained models of one daemon.
+    """Commands on the trained models of one daemon.
 
     `chain_root` has a folder for each model, and there one for each checkpoint. `tolerance` says how far a model may
     fall on a task, in the unit of its rule.

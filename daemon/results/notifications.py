@@ -95,7 +95,7 @@ class NotTakenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is sent: `id` stays the same whenever the same events are sent again; `body` is JSON in UTF-8."""
+    """A message: `id` is the same whenever the same events are sent again; `body` is JSON in UTF-8."""
 
     id: str
     body: bytes
@@ -360,7 +360,7 @@ class Item:
 
 
 def wanted(event: StoredEvent, kinds: Mapping[str, int]) -> bool:
-    """Whether an event of `TYPES` is to be told to somebody who asked for these kinds, each behind its position."""
+    """Return whether an event of `TYPES` is due for a channel with these kinds, each behind its position."""
     simulated = bool(event.data.get("simulated"))
     if event.type == "proof_checked" and not simulated:
         return False  # what Lean could judge only in part is no news yet
@@ -502,7 +502,7 @@ log = structlog.get_logger("daemon.results.notifications")
 
 @dataclass(slots=True)
 class _State:
-    """What a channel's task remembers; all of it can be lost."""
+    """State of a channel's task; all of it can be lost."""
 
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     looked: int = 0
@@ -711,7 +711,7 @@ class Notifications:
 
 
 def _kinds(settings: Settings, name: NotifyChannel) -> tuple[str, ...]:
-    """What a channel is to tell of, as its events name it."""
+    """Return the kinds of a channel, as its events name them."""
     kinds = settings.notify.webhook.kinds if name == "webhook" else settings.notify.command.kinds
     return (*kinds, SIMULATED) if settings.notify.simulated else kinds
 

@@ -28,7 +28,7 @@ SIMULATED_NOTE = f"{SIMULATED_MARK}: found by the simulator, not by Lean. This i
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Where the patch of a proof belongs, and the blob that it is; None where the proof has none (any more)."""
+    """The path of a proof's patch and its blob; None for a proof without a patch."""
 
     path: Path
     sha256: str | None

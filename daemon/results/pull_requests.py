@@ -50,7 +50,7 @@ _MARK = "Unsorry-Proof: "
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be proposed. `name` is owner/name, `branch` ours, `path` the one file that changes."""
+    """A pull request to open. `name` is owner/name, `branch` ours, `path` the one file that changes."""
 
     proof: str
     name: str
@@ -72,7 +72,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What GitHub says now of the repository and the file.
+    """GitHub's present state of the repository and the file.
 
     `head` is the tip of the default branch `base`, `data` the file's content there and `blob` its id. `opened` is the
     pull request where there is one; then nothing was asked of the file.
@@ -92,7 +92,7 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What people read of it."""
+    """The text of the pull request."""
 
     title: str
     message: str
@@ -371,7 +371,7 @@ _NO_MORE = (
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of a proof's making beside its row.
+    """The origin of a proof, beside its row.
 
     `weights` is the hash of its model's, "" where none is kept; `judge` the Lean that judged, as its patch says it.
     """
@@ -504,7 +504,7 @@ def patched(row: ProofRow, *, then: bytes, ground: Ground) -> bytes:
 
 
 def _moved(row: ProofRow, then: bytes, ground: Ground) -> int:
-    """Where the sorry stands now, in a file that changed around its declaration only."""
+    """Return the sorry's present place in a file that changed around its declaration only."""
     before = [one for one in _declarations(then) if one.byte_start <= row.byte_start < one.byte_end]
     if not before:
         raise _changed(row, ground, "the file changed")
