@@ -46,7 +46,7 @@ class TreeFile:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What differs between two commits, regular files only.
+    """The differences between two commits, regular files only.
 
     `present` are those of the second, `gone` those that it has not any more, `before` all that the first had.
     """
@@ -114,7 +114,7 @@ class Mirror:
         return None
 
     def changes(self, base: str, sha: str) -> Changes:
-        """What changed from `base` to `sha`; a rename is one file gone and one present."""
+        """Return the changes from `base` to `sha`; a rename is one file gone and one present."""
         output = self._git("diff-tree", "-r", "-z", "--no-renames", "--no-ext-diff", base, sha)
         fields = _fields(output)
         present, gone, before = [], [], []

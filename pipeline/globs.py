@@ -1,4 +1,4 @@
-"""Which paths of a repository a watchlist entry means.
+"""Match the paths of a repository against the globs of its watchlist entry.
 
 `*` and `?` stop at `/`, `[a-z]` and `[!a-z]` are one character, `**/` is any number of folders, also none, and a
 `**` at the end is everything below. So `**/*.lean` means every Lean file, `*.lean` only those at the root,
@@ -40,7 +40,7 @@ def translate(pattern: str) -> str:
 
 
 def path_filter(include: Sequence[str], exclude: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a path is meant: matched by one of `include` (by default every Lean file), by none of `exclude`.
+    """Return whether one of `include` (by default every Lean file) and none of `exclude` matches the path.
 
     Raises:
         ValueError: A pattern is malformed; the message names it.

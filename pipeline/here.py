@@ -1,4 +1,4 @@
-"""Whether a name or an address is this machine's alone. Standard library only."""
+"""Decide whether a name or an address is this machine's alone. Standard library only."""
 
 from __future__ import annotations
 

@@ -52,13 +52,13 @@ _PROGRESS_EVERY_S = 0.5
 
 
 def _first(given: ScanSpec) -> bool:
-    """Whether nothing of the branch was scanned before."""
+    """Return whether this is the branch's first scan."""
     return given.base is None and given.known.files is None
 
 
 @dataclass(slots=True)
 class _Work:
-    """What is to be read and what is gone; `earlier` are the blobs of what stood in these files before, by path.
+    """The files to read and the removed ones; `earlier` are the former blobs of these files, by path.
 
     `toolchain` and `manifest` are as in `commit_scanned`.
     """
@@ -255,7 +255,7 @@ class _Earlier:
 
 
 def _kept(read: ReadFile, item: TreeFile, given: ScanSpec) -> list[Decl]:
-    """What matching needs; at a first scan, where nothing is to be matched, only the declarations with a sorry."""
+    """Return the declarations for matching; at a first scan, without matching, only those with a sorry."""
     declarations = declarations_now(read, path=item.path, blob=item.blob)
     if _first(given) and not given.known.sorries:
         return [item for item in declarations if item.places]

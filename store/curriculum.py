@@ -270,7 +270,7 @@ def _nth(ordered: Sequence[tuple[Number, int]], index: int) -> Number:
 
 @dataclass(frozen=True, slots=True)
 class CompatBuckets:
-    """How many theorems of a repository fall where; their `Hard (No proof)` is `no_proof`.
+    """Counts of a repository's theorems by difficulty; LeanAgent's `Hard (No proof)` is `no_proof`.
 
     `easy`, `medium` and `hard` contain the theorems without steps, which are dealt out in three parts.
     """
@@ -346,7 +346,7 @@ def _compat_bucket(rating: float | None, limits: tuple[float, float]) -> str:
 
 
 def _compat_percentile(ordered: list[tuple[float, int]], percent: int) -> float:
-    """What numpy's `percentile` gives (linear interpolation), with its arithmetic of infinities."""
+    """Return numpy's `percentile` (linear interpolation), with its arithmetic of infinities."""
     total = sum(number for _, number in ordered)
     at = (total - 1) * (percent / 100)
     below = math.floor(at)

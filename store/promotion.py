@@ -1,4 +1,4 @@
-"""Whether a trained checkpoint may take the place of the one in use. Pure decisions; nothing is read or written.
+"""Decide whether a trained checkpoint may replace the one in use. Pure functions; nothing is read or written.
 
 A task is a repository (or several together) and a split. What counts is one metric of each model (`RULES`) on the same
 frozen test set, which a dataset's digest tells; measurements on other examples say nothing of each other. So do
@@ -28,7 +28,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What counts of a model. `unit` is what losses and tolerances are in: `scale` of it are 1 of the metric.
+    """The measure of a model. Losses and tolerances are in `unit`: `scale` of it are 1 of the metric.
 
     `tolerance` is how far a model may fall on a task where nobody says otherwise, `widest` the largest that is taken.
     """
@@ -65,7 +65,7 @@ class Measured:
 
     @property
     def counted(self) -> Sequence[EvaluationRow]:
-        """What says something of it: the simulator's test sets say nothing of what was learned from Lean."""
+        """The evaluations that count: the simulator's test sets do not measure what was learned from Lean."""
         return [row for row in self.evaluations if self.simulated or not row.simulated]
 
 
@@ -92,7 +92,7 @@ class TaskChange:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the rule says and why, in a sentence, with the tasks that it looked at, by name."""
+    """The rule's decision and its reason in a sentence, with the compared tasks by name."""
 
     verdict: Verdict
     reason: str

@@ -38,7 +38,7 @@ MAX_BYTES = 16 << 20
 
 
 class Log(Protocol):
-    """What is asked of a log: `store.log.log.EventLog` has it, and so has `tests.support.memory_log.MemoryLog`."""
+    """The interface of a log that recording needs: `store.log.log.EventLog` has it."""
 
     def append(
         self,
@@ -58,7 +58,7 @@ def import_line(trace: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceHead:
-    """What a trace is of and what made it; the fields are those of `store.events.traces.CommitTraced`.
+    """The commit and the tracer of a trace; the fields are those of `store.events.traces.CommitTraced`.
 
     `line` is `store.view.queries.traces.branch_line` or `import_line`; None means an import's, of this trace.
     `seconds` is how long tracing took.
@@ -215,7 +215,7 @@ def file_event(
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """What a line last said of a path, at `seq`; `digest` is None where the path is gone."""
+    """The last record of a path on a branch, at `seq`; `digest` is None for a removed path."""
 
     seq: int
     digest: str | None

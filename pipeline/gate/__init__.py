@@ -1,1 +1,1 @@
-"""When is it a proof? Each module here is one check; `verdict.py` runs them in order, cheapest first."""
+"""The verification gate. Each module here is one check; `verdict.py` runs them in order, cheapest first."""

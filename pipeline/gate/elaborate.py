@@ -88,7 +88,7 @@ class Compiled:
 
     @property
     def broken(self) -> str | None:
-        """Why the file cannot be judged here: an error that it has without the proof, or None."""
+        """Return why the file cannot be judged here: an error that it has without the proof, or None."""
         error = next((error for unit in self.before for error in unit.errors), None)
         return None if error is None else f"{error.pos.line}:{error.pos.column}: {error.data}"
 
@@ -162,7 +162,10 @@ async def known(backend: LeanBackend, files: Files, names: Iterable[str]) -> fro
 
 @dataclass(frozen=True, slots=True)
 class Tracked:
-    """What `frontend.track` said: `failure` is its complaint, `unasked` why there is no answer; neither: it agrees."""
+    """The answer of `frontend.track`: `failure` is its complaint, `unasked` why there is no answer.
+
+    With both None the texts agree.
+    """
 
     failure: str | None = None
     unasked: str | None = None

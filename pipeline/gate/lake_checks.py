@@ -78,7 +78,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What `Questions.lean` says of one build: see there for what each part is.
+    """The answer of `Questions.lean` about one build: see there for each part.
 
     `lean` is the version of Lean that answered, as it says it. `axioms`, `sorried`, `native` and `unsafe` are names of
     constants that the asked one rests on, as far down as it goes. `premises` are what its statement rests on in its

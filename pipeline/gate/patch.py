@@ -23,7 +23,7 @@ class RefusedPatchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PatchHeader:
-    """What a reader of the patch is told above the diff."""
+    """The header of a patch, above the diff."""
 
     sorry: str
     proof: str

@@ -1,4 +1,4 @@
-"""What has to hold of a project and its toolchain before Lean's word about a proof counts.
+"""Preconditions on a project and its toolchain, without which Lean's answer about a proof does not count.
 
 The Lean that judges is the one that the project names and the proof was found with. What is asked about is what was
 built of the patched file, under Lean's own library and no other. And the kernel saw it: where the project knows how

@@ -160,7 +160,7 @@ class Gate:
 
     @property
     def _not_our_lean(self) -> str | None:
-        """Why the Lean here may not judge: it is another version than the project's, or the proof's."""
+        """Return why the Lean here may not judge: its version differs from the project's, or the proof's."""
         if self.backend.kind != "pantograph":
             return None
         # A simulated proof was found with no version of Lean.

@@ -1,3 +1,3 @@
-"""What every job has: its protocol, its process, preemption."""
+"""The common part of all jobs: protocol, process, preemption."""
 
 from __future__ import annotations

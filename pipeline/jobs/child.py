@@ -141,7 +141,7 @@ def _mark_of(pid: int) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """What a child is started with: descriptors that it inherits, and variables that say which they are."""
+    """The inherited file descriptors of a child, and the variables that name them."""
 
     descriptors: tuple[int, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -180,7 +180,7 @@ class LineTooLongError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a process ended. `signal` is None where it exited by itself.
+    """The end of a process. `signal` is None if it exited by itself.
 
     `peak_rss_bytes` is its largest child's too, and on Linux never less than what we held when it was started.
     """

@@ -1,4 +1,4 @@
-"""How a job that has much to lose makes way: asked by SIGTERM, it saves where it is and ends with a status of its own.
+"""Preempt a long job: at SIGTERM it saves its state and exits with a status of its own.
 
 Around the part that can save, and in it wherever everything is in a state that can be gone on from:
 
@@ -72,7 +72,7 @@ def listen() -> None:
 
 
 def wanted() -> bool:
-    """Whether somebody has asked this job to make way."""
+    """Return whether this job was preempted."""
     return _asked
 
 

@@ -1,4 +1,4 @@
-"""How a job and the daemon talk: a spec file in, JSON lines on standard output out.
+"""The protocol between a job and the daemon: a specification file in, JSON lines on standard output out.
 
 A job is `python -m pipeline.<kind> --spec spec.json`. It owns no database: it asks for events to be appended,
 and the daemon alone writes them. Lines that a job prints, each one JSON object with the key `line`:
@@ -60,7 +60,7 @@ class JobError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JobSpec(Generic[SpecCo]):
-    """Everything that an attempt needs; written by the daemon, read by the job.
+    """The input of an attempt; written by the daemon, read by the job.
 
     Attributes:
         directory: the attempt's own folder (spec, log, lock, staging).

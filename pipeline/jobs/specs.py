@@ -1,4 +1,4 @@
-"""What each kind of job is asked to do: one frozen specification a kind.
+"""The specifications of jobs, one frozen class a kind.
 
 The daemon and the server for editors construct them, `pipeline.jobs.protocol.run_job` reads them back in the job. What
 says where a job runs and not what it does (its folder, its worktree, its GPU) is `pipeline.jobs.protocol.JobSpec`.
@@ -38,7 +38,7 @@ class Spec(BaseModel):
 
 
 class ScanKnown(Spec):
-    """What the view has of a branch when its scan starts.
+    """The view's knowledge of a branch when its scan starts.
 
     Attributes:
         files: blobs by path, where `ScanSpec.base` cannot be compared with: it was scanned with other patterns, or the
@@ -146,7 +146,7 @@ class OpenSorry:
 
 
 class TraceKnown(Spec):
-    """What the view has of a line when its trace starts.
+    """The view's knowledge of a branch when its trace starts.
 
     Attributes:
         line: the line's name.
@@ -213,7 +213,7 @@ OF_THE_MACHINE = OF_THE_JOB | {"lean_does_not_start", "database"}
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Where a search for one sorry ends: so many states expanded, so many seconds, so long a tactic.
+    """The limits of a search for one sorry: states expanded, seconds, and seconds of one tactic.
 
     The seconds are the clock's: waiting for a model or for a process is in them. `calls` bounds the tactics that are
     sent to Lean; what is replayed after a crash or a restart is not counted.

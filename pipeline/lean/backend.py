@@ -50,7 +50,7 @@ CHOICES = ("auto", "pantograph", "simulator", "none")
 
 @dataclass(frozen=True, slots=True)
 class LeanBackend:
-    """What runs Lean. `detail` is one sentence for people; for kind "none" it is the reason and the remedy.
+    """The program that runs Lean. `detail` is one sentence for people; for kind "none" it is the reason and the remedy.
 
     `toolchain` is the content of the REPL's `lean-toolchain` ("" when unknown), `sysroot` the folder of that
     toolchain where elan has it ("" when not found), `build` the folder of the cached build that the REPL is part of
@@ -72,7 +72,7 @@ class LeanBackend:
 
     @property
     def judge(self) -> str:
-        """Who takes or refuses a text, in words for people: what the simulator says is never said of Lean."""
+        """Name the judge of a text for people: the simulator's answers are never called Lean's."""
         return "the simulator" if self.simulated else "Lean"
 
     @contextmanager
@@ -103,7 +103,7 @@ class LeanBackend:
 
 @dataclass(frozen=True, slots=True)
 class Leans:
-    """What can run Lean on this machine: one thing for every project (`fixed`), or builds for single versions.
+    """The Lean backends of this machine: one for every project (`fixed`), or builds for single versions.
 
     `builds` are in the order of preference; of a REPL whose version is not known `toolchain` is "". `problems` says of
     what was found but cannot be used why, `missing` why there is no REPL outside the cache.

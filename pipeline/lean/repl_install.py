@@ -52,7 +52,7 @@ _TRIAL_SHOWN_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of it. `problem` is "" or why this REPL is not kept; `output` is that of the last step."""
+    """The result of a build. `problem` is "" or why the REPL is dropped; `output` is the last step's."""
 
     problem: str
     says: str
@@ -119,7 +119,7 @@ _GIT = {
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long each step may take, in seconds."""
+    """The timeout of each step, in seconds."""
 
     elan_s: float = 1800.0
     git_s: float = 600.0
@@ -129,7 +129,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What came of an installation; `made` is False where the build was there already."""
+    """The result of an installation; `made` is False if the build existed."""
 
     toolchain: Toolchain
     made: bool

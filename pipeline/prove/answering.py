@@ -1,4 +1,4 @@
-"""Whether the model or the endpoint of a job answers anybody: what is one sorry's trouble, and what is everybody's.
+"""Watch the model or endpoint of a job: tell the failure of one request from an outage.
 
 One that answers others and fails on a sorry has failed on that sorry, and its attempt says so. One that has answered
 nobody since it began to fail is down: no sorry may be taken for tried because of that. Their attempts are held back
@@ -27,7 +27,7 @@ _NOBODY_S_FAULT = frozenset(
 
 
 class Answering:
-    """What became of what a job asked its model. On one event loop.
+    """The outcomes of a job's requests to its model. On one event loop.
 
     Attributes:
         answered: how often it answered.
@@ -105,7 +105,7 @@ class _Suggests(Protocol):
 
 
 class AnsweringSuggests:
-    """Who suggests tactics, watched (`generating.Suggests`)."""
+    """A tactic generator with its outcomes recorded (`generator.Suggests`)."""
 
     def __init__(self, suggests: _Suggests, answering: Answering) -> None:
         self._suggests = suggests

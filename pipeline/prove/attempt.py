@@ -23,7 +23,7 @@ class FoundProof:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """How the work on one sorry ended."""
+    """The end of the work on one sorry."""
 
     wanted: SorryToProve
     outcome: AttemptOutcome

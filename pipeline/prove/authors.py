@@ -1,4 +1,4 @@
-"""Who writes whole proofs: a model behind an endpoint, or a causal model here."""
+"""Authors of whole proofs: a model behind an endpoint, or a local causal model."""
 
 from __future__ import annotations
 

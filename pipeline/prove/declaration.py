@@ -43,7 +43,7 @@ _WRITABLE = re.compile(r"[^\W\d][\w'!?₀-₉]*")
 
 
 class Stated(Protocol):
-    """What is asked of a declaration: `declaration.Declaration`."""
+    """The interface of a declaration: `declaration.Declaration`."""
 
     @property
     def name(self) -> str: ...
@@ -162,7 +162,7 @@ class CannotAttempt(Exception):  # noqa: N818 - named by what it means for the c
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How goals are searched: who proposes, what ranks the states, and where it is written down.
+    """The parts of a search: the proposer, the ranking of states, and the journal.
 
     `scoring` None is rung 0's. `journal` returns the journal of the search for the goal with a number, None for no
     journal. `seed` is of what is drawn. Where no proof was found: `lemmas` are those that a second search may cite
@@ -396,7 +396,7 @@ async def recall(
 
 
 async def join_up(session: Session, declaration: Declaration, worked: Worked) -> None:
-    """Where all of several sorries are solved, make one text of their proofs and have Lean look at it."""
+    """If all of several sorries are solved, join their proofs into one text and check it with Lean."""
     if len(worked.solved) == len(declaration.sorries) > 1:
         worked.joint = await _joined(session, declaration, worked)
 

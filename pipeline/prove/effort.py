@@ -1,4 +1,4 @@
-"""What the work on one sorry took and how far it got, whichever way it went: by search or by whole proofs."""
+"""The cost and the progress of the work on one sorry, by search or by whole proofs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Outcome = Literal["found", "disproved", "exhausted", "budget", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How the work on a goal ended.
+    """The end of the work on a goal.
 
     Attributes:
         outcome: as in `store.events.proofs.AttemptFinished`.
@@ -92,7 +92,7 @@ class Solved:
 
 @dataclass(slots=True)
 class Worked:
-    """What came of a declaration. `joint` is there when every sorry of several was solved and they fit together."""
+    """The result of a declaration. `joint` is set when every sorry of several was solved and they fit together."""
 
     solved: dict[int, Solved] = field(default_factory=dict)
     """By the sorry's ordinal in the declaration."""

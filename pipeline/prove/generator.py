@@ -104,7 +104,7 @@ class GeneratorProposer:
 
     @property
     def reason(self) -> str:
-        """What was wrong with the model's answers, for people; "" where nothing was."""
+        """Return the faults of the model's answers, for people; "" without any."""
         said = []
         if self.failed:
             said.append(f"the generator failed for {self.failed} of {self.asked} states: {self._failure}")
@@ -146,7 +146,7 @@ class GeneratorProposer:
 
 
 class Predicting(Protocol):
-    """What is needed of a progress model: `progress.model.ProgressModel`."""
+    """The interface of a progress model: `progress.model.ProgressModel`."""
 
     def predict(self, steps: Sequence[Step]) -> list[float]: ...
 

@@ -53,7 +53,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Where a search stands when it asks.
+    """The state of a search at a request for tactics.
 
     Attributes:
         goals: the search's own open goals; the tactics are for the first.
@@ -98,7 +98,7 @@ _REASON = 200
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What came of a candidate.
+    """The outcome of a candidate.
 
     Attributes:
         tactic: what was run last: `exact?` makes way for what it suggests.
@@ -120,7 +120,7 @@ class Ran:
 
 
 class Failures:
-    """What failed on which goal. Searches of one declaration may share it; what fails for one fails for all."""
+    """Failed tactics by goal. Searches of one declaration may share it: a failure for one is a failure for all."""
 
     def __init__(self) -> None:
         self._failed: dict[tuple[str, str], Ran] = {}
@@ -307,7 +307,7 @@ class Reached:
 
 
 class Scoring(Protocol):
-    """How states are ranked. Equal scorings print the same (`repr`): a search is not gone on with under another."""
+    """The ranking of states. Equal scorings print the same (`repr`): a search is not resumed under another."""
 
     def score(self, reached: Reached) -> float:
         """Return the score, lower first; infinite: last."""

@@ -1,4 +1,4 @@
-"""What a search has asked and been answered, on disk, so that one that was killed goes on where it was.
+"""The journal of a search: its requests and answers on disk, so that a killed one resumes.
 
 One search's file (`journal_file.py`). The first line says which search it is of (`Identity`); then, in order, what the
 proposer answered, what came of each tactic, and each expansion's end.
@@ -127,7 +127,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What two runs must have in common for one to go on with the other's work, all as text.
+    """The key of a search, as text: a run resumes another one's journal only under the same key.
 
     Attributes:
         root: the root's goals (`canonical`).
@@ -148,7 +148,7 @@ class Identity:
 
 @dataclass(slots=True)
 class Spent:
-    """What a search has used up so far: tactics sent, requests with replays and setups, seconds."""
+    """The cost of a search so far: tactics sent, requests with replays and setups, seconds."""
 
     calls: int = 0
     repl_calls: int = 0

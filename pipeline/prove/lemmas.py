@@ -363,7 +363,7 @@ _TEMPLATES = frozenset({_BRING, _APPLY, _REWRITE})
 
 @dataclass(frozen=True, slots=True)
 class Cited:
-    """How a search with these lemmas brought in ended."""
+    """The result of a search with these lemmas."""
 
     result: SearchResult
     lemmas: tuple[Lemma, ...]

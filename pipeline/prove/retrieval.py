@@ -49,7 +49,7 @@ _MASKS = 64
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a goal's theorem stands.
+    """The place of a goal's theorem.
 
     Attributes:
         path: of its file, as in the corpus; None: in no file.

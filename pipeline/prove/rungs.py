@@ -61,7 +61,7 @@ Propose = Callable[[str, tuple[int, int]], Proposer]
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """How the sorries of a job are worked on.
+    """The method by which a job works on its sorries.
 
     Attributes:
         propose: for a file, who proposes tactics for a declaration of it.

@@ -50,7 +50,7 @@ _LOOK_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """How a search ended. `script` is there exactly when `outcome` is "found".
+    """The result of a search. `script` is set exactly when `outcome` is "found".
 
     Attributes:
         nodes: states expanded, begun ones counted.

@@ -199,7 +199,7 @@ _GOES_ON = ("|", "<;>", ")", "]", "}", "⟩")
 
 @dataclass(frozen=True, slots=True)
 class Wholly:
-    """Who writes the proofs: `proofs` of them a turn, with `repairs` turns after the first."""
+    """The author of the proofs: `proofs` of them a turn, with `repairs` turns after the first."""
 
     author: Author
     proofs: int = 4

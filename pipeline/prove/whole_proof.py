@@ -44,7 +44,7 @@ _INDENT = "  "
 
 @dataclass(frozen=True, slots=True)
 class ReadProof:
-    """What an answer says: proofs to try, in this order. Where there is none, `why` says so in words for the model."""
+    """A parsed answer: proofs to try, in this order. Without one, `why` tells the model the reason."""
 
     proofs: tuple[str, ...]
     why: str = ""
@@ -108,7 +108,7 @@ def _name(declarations: Sequence[Located]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What stands around a sorry in its declaration's value: tokens before and after it, and whether it is a tactic."""
+    """The surroundings of a sorry in its declaration's value: tokens on both sides, and whether it is a tactic."""
 
     before: tuple[str, ...] = (":=",)
     after: tuple[str, ...] = ()
@@ -131,7 +131,7 @@ class _Place:
 
     @property
     def is_all(self) -> bool:
-        """Whether the sorry is the declaration's whole value."""
+        """Return whether the sorry is the declaration's whole value."""
         return self.before in _WHOLE and not self.after
 
 
@@ -233,7 +233,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class WholeAsk:
-    """What an author is asked.
+    """The request to an author.
 
     Attributes:
         context: the file's text before the declaration.
@@ -260,7 +260,7 @@ class WholeAsk:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What asking a model took. `usd` is None where nobody knows the prices."""
+    """The cost of a request to a model. `usd` is None if the prices are unknown."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -311,15 +311,15 @@ class AuthorError(Exception):
 
 
 class Author(Protocol):
-    """Who writes whole proofs. May be asked for several sorries at once."""
+    """An author of whole proofs. Takes requests for several sorries at once."""
 
     @property
     def name(self) -> str:
-        """What kind of author it is: "whole" or "external"."""
+        """The kind of author: "whole" or "external"."""
 
     @property
     def model(self) -> str:
-        """Which model answers."""
+        """The name of the model."""
 
     async def write(self, ask: WholeAsk) -> Written:
         """Return answers.
@@ -350,7 +350,7 @@ class Relay:
 
 @dataclass(frozen=True, slots=True)
 class WholeBudget:
-    """Where the work on one sorry ends: after so many seconds, or before the turn after so much was spent.
+    """The limits of the work on one sorry: seconds, and the budget after which no turn begins.
 
     `usd` counts where the author knows its prices.
     """
@@ -361,7 +361,7 @@ class WholeBudget:
 
 @dataclass(frozen=True, slots=True)
 class WholeResult:
-    """How it ended.
+    """The end of the work.
 
     Attributes:
         outcome: "found"; "exhausted": all turns are used up; "budget"; "error": the author or Lean failed.

@@ -159,7 +159,7 @@ class RepositoryState:
 
 @dataclass(frozen=True, slots=True)
 class ProofCount:
-    """How many proofs have a verdict; `simulated` ones are no proofs."""
+    """The number of proofs with a verdict; `simulated` ones are no proofs."""
 
     state: str
     simulated: bool
@@ -168,7 +168,7 @@ class ProofCount:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """How often the gate rejected for this reason, which begins with the step that failed.
+    """The number of rejections for this reason, which begins with the step that failed.
 
     `conditional`: the proof rests on another sorry, and may hold once that one is filled.
     """
@@ -191,7 +191,7 @@ class ShownProof:
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """Everything that the page shows. `position` is the last event that the view contains.
+    """The data of the page. `position` is the last event that the view contains.
 
     `flows` are the sorries that were opened, filled and removed in each period, by the keys of `History.days`.
     `verified` are the newest proofs that Lean accepted, `others` the newest of all other texts; `proofs` counts them

@@ -26,7 +26,7 @@ _VALIDATION = ("val", "validation")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What counts, of one task at one checkpoint, as it was measured; and its interval where one was recorded."""
+    """The measure of one task at one checkpoint, and its interval if one was recorded."""
 
     value: float
     interval: tuple[float, float] | None = None
@@ -47,7 +47,7 @@ class Task:
 
     @property
     def known(self) -> tuple[Cell, ...]:
-        """What was measured, oldest first."""
+        """The measurements, oldest first."""
         return tuple(cell for cell in self.cells if cell is not None)
 
     @property
@@ -57,13 +57,13 @@ class Task:
 
     @property
     def gains(self) -> tuple[float | None, ...]:
-        """How much better each cell is than the first one measured; below 0 is a loss."""
+        """The gain of each cell over the first one measured; below 0 is a loss."""
         first = self.known[0].value
         return tuple(None if cell is None else self.rule.lost(cell.value, first) for cell in self.cells)
 
     @property
     def forgotten(self) -> float | None:
-        """How much worse the last one is than the best earlier one; None where it was measured once only."""
+        """The loss of the last cell against the best earlier one; None after a single measurement."""
         *earlier, last = self.known
         return self.rule.lost(self.best(earlier), last.value) if earlier else None
 
@@ -179,7 +179,7 @@ def _of_model(
 
 
 def is_validation(split: str) -> bool:
-    """Whether a split is looked at during training, as "val" and "random/val" are."""
+    """Return whether a split is used during training, as "val" and "random/val" are."""
     return split.rsplit("/", 1)[-1] in _VALIDATION
 
 

@@ -1,4 +1,4 @@
-"""Who may ask: whoever has the token, and no page of a browser that was led here.
+"""Authorise requests: the client needs the token, and pages of other origins are refused.
 
     401   no token, or another one (with WWW-Authenticate, as RFC 6750 has it)
     403   a page of another origin sent the request

@@ -79,7 +79,7 @@ class CheckRequest(Asked):
 
 
 class Finding(BaseModel):
-    """What one check found, and who judged it."""
+    """The finding of one check, and its judge."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -90,7 +90,7 @@ class Finding(BaseModel):
 
 
 class Judgement(BaseModel):
-    """What the gate says of a proof."""
+    """The gate's verdict on a proof."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -110,7 +110,7 @@ class Judgement(BaseModel):
 
 
 class Judging(BaseModel):
-    """What was judged."""
+    """The judged proof."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -442,7 +442,7 @@ _STANDING = frozenset({"open", "verified"})
 
 
 class SorryPlace(BaseModel):
-    """Which sorry of the file: by its id, by its declaration, or by where it stands. What is given has to fit."""
+    """Selects a sorry of the file by its id, its declaration, or its place. All given fields have to fit."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 

@@ -94,7 +94,7 @@ class Clock:
 
     @property
     def left_s(self) -> float:
-        """How many are left, at most 0 where none are."""
+        """Seconds left, 0 or less after the limit."""
         if self.limit.expired():
             return 0.0
         if self._began is None:
@@ -144,7 +144,7 @@ class RungLeft(BaseModel):
 
 
 class Begun(Event, Judging):
-    """What is worked on."""
+    """The file and the sorries of the request."""
 
     name = "begun"
     sorries: list[SorryFound]
@@ -181,7 +181,7 @@ class Candidate(Event):
 
 
 class Attempted(Event):
-    """How the search for one sorry ended."""
+    """The end of the search for one sorry."""
 
     name = "attempt"
     sorry: str
@@ -207,7 +207,7 @@ class RungFailed(Event):
 
 
 class Judged(Event, Judgement):
-    """What the gate says of a candidate."""
+    """The gate's verdict on a candidate."""
 
     name = "verdict"
     candidate: int

@@ -1,4 +1,4 @@
-"""What the server is started with: where it listens, which models it has, what a request may cost, what runs Lean.
+"""The specification of the server: its address, its models, the limits of a request, the Lean backend.
 
 Written by `unsorry serve` and by the daemon (`daemon.serve_order`), read by `python -m pipeline.serve ORDER.json`.
 There is no secret in it: where the token and the keys are is named, and they are read by whoever needs them
@@ -111,7 +111,7 @@ class ModelOrder:
 
 @dataclass(frozen=True, slots=True)
 class ProgressOrder:
-    """What `use_reward` asks. `template`: how a step is written for it; "" for the way our models were trained."""
+    """The model behind `use_reward`. `template`: the text form of a step; "" for the one our models were trained on."""
 
     __pydantic_config__ = _STRICT
 
@@ -122,7 +122,7 @@ class ProgressOrder:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a client may ask for.
+    """The limits of a client's requests.
 
     Attributes:
         body_bytes: of a request.
@@ -179,7 +179,7 @@ class RepositoryOrder:
 
 @dataclass(frozen=True, slots=True)
 class LeanOrder:
-    """What runs Lean, for `pipeline.lean.backend.find_leans`, and where the watched repositories lie.
+    """The Lean backend, for `pipeline.lean.backend.find_leans`, and the folders of the watched repositories.
 
     Attributes:
         backend, repl, sandbox, toolchains: the arguments of `find_leans`.
@@ -213,7 +213,7 @@ class LeanOrder:
 
 @dataclass(frozen=True, slots=True)
 class ServeOrder:
-    """Everything that the server is told.
+    """The whole specification of the server.
 
     Attributes:
         port: 0 for any free one.
@@ -260,7 +260,7 @@ class ServeOrder:
 
     @property
     def open(self) -> bool:
-        """Whether other machines can reach it."""
+        """Return whether other machines can reach the server."""
         return not is_loopback(self.host)
 
     def as_json(self) -> str:

@@ -27,7 +27,7 @@ _TOLD_BYTES = 2000
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Why a job gave no answer: `reason` is a stable word."""
+    """A job gave no answer; `reason` is a stable code."""
 
     reason: str
     message: str

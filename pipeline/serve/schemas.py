@@ -26,7 +26,7 @@ from starlette.responses import JSONResponse
 
 
 class ProblemBody(BaseModel):
-    """Why there is no answer."""
+    """The reason for a missing answer."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -123,7 +123,7 @@ _Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
 
 
 class GenerateRequest(BaseModel):
-    """What LeanCopilot's ExternalGenerator sends."""
+    """The request of LeanCopilot's ExternalGenerator."""
 
     model_config = _ASKED
 
@@ -161,7 +161,7 @@ class Generation(BaseModel):
 
 
 class GenerateResponse(BaseModel):
-    """What ExternalGenerator reads: different tactics, the highest score first; none where the model has none."""
+    """The answer to ExternalGenerator: different tactics, the highest score first; empty if the model has none."""
 
     model_config = _ANSWERED
 
@@ -169,7 +169,7 @@ class GenerateResponse(BaseModel):
 
 
 class EncodeRequest(BaseModel):
-    """What LeanCopilot's ExternalEncoder sends."""
+    """The request of LeanCopilot's ExternalEncoder."""
 
     model_config = _ASKED
 
@@ -178,7 +178,7 @@ class EncodeRequest(BaseModel):
 
 
 class EncodeResponse(BaseModel):
-    """What ExternalEncoder reads."""
+    """The answer to ExternalEncoder."""
 
     model_config = _ANSWERED
 
@@ -233,7 +233,7 @@ class HealthResponse(BaseModel):
 
 
 class ReadyResponse(BaseModel):
-    """Whether requests can be answered: no model is still being loaded, and one at least is there."""
+    """The readiness of the server: no model is being loaded, and at least one is ready."""
 
     model_config = _ANSWERED
 

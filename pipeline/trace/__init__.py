@@ -1,1 +1,1 @@
-"""What Lean says of a commit: theorems with their tactics and premises, and how complete that is."""
+"""Trace a commit with Lean: theorems with their tactics and premises, and the completeness of the trace."""

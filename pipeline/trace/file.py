@@ -57,7 +57,7 @@ class Step:
 
 @dataclass(slots=True)
 class Proof:
-    """What Lean said of one declaration: its unit, whether it made the constant, its errors, its steps in order."""
+    """Lean's answer about one declaration: its unit, whether the constant exists, its errors, its steps in order."""
 
     item: Located
     unit: Unit | None
@@ -71,12 +71,12 @@ class Proof:
 
     @property
     def constants(self) -> list[str]:
-        """What its steps use, each once."""
+        """Return the premises of its steps, each once."""
         return list(dict.fromkeys(name for step in self.steps for name in step.record.used_constants))
 
     @property
     def refusal(self) -> TraceGap | None:
-        """Why what Lean said is no trace of this declaration; None where it is one."""
+        """Return why Lean's answer is no trace of this declaration; None if it is one."""
         name = self.item.record.name
         if self.unit is None:
             return TraceGap("theorem", name, "Lean has no command at its place")
@@ -417,7 +417,7 @@ _SORRY = "sorryAx"
 
 @dataclass(slots=True)
 class FileTrace:
-    """What came of a file. `error`: why Lean could not be asked about it; then `trace` has its premises only.
+    """The trace of a file. `error`: why Lean could not elaborate it; then `trace` has its premises only.
 
     `goals` are Lean's texts by the byte at which their sorry begins.
     """
@@ -628,7 +628,7 @@ def _without_header(data: bytes, end: int) -> str:
 
 
 def _scopes(text: SourceFile, byte: int) -> str:
-    """What is open at a declaration, its own `open … in` with it."""
+    """Return the namespaces open at a declaration, its own `open … in` included."""
     command = next((one for one in text.commands if one.byte_start <= byte < one.byte_end), None)
     prefix = "" if command is None else lex(command.text).code.partition("\n")[0]
     own = prefix if _OPEN_IN.match(prefix) else ""

@@ -1,4 +1,4 @@
-"""What a trace reads from a file's text alone: premises, the borders of theorems, and where each name is written.
+"""The part of a trace that comes from a file's text alone: premises, the borders of theorems, the places of names.
 
 Positions are LeanDojo's, (line, column) from 1, the end after the last character. As there, a declaration begins at its
 doc comment, and its text at its first attribute or modifier.
@@ -43,11 +43,11 @@ class FileSource:
         return cls(path, found.code, found.positions, found.declarations, found.docs)
 
     def position(self, at: int) -> Position:
-        """Where a place in the text is, in LeanDojo's count."""
+        """Return a place in the text in LeanDojo's count."""
         return self.positions.line(at), self.positions.column(at) + 1
 
     def begin(self, item: Located) -> Position:
-        """Where a declaration begins: at its doc comment, if it has one."""
+        """Return the start of a declaration: its doc comment, if it has one."""
         index = bisect_right(self.docs, item.start, key=lambda doc: doc[1]) - 1
         if index >= 0:
             start, end = self.docs[index]
@@ -396,7 +396,7 @@ class Sites:
 
 
 def _path(module: str) -> str | None:
-    """What LeanDojo calls the file of a module of Lean itself; the package of any other is not known."""
+    """Return LeanDojo's path for a module of Lean itself; the package of any other module is unknown."""
     parts = module.split(".")
     if parts[0] not in _CORE_MODULES:
         return None

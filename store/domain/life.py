@@ -91,7 +91,7 @@ def _best(before: Sequence[str], now: Sequence[str]) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Which commit of which branch the present declarations are of."""
+    """The branch and commit of the present declarations."""
 
     repository: str
     branch: str
@@ -208,7 +208,7 @@ class TheoremBefore:
 
 @dataclass(frozen=True, slots=True)
 class TheoremAfter:
-    """What it is now. `n_sorries` counts the sorries in its proof."""
+    """The present state of a theorem. `n_sorries` counts the sorries in its proof."""
 
     name: str
     kind: str
@@ -221,7 +221,7 @@ class TheoremAfter:
 
 @dataclass(frozen=True, slots=True)
 class TheoremStep:
-    """What became of one theorem in one commit: `before` is None for one that appeared, `after` for a deleted one."""
+    """The change of one theorem in one commit: `before` is None for a new one, `after` for a deleted one."""
 
     steps: tuple[Step, ...]
     before: TheoremBefore | None
@@ -288,7 +288,7 @@ def follow(compared: Compared, *, unread: Collection[str] = ()) -> list[TheoremS
 
 
 def is_theorem(item: Decl) -> bool:
-    """Whether a declaration is followed."""
+    """Return whether a declaration is followed."""
     return item.kind in THEOREM_KINDS
 
 

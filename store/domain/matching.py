@@ -1,4 +1,4 @@
-"""Which declaration of now is which of before: the one set of rules that sorries and theorems are followed by.
+"""Match the declarations of a commit with those of the one before, to follow sorries and theorems.
 
 Pure: it compares the declarations of the files that differ between two scanned commits, so that a line that moved,
 a file that moved, a renamed declaration and a reworded statement do not make another declaration of it:
@@ -49,7 +49,7 @@ class LivingSorry:
 
 @dataclass(frozen=True, slots=True)
 class Decl:
-    """What is compared of a declaration: `living` are the sorries it had, `places` those it has.
+    """The compared parts of a declaration: `living` are the sorries it had, `places` those it has.
 
     `proof_hash` covers what stands after the statement; it and `text_hash` are empty where the text is not known.
     `statement` is empty where it is not known, and of what is no theorem.
@@ -90,7 +90,7 @@ def compare(before: Sequence[Decl], now: Sequence[Decl]) -> Compared:
 
 
 def place_of(scan: ScannedFile, sorry: Sorry, *, path: str, blob: str) -> SorryPlace:
-    """Where one sorry of a scan stands, as the events say it."""
+    """The place of a scanned sorry, as its events record it."""
     declaration = scan.declarations[sorry.index]
     return SorryPlace(
         path=path,
@@ -193,7 +193,7 @@ def declarations_guessed(living: Sequence[LivingSorry], *, path: str) -> list[De
 
 
 def same_file(before: Sequence[Decl], now: Sequence[Decl]) -> bool:
-    """Whether a file's declarations are what they were and none has or had a sorry: nothing became of any of them.
+    """Return whether a file's declarations are unchanged and none has or had a sorry.
 
     The first rule would pair them one by one, so that leaving such a file out of a comparison changes nothing.
     """

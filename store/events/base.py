@@ -1,4 +1,4 @@
-"""What every event body is made of: the frozen base, values inside it, and the text forms of hashes."""
+"""The base of event bodies: the frozen class, shared values, and the text forms of hashes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class EventBody(BaseModel):
-    """What an event says. Subclasses set `type`; pydantic refuses unknown fields."""
+    """The content of an event. Subclasses set `type`; pydantic refuses unknown fields."""
 
     # NaN and infinity have no JSON: they would be stored as null and could not be read back. Built when it is first
     # used: a process loads all sorts of events, and most jobs and verbs meet a few.

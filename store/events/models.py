@@ -55,7 +55,7 @@ class CheckpointPromoted(EventBody):
 
 
 class CheckpointRefused(EventBody):
-    """This checkpoint is not put in use: the rule was asked, and `reason` is what it said.
+    """The promotion rule refused this checkpoint for `reason`.
 
     `in_use` is the checkpoint that was in use then and stays so, None where there was none. What was refused can still
     be promoted by hand.

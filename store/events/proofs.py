@@ -95,7 +95,7 @@ class Check(Part):
 
 
 class ProofChecked(EventBody):
-    """Nothing failed, but not every required check could be made: the proof stays a candidate.
+    """No check failed, but a required one could not be made: the proof stays a candidate.
 
     This is where every simulated proof ends. `patch` is the patch file's text.
     """

@@ -66,7 +66,7 @@ class CommitScanned(EventBody):
 
 
 class TheoremsFollowed(EventBody):
-    """What became of a branch's theorems from one scanned commit to the next, all of a commit in one event.
+    """The changes of a branch's theorems from one scanned commit to the next, all of a commit in one event.
 
     `steps` is a JSON list of `store.domain.life.TheoremStep`; `counts` says how many there are of each step.
     A commit that only moves lines has no steps and no such event. Stands behind the `file_scanned` of its commit.
@@ -87,7 +87,7 @@ class TheoremsFollowed(EventBody):
 
 
 class SorryPlace(Part):
-    """Where a sorry stands at a commit. Line from 1, column from 0 in code points, bytes half open."""
+    """The place of a sorry at a commit. Line from 1, column from 0 in code points, bytes half open."""
 
     path: str
     blob: Sha

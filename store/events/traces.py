@@ -79,7 +79,7 @@ class CommitTraced(EventBody):
 
 
 class TraceMeasured(EventBody):
-    """How complete a commit's trace is, measured against what the scanner reads in the project's own files.
+    """The completeness of a commit's trace, measured against the scanner's reading of the project's own files.
 
     `trace` names the `commit_traced` that stands right before. Files, theorems and tactic steps: how many there are,
     and how many of them the trace has whole. `gaps` counts what is missing by its kind
@@ -105,7 +105,7 @@ class TraceMeasured(EventBody):
 
 
 class SorryStated(EventBody):
-    """What Lean says is to be proved at an open sorry, said when it is first known and when it became another.
+    """The goal of an open sorry as Lean prints it, recorded when it is first known and whenever it changes.
 
     `goal` is Lean's text of the goals at that place. `before` is what was said last, None where nothing was;
     `same_text`: the declaration's statement and the text around the sorry are those of then, so that the goal changed

@@ -41,7 +41,7 @@ class BackupReport:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What a check of a log found; `problems` is empty where all is well."""
+    """The result of checking a log; `problems` is empty for a sound one."""
 
     events: int
     blobs: int
@@ -156,7 +156,7 @@ def check(log_path: Path) -> CheckReport:
 
 
 def _changed_schema(connection: sqlite3.Connection) -> list[str]:
-    """What differs from the tables, indices and triggers that a new log is made with."""
+    """Return the differences from the tables, indices and triggers of a new log."""
     statement = "SELECT type || ' ' || name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'"
     fresh = in_memory(script("log/schema"))
     try:

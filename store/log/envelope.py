@@ -1,4 +1,4 @@
-"""What surrounds an event: the values that go into the log and come out of it, ids and times.
+"""The envelope of an event: the values written to and read from the log, ids and times.
 
 Owns no file and knows no SQL. Imports no pydantic at its top, so that a reader of the log starts fast.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Expect(enum.Enum):
-    """What an append may find its stream to be; an `int` instead names the exact version (0: no stream)."""
+    """The state in which an append expects its stream; an `int` is the exact version (0: no stream)."""
 
     NO_STREAM = "no stream"
     STREAM_EXISTS = "a stream"
@@ -96,7 +96,7 @@ COLUMNS = tuple("data" if name == "data_json" else name for name in StoredEvent.
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where a batch lies in the log. `repeated`: it had been recorded before, and nothing was written now.
+    """The positions of a batch in the log. `repeated`: it was recorded before, and nothing was written now.
 
     The positions of a repeated batch are those of its first and last event; others may lie between them.
     `versions` has for each stream of the batch the version of the batch's last event on it: what the stream is at

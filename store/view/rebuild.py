@@ -115,7 +115,7 @@ def _keep_polls(connection: sqlite3.Connection, polls: list[PollRow]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RebuildReport:
-    """What a rebuild did. `stopped` says why it ends before the log does, None where it does not."""
+    """The result of a rebuild. `stopped` is the reason for an end before the log's, else None."""
 
     position: int
     seconds: float

@@ -1,4 +1,4 @@
-"""What questions answer with: one frozen dataclass a table, its columns as attributes.
+"""Rows of the view: one frozen dataclass a table, its columns as attributes.
 
 Lists and dicts are JSON in `*_json` columns, booleans are 0 and 1. `store.view.tables` derives tables from these rows.
 Standard library only: see
@@ -255,7 +255,7 @@ class SorryStepRow:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRow:
-    """What was tried on a sorry; the key is what must change before it is tried again.
+    """An attempt on a sorry; a part of its key must change before it is repeated.
 
     `model` is "" where the prover has none, `tree_sha256` the blob of the search's tree where there is one.
     """
@@ -352,7 +352,7 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class PositionRow:
-    """How far a projection has read the log; committed in the same transaction as its rows.
+    """The position up to which the view has read the log; committed in the same transaction as its rows.
 
     `event_id` is that of the event at `seq`, so that a view is not read on with another log. `stopped_seq` is
     the event that could not be projected, where there is one, and `stopped_reason` why.
@@ -368,7 +368,7 @@ class PositionRow:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many of what there is. Every known state is a key, with 0 where there is none.
+    """Counts by state. Every known state is a key, with 0 for an empty one.
 
     Sorries, theorems, declarations and files count on watched branches only (see `queries.on_watched_branch`): what
     a deleted or unwatched branch had is kept and listed, but is nobody's open work. `theorems` are the declarations
@@ -467,7 +467,7 @@ class FileOfTrace:
 
 @dataclass(frozen=True, slots=True)
 class MeasureRow:
-    """How complete a trace is: what there was, and how much of it the trace has. `gaps` maps kinds to counts."""
+    """The completeness of a trace: totals, and the part that the trace has. `gaps` maps kinds to counts."""
 
     trace: str
     repository: str
@@ -498,7 +498,7 @@ class GapRow:
 
 @dataclass(frozen=True, slots=True)
 class SorryGoalRow:
-    """What Lean last said is to be proved at a sorry, and at which commit it said so."""
+    """The last goal that Lean printed for a sorry, and its commit."""
 
     repository: str
     branch: str
@@ -643,7 +643,7 @@ class CheckpointRow:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRow:
-    """How a checkpoint did on one dataset; see `store.events.models.EvaluationFinished`."""
+    """The evaluation of a checkpoint on one dataset; see `store.events.models.EvaluationFinished`."""
 
     evaluation: str
     model: str

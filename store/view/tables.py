@@ -133,7 +133,7 @@ TheoremVersion = of_row(
 
 
 class Tally(SQLModel, table=True):
-    """How many declarations of a kind stand on a branch: `status` must not count half a million rows."""
+    """The number of declarations of a kind on a branch: `status` must not count half a million rows."""
 
     __tablename__: ClassVar[str] = "tallies"
     repository: str = Field(primary_key=True, sa_type=Text)
@@ -162,7 +162,7 @@ Service = of_row(rows.ServiceRow, "service", key=("id",))
 
 
 class SplitTally(SQLModel, table=True):
-    """How many theorems `novel_premises` has put on a side by the premises of their proofs.
+    """The number of theorems that `novel_premises` has put on a side by the premises of their proofs.
 
     Kept so that closing a small commit need not count all members. Not in it: theorems without premises, and those
     whose side followed from a name that was known.
@@ -178,7 +178,7 @@ ViewPosition = of_row(rows.PositionRow, "view_position", key=("projection",))
 
 
 class PollState(SQLModel, table=True):
-    """When a repository was last polled and is next due. Not a projection: a cache beside the view.
+    """The last and the next poll of a repository. A cache beside the view, no projection.
 
     An unchanged poll is no event (500 repositories every five minutes would be 52 million a year), so this
     one table does not follow from the log. Losing it costs one unconditional poll; `db verify` leaves it out. `etag`
@@ -199,7 +199,7 @@ Trace = of_row(
 
 
 class TracedFileRow(SQLModel, table=True):
-    """Which content a path had on a line, from event `from_seq` until just before `until_seq` (NULL: still).
+    """The content of a path on a branch, from event `from_seq` until just before `until_seq` (NULL: still).
 
     `key` is the one that it was traced under last (`store.events.traces.FileTraced`).
     """
@@ -337,7 +337,7 @@ class TheoremPremise(SQLModel, table=True):
 
 
 class TraceMeasure(SQLModel, table=True):
-    """How complete the newest trace of a line is, Lean's and the simulator's each; see `TraceMeasured`.
+    """The completeness of a branch's newest trace, Lean's and the simulator's each; see `TraceMeasured`.
 
     By line and not by trace: two branches may have the same commit, and so the same trace. `gaps_json` maps kinds to
     counts.
@@ -362,7 +362,7 @@ class TraceMeasure(SQLModel, table=True):
 
 
 class SorryGoal(SQLModel, table=True):
-    """What Lean last said is to be proved at a sorry; see `store.events.traces.SorryStated`."""
+    """The last goal that Lean printed for a sorry; see `store.events.traces.SorryStated`."""
 
     __tablename__: ClassVar[str] = "sorry_goals"
     repository: str = Field(primary_key=True, sa_type=Text)
@@ -416,7 +416,7 @@ Proof = of_row(
 
 
 class ProofTally(SQLModel, table=True):
-    """How often a proof was found, and how often each verdict was given on one for the first time.
+    """The number of proofs found, and of first verdicts of each kind.
 
     `verdict`: found, checked (nothing failed, not all could be judged), verified, rejected. What the simulator found is
     never verified.
@@ -485,7 +485,7 @@ Job = of_row(
 
 
 class JobAttempt(SQLModel, table=True):
-    """When one attempt of a job began and ended, and how (`outcome`); `jobs` has the newest attempt only."""
+    """The begin, end and outcome of one attempt of a job; `jobs` has the newest attempt only."""
 
     __tablename__: ClassVar[str] = "job_attempts"
     __table_args__ = (Index("job_attempts_by_end", "ended_at"),)
@@ -498,7 +498,7 @@ class JobAttempt(SQLModel, table=True):
 
 
 class JobTally(SQLModel, table=True):
-    """How many attempts of a kind of job had an outcome, by how long they took: see `store.view.projections.tallies`.
+    """The number of attempts of a kind of job by outcome and duration: see `store.view.projections.tallies`.
 
     `bucket` is the number of an interval of seconds, -1 where nobody timed them. `seconds` is their sum.
     """

@@ -28,7 +28,7 @@ STATEMENTS = 512
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """How far a view has come, and what stopped it, if anything did."""
+    """The position of a view, and the reason if it stopped."""
 
     seq: int
     event_id: str

@@ -46,7 +46,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What a stored build is. `dependencies` is a key or ""; `lakefile` the hash of the project's lakefile.
+    """The identity of a stored build. `dependencies` is a key or ""; `lakefile` the hash of the project's lakefile.
 
     `nested` are the folders of the project that are packages of their own. `built_at` is seconds since 1970.
     """
@@ -294,7 +294,7 @@ _FORSAKEN_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the cache takes: bytes and number of entries."""
+    """The size of the cache: bytes and number of entries."""
 
     bytes: int
     builds: int
@@ -303,7 +303,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep removed and what is left. `kept_in_use` is how many had to stay although it was their turn."""
+    """The result of a sweep. `kept_in_use` is the number of entries that were due for removal and in use."""
 
     removed_builds: tuple[tuple[str, str], ...]
     removed_dependencies: tuple[str, ...]
@@ -611,7 +611,7 @@ def empty_lake(worktree: Path, tree: str = "") -> Path:
 
 
 def _is_own_folder(worktree: Path, path: Path) -> bool:
-    """Whether the path is a folder and no part of it below the worktree is a link."""
+    """Return whether the path is a folder and no part of it below the worktree is a link."""
     return path.is_dir() and path.resolve() == worktree.resolve() / path.relative_to(worktree)
 
 

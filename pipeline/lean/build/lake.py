@@ -222,7 +222,7 @@ class BuildLog:
 
 
 def _is_only_a_frame(text: str) -> bool:
-    """Whether the line says only that something failed, not what."""
+    """Return whether the line reports a failure without its cause."""
     return text.startswith(
         ("error: build failed", "error: Lean exited", "error: external command", "error: stdout:", "error: >")
     )

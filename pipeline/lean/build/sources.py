@@ -1,4 +1,4 @@
-"""What a project's files are made of: a hash of each `.lean` file and of everything of the project that it imports.
+"""Hashes of a project's files: of each `.lean` file and of its import closure in the project.
 
 Two commits in which a file has the same hash have the same compiled module, toolchain, packages and lakefile being
 equal. Imports are read off the text in a way that finds too many rather than too few (words in comments, files of
@@ -23,7 +23,7 @@ _IMPORT = re.compile(rb"\bimport\s+(?:all\s+|runtime\s+)?([^\s/]+)")
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """What is kept of a file: its SHA-256 and the modules that it may import."""
+    """The record of a file: its SHA-256 and the modules that it may import."""
 
     digest: bytes
     imports: frozenset[str]

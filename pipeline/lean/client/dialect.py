@@ -1,4 +1,4 @@
-"""Which dialect a `pantograph-repl` speaks, learned by asking it, and what follows from that.
+"""The dialect of a `pantograph-repl`, found by probing it, and its consequences.
 
 The version that it prints is no guide (`0.3.7/v4.21.0`, builds of branches, fields that one release still accepts
 and ignores), so nothing is decided by it. Instead a few requests that make no state, and that every version
@@ -38,7 +38,7 @@ _UNKNOWN = "Unknown command"
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What one REPL process understands.
+    """The commands that one REPL process understands.
 
     `commands` are those of `OPTIONAL` that it has; `error_names` says whether it uses the older kinds
     (`arguments`, `parsing`, `core`, …) or the newer (`command`, `parse`, `io`), all of which `errors.refusal` knows.

@@ -1,4 +1,4 @@
-"""What can go wrong between us and a Lean REPL, as one small tree.
+"""Errors between the client and a Lean REPL, under one base class.
 
     ReplError
     ├── ReplStartError          never became ready

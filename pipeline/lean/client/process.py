@@ -38,7 +38,7 @@ _NO_MEMORY = re.compile(r"out of memory|bad_alloc|cannot allocate memory|MemoryE
 
 
 class _Pipes(asyncio.SubprocessProtocol):
-    """What the process has written, and who waits for it. Called by the event loop alone."""
+    """The output of the process and its readers. Called by the event loop alone."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()

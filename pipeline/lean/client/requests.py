@@ -50,7 +50,7 @@ def on_wire(name: str, kind: Kind = "text", *, optional: bool = False) -> dict[s
 
 @dataclass(frozen=True, slots=True)
 class Request(Generic[R_co]):
-    """What all requests share. `extra` are further fields, sent as they are: the REPL ignores unknown ones."""
+    """Base of all requests. `extra` are further fields, sent as they are: the REPL ignores unknown ones."""
 
     extra: Extra = field(default=(), kw_only=True)
     command: ClassVar[str]

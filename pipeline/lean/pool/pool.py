@@ -42,7 +42,7 @@ _WORN_AFTER_CALLS = 64
 
 @dataclass(frozen=True, slots=True)
 class ReplKey:
-    """What a process is started with and cannot change. Equal keys may share processes."""
+    """The immutable start parameters of a process. Equal keys may share processes."""
 
     backend: LeanBackend
     project: Path
@@ -51,7 +51,7 @@ class ReplKey:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a process is brought to before a search: REPL options, and texts elaborated into its environment."""
+    """The preparation of a process for a search: REPL options, and texts elaborated into its environment."""
 
     options: tuple[tuple[str, bool | int], ...] = ()
     prefix: tuple[str, ...] = ()

@@ -128,7 +128,7 @@ class State:
 
 @dataclass(eq=False, slots=True)
 class Origin:
-    """How root states are made: from a closed statement, or one for each target of a text with sorries."""
+    """The source of root states: a closed statement, or each target of a text with sorries."""
 
     expr: str | None = None
     text: str = ""
@@ -431,12 +431,12 @@ class Session:
 
     @property
     def lives(self) -> int:
-        """How many processes it has had, resets by others counted; the first is 1."""
+        """The number of processes so far, resets by others included; the first is 1."""
         return self._states.lives
 
     @property
     def replayed(self) -> int:
-        """How many tactics were run again to get a state back."""
+        """The number of tactics replayed to restore a state."""
         return self._states.replayed
 
     @property
@@ -446,7 +446,7 @@ class Session:
 
     @property
     def judge(self) -> str:
-        """Who answers, in words."""
+        """The name of the backend, for people."""
         return self._key.backend.judge
 
     @property

@@ -139,7 +139,7 @@ _OUT_OF_DISK = ("File too large", "No space left on device", "Disk quota exceede
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a run may take; None is no bound.
+    """The limits of a run; None is no limit.
 
     `memory_bytes` and `processes` are the whole tree's, `disk_bytes` is how much the folders `watched` may grow
     together (hard links and sparse files by the blocks that they take, each file and folder at least 4 KiB).
@@ -154,7 +154,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended.
+    """The end of a run.
 
     `ending` is `exited` (then `status` is the exit status), `signal` (then `signal`; bubblewrap passes a signal on as
     status 128 + n, which is read as one), `timeout`, `memory`, `disk`, `processes` (the bound that it passed) or

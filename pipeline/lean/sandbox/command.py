@@ -174,7 +174,7 @@ class SandboxError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one sandbox may take. None leaves a bound as it is for the process that starts the sandbox.
+    """The limits of one sandbox. None leaves a limit as it is for the process that starts the sandbox.
 
     `memory_bytes`, `file_bytes` and `cpu_s` hold for each process by itself; `processes` (threads count) for all
     of them together, where the kernel counts them so.

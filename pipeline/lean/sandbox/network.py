@@ -57,7 +57,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Which hosts may be reached: names or globs such as `*.example.org`, compared in lower case.
+    """The hosts that may be reached: names or globs such as `*.example.org`, compared in lower case.
 
     `private_addresses` lets a name lead to any address; it is for machines that stand in for the internet.
     """
@@ -317,7 +317,7 @@ async def _join(
 
 
 def _is_literal(host: str) -> bool:
-    """Whether a resolver may read this as an address: `127.1`, `0x7f000001` and `[::1]` are such too."""
+    """Return whether a resolver may read this as an address, such as `127.1`, `0x7f000001` or `[::1]`."""
     if ":" in host or host.startswith("["):
         return True
     return _NUMERIC.fullmatch(host.rpartition(".")[2]) is not None

@@ -1,4 +1,4 @@
-"""Where one Lean command ends and the next begins, without Lean's parser.
+"""Split Lean source into commands, without Lean's parser.
 
 Lean reads a command until a token comes that only a command can begin with. So does this: core keywords
 (`theorem`, `end`, …) are reserved and begin a command wherever no bracket is open; words that also occur inside
@@ -288,7 +288,7 @@ class _Splitter:
         return (prefix.decorated and not fields) or self._after_empty_line(begin)
 
     def _is_argument(self, begin: int, *, first: bool) -> bool:
-        """Whether a reserved word is only mentioned: a constructor's name, or what `#help` is asked about."""
+        """Return whether a reserved word is only mentioned: a constructor's name, or an argument of `#help`."""
         current = self.current
         if current is None:
             return False

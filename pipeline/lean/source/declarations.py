@@ -1,4 +1,4 @@
-"""What a declaration is called and what it states, read from its command.
+"""Read the name and the statement of a declaration from its command.
 
 Owns names (namespaces, `_root_`, `alias ⟨a, b⟩`, anonymous ones), scopes, and the border between a statement and
 its proof or value. A statement ends at the `:=`, `where` or `|` that belongs to the declaration itself: not to a
@@ -85,7 +85,7 @@ def _skip(bare: str, at: int) -> int:
 
 
 def _typed(bare: str, start: int, end: int) -> bool:
-    """Whether a command that nobody here knows reads like `word name binders : type` at this place."""
+    """Return whether an unknown command reads like `word name binders : type` at this place."""
     at = _skip(bare, start)
     return at < end and bare[at] in "([{⦃:"
 
@@ -106,7 +106,7 @@ def _alias(lexed: Lexed, command: RawCommand, at: int) -> Head | None:
 
 
 def _statement_end(bare: str, positions: Positions, start: int, limit: int, kind: str) -> tuple[int, bool]:
-    """Where the statement ends, and whether a proof, value or body begins there."""
+    """Return the end of the statement, and whether a proof, value or body begins there."""
     reader = _StatementReader(bare, positions, kind)
     depth = 0
     for match in _HEAD.finditer(bare, start, limit):
@@ -222,5 +222,5 @@ def scope_name(lexed: Lexed, command: RawCommand) -> str | None:
 
 
 def anonymous(kind: str) -> str:
-    """What a declaration without a name is called."""
+    """Return a name for a declaration without one."""
     return _ANONYMOUS.get(kind, f"_{kind.replace(' ', '_')}")

@@ -1,4 +1,4 @@
-"""Which files of the project a file imports, directly or not, and which libraries.
+"""Resolve the imports of a file: files of the project, directly or not, and libraries.
 
 Read off the text: a module that is a file under the project's root is the project's own, any other a library's.
 """
@@ -27,7 +27,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """Everything that is imported. `libraries` are the first parts of the names that are no files here."""
+    """The import closure. `libraries` are the first parts of the names that are no files here."""
 
     files: tuple[Imported, ...]
     libraries: frozenset[str]

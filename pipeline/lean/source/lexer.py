@@ -1,4 +1,4 @@
-"""Which characters of a Lean file are code: the layer below the scanner.
+"""Tell code from comments and strings in a Lean file: the layer below the scanner.
 
 Owns comments (nested, doc), strings (escapes, raw, interpolated), character literals and `«»` names. `lex`
 turns a text into two masks of the same length, so that every offset means the same place in all three: `code`
@@ -94,7 +94,7 @@ class Positions:
         return self._chunks[chunk] + len(tail)
 
     def is_first(self, at: int) -> bool:
-        """Whether nothing but white space and comments stands before it on its line."""
+        """Return whether only white space and comments precede it on its line."""
         line = bisect_right(self._starts, at) - 1
         first = self._first.get(line)
         if first is None:

@@ -1,4 +1,4 @@
-"""Which `sorry` and `admit` Lean would elaborate, and whether each stands as a tactic or as a term.
+"""Find each `sorry` and `admit` that Lean would elaborate, and whether it is a tactic or a term.
 
 A word counts when it is exactly that word: no part of a longer or dotted name, no quoted name, not in a comment or
 string. Not counted, because nothing there is elaborated as a proof: syntax quotations (`` `(tactic| sorry) ``,

@@ -287,7 +287,7 @@ def text_placements(
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What stands around the sorry."""
+    """The surroundings of the sorry."""
 
     before: str
     after: str

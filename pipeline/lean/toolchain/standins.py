@@ -35,12 +35,12 @@ _PATIENCE_S = 30.0
 
 
 def allowed() -> bool:
-    """Whether the tests' switch is on."""
+    """Return whether the tests' switch is on."""
     return os.environ.get(SWITCH) == "1"
 
 
 def says_so(version: str) -> bool:
-    """Whether this answer to `--version` is a stand-in's."""
+    """Return whether this answer to `--version` is a stand-in's."""
     return MARK in version
 
 

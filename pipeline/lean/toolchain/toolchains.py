@@ -61,7 +61,7 @@ class LeanVersion:
 
     @property
     def elan_folder(self) -> str:
-        """What elan calls the folder below `$ELAN_HOME/toolchains`."""
+        """Return elan's name for the folder below `$ELAN_HOME/toolchains`."""
         return self.toolchain.replace("/", "--").replace(":", "---")
 
     def __str__(self) -> str:
@@ -228,7 +228,7 @@ class Toolchain:
         return sum(file.size_bytes for file in self.files)
 
     def record(self) -> dict[str, Any]:
-        """What `toolchain.json` holds."""
+        """The content of `toolchain.json`."""
         return {
             "schema": SCHEMA,
             "toolchain": self.toolchain,

@@ -91,7 +91,7 @@ class _Reply:
 
     @property
     def paid(self) -> bool:
-        """Whether a gateway gave up waiting for an endpoint that may have answered all the same."""
+        """Return whether a gateway timed out on an endpoint that may still have answered."""
         return self.status == _GATEWAY_TIMEOUT
 
 

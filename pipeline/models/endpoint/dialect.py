@@ -236,7 +236,7 @@ class Endpoint:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is on this machine's loopback address."""
+        """Return whether the endpoint is on this machine's loopback address."""
         try:
             return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
         except ValueError:

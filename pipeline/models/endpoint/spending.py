@@ -98,7 +98,7 @@ class Spending:
 
     @property
     def is_kept(self) -> bool:
-        """Whether a ledger is kept, so that reserving and settling wait for a lock and for the disk."""
+        """Return whether a ledger is kept, so that reserving and settling wait for a lock and for the disk."""
         return self._ledger is not None
 
     def reserve(self, prompt_tokens: int, completion_tokens: int, *, model: str = "") -> Reservation:

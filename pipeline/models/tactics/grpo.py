@@ -144,7 +144,7 @@ class GRPOTrainer(RepositoryTrainer):
 
     @property
     def wants_places(self) -> bool:
-        """Whether Lean rewards and has no places yet to state the goals in: `places` can be set."""
+        """Return whether Lean rewards and has no places yet to state the goals in: `places` can be set."""
         return self.places is None and LEAN in self._rewards
 
     def fit(self, rows: Rows) -> Fitted:

@@ -215,7 +215,7 @@ class RepositoryTrainer(abc.ABC):
 
     @property
     def learned_before(self) -> bool:
-        """Whether the model in `output_dir` is this trainer's, after a repository or more."""
+        """Return whether the model in `output_dir` is this trainer's, after at least one repository."""
         return bool(self._learned)
 
     @property

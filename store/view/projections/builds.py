@@ -1,4 +1,4 @@
-"""Which commits were built, and with what: one row each, of the newest build."""
+"""Built commits and their toolchains: one row each, of the newest build."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was tried, found and judged: attempts and proofs. A simulated proof is never verified here."""
+"""Attempts, proofs and verdicts. A simulated proof is never verified here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is watched and what was seen of it: repositories, branches, commits."""
+"""Watched repositories with their branches and commits."""
 
 from __future__ import annotations
 

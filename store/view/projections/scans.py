@@ -1,4 +1,4 @@
-"""What stands in the source: files, their declarations, and how many of each kind.
+"""Scanned sources: files, their declarations, and counts by kind.
 
 A branch's rows are those of its newest scanned commit. The scan of one commit is one batch in the log, so the
 rows of half a scan are never seen.

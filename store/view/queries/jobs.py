@@ -36,7 +36,7 @@ class TriggerRow:
 
     @property
     def waits(self) -> bool:
-        """Whether it is still to be done."""
+        """Return whether work is left for the trigger."""
         return self.job is None and self.ended is None
 
 

@@ -100,7 +100,7 @@ def attempt_behind(db: sqlite3.Connection, proof: ProofRow) -> AttemptRow | None
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What became of an open sorry in the version of its file that stands there now.
+    """The progress on an open sorry in the present version of its file.
 
     `rungs` are those that were tried, with whatever model and budget; `goals_left` is the newest attempt's that has it.
     `proved`: it has a proof that no check rejected, or its negation has one: nothing is left to find.

@@ -72,7 +72,7 @@ class Turn(NamedTuple):
 
 
 class SorryCount(NamedTuple):
-    """How many sorries of a repository's watched branches are in one state."""
+    """The number of sorries of a repository's watched branches in one state."""
 
     repository: str
     state: str
@@ -80,7 +80,7 @@ class SorryCount(NamedTuple):
 
 
 class ProofVerdict(NamedTuple):
-    """How many proofs have this state and, where they were rejected, this reason."""
+    """The number of proofs with this state and, if rejected, this reason."""
 
     state: str
     simulated: bool
@@ -115,7 +115,7 @@ class Ran(NamedTuple):
 
 
 class Searches(NamedTuple):
-    """What one prover with one model tried: attempts by how they ended, seconds, tokens, and what it cost.
+    """The work of one prover with one model: attempts by outcome, seconds, tokens, and cost.
 
     `priced` of the attempts have a price; `usd` is None where none has.
     """
@@ -237,7 +237,7 @@ class RepositoryAge(NamedTuple):
 
 
 class JobState(NamedTuple):
-    """How many jobs of a kind are in a state."""
+    """The number of jobs of a kind in a state."""
 
     kind: str
     state: str
@@ -245,7 +245,7 @@ class JobState(NamedTuple):
 
 
 class JobEnds(NamedTuple):
-    """How many attempts of a kind had an outcome, within one interval of `store.view.projections.tallies`."""
+    """The number of attempts of a kind with an outcome, within one interval of `store.view.projections.tallies`."""
 
     kind: str
     outcome: str
@@ -256,7 +256,7 @@ class JobEnds(NamedTuple):
 
 
 class ProofVerdicts(NamedTuple):
-    """How often a verdict was given."""
+    """The number of times that a verdict was given."""
 
     verdict: str
     simulated: bool
@@ -272,7 +272,7 @@ class Promoted(NamedTuple):
 
 
 class Recall(NamedTuple):
-    """What the retriever in use recalls at k on a repository's newest test set (None: of several), from 0 to 1."""
+    """Recall at k of the retriever in use on a repository's newest test set (None: of several), from 0 to 1."""
 
     repository: str | None
     simulated: bool
@@ -282,7 +282,7 @@ class Recall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ViewNumbers:
-    """Everything at once, of one moment."""
+    """All numbers of one moment."""
 
     position: int
     stopped: bool
