@@ -193,7 +193,7 @@ class Mirror:
                 raise JobError(
                     "too_many_files",
                     f"{self.path}: git {arguments[0]} lists more than {_MOST_LISTED_BYTES >> 20} MiB of file names",
-                    remedy="nobody writes that much Lean; set enabled = false for this repository",
+                    remedy="no project has that much Lean; set enabled = false for this repository",
                     deterministic=True,
                 )
             status = git.wait()

@@ -82,9 +82,7 @@ class ExternalAgent(BaseAgent):
         return shop.settings.model_copy(update={"prove": prove})
 
     def _train(self) -> NoReturn:
-        raise AgentError(
-            "ExternalAgent trains nothing: its model is somebody else's; take HFAgent or LeanAgent"
-        )
+        raise AgentError("ExternalAgent trains nothing: its model is external; take HFAgent or LeanAgent")
 
     def _evaluate(self) -> tuple[Measured, ...]:
         raise AgentError(

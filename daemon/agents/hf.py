@@ -110,5 +110,5 @@ class HFAgent(BaseAgent):
             return row.checkpoint, str(shop.settings.paths.models / TACTICS / row.checkpoint)
         if await asyncio.to_thread(begun, self._folder):
             return str(self._folder), str(self._folder)
-        self._say(f"nothing was trained into {self.output_dir} yet: {self._base} is asked as it is")
+        self._say(f"nothing was trained into {self.output_dir} yet: {self._base} is used as it is")
         return self._base, self._base

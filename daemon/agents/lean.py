@@ -121,7 +121,7 @@ class LeanAgent(BaseAgent):
             await shop.work_off({"evaluate"})
             in_use = await shop.store.ask(partial(model_queries.checkpoint_in_use, model=MODEL))
             if in_use is None:
-                raise AgentError("no retriever is in use, so there is none to measure; call train() first")
+                raise AgentError("no retriever is in use to be measured; call train() first")
             measured = await shop.store.ask(
                 partial(
                     measured_in,

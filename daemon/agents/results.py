@@ -111,7 +111,7 @@ def became(row: CheckpointRow) -> str:
     """Say what became of a checkpoint, for people."""
     if row.promoted:
         return f"checkpoint {row.checkpoint}: in use ({row.reason})"
-    why = row.refused_reason or "nobody has decided on it yet"
+    why = row.refused_reason or "no decision on it yet"
     return f"checkpoint {row.checkpoint}: not in use ({why})"
 
 

@@ -84,7 +84,7 @@ def register(app: typer.Typer) -> None:
     )
     group.command("show", help="Show one job.")(show)
     group.command("retry", help="Try a failed or cancelled job again now.")(retry)
-    group.command("cancel", help="End a job, or take it off the queue, until somebody retries it.")(cancel)
+    group.command("cancel", help="End a job, or take it off the queue, until it is retried by hand.")(cancel)
     group.command("logs", help="Print what a job wrote on standard error.")(logs)
     app.add_typer(group, name="jobs")
 

@@ -15,7 +15,7 @@ Work = Annotated[
     str, typer.Argument(metavar="[WORK]", help=f"One of {', '.join(WORK)}.", autocompletion=one_of(WORK))
 ]
 _WHAT = {
-    "poll": "no repository is asked by itself",
+    "poll": "no repository is polled by itself",
     "train": "no training begins",
     "prove": "no search and no check begins",
     "all": "nothing begins",
@@ -36,7 +36,7 @@ def checked(work: str) -> str:
 def pause(
     work: Work = "all",
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why, for whoever looks at the status.")
+        str, typer.Option("--reason", metavar="TEXT", help="The reason, shown by `unsorry status`.")
     ] = "",
     config: Config = None,
     as_json: Json = False,

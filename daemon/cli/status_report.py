@@ -141,7 +141,7 @@ def _of_the_daemon(report: dict[str, Any], problems: list[Problem], *, place: Pl
         remedy = "look at the daemon's log"
         if any(one.code == "disk_full" for one in refused):
             remedy = (
-                "free some space: a daemon that finds no room when it starts waits for it, and then goes on"
+                "free some space: a daemon that finds no room when it starts waits for it, and then starts"
             )
         problems.append(problem("daemon_silent", live.error, remedy))
     else:
@@ -403,9 +403,7 @@ def clock_problems(jump: dict[str, Any] | None) -> list[Problem]:
         )
         found.append(problem("clock_set", text, remedy, severity="warning"))
     if jump is not None and jump["slept_s"]:
-        text = (
-            f"the machine slept for {span(jump['slept_s'])}, until {jump['noticed_at']}: nobody was watching"
-        )
+        text = f"the machine slept for {span(jump['slept_s'])}, until {jump['noticed_at']}: the daemon did not run"
         remedy = "nothing to be done: what was due is caught up with, and running jobs have their time left"
         found.append(problem("machine_slept", text, remedy, severity="warning"))
     return found
@@ -428,8 +426,8 @@ def notify_problems(notifiers: list[NotifierRow]) -> list[Problem]:
     return [
         problem(
             "notify_failing",
-            f"nobody was told by {row.channel} since {ago(row.failing_since)}: {row.reason}",
-            f"{row.remedy}; what waits is told as soon as it is taken",
+            f"no message was delivered by {row.channel} since {ago(row.failing_since)}: {row.reason}",
+            f"{row.remedy}; waiting messages are sent as soon as it accepts them",
             severity="warning",
             subject=row.channel,
         )

@@ -336,7 +336,7 @@ def _machine(live: LiveNumbers) -> Iterator[Metric]:
     if live.gpus:
         yield _gauge(
             "gpu_state",
-            "1 for the state that a GPU is in: free, lent (to a job), busy (somebody else's), lost.",
+            "1 for the state that a GPU is in: free, lent (leased by a job), busy (used by another process), lost.",
             ("gpu", "name", "state"),
             [
                 ((gpu.uuid, gpu.name, state), gpu.state == state)

@@ -317,7 +317,7 @@ def why_killed(end: Exit, *, limit_bytes: int, peak_bytes: int, usage: Usage | N
         )
     if end.signal == signal.SIGKILL and peak_bytes >= _NEAR * limit_bytes:
         held = f"it had held {shown(peak_bytes)} of its {limit}"
-        return f"probably killed for its memory: somebody sent SIGKILL, and {held}"
+        return f"probably killed for its memory: it got SIGKILL, and {held}"
     return ""
 
 

@@ -226,7 +226,7 @@ def _of_itself(due: DueJob, heard: Heard, said: str) -> EventBody | Failure:
     if end is not None and end.status == preemption.STATUS:
         # Somebody else's SIGTERM, such as the machine's at its end.
         return JobInterrupted(
-            job=due.job, attempt=due.attempt, reason=f"somebody asked it to end{_saved(end)}"
+            job=due.job, attempt=due.attempt, reason=f"it got SIGTERM from outside{_saved(end)}"
         )
     if isinstance(heard.last, Failure):
         return _with_memory_in_mind(due, heard.last)

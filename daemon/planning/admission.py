@@ -106,7 +106,7 @@ def _why_none(gpus: Sequence[Gpu]) -> str:
         return "none is to be seen here"
     return "; ".join(
         {
-            "lent": f"{gpu.called} is lent to: {gpu.detail}",
+            "lent": f"{gpu.called} is leased by: {gpu.detail}",
             "busy": f"{gpu.called} is {gpu.detail}: {gpu.remedy}",
             "lost": f"{gpu.called} is lost ({gpu.detail}): {gpu.remedy}",
             "free": f"{gpu.called} goes to a job before it",

@@ -363,7 +363,7 @@ _BY_A_PROGRAM = (
     " yet."
 )
 _NO_MORE = (
-    "If you want no more of these, close this and say so here. Whoever runs the program then sets `opt_out = true` for"
+    "If you want no more of these, close this and say so here. Its administrator then sets `opt_out = true` for"
     " this repository, or puts an author's name or e-mail address into `opt_out_authors`, and none is opened from then"
     " on. A pull request that was closed is never opened again."
 )
@@ -424,7 +424,7 @@ def check_consent(view: sqlite3.Connection, row: ProofRow, settings: Settings) -
         raise ProposalError(f"{row.repository}: has opted out (opt_out = true in {settings.path})")
     if not repo.pull_requests:
         raise ProposalError(
-            f"{row.repository}: nobody there is known to want pull requests of a program; ask its maintainers, and when"
+            f"{row.repository}: its maintainers have not agreed to such pull requests; ask them, and when"
             f" they agree write pull_requests = true below its url in {settings.path}"
         )
     if exercises(view, repo, row.branch)(row.path):

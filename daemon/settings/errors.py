@@ -26,7 +26,7 @@ _REMOVED: dict[Location, str] = {
     ("prove", "generator", "engine"): "transformers runs the models of rungs 1 and 2; remove the line. A vLLM"
     ' server is an endpoint: take rung 4, with base_url = "http://127.0.0.1:8000/v1" and mode = "tactics" under'
     " [prove.external]",
-    ("github", "graphql_above"): "every repository is asked by REST, where an unchanged one costs no quota;"
+    ("github", "graphql_above"): "every repository is polled by REST, where an unchanged one costs no quota;"
     " remove the line",
     (
         "serve",

@@ -93,7 +93,7 @@ def _name(value: str) -> str:
 def _person(value: str) -> str:
     """A name or an e-mail address, as git writes it."""
     if not value.strip():
-        raise ValueError('names nobody; write a name or an e-mail address, such as "ada@example.org"')
+        raise ValueError('is empty; write a name or an e-mail address, such as "ada@example.org"')
     return value.strip()
 
 

@@ -85,7 +85,7 @@ def _preempt(value: tuple[str, ...]) -> tuple[str, ...]:
     for name in value:
         if name not in PREEMPTS:
             raise ValueError(
-                f'names "{name[:40]}", for which no job makes way; write some of {", ".join(PREEMPTS)}, or []'
+                f'names "{name[:40]}", which preempts no job; write some of {", ".join(PREEMPTS)}, or []'
             )
     return value
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pipeline.models.tactics.requests import Request, Suggestions
 
 ENDPOINT_REMEDY = "see [prove.external] in the configuration; the job is tried again"
-_CAP_REMEDY = "raise usd_per_day under [prove.external]; else its sorries are asked again tomorrow (UTC)"
+_CAP_REMEDY = "raise usd_per_day under [prove.external]; else its sorries are tried again tomorrow (UTC)"
 _UNANSWERED_REMEDY = "see `unsorry doctor` and what it answered; the job is tried again, later and later"
 # What is wrong with one prompt (too long, refused) is that sorry's, whoever else is answered.
 _NOBODY_S_FAULT = frozenset(

@@ -374,7 +374,7 @@ def _standing(row: CheckpointRow) -> str:
         before = f" (it was put in use {moment(row.promoted_at)})" if row.promoted_at else ""
         return f"refused {moment(row.refused_at)}: {row.refused_reason}{before}"
     if row.promoted_at is None:
-        return "nobody decided on it yet"
+        return "no decision on it yet"
     return f"{'in use since' if row.promoted else 'was put in use'} {moment(row.promoted_at)}: {row.reason}"
 
 

@@ -37,7 +37,7 @@ from store.view.rows import SorryRow
 Judged = Literal["accepted", "rejected", "unknown"]
 Verdict = ProofVerified | ProofChecked | ProofRejected
 
-ADVICE = "advice for whoever asked: nothing of it is recorded, and the daemon judges for itself"
+ADVICE = "advice to the client: nothing of it is recorded, and the daemon judges for itself"
 CLIENT = "client"
 """The prover's name of a proof that somebody sent."""
 MOST_TEXT = 1_000_000

@@ -404,7 +404,7 @@ def _write_out(commit: Commit, folder: Path, left: threading.Event) -> None:
                 raise JobError(
                     "too_large",
                     f"{commit.repository.key} at {commit.sha[:10]} has more than {_MOST_TREE_BYTES >> 30} GiB",
-                    remedy="nobody writes that much Lean",
+                    remedy="no project has that much Lean",
                 )
             _put(folder, entry.path, data)
 

@@ -337,7 +337,7 @@ class Premises:
                     503,
                     "indexing",
                     f"the premises of {repository} are being embedded",
-                    "ask again later: it goes on meanwhile",
+                    "try again later: the work continues meanwhile",
                     headers={"Retry-After": str(_RETRY_AFTER_S)},
                 )
             made = making.result()

@@ -146,7 +146,7 @@ class Rooms:
             raise Problem(
                 403,
                 "no_sandbox",
-                "Lean runs without a sandbox here, and whoever reaches this port could have it run any code: "
+                "Lean runs without a sandbox here, and every client of this port could make it run any code: "
                 f"the {' and the '.join(chosen)} of a request are not taken",
                 'set a token; or install bubblewrap and drop sandbox = "none"; or have the newest commit of a branch '
                 "worked on as it is (/fill without text and commit)",

@@ -91,7 +91,7 @@ _WHAT = {
     429: "The queue is full; Retry-After says when to come again",
     500: "The model failed",
     502: "The endpoint behind the model refused or failed",
-    503: "The model is not there yet, or nobody can be asked now",
+    503: "The model is not loaded yet, or cannot answer now",
     504: "It took too long",
 }
 _ALWAYS = (401, 403, 421)
@@ -240,4 +240,4 @@ class ReadyResponse(BaseModel):
     ready: bool
     reason: str = Field(description="Why not; empty where it is.")
     models: Mapping[str, State]
-    progress: State | None = Field(description="Of the model that use_reward asks; null where there is none.")
+    progress: State | None = Field(description="The model behind use_reward; null without one.")

@@ -266,7 +266,7 @@ def test_a_daemon_is_stopped_while_its_disk_is_full_and_the_next_one_waits_for_r
             status = json.loads(watched.unsorry("status", "--json").stdout)
             remedies = {problem["code"]: problem["remedy"] for problem in status["problems"]}
             assert "free some space" in remedies["disk_full"]
-            assert "waits for it, and then goes on" in remedies["daemon_silent"]
+            assert "waits for it, and then starts" in remedies["daemon_silent"]
             assert house.events()[: len(acknowledged)] == acknowledged
             disk.mend()
             house.wait_for(

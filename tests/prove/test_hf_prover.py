@@ -225,7 +225,7 @@ def test_a_model_without_a_chat_template_is_asked_in_plain_text_and_it_is_said(
     folder = make_tiny_causal(tmp_path, chat_template=False, hidden=32, layers=1)
     with caplog.at_level(logging.WARNING):
         prover = HFProver(folder, decoding=Decoding(candidates=1, max_tokens=2))
-    assert "has no chat template: it is asked in plain text" in caplog.text
+    assert "has no chat template: it gets plain text" in caplog.text
     assert prover.generator.prompts.kind == "plain"
 
 

@@ -186,7 +186,7 @@ class Outcome:
         if self.ending == "memory":
             return f"more memory than {_mib(bounds.memory_bytes)}"
         if self.ending == "disk":
-            return f"wrote more than {_mib(bounds.disk_bytes)}, or where nobody can look"
+            return f"wrote more than {_mib(bounds.disk_bytes)}, or where it cannot be measured"
         return f"more than {bounds.processes} processes"
 
     def end(self, length: int = 2000) -> str:

@@ -162,7 +162,7 @@ class Prompts:
         if tokenizer.chat_template:
             return cls(tokenizer, "chat", max_length=max_length)
         _log.warning(
-            "%s has no chat template: it is asked in plain text, under headings. If it was trained with one, put its "
+            "%s has no chat template: it gets plain text, under headings. If it was trained with one, put its "
             "chat_template.jinja beside its tokenizer",
             tokenizer.name_or_path,
         )

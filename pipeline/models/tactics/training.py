@@ -296,7 +296,7 @@ class RepositoryTrainer(abc.ABC):
                 )
             if found.prompts.kind == "plain":
                 self._tell(
-                    f"{self.model_name} has no chat template: it is asked in plain text, here and by the provers"
+                    f"{self.model_name} has no chat template: it gets plain text, here and by the provers"
                 )
             if self.lora_config is not None and not found.is_adapter:
                 set_seed(self.settings.seed)

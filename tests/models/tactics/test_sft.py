@@ -352,7 +352,7 @@ def test_a_model_without_a_chat_template_is_asked_in_plain_text_and_that_is_said
 ) -> None:
     plain = make_tiny_causal(tmp_path / "plain", hidden=32, layers=1, chat_template=False)
     assert trainer(model_name=plain).loaded().prompts.kind == "plain"
-    assert said == [f"{plain} has no chat template: it is asked in plain text, here and by the provers"]
+    assert said == [f"{plain} has no chat template: it gets plain text, here and by the provers"]
 
 
 def test_a_model_with_fewer_positions_than_max_seq_len_gets_what_it_takes(

@@ -62,10 +62,7 @@ def test_a_machine_that_is_out_of_memory_is_not_the_job_s_own_limit() -> None:
 def test_a_kill_near_the_limit_is_probably_memory_and_one_far_from_it_is_not_claimed() -> None:
     near = failure(Heard(0.0, exit=KILLED, seen_bytes=4 * GIB - 2**28))
     assert near.reason == "out_of_memory"
-    assert (
-        "probably killed for its memory: somebody sent SIGKILL, and it had held 3.8G of its 4.0G"
-        in near.message
-    )
+    assert "probably killed for its memory: it got SIGKILL, and it had held 3.8G of its 4.0G" in near.message
     far = failure(Heard(0.0, exit=KILLED, seen_bytes=GIB))
     assert (far.reason, far.message) == ("crashed", "prove a: killed by signal 9")
     assert "it may have been killed for memory" in far.remedy
@@ -91,5 +88,5 @@ def test_a_job_that_saved_for_somebody_else_s_signal_is_no_failure() -> None:
     assert isinstance(found, EventBody)
     assert (found.type, found.model_dump()["reason"]) == (
         "job_interrupted",
-        "somebody asked it to end; where it was is saved",
+        "it got SIGTERM from outside; where it was is saved",
     )

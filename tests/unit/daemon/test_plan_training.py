@@ -444,7 +444,7 @@ def test_training_never_starts_while_another_job_has_the_gpu() -> None:
     plan = Plan((due("train", gpu=True),), None)
     waits = admit(plan, running=("prove",), max_running=4, gpus=[LENT])
     assert waits.start == ()
-    assert waits.waits == {"train-1": "a GPU; GPU 0 (Test GPU) is lent to: prove Demo.alpha"}
+    assert waits.waits == {"train-1": "a GPU; GPU 0 (Test GPU) is leased by: prove Demo.alpha"}
     assert kinds_begun(plan, [FREE], ["prove"]) == ["train"]
     on_the_processor = Plan((due("train", gpu=False),), None)
     assert kinds_begun(on_the_processor, [LENT], ["prove"]) == ["train"]

@@ -173,7 +173,7 @@ def test_a_checkpoint_says_whether_it_is_in_use_and_why(view_of: Fill) -> None:
         "was put in use: recall@10 0.41 > 0.38",
         "refused: recall@10 0.31 < 0.38",
         "in use since: recall@10 0.41 > 0.38",
-        "nobody decided on it yet",
+        "no decision on it yet",
     ]
 
 

@@ -137,7 +137,7 @@ exclude = ["/etc"]
         ("[pol]\n", 'config.toml:1: pol: is no known setting; did you mean "poll"?'),
         (
             "[github]\ngraphql_above = 200\n",
-            ("config.toml:2: github.graphql_above: is no longer a setting: every repository is asked by REST, where an"
+            ("config.toml:2: github.graphql_above: is no longer a setting: every repository is polled by REST, where an"
             " unchanged one costs no quota; remove the line"),
         ),
         (
@@ -350,7 +350,7 @@ def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path) -> Non
             "[schedule.running]\nprove = 0",
             "schedule.running: prove must be a whole number from 1 to 256 (got 0)",
         ),
-        ('[schedule]\npreempt = ["scan"]', 'schedule.preempt: names "scan", for which no job makes way'),
+        ('[schedule]\npreempt = ["scan"]', 'schedule.preempt: names "scan", which preempts no job'),
         ('[schedule]\npriority = ["scan", "scan"]', "schedule.priority: names a kind twice"),
         (
             '[schedule.quiet]\ntrain = ["8-18"]',
