@@ -15,7 +15,7 @@ from typing import IO
 
 DAEMON = "daemon"
 _WIDTH = 80
-"""Of what stands in the file: whoever writes it writes over all that the last holder left, in one go."""
+"""The length of the file's content: a holder overwrites the last one's in a single write."""
 
 
 class AlreadyRunningError(Exception):
@@ -61,7 +61,7 @@ class DaemonLock:
         """Take the lock and write our process id and purpose into it.
 
         Raises:
-            AlreadyRunningError: somebody else holds it.
+            AlreadyRunningError: another process holds it.
             FolderError: the folder cannot be written.
         """
         make_folder(path.parent)
@@ -87,7 +87,7 @@ class DaemonLock:
 
     def release(self) -> None:
         """Let the next daemon in. The file stays: removing it would let two daemons lock two different files."""
-        # The number in it is nobody's from now on: whoever asks looks at the lock first.
+        # The number in it is stale from now on: readers check the lock first.
         if not self._file.closed:
             self._file.close()
 
@@ -115,20 +115,20 @@ def _cannot_write(path: Path, error: OSError, *, folder: Path) -> FolderError:
 
 
 def holder(path: Path) -> int | None:
-    """Return the process id of whoever holds the lock file at `path`; None where nobody does.
+    """Return the process id of the holder of the lock file at `path`; None without one.
 
     For the locks of jobs and of GPUs, which outlive the process that took them in what it started. A holder that has
-    not written its number yet counts as nobody: it is not running anything either.
+    not written its number yet does not count: it is not running anything either.
     """
     found = _noted(path)
     return None if found is None else found.pid
 
 
 def who_holds(path: Path) -> Holder | None:
-    """Return the process that holds the daemon's lock at `path` and what for; None where nobody does.
+    """Return the holder of the daemon's lock at `path` and its purpose; None without one.
 
     It dies with its holder. Where the process that stands there is dead, another one has the lock since a moment, and
-    counts as nobody until it has written its number.
+    does not count until it has written its number.
     """
     found = _noted(path)
     return found if found is not None and _lives(found.pid) else None
@@ -163,7 +163,7 @@ def _lives(pid: int) -> bool:
 
 
 def _take(file: IO[str]) -> bool:
-    # More than one try: somebody who asks `holder` holds a shared lock for an instant.
+    # More than one try: a caller of `holder` holds a shared lock for an instant.
     for _ in range(5):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -23,7 +23,7 @@ from daemon.scheduler import Operator, Scheduler
 from daemon.store_service import StoreFailedError, StoreService
 from daemon.systemd import Notifier
 
-# ---- Whether the daemon is well, told to the service manager by the main loop and by nobody else
+# ---- The watchdog: only the main loop reports the daemon's health to the service manager
 # A ping says: the loop turns, the store's writer answers, the control socket is served. Where one of these does not
 # hold no ping is sent, and the service manager ends the daemon and starts it again when its patience is over
 # (WatchdogSec).

@@ -86,7 +86,7 @@ class Paths:
 
     @property
     def copies(self) -> Path:
-        """Views as of earlier events, made when somebody asks for one (`store.view.asof`)."""
+        """Views as of earlier events, made on demand (`store.view.asof`)."""
         return self.cache / "as-of"
 
     @property

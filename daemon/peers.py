@@ -3,7 +3,7 @@
 The kernel says of each connection who made it (SO_PEERCRED and SO_PEERGROUPS in socket(7)), at the moment of the
 connect and whatever they send. The daemon's own user and root may read and act; members of the socket's group may read;
 members of `[daemon] control_group` may do both. The socket's mode is the first lock, this is the second: it also holds
-for a socket that was handed on, or whose mode somebody changed.
+for a socket that was passed on, or whose mode was changed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_BYTES = 1024
 """The longest option that Python reads: 256 groups."""
 _CREDENTIALS = struct.Struct("=iII")
 _UNMAPPED = 65534
-"""What a user or group that a user namespace does not know looks like from inside: everybody's, so nobody's."""
+"""The id under which a user namespace shows every unmapped user and group: it identifies none of them."""
 
 
 class Connection(Protocol):
@@ -141,10 +141,10 @@ class LoopbackServer:
     ) -> LoopbackServer:
         """Listen; port 0 is any free one. `setting` names the port's setting in the error.
 
-        Another `host`, an IP address, is for whoever was told plainly to listen there.
+        Another `host`, an IP address, is for a server that is configured to listen there.
 
         Raises:
-            PortError: somebody else listens there, or it is not ours to use.
+            PortError: another process listens there, or this user may not use it.
         """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)

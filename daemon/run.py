@@ -95,7 +95,7 @@ async def serve(config_path: Path) -> int:
 
 
 async def _lock(service: Service) -> DaemonLock | None:
-    """Make the folders and take the lock; where there is no room for them, wait. None: somebody wants the end."""
+    """Make the folders and take the lock; where there is no room for them, wait. None: a signal ended the wait."""
     paths = service.settings.paths
     while True:
         try:

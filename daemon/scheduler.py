@@ -117,7 +117,7 @@ class Scheduler:
         self._runner.grace_s = settings.schedule.grace_s
         if self._store.room.problem:
             # Since this turn began a job has found no room, told so and left: the plan has it as due again. From here
-            # on nothing is awaited, so that nobody else can.
+            # on nothing is awaited, so that no other task can.
             return
         for one in self.admission.start:
             self._runner.start(one.due, one.gpu)
@@ -296,7 +296,7 @@ class Operator:
 
         Raises:
             KeyError: no such job.
-            WorkStateError: it did not fail, and nobody cancelled it.
+            WorkStateError: it neither failed nor was cancelled.
         """
         row = await self._row(job)
         if row is None:

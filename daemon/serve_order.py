@@ -202,7 +202,7 @@ def _endpoint(model: ServeModel, settings: Settings) -> EndpointOrder:
         base_url=model.base_url,
         credential=model.credential,
         key_variable=model.key_variable,
-        # What takes longer has nobody who waits for it.
+        # No client waits longer.
         timeout_s=settings.serve.limits.timeout_s,
         retries=model.retries,
         ledger=spending(settings),

@@ -167,7 +167,7 @@ class RoomToStart:
     async def regained(self, folder: Path, error: Exception) -> bool:
         """Wait until there is room where a step of the start failed; return whether it is worth another try.
 
-        It is not where something else than room was missing, or where somebody wants the end.
+        It is not if another thing than room was missing, or a signal ended the wait.
         """
         if not (_is_for_room(error) or _is_for_room(await asyncio.to_thread(self._look, folder))):
             return False
@@ -193,7 +193,7 @@ class RoomToStart:
             try:
                 await store.check()
             except StoreFailedError:
-                store.hurry()  # whoever waits meets the failure
+                store.hurry()  # waiting appends meet the failure
                 return
             if store.room.problem:
                 self._say(store.room.problem)
@@ -246,7 +246,7 @@ def _of_files(settings: Settings) -> Iterator[str]:
         if name
     ]
     if folder := os.environ.get(FOLDER):
-        with contextlib.suppress(OSError):  # then nobody here can read a secret in it
+        with contextlib.suppress(OSError):  # then this process cannot read a secret in it
             places += sorted(Path(folder).iterdir())
     for place in places:
         try:
@@ -300,7 +300,7 @@ class Service:
         )
         self._own = OwnRecord(self._store, self.context)
         self._upkeep = Maintenance(self._store, self.context)
-        # Until the main loop turns, somebody else has to look for the room that a first event may wait for.
+        # Until the main loop turns, this task looks for the room that a first event may wait for.
         watching = asyncio.create_task(self.room_to_start.watch(self._store), name="room-to-start")
         try:
             try:
@@ -403,7 +403,7 @@ class Service:
             reload=self._reload,
         )
         self.context.spawn(self._await_failure(), name="store-watch")
-        self.context.requests.wake.set()  # work that was due while nobody ran begins in the first turn
+        self.context.requests.wake.set()  # work that was due while no daemon ran begins in the first turn
         self.notifier.ready(self._living.sentence())
         lean = self._work.leans.summary
         log.info(
@@ -419,7 +419,7 @@ class Service:
     # --- the main loop ------------------------------------------------------------------------------------
 
     async def main_loop(self) -> None:
-        """Turn until somebody asks for the end or the store fails."""
+        """Turn until a signal ends the daemon or the store fails."""
         await self._loop.run()
 
     # --- reload -------------------------------------------------------------------------------------------

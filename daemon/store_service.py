@@ -1,8 +1,8 @@
 """The daemon's hands on the store: appends, the view's catching up, and questions, none of it on the event loop.
 
-Owns two threads: one writes (log, then view, so that whoever waited for an append finds it in the view), one
+Owns two threads: one writes (log, then view, so that a caller that waited for an append finds it in the view), one
 reads. A caller's mistake (an id with other content, a missing payload) is the caller's. A full disk mends without us:
-whoever says so waits for room, others are refused, and everything goes on afterwards. Anything else that the store
+an append with `wait` waits for room, others are refused, and work resumes afterwards. Anything else that the store
 refuses (damaged file, failing disk, an event that cannot be projected) is the end of this daemon: `failure` is set,
 every later append is refused, and the service stops with the reason.
 """
@@ -221,7 +221,7 @@ class StoreService:
         """Open the log and bring the view up to date, building it anew where it cannot be used.
 
         Args:
-            patient: outlast a full disk; somebody has to call `check` now and then.
+            patient: outlast a full disk; the owner calls `check` now and then.
 
         Raises:
             LogError: the log cannot be opened, or an event in it cannot be read.
@@ -258,7 +258,7 @@ class StoreService:
         Raises:
             ConcurrencyError, IdempotencyError, BlobMissingError, BlobCorruptError, InvalidAppendError: the batch
                 is at fault; nothing was written.
-            NoRoomError: the disk is full, and nobody was to wait; nothing was written.
+            NoRoomError: the disk is full, and the append was not to wait; nothing was written.
             StoreFailedError: the store is at fault; the daemon stops.
         """
         expectations: dict[str, int | Expect] = {event.stream: Expect.ANY for event in events}
@@ -342,7 +342,7 @@ class StoreService:
             self.room.try_again()
 
     def hurry(self) -> None:
-        """From now on nobody waits for room: the daemon ends, and the next start goes on from what was recorded."""
+        """Fail appends that wait for room: the daemon ends, and the next start resumes from the log."""
         self._hurried = True
         self.room.try_again()
 
@@ -454,7 +454,7 @@ class StoreService:
         return tried
 
     def _check_files(self) -> None:
-        """Refuse to write into files that nobody else sees: SQLite goes on happily with one that was removed."""
+        """Refuse to write into removed files: SQLite would write on without an error."""
         gone = [path for path, identity in self._files.items() if _identity(path) != identity]
         if not gone:
             return
@@ -477,7 +477,7 @@ class StoreService:
         ):
             rescued = folder / f"events.db.rescued-{os.getpid()}"
             try:
-                # Ours alone, and never a name that somebody laid out in a folder which all may write.
+                # Ours alone, and never a name that another user prepared in a folder which all may write.
                 os.close(os.open(rescued, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
                 log.copy_to(rescued)
             except (LogError, OSError) as error:

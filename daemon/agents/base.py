@@ -33,7 +33,7 @@ TO_LEARN_FROM: frozenset[Kind] = frozenset({"scan", "build", "trace"})
 TO_PROVE: frozenset[Kind] = frozenset({"build", "prove", "check"})
 
 ALWAYS: Mapping[str, Any] = {"enabled": True, "hours_per_day": None}
-"""Of [prove], what holds where somebody asks for proofs now: they are not for the daemon's hours alone."""
+"""The overrides of [prove] for a direct call: the daemon's hours do not apply."""
 
 
 class BaseAgent(abc.ABC):

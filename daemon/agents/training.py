@@ -143,7 +143,7 @@ class Training:
                 f"{pinned}: was not learned: {error}{error.remedy and f'; {error.remedy}'}"
             ) from error
         finally:
-            # Without an end of its own it was somebody's Ctrl-C.
+            # An attempt without an end was interrupted with Ctrl-C.
             stopped = JobInterrupted(job=due.job, attempt=due.attempt, reason="the agent was stopped")
             in_a_loop(partial(self._end, due, said.getvalue(), end or stopped))
         return in_a_loop(self._made)

@@ -209,7 +209,7 @@ def _earlier_view(place: Place, moment: Moment, *, quiet: bool) -> Iterator[sqli
 
 
 def _copies(paths: Paths, log: LogReader, moment: Moment) -> Copies:
-    """The daemon's cache, for whoever may write there or finds the copy there; else a folder of this user's own."""
+    """Return the daemon's cache if this user may write it or the copy is there; else a folder of this user's own."""
     from store.view.asof import Copies
 
     shared = Copies(paths.copies)
@@ -301,7 +301,7 @@ def command(place: Place, route: str, body: dict[str, Any]) -> dict[str, Any]:
     """Have the daemon do something; return its answer.
 
     Raises:
-        CliError: nobody listens, or it refused and says why.
+        CliError: no daemon listens, or it refused, with its reason.
     """
     try:
         status, answer = control_client.request(place.paths, "POST", route, body, timeout_s=10)

@@ -192,7 +192,7 @@ def _colour() -> bool:
 
 
 def _terminal_width() -> int | None:
-    """None where nobody looks at a terminal: a pipe gets every character."""
+    """Return the terminal's width; None for a pipe, which gets every character."""
     if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit():
         return shutil.get_terminal_size().columns
     return None

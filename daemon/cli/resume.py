@@ -1,4 +1,4 @@
-"""`unsorry resume`: let work begin again that somebody paused."""
+"""`unsorry resume`: let paused work begin again."""
 
 from __future__ import annotations
 

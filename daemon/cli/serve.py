@@ -132,7 +132,7 @@ def _command(config: Path, host: str | None, port: int | None) -> tuple[str, ...
 
 
 def _become(order: ServeOrder) -> None:
-    """Be the server from here on. The order is in no file: whoever reads it next is this process."""
+    """Become the server. The specification is in no file: this process reads it from an inherited descriptor."""
     descriptor = os.memfd_create("unsorry-serve-order", 0)
     os.write(descriptor, order.as_json().encode("utf-8"))
     path = Path("/proc/self/fd") / str(descriptor)

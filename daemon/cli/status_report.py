@@ -448,7 +448,7 @@ def left_branches(repositories: list[dict[str, Any]]) -> set[tuple[str | None, s
 def still_failed(jobs: list[JobRow], *, left: Container[tuple[str | None, str | None]] = ()) -> list[JobRow]:
     """The failed jobs after which none of their kind succeeded on the branch: the rest is history.
 
-    So is what failed on a branch that is deleted or not watched any more: nobody will try it again.
+    So is what failed on a branch that is deleted or not watched any more: it is not tried again.
     """
     healed: set[tuple[str, str | None, str | None]] = set()
     found = []
@@ -483,7 +483,7 @@ def job_problems(failed: list[JobRow]) -> list[Problem]:
 
 def _job_remedy(job: JobRow) -> str:
     remedy = job.remedy or f"unsorry jobs logs {job.job}"
-    # What failed for good stays so after it is mended, until somebody asks.
+    # A permanent failure stays one after its cause is mended, until it is retried by hand.
     return remedy if job.retry_at is not None else f"{remedy}; {try_again(job.job)}"
 
 

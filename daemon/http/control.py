@@ -71,7 +71,7 @@ class SocketInUseError(Exception):
 
 
 def listen(path: Path) -> socket.socket:
-    """Return the socket, listening; who may use it is nobody but its user and group.
+    """Return the socket, listening; only its user and group may use it.
 
     Raises:
         SocketInUseError: something else is in the way.

@@ -29,7 +29,7 @@ class NotPermittedError(ControlError):
 
 
 class DaemonNotRunningError(ControlError):
-    """Nobody listens at the control socket."""
+    """No daemon listens at the control socket."""
 
 
 def request(
@@ -38,7 +38,7 @@ def request(
     """Send one request; return the HTTP status and the JSON object that came back.
 
     Raises:
-        DaemonNotRunningError: no socket, or nobody behind it.
+        DaemonNotRunningError: no socket, or no daemon behind it.
         NotPermittedError: we may not ask, or not that.
         ControlError: it does not answer in time, or not in JSON.
     """

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # ---- Numbers as Prometheus reads them, in its text exposition format; `daemon.http.metrics` is who collects them
 # Owns the names: `unsorry_`, base units at the end, `_total` on what only goes up; docs/monitoring.md lists them, and
 # docs/grafana-dashboard.json draws them. What the simulator is the source of has simulated="true". The library that
-# writes the format is loaded with the first question, so that a daemon which nobody asks does without it.
+# writes the format is loaded at the first request, so that a daemon without scrapes does without it.
 
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -439,7 +439,7 @@ class Metrics:
 # GET /metrics on the control socket, and on TCP where that is set.
 # The TCP listener has that one route and, where the settings say so, GET /report (`daemon.http.report_page`). An
 # address that cannot be had is a problem that `status` shows; it is tried again, and stops nothing. A browser that
-# was led here by somebody else's name (DNS rebinding) is refused, as long as only this machine was meant to read.
+# came by another host name (DNS rebinding) is refused, as long as only this machine was meant to read.
 
 
 PROBLEM = "metrics"
@@ -539,6 +539,6 @@ class MetricsListener:
 
     async def _stop(self) -> None:
         if self._server is not None:
-            # Forgotten only when it has ended: whoever is cancelled here comes back once more.
+            # Forgotten only when it has ended: a cancelled request comes here once more.
             await self._server.stop()
             self._server, self._listens = None, ""

@@ -1,6 +1,6 @@
 """The report as the daemon serves it: GET /report, made by a process of its own and kept for a while.
 
-Whoever asks while one is being made waits for that one, as long as not too many do; so a browser that is reloaded over
+A request while one is being made waits for that one, as long as not too many do; so a browser that is reloaded over
 and over costs one process every `[report] every`, and the event loop nothing but the waiting. A failure is kept as a
 page is, only shorter.
 """

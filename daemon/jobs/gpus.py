@@ -1,6 +1,6 @@
 """Leases of GPUs: NVML lists the devices, their memory and users; a lock file holds each lease.
 
-A job that is lent a GPU takes the lock file's flock itself (`pipeline.jobs.launch`), so that the kernel gives it back
+A job that leases a GPU takes the lock file's flock itself (`pipeline.jobs.launch`), so that the kernel gives it back
 when the job dies, however it dies. The library is looked for when it is first needed; nothing of torch is, here or
 below. A GPU that falls off the bus stays in the list as lost, with what NVML said, until it answers again.
 
@@ -24,7 +24,7 @@ from daemon.lock import holder
 from daemon.requirements import cuda_is_there
 
 _IDLE_BYTES = 2**30
-"""What a GPU holds for itself, a screen and its driver: more than this belongs to somebody."""
+"""What a GPU holds for itself, a screen and its driver: more than this belongs to a process."""
 _ANSWERS_WITHIN_S = 10.0
 _SILENCES = 2
 """So many looks without an answer make the GPUs lost; one may be a busy machine's."""
@@ -38,8 +38,8 @@ State = Literal["free", "lent", "busy", "lost"]
 class Gpu:
     """A GPU as it is now. `uuid` is "" of the nameless one; sizes are in bytes.
 
-    `lent`: a job has it. `busy`: somebody else uses it. `lost`: it does not answer. `detail` says more of the two
-    last, and of `lent` to whom; `remedy` what a person can do.
+    `lent`: a job leases it. `busy`: another process uses it. `lost`: it does not answer. `detail` says more of the two
+    last, and of `lent` the job; `remedy` what a person can do.
     """
 
     uuid: str
@@ -71,7 +71,7 @@ class Gpus:
         folder: for the lock files.
         library: returns NVML, None where it is not installed (`load`; tests give another).
         is_there: whether a GPU's device file is to be seen.
-        visible: which ones may be lent, as CUDA_VISIBLE_DEVICES names them; None: all.
+        visible: the ones that may be leased, as CUDA_VISIBLE_DEVICES names them; None: all.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Gpus:
         """Look again, on a thread. Where the driver does not answer, none is free; where it goes on so, all are lost.
 
         Args:
-            lent: to which job (as people call it) each GPU is lent, by UUID.
+            lent: the job (as shown to people) that leases each GPU, by UUID.
         """
         if self._looking is None or self._looking.done():
             loop = asyncio.get_running_loop()
@@ -126,7 +126,7 @@ class Gpus:
         return self.now
 
     def standing(self, lent: Mapping[str, str]) -> tuple[Gpu, ...]:
-        """Return the last look's, less what was taken since that look began: somebody else may have begun it."""
+        """Return the last look's, less what was taken since that look began: another caller may have begun it."""
         self.now = tuple(
             replace(gpu, state="lent", detail=lent[gpu.uuid])
             if gpu.state == "free" and gpu.uuid in lent
@@ -140,7 +140,7 @@ class Gpus:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def seen(self, lent: Mapping[str, str]) -> tuple[Gpu, ...]:
-        """Return the GPUs that may be lent, as they are now. Blocks for as long as the driver does."""
+        """Return the GPUs that may be leased, as they are now. Blocks for as long as the driver does."""
         if not self._is_there():
             return tuple(self._all_lost("its device file is gone"))
         if self._nvml is None:
@@ -223,7 +223,7 @@ class Gpus:
 
 
 def chosen(gpus: Sequence[Gpu], *, device: Literal["cuda", "auto"]) -> Gpu | None:
-    """Return the GPU that somebody may take who is no job; None where nothing but the processor is left.
+    """Return a GPU for a process that is no job; None if only the processor is left.
 
     Args:
         device: "cuda": a GPU and nothing else; "auto": the processor where none works. One that works is waited for.

@@ -34,7 +34,7 @@ class Standings:
     """Answers for one plan. `next_retry_at` is the earliest time that a job which was asked about waits for.
 
     Args:
-        waits_s: how long jobs that failed in this daemon's life still wait, by a clock that nobody sets; of others the
+        waits_s: how long jobs that failed in this daemon's life still wait, by the monotonic clock; of others the
             time that was written down counts.
     """
 
@@ -56,7 +56,7 @@ class Standings:
             case "running":
                 return Standing("running", row.attempt)
             case "cancelled":
-                # Somebody does not want it. Deterministic: it is not tried in parts either.
+                # It was cancelled. Deterministic: it is not tried in parts either.
                 return Standing("parked", attempt, deterministic=True, reason=row.reason)
             case "succeeded":
                 # It ended well and its work is still undone: running it again would not end otherwise.
@@ -83,8 +83,8 @@ class Standings:
         """Say whether a moment has come; one that has not is waited for.
 
         Args:
-            since: when the wait began. Where that is still to come, the clock was set back meanwhile: nobody can tell
-                how much of the wait is over, and nobody waits until it is that late again.
+            since: when the wait began. Where that is still to come, the clock was set back meanwhile: it is unknown
+                how much of the wait is over, and the job does not wait for that time again.
         """
         if moment <= self._now:
             return True
@@ -95,7 +95,7 @@ class Standings:
         return False
 
 
-# ---- When a job that failed is tried again: later and later, counted on a clock that nobody sets
+# ---- When a job that failed is tried again: later and later, counted on the monotonic clock
 # The time is in the log too (`retry_at`), for people and for the daemon that comes after this one: that is a time of
 # day, which a clock that is set would move. While this daemon lives, its own count holds.
 

@@ -24,9 +24,9 @@ import structlog
 from pipeline.jobs.child import Exit
 from pipeline.lean.sandbox.bounded import look_at_tree
 
-# ---- A control group for each job, where systemd lends the daemon its own part of the tree (Delegate=yes, cgroup v2)
+# ---- A control group for each job, where systemd delegates a part of the tree to the daemon (Delegate=yes, cgroup v2)
 # The kernel then holds a job to its memory as a whole, with all that it starts, and says whether it killed something
-# for it (`memory.events`). Whoever has processes of its own in a group may not divide it: the daemon first moves into
+# for it (`memory.events`). A group with processes of its own cannot be divided: the daemon first moves into
 # a group `daemon` below its own. Where nothing was delegated, `daemon.jobs.limits` looks at the processes instead.
 
 

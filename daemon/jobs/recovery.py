@@ -54,7 +54,7 @@ async def recover(*, store: StoreService, git: Git, paths: Paths, keep: int) -> 
             event_id=event_id(body.type, row.job, str(row.attempt)),
             correlation_id=row.job,
             actor="recovery",
-            # Not now: the time in which nobody ran is no work, and no night's budget pays for it.
+            # Not now: the time without a daemon is no work, and no night's budget pays for it.
             occurred_at=await asyncio.to_thread(last_sign, directory),
         )
         await store.append([event], wait=True)

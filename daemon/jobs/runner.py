@@ -82,7 +82,7 @@ def started_event(due: DueJob) -> JobStarted:
 def cancelled_event(
     job: DueJob | JobRow, *, attempt: int, by: str, seconds: float | None, peak_rss_bytes: int | None
 ) -> JobCancelled:
-    """Return the end of a job that somebody wanted ended, of one that never began as well (`attempt` 0)."""
+    """Return the end of a cancelled job, also of one that never began (`attempt` 0)."""
     return JobCancelled(
         job=job.job,
         kind=job.kind,
@@ -147,7 +147,7 @@ class Heard:
     stopped: Stopped = ""
     """Why the daemon ended it; empty where it ended by itself."""
     fault: str = ""
-    """Of the last four: what was wrong. Of `yield`: what it makes way for. Of `cancel`: who asked."""
+    """The detail: of `yield` the reason of the preemption, of `cancel` the user, of the last four the fault."""
     events: int = 0
     usage: Usage | None = None
     """What its control group says; None without one."""
@@ -200,7 +200,7 @@ def verdict(due: DueJob, heard: Heard, said: str) -> EventBody | Failure:
 
 
 def cancelled(due: DueJob, *, by: str, heard: Heard) -> JobCancelled:
-    """Return the end of an attempt that somebody wanted ended."""
+    """Return the end of a cancelled attempt."""
     seconds, peak = heard.seconds, heard.peak_bytes
     return cancelled_event(due, attempt=due.attempt, by=by, seconds=seconds, peak_rss_bytes=peak)
 
@@ -224,7 +224,7 @@ def _saved(end: Exit | None) -> str:
 def _of_itself(due: DueJob, heard: Heard, said: str) -> EventBody | Failure:
     end = heard.exit
     if end is not None and end.status == preemption.STATUS:
-        # Somebody else's SIGTERM, such as the machine's at its end.
+        # A SIGTERM from outside, such as the machine's shutdown.
         return JobInterrupted(
             job=due.job, attempt=due.attempt, reason=f"it got SIGTERM from outside{_saved(end)}"
         )
@@ -327,7 +327,7 @@ class Live:
     fault: str = ""
 
     def ask(self, stopped: Stopped, fault: str) -> None:
-        """Have the attempt ended, for a reason; the first one stands, but one that makes way may be cancelled."""
+        """Have the attempt ended, for a reason; the first one counts, but a preempted attempt may be cancelled."""
         if not self.asked.is_set() or (stopped == "cancel" and self.stopped == "yield"):
             self.stopped, self.fault = stopped, fault
             self.asked.set()
@@ -478,7 +478,7 @@ class JobRunner:
 
     @property
     def at_endpoints(self) -> frozenset[str]:
-        """The running jobs that ask somebody else's machine (rung 4)."""
+        """The running jobs that use an external endpoint (rung 4)."""
         return frozenset(
             job
             for job, live in self._live.items()
@@ -490,7 +490,7 @@ class JobRunner:
         return tuple(shown_of(live) for live in self._live.values())
 
     def start(self, due: DueJob, gpu: Gpu | None = None) -> None:
-        """Begin a job in the background, with the GPU that it is lent; its end calls `finished`."""
+        """Begin a job in the background, with the GPU that it leases; its end calls `finished`."""
         if self._stopping or due.job in self._live:
             return
         started = time.monotonic()
@@ -623,7 +623,7 @@ class JobRunner:
         return None if gpu is None or self._gpus is None else self._gpus.lock(gpu.uuid)
 
     async def _listen(self, due: DueJob, spec: JobSpec[Spec], heard: Heard) -> None:
-        """Run the process to its end, whoever brings that about; `heard` has the story afterwards."""
+        """Run the process to its end, by itself or by the daemon; fill `heard`."""
         live = self._live[due.job]
         process = await JobProcess.start(
             self._modules[due.kind],

@@ -16,7 +16,7 @@ _LAST_SLOT = "a slot; the last one is kept free for short jobs"
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A job that begins now, with the GPU that it is lent; None: it has none."""
+    """A job that begins now, with the GPU that it leases (None: none)."""
 
     due: DueJob
     gpu: Gpu | None = None

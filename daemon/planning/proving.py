@@ -379,7 +379,7 @@ class Proving:
         yield from (job for _, job in sorted(found, key=lambda one: one[0]))
 
     def _rungs(self, repo: Repo, lean: LeanBackend) -> list[Rung]:
-        """The ladder's rungs; what somebody triggered is another budget, so that everything is tried once more."""
+        """The ladder's rungs; a trigger counts as another budget, so that everything is tried once more."""
         rungs, seq = self.ladder.rungs(lean), self._triggered.get(repo.key)
         return (
             rungs
@@ -390,7 +390,7 @@ class Proving:
     def _batches(self, wanted: Sequence[_Wanted]) -> Iterator[list[_Wanted]]:
         """Yield what goes into one job each: as many sorries of one rank and rung as a job takes.
 
-        A declaration's go together as long as a job takes them: whoever works on one works on all of them.
+        A declaration's go together as long as a job takes them: work on one is work on all of them.
         """
         alike: dict[tuple[int, int], dict[tuple[str, str], list[_Wanted]]] = {}
         for one in sorted(wanted, key=lambda wanted: wanted.order):

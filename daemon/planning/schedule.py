@@ -1,7 +1,7 @@
 """Pure: whether work may begin now, and what it waits for if not: a pause, quiet hours, a night's budget.
 
-A pause is what somebody asked for (`work_paused` in the log), the rest is of the settings. What runs is not touched
-here; `why_yield` says when what runs for hours should make way: a training, which saves where it is, and a search for
+A pause was commanded (`work_paused` in the log), the rest comes from the settings. What runs is not touched
+here; `why_yield` says when a job of hours is preempted: a training, which saves where it is, and a search for
 proofs on this machine, whose journal has it. What else runs goes on to its end.
 """
 
@@ -99,14 +99,14 @@ def why_yield(
     waiting_for_gpu: Sequence[str],
     asks_endpoint: bool = False,
 ) -> str:
-    """Say why a training or a search that runs should make way; "" where it should go on.
+    """Return why a running training or search is preempted; "" if it is not.
 
     Args:
         kind: its kind.
         runs_for_s: how long this attempt has run.
         holds_gpu: whether it has a GPU.
         waiting_for_gpu: what proofs that could begin but for a GPU are called.
-        asks_endpoint: whether it asks somebody else's machine, as rung 4 does. What is under way there is paid for and
+        asks_endpoint: whether it uses an external endpoint, as rung 4 does. What is under way there is paid for and
             would be asked again: such a search goes on to its end.
     """
     trains = OF_SORT.get(kind) == "train"
@@ -125,10 +125,10 @@ def why_yield(
 
 
 LEAST_S = 600.0
-"""How long a training runs at least before it makes way for a proof."""
+"""Seconds that a training runs before a proof may preempt it."""
 
 
-# ---- Whether what somebody wants done once can be done
+# ---- Whether triggered work can begin
 # Why a trigger is refused, and which one has nothing left to do.
 # Pure questions of the view, the settings and what can run Lean; `daemon.scheduler` takes the wishes and records the
 # answers.

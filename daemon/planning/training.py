@@ -87,7 +87,7 @@ class _Training:
         self._every = model_queries.learned(view, self._model)
         self._known = [learned for learned in self._every if learned.job_state == "succeeded"]
         self._in_use = next((learned for learned in self._known if learned.promoted), None)
-        # What began before the checkpoint in use was promoted had another parent: nobody goes on with it.
+        # What began before the checkpoint in use was promoted had another parent: it is not resumed.
         began_after = "" if self._in_use is None else self._in_use.promoted_at or ""
         self._unfinished = [
             row.job

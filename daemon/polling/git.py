@@ -274,7 +274,7 @@ class Git(GitProcess):
             str(path),
             check_sha(sha),
             mirror=mirror,
-            # What is observed is complete; a commit that somebody names may not be.
+            # Observed commits are complete; a commit named by a user may not be.
             lazily_from=await self._origin(mirror),
             timeout_s=self._long_s,
         )

@@ -115,7 +115,7 @@ _ENVIRONMENT = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_ATTR_NOSYSTEM": "1",
-    "GIT_ASKPASS": "",  # set and empty: asks nobody
+    "GIT_ASKPASS": "",  # set and empty: no prompt
     "SSH_ASKPASS": "",
     "GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oConnectTimeout=20",
     "GIT_LFS_SKIP_SMUDGE": "1",
@@ -298,7 +298,7 @@ async def _communicate(
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Leave nobody behind: git's helpers (ssh, git-remote-https) live in its process group."""
+    """End the process group: git's helpers (ssh, git-remote-https) live in it."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

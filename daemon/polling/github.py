@@ -156,8 +156,8 @@ class GitHub:
         """Ask for all branches, and where there is a reason (or `ask_about`) for the repository itself.
 
         Each is asked only whether it changed since the ETag that is remembered. With `ask_about` it is asked by its
-        name, whatever number is remembered: somebody may have given it its old name back, or to another one. So is one
-        whose number is nobody's any more.
+        name, whatever number is remembered: its old name may have been given back, or to another one. So is one
+        whose number no longer exists.
 
         Raises:
             RemoteError: gone, private, rate limited, empty, or out of reach.
@@ -166,7 +166,7 @@ class GitHub:
         async with self._turn:
             failed = self._transport.failed
             if failed is not None and failed[0] >= began:
-                # Whoever stood in line while the API was out of reach has the answer too, without another timeout.
+                # Requests that waited while the API was out of reach get the answer too, without another timeout.
                 raise failed[1]
             known = remembered.default_branch
             if remembered.number is not None and not ask_about:

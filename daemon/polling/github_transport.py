@@ -395,12 +395,12 @@ class Transport:
         """Return the whole address of a redirect or a next page.
 
         Raises:
-            RemoteError: it is somebody else's.
+            RemoteError: it is another host's.
         """
         ours, theirs = urlsplit(self.api_url), urlsplit(location)
         if not theirs.netloc and location.startswith("/"):
             return f"{ours.scheme}://{ours.netloc}{location}"
-        # A redirect must not carry the token to somebody else.
+        # A redirect must not carry the token to another host.
         if (theirs.scheme, theirs.netloc.lower()) != (ours.scheme, ours.netloc.lower()):
             raise RemoteError(
                 "invalid",

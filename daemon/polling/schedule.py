@@ -102,7 +102,7 @@ class PollScheduler:
         return [repo.key for repo in repos]
 
     def hint(self, keys: Collection[str]) -> Sequence[str]:
-        """Have repositories polled sooner, because somebody says that they changed; return which.
+        """Have repositories polled sooner after a report that they changed; return which.
 
         It is no more than a hint: none is asked twice in ten seconds for it, nor one whose forge asked for patience.
         """
@@ -129,7 +129,7 @@ class PollScheduler:
             self._due[key] = 0.0
 
     def _in_reach_again(self, key: str) -> None:
-        """Ask those of the same host at once that could not be reached: after an outage nobody waits out a back-off."""
+        """Poll the unreachable repositories of the same host at once: an outage that ended needs no back-off."""
         host = key.partition("/")[0]
         for other in {one for one in self._out_of_reach if one.partition("/")[0] == host}:
             self._out_of_reach.discard(other)

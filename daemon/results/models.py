@@ -63,10 +63,10 @@ class Models:
         self._tolerance = tolerance
 
     async def settle(self) -> tuple[EventBody, ...]:
-        """Promote or refuse, by the rule, every checkpoint that nobody decided on and whose job succeeded.
+        """Promote or refuse, by the rule, every undecided checkpoint whose job succeeded.
 
-        The oldest first, each on what the decision before it left. Returns what was recorded. Where somebody else was
-        faster, the rest of that model waits for the next call.
+        The oldest first, each after the decision before it. Returns what was recorded. If another decision was faster,
+        the rest of that model waits for the next call.
         """
         recorded: list[EventBody] = []
         passed: set[str] = set()
@@ -88,7 +88,7 @@ class Models:
 
         Raises:
             KeyError: no such checkpoint.
-            ModelStateError: it is in use already, its weights are not there, the rule does not let it, or somebody else
+            ModelStateError: it is in use already, its weights are not there, the rule refuses it, or another decision
                 was faster.
         """
         rows = await self._store.ask(model_queries.checkpoints)
@@ -110,7 +110,7 @@ class Models:
 
         Raises:
             KeyError: no model has this name.
-            ModelStateError: there is none before, its weights are not there, or somebody else was faster.
+            ModelStateError: there is none before, its weights are not there, or another decision was faster.
         """
         if model not in get_args(ModelKind):
             raise KeyError(model)
@@ -133,10 +133,10 @@ class Models:
         return await self._put_in_use_by_hand(row, state, reason=f"rolled back from {in_use.checkpoint}")
 
     async def _settle(self, model: str, checkpoint: str) -> CheckpointPromoted | CheckpointRefused | None:
-        """Decide on one checkpoint; None where somebody has meanwhile.
+        """Decide on one checkpoint; None if it was decided meanwhile.
 
         Raises:
-            ConcurrencyError: somebody wrote to the model's stream while this was decided.
+            ConcurrencyError: the model's stream changed during the decision.
         """
         state = await self._state(model)
         row = state.known[checkpoint]

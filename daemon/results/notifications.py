@@ -281,7 +281,7 @@ async def _feed(stdin: asyncio.StreamWriter | None, body: bytes) -> None:
 
 
 async def _last_words(descriptor: int) -> str:
-    """The last line that a pipe brings, ours to close; all of it is read, so that nobody waits for a reader."""
+    """The last line that a pipe brings, ours to close; all of it is read, so that the writer never blocks."""
     stderr, kept = asyncio.StreamReader(), b""
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(stderr), os.fdopen(descriptor, "rb", buffering=0)
@@ -484,7 +484,7 @@ _ORDERS = str.maketrans({"<": "\u2039", ">": "\u203a", "@": "\uff20"})
 
 
 def _harmless(text: str) -> str:
-    """One printable line, in which a chat program finds nobody to call and nothing to follow.
+    """One printable line, without mentions or links for a chat program.
 
     Names of declarations are whatever a watched repository likes; the exact ones are in `about`.
     """

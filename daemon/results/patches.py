@@ -2,7 +2,7 @@
 
 Owns the folder `patches/`. A patch is a file named after its declaration and its proof, complete or not there.
 A proof that was rejected after all has none any more: its file is taken away. What the simulator found is only
-written when its text says so in the first line, whoever made the text.
+written when its text says so in the first line, whatever made the text.
 """
 
 from __future__ import annotations

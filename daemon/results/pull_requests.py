@@ -177,7 +177,7 @@ class PullRequests:
         try:
             made = await self._calls.ask("POST", f"{_repo(ground.name)}/pulls", what=what, body=body)
         except ProposalError as error:
-            # Somebody who ran the same command may have been faster.
+            # Another run of the same command may have been faster.
             opened = await self._existing(ground, wanted) if error.status == 422 else None
             if opened is None:
                 raise
@@ -302,7 +302,7 @@ class PullRequests:
             ref = {"ref": f"refs/heads/{wanted.branch}", "sha": commit}
             await calls.ask("POST", f"{at}/git/refs", what=what, body=ref)
         else:
-            # It is ours and nobody was shown it: an earlier try, on an older tip.
+            # It is ours and unpublished: an earlier try, on an older tip.
             address = f"{at}/git/refs/heads/{quote(wanted.branch)}"
             await calls.ask("PATCH", address, what=what, body={"sha": commit, "force": True})
         return commit
@@ -348,7 +348,7 @@ def _not_there(what: str) -> ProposalError:
 
 
 # ---- May this proof be proposed, where does it go, and what is said of it: all but the requests
-# A proof is proposed only where Lean verified it, the watchlist says that the repository's people agreed, nobody
+# A proof is proposed only where Lean verified it, the watchlist says that its maintainers agreed, and no author
 # whose lines it replaces opted out, and it is no exercise.
 
 
@@ -385,7 +385,7 @@ def check_proof(row: ProofRow, patch: bytes | None) -> None:
     """Refuse what Lean did not verify; `patch` is its patch file, None where it has none.
 
     Raises:
-        ProposalError: it may be proposed to nobody.
+        ProposalError: it may not be proposed.
     """
     if row.simulated:
         raise ProposalError(
@@ -438,7 +438,7 @@ def check_consent(view: sqlite3.Connection, row: ProofRow, settings: Settings) -
 async def check_authors(
     git: Git, row: ProofRow, *, then: bytes, paths: Paths, opted_out: Collection[str]
 ) -> None:
-    """Refuse where somebody who opted out wrote the lines that would be replaced, of the file as it was checked.
+    """Refuse where an author who opted out wrote the lines that would be replaced, of the file as it was checked.
 
     Raises:
         ProposalError: one did, or who did cannot be told.

@@ -213,7 +213,7 @@ def _shown(value: Any) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            # Only a URL can carry somebody's token by mistake, and URLs are reported by their own check.
+            # Only a URL can carry a token by mistake, and URLs are reported by their own check.
             return '"…"' if "://" in value or "@" in value else f'"{value[:60]}"'
         case int() | float():
             return str(value)

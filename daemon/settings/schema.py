@@ -50,7 +50,7 @@ OF_SORT: dict[Kind, Sort] = {
 }
 """The sort of a kind of job; what is not here only stops with everything."""
 PREEMPTS = ("prove", "quiet", "pause")
-"""What a training or a search that runs may make way for; `prove`: a training alone."""
+"""The causes that preempt a running training or search; `prove`: a training alone."""
 _SMALLEST_BYTES = 2**28
 _LONGEST_S = 30 * 86400.0
 
@@ -170,7 +170,7 @@ class PerNight(Section):
 
 
 class Schedule(Section):
-    """[schedule]: when which work is done, what goes first, and what makes way for what."""
+    """[schedule]: the hours of each kind of work, priorities, and preemption."""
 
     priority: Annotated[tuple[Text, ...], AfterValidator(_kinds), BeforeValidator(table_list)] = Field(
         (), examples=[["check", "scan"]]

@@ -188,7 +188,7 @@ class TypeText:
 def one_message(output: str, *, file_name: str, lines: range) -> str | None:
     """Return the text of the one message that `lean --json` gave for these lines of the asking file.
 
-    Only what carries that file's random name counts, which nobody else knows; two such messages, or one that is no
+    Only what carries that file's random name counts, unknown to the project; two such messages, or one that is no
     information, are no answer. Other lines are lake's, or the project's initializers'.
     """
     found: list[str] = []
@@ -467,7 +467,7 @@ def _new_folder(project: Path) -> Path:
 
 
 def _own(project: Path, path: Path) -> bool:
-    """Say whether it is there and is the worktree's: what lies behind a link out of it is somebody else's."""
+    """Say whether it is there and is the worktree's: a link out of it leads to another project's files."""
     return path.exists() and path.resolve().is_relative_to(project.resolve())
 
 

@@ -243,7 +243,7 @@ class _Item:
     cites: frozenset[str]
     has_sorry: bool
     reach: str
-    """Who cites it unasked: "" nobody, "tactics" every `by`, "all" every declaration."""
+    """Its implicit uses: "" none, "tactics" every `by`, "all" every declaration."""
 
 
 @dataclass(frozen=True, slots=True)
