@@ -40,7 +40,7 @@ if __name__ == "__main__":
 
 from benchmarks.store_bench import BenchmarkError, Row, machine, say, table
 from pipeline.jobs.specs import Budget
-from pipeline.serve.order import LeanOrder, Limits, ModelOrder, ServeOrder
+from pipeline.serve.spec import LeanSpec, Limits, ModelSpec, ServeSpec
 from store.log.log import EventLog
 from store.view.view import View
 from tests.support.tiny_models import make_tiny_causal, make_tiny_retriever
@@ -88,12 +88,12 @@ class Turn:
 
 
 @contextmanager
-def server(folder: Path, order: ServeOrder) -> Iterator[subprocess.Popen[str]]:
+def server(folder: Path, spec: ServeSpec) -> Iterator[subprocess.Popen[str]]:
     """Run a server as a process of its own; `listening` says where, when it does."""
     folder.mkdir()
-    order = replace(order, lean=replace(order.lean, scratch=folder / "scratch"))
+    spec = replace(spec, lean=replace(spec.lean, scratch=folder / "scratch"))
     path = folder / "order.json"
-    order.write(path)
+    spec.write(path)
     with (folder / "stderr").open("wb") as errors:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "pipeline.serve", str(path)],
@@ -189,10 +189,10 @@ async def turn(port: int, what: str, clients: int, seconds: float, *, first: int
 
 def measure(folder: Path, sizes: Sizes) -> Iterator[Row]:
     """Yield the figures, each for both servers, and what is in between."""
-    order = make_order(folder, sizes)
+    spec = make_order(folder, sizes)
     orders = {
-        BATCHED: order,
-        ALONE: replace(order, limits=replace(order.limits, batch=1)),
+        BATCHED: spec,
+        ALONE: replace(spec, limits=replace(spec.limits, batch=1)),
     }
     number = 0
     with ExitStack() as open_:
@@ -231,7 +231,7 @@ def _rows(what: str, clients: int, turns: dict[str, list[Turn]]) -> Iterator[Row
     yield Row(of, "requests, batched to one at a time", ratio, "x")
 
 
-def make_order(folder: Path, sizes: Sizes) -> ServeOrder:
+def make_order(folder: Path, sizes: Sizes) -> ServeSpec:
     """Make the models, and an empty store that the server can look into."""
     folder.mkdir(parents=True, exist_ok=True)
     log = EventLog.open(folder / "events.db")
@@ -245,7 +245,7 @@ def make_order(folder: Path, sizes: Sizes) -> ServeOrder:
         "encode": lambda: make_tiny_retriever(folder / "encoder"),
     }
     models = tuple(
-        ModelOrder(
+        ModelSpec(
             what,
             "encoder" if what == "encode" else "causal",
             str(made[what]()),
@@ -255,7 +255,7 @@ def make_order(folder: Path, sizes: Sizes) -> ServeOrder:
         )
         for what in sizes.asked
     )
-    return ServeOrder(
+    return ServeSpec(
         host="127.0.0.1",
         port=0,
         view=folder / "database.db",
@@ -263,7 +263,7 @@ def make_order(folder: Path, sizes: Sizes) -> ServeOrder:
         checkpoints=folder / "models",
         indices=folder / "embeddings",
         models=models,
-        lean=LeanOrder(
+        lean=LeanSpec(
             "none", "", "none", folder / "toolchains", folder, folder / "scratch", Budget(1, 1.0, 1.0)
         ),
         limits=Limits(queue=1024, seconds=600.0, batch=sizes.batch),

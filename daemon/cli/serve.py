@@ -16,9 +16,9 @@ from daemon.cli.render import note
 
 if TYPE_CHECKING:
     from daemon.paths import Paths
-    from daemon.serve_order import Lease
+    from daemon.serve_spec import Lease
     from daemon.settings import Settings
-    from pipeline.serve.order import ServeOrder
+    from pipeline.serve.spec import ServeSpec
 
 
 def register(app: typer.Typer) -> None:
@@ -39,7 +39,7 @@ def serve(
     config: Config = None,
 ) -> None:
     place = locate(config)
-    from daemon.serve_order import order_of, why_not_servable
+    from daemon.serve_spec import spec_of, why_not_servable
     from daemon.settings import ConfigError, load
     from pipeline.models.endpoint.errors import CredentialError
     from pipeline.serve.auth import read_token
@@ -50,7 +50,7 @@ def serve(
     except ConfigError as error:
         refuse(error)
         raise typer.Exit(ExitCode.BAD_CONFIG) from error
-    order = order_of(
+    spec = spec_of(
         settings,
         scratch=f"{BY_HAND}{os.getpid()}",
         host=None if host is None else _checked(host),
@@ -58,18 +58,18 @@ def serve(
         lease=_lease(settings),
         reload=_command(place.config, host, port),
     )
-    missing = why_not_servable(order)
+    missing = why_not_servable(spec)
     if missing:
         raise CliError(missing)
     try:
-        read_token(order)
+        read_token(spec)
     except CredentialError as error:
         raise CliError(str(error), code=ExitCode.BAD_CONFIG) from error
     _check_store(place.paths)
-    _check_port(order)
-    where = f"{_shown(order.host)}:{order.port or '(a free port)'}"
+    _check_port(spec)
+    where = f"{_shown(spec.host)}:{spec.port or '(a free port)'}"
     note(f"serving at http://{where}, with its routes at /docs; Ctrl-C ends it")
-    _become(order)
+    _become(spec)
 
 
 def _checked(host: str) -> str:
@@ -84,7 +84,7 @@ def _checked(host: str) -> str:
 def _lease(settings: Settings) -> Lease | None:
     """Return a GPU for the server to lock, where [serve] device asks for one; its own process takes the lock."""
     from daemon.jobs.gpus import Gpus, NoGpuError, chosen
-    from daemon.serve_order import Lease
+    from daemon.serve_spec import Lease
 
     if settings.serve.device == "cpu":
         return None
@@ -110,16 +110,16 @@ def _check_store(paths: Paths) -> None:
         )
 
 
-def _check_port(order: ServeOrder) -> None:
+def _check_port(spec: ServeSpec) -> None:
     """Say who is in the way before anything heavy is loaded; the server itself binds, and decides."""
-    family = socket.AF_INET6 if ":" in order.host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in spec.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((order.host, order.port))
+            probe.bind((spec.host, spec.port))
         except OSError as error:
             raise CliError(
-                f"{_shown(order.host)}:{order.port} cannot be listened on: {error.strerror or error}; choose another"
+                f"{_shown(spec.host)}:{spec.port} cannot be listened on: {error.strerror or error}; choose another"
                 " port with --port, or end what listens there (perhaps unsorry-serve.service)"
             ) from error
 
@@ -131,10 +131,10 @@ def _command(config: Path, host: str | None, port: int | None) -> tuple[str, ...
     return (sys.executable, "-P", "-m", "daemon.cli", "serve", "--config", str(config.absolute()), *options)
 
 
-def _become(order: ServeOrder) -> None:
+def _become(spec: ServeSpec) -> None:
     """Become the server. The specification is in no file: this process reads it from an inherited descriptor."""
-    descriptor = os.memfd_create("unsorry-serve-order", 0)
-    os.write(descriptor, order.as_json().encode("utf-8"))
+    descriptor = os.memfd_create("unsorry-serve-spec", 0)
+    os.write(descriptor, spec.as_json().encode("utf-8"))
     path = Path("/proc/self/fd") / str(descriptor)
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-P", "-m", "pipeline.serve", str(path)])  # noqa: S606 - no shell

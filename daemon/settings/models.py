@@ -35,8 +35,8 @@ from pipeline.models.errors import ConfigError
 from pipeline.models.progress.config import for_a_job as progress_config
 from pipeline.models.retriever.config import for_a_job as retriever_config
 from pipeline.models.tactics.config import for_a_job as tactics_config
-from pipeline.serve.order import PROMOTABLE
-from pipeline.serve.order import ModelKind as ServedKind
+from pipeline.serve.spec import PROMOTABLE
+from pipeline.serve.spec import ModelKind as ServedKind
 from store.events.models import ModelKind
 from store.promotion import RULES
 

@@ -1,8 +1,8 @@
-"""Serve: `python -m pipeline.serve ORDER.json` (`pipeline.serve.order`).
+"""Serve: `python -m pipeline.serve SPEC.json` (`pipeline.serve.spec`).
 
 Once it listens, which is before its models are there, it prints one line: {"listening": {"host": …, "port": …}}.
 SIGTERM and SIGINT end it: requests that are under way are answered first. SIGHUP does the same and then runs the
-order's `reload` command in this process. Exit status 2, and one line on standard error, where it cannot start.
+specification's `reload` command in this process. Exit status 2, and one line on standard error, where it cannot start.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pipeline.jobs.gpu_lock import take
 from pipeline.jobs.protocol import JobError
 from pipeline.models.endpoint.errors import CredentialError
 from pipeline.serve.auth import read_token
-from pipeline.serve.order import OrderError, ServeOrder
+from pipeline.serve.spec import ServeSpec, SpecError
 
 _CANNOT_START = 2
 _BACKLOG = 1024
@@ -52,7 +52,7 @@ class _Server(uvicorn.Server):
 def main(arguments: list[str] | None = None) -> int:
     """Serve until a signal comes; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.serve", description=__doc__)
-    parser.add_argument("order", type=Path, help="written by `unsorry serve`")
+    parser.add_argument("spec", type=Path, help="written by `unsorry serve`")
     environment = dict(os.environ)
     reloads = False
     logging.basicConfig(
@@ -60,25 +60,25 @@ def main(arguments: list[str] | None = None) -> int:
     )
     held: IO[str] | None = None
     try:
-        order = ServeOrder.read(parser.parse_args(arguments).order)
-        if order.visible is not None:
-            os.environ["CUDA_VISIBLE_DEVICES"] = order.visible
+        spec = ServeSpec.read(parser.parse_args(arguments).spec)
+        if spec.visible is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = spec.visible
         # Before torch is imported: until then nothing is on the GPU.
-        held = None if order.gpu_lock is None else take(order.gpu_lock)
-        token = read_token(order)
-        with _listening(order) as listener:
-            reloads = _run(_serve(order, token, listener))
-    except (OrderError, CredentialError, JobError, StartError) as error:
+        held = None if spec.gpu_lock is None else take(spec.gpu_lock)
+        token = read_token(spec)
+        with _listening(spec) as listener:
+            reloads = _run(_serve(spec, token, listener))
+    except (SpecError, CredentialError, JobError, StartError) as error:
         remedy = f"; {error.remedy}" if isinstance(error, JobError) and error.remedy else ""
         print(f"unsorry serve: {error}{remedy}", file=sys.stderr)  # noqa: T201 - whoever started it reads this
         return _CANNOT_START
     finally:
         if held is not None:
             held.close()
-    if reloads and order.reload:
+    if reloads and spec.reload:
         sys.stdout.flush()
         sys.stderr.flush()
-        os.execve(order.reload[0], order.reload, environment)  # noqa: S606 - no shell
+        os.execve(spec.reload[0], spec.reload, environment)  # noqa: S606 - no shell
     return 0
 
 
@@ -99,14 +99,14 @@ def _run(serving: Coroutine[Any, Any, bool]) -> bool:
         loop.close()
 
 
-async def _serve(order: ServeOrder, token: str | None, listener: socket.socket) -> bool:
+async def _serve(spec: ServeSpec, token: str | None, listener: socket.socket) -> bool:
     """Serve until a signal comes; return whether it was SIGHUP."""
     from pipeline.serve.app import make_app
     from pipeline.serve.limits import bounded
 
     config = uvicorn.Config(
-        make_app(order, token=token),
-        http=bounded(order.limits),
+        make_app(spec, token=token),
+        http=bounded(spec.limits),
         ws="none",
         log_config=None,
         access_log=False,
@@ -143,14 +143,14 @@ async def _serve(order: ServeOrder, token: str | None, listener: socket.socket) 
     return hung_up
 
 
-def _listening(order: ServeOrder) -> socket.socket:
+def _listening(spec: ServeSpec) -> socket.socket:
     """Return the socket, listening.
 
     Raises:
         StartError: somebody else listens there, or it is not ours to use.
     """
     try:
-        found = socket.getaddrinfo(order.host, order.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(spec.host, spec.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
         listener = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
         try:
@@ -163,7 +163,7 @@ def _listening(order: ServeOrder) -> socket.socket:
             raise
     except OSError as error:
         raise StartError(
-            f"{order.host}:{order.port} cannot be listened on ({error.strerror or error}); set another [serve] port, "
+            f"{spec.host}:{spec.port} cannot be listened on ({error.strerror or error}); set another [serve] port, "
             "or end what listens there"
         ) from error
     return listener

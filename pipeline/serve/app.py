@@ -28,10 +28,8 @@ from pipeline.serve.check import CheckRequest, CheckResponse, check
 from pipeline.serve.fill import EVENTS, FillRequest, fill
 from pipeline.serve.limits import BodyLimit, QueueLimit, TimeLimit, share, while_connected
 from pipeline.serve.measures import CONTENT_TYPE, Measures, MeasuringGuard
-from pipeline.serve.models import LOOK_S, About, Registry
-from pipeline.serve.order import ENCODING, GENERATING, ServeOrder
+from pipeline.serve.models import LOOK_S, Registry
 from pipeline.serve.retrieve import RetrieveRequest, RetrieveResponse
-from pipeline.serve.rooms import Rooms
 from pipeline.serve.schemas import (
     EncodeRequest,
     EncodeResponse,
@@ -45,17 +43,19 @@ from pipeline.serve.schemas import (
     problem_response,
     responses,
 )
+from pipeline.serve.spec import ENCODING, GENERATING, Provenance, ServeSpec
+from pipeline.serve.workspace import Workspace
 
 if TYPE_CHECKING:
     from pipeline.serve.engines import GeneratingModel, LoadedRetriever
 
 
-def guards(order: ServeOrder, *, token: str | None, measures: Measures) -> list[Middleware]:
+def guards(spec: ServeSpec, *, token: str | None, measures: Measures) -> list[Middleware]:
     """Return the middlewares of an application, the outermost first. `token` is what `auth.read_token` found."""
-    limits = order.limits
+    limits = spec.limits
     return [
         Middleware(MeasuringGuard, measures=measures),
-        Middleware(HereGuard, alone=not order.open),
+        Middleware(HereGuard, alone=not spec.open),
         Middleware(TokenGuard, token=token),
         Middleware(QueueLimit, most=limits.queue, most_lean=share(limits), inside=measures.queued),
         Middleware(TimeLimit, seconds=limits.seconds, lean_seconds=limits.lean_seconds),
@@ -63,20 +63,20 @@ def guards(order: ServeOrder, *, token: str | None, measures: Measures) -> list[
     ]
 
 
-def lean_routes(rooms: Rooms) -> APIRouter:
-    """Return the routes; `rooms` are open while they are asked."""
+def lean_routes(workspace: Workspace) -> APIRouter:
+    """Return the routes; `workspace` is open while they serve."""
     router = APIRouter(tags=["Lean"])
 
     @router.post("/retrieve", responses=responses(404))
     async def retrieve_route(asked: RetrieveRequest, request: Request) -> RetrieveResponse:
         """Find premises for a goal: those that may be used where it stands, the most promising first."""
-        async with rooms.serving.retriever() as retriever:
-            return await while_connected(request, rooms.premises.retrieve(retriever, asked))
+        async with workspace.serving.retriever() as retriever:
+            return await while_connected(request, workspace.premises.retrieve(retriever, asked))
 
     @router.post("/check", responses=responses(403, 404, 409))
     async def check_route(asked: CheckRequest, request: Request) -> CheckResponse:
         """Have the gate judge a proof. Advice: nothing is recorded."""
-        return await while_connected(request, check(rooms, asked))
+        return await while_connected(request, check(workspace, asked))
 
     @router.post(
         "/fill",
@@ -85,7 +85,7 @@ def lean_routes(rooms: Rooms) -> APIRouter:
     )
     async def fill_route(asked: FillRequest) -> Response:
         """Search for proofs of a file's sorries, and have the gate judge them. Advice: nothing is recorded."""
-        return await fill(rooms, asked)
+        return await fill(workspace, asked)
 
     return router
 
@@ -110,33 +110,33 @@ _STATE = "n : ℕ\n⊢ Nat.gcd n n = n"
 _log = logging.getLogger(__name__)
 
 
-def make_app(order: ServeOrder, *, token: str | None = None, look_s: float = LOOK_S) -> FastAPI:
-    """Return the application; its models are loaded while its lifespan lasts (`app.state.serving` has them, and
-    `app.state.rooms` the rest).
+def make_app(spec: ServeSpec, *, token: str | None = None, look_s: float = LOOK_S) -> FastAPI:
+    """Return the application; its models are loaded while its lifespan lasts (`app.state.serving` is the registry, and
+    `app.state.workspace` the rest).
 
     Args:
-        order: what it serves.
+        spec: of the server.
         token: what clients have to send; None: nothing.
         look_s: how often it looks for a checkpoint that was promoted.
     """
     measures = Measures()
 
     async def nearest(retriever: LoadedRetriever, state: str, k: int) -> tuple[str, ...]:
-        return await rooms.premises.nearest(retriever, state, k)
+        return await workspace.premises.nearest(retriever, state, k)
 
     async def warm(before: LoadedRetriever, after: LoadedRetriever) -> None:
-        await rooms.premises.warm(before, after)
+        await workspace.premises.warm(before, after)
 
-    registry = Registry(order, measures=measures, nearest=nearest, warm=warm, look_s=look_s)
-    rooms = Rooms(order, registry, guarded=token is not None)
+    registry = Registry(spec, measures=measures, nearest=nearest, warm=warm, look_s=look_s)
+    workspace = Workspace(spec, registry, guarded=token is not None)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        async with rooms, registry:
+        async with workspace, registry:
             try:
                 yield
             finally:
-                rooms.premises.close()
+                workspace.premises.close()
 
     app = FastAPI(
         title="unsorry",
@@ -144,14 +144,14 @@ def make_app(order: ServeOrder, *, token: str | None = None, look_s: float = LOO
         summary="Tactics, premises and checked proofs for editors: LeanCopilot's protocol, and more.",
         description="Tactics and premises are a model's word. What `/check` and `/fill` say was judged as the daemon "
         "judges; what the simulator judged is marked so, and is no proof.",
-        middleware=guards(order, token=token, measures=measures),
+        middleware=guards(spec, token=token, measures=measures),
         lifespan=lifespan,
         # A route with a slash behind it is none: a redirect would lose a POST's body.
         redirect_slashes=False,
     )
-    app.state.serving, app.state.rooms = registry, rooms
+    app.state.serving, app.state.workspace = registry, workspace
     app.include_router(_copilot(registry))
-    app.include_router(lean_routes(rooms))
+    app.include_router(lean_routes(workspace))
     app.include_router(_about_itself(registry))
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -171,8 +171,8 @@ def _copilot(registry: Registry) -> APIRouter:
     )
     async def generate(asked: GenerateRequest, request: Request, response: Response) -> GenerateResponse:
         """Suggest tactics for a state."""
-        found, about = await while_connected(request, _generated(registry, asked))
-        _mark(response, about)
+        found, provenance = await while_connected(request, _generated(registry, asked))
+        _mark(response, provenance)
         return GenerateResponse(outputs=found)
 
     @router.post("/encode", responses=responses(404, 409), openapi_extra=_examples(registry, ENCODING))
@@ -180,7 +180,7 @@ def _copilot(registry: Registry) -> APIRouter:
         """Embed a text."""
         async with registry.encoder(asked.name).use() as model:
             vector = await while_connected(request, model.encode(asked.input))
-            _mark(response, model.about)
+            _mark(response, model.provenance)
         return EncodeResponse(outputs=vector)
 
     return router
@@ -188,22 +188,24 @@ def _copilot(registry: Registry) -> APIRouter:
 
 def _examples(registry: Registry, kinds: frozenset[str], **more: object) -> dict[str, object]:
     """Return what a route's schema has of examples: one for each model that can be asked there."""
-    names = [model.name for model in registry.order.models if model.kind in kinds]
+    names = [model.name for model in registry.spec.models if model.kind in kinds]
     examples = {name: {"value": {"name": name, "input": _STATE, **more}} for name in names}
     return {"requestBody": {"content": {"application/json": {"examples": examples}}}} if examples else {}
 
 
-async def _generated(registry: Registry, asked: GenerateRequest) -> tuple[list[Generation], About]:
-    place = registry.generator(asked.name)
+async def _generated(registry: Registry, asked: GenerateRequest) -> tuple[list[Generation], Provenance]:
+    slot = registry.generator(asked.name)
     if not asked.use_reward:
-        async with place.use() as model:
-            return await _suggested(model, asked), model.about
-    # First: what nobody could rate is not asked for.
-    async with registry.progress().use() as progress, place.use() as model:
-        about = About(model.about.checkpoint, model.about.simulated or progress.about.simulated)
+        async with slot.use() as model:
+            return await _suggested(model, asked), model.provenance
+    # The progress model first: without it, no tactics are generated.
+    async with registry.progress().use() as progress, slot.use() as model:
+        provenance = Provenance(
+            model.provenance.checkpoint, model.provenance.simulated or progress.provenance.simulated
+        )
         found = await _suggested(model, asked)
         if not found:
-            return [], about
+            return [], provenance
         tactics = [one.output for one in found]
         remaining = await progress.remaining(asked.input, tactics, asked.prefix or "")
     rated = [
@@ -217,7 +219,7 @@ async def _generated(registry: Registry, asked: GenerateRequest) -> tuple[list[G
         )
         for one, steps in zip(found, remaining, strict=True)
     ]
-    return sorted(rated, key=lambda one: -one.score), about
+    return sorted(rated, key=lambda one: -one.score), provenance
 
 
 async def _suggested(model: GeneratingModel, asked: GenerateRequest) -> list[Generation]:
@@ -230,10 +232,10 @@ def _probability(log_probability: float) -> float:
     return min(1.0, math.exp(min(0.0, log_probability)))
 
 
-def _mark(response: Response, about: About) -> None:
-    if about.checkpoint:
-        response.headers[CHECKPOINT] = about.checkpoint
-    if about.simulated:
+def _mark(response: Response, provenance: Provenance) -> None:
+    if provenance.checkpoint:
+        response.headers[CHECKPOINT] = provenance.checkpoint
+    if provenance.simulated:
         response.headers[SIMULATED] = "true"
 
 

@@ -19,26 +19,26 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pipeline.here import names_this_machine
 from pipeline.models.endpoint.credentials import read_key
 from pipeline.models.endpoint.errors import CredentialError
-from pipeline.serve.order import ServeOrder
 from pipeline.serve.schemas import Problem, problem_response
+from pipeline.serve.spec import ServeSpec
 
 OPEN = frozenset({"/health", "/ready"})
 _CHALLENGE = 'Bearer realm="unsorry"'
 
 
-def read_token(order: ServeOrder, *, environment: Mapping[str, str] | None = None) -> str | None:
+def read_token(spec: ServeSpec, *, environment: Mapping[str, str] | None = None) -> str | None:
     """Return the token that clients have to send, read now; None where there is none.
 
     Raises:
         CredentialError: it cannot be used, or there is none and other machines can reach the server.
     """
-    place = order.token
+    place = spec.token
     token = read_key(
         credential=place.credential, variable=place.variable, file=place.file, environment=environment
     )
-    if token is None and order.open:
+    if token is None and spec.open:
         raise CredentialError(
-            f"other machines can reach {order.host}, and there is no token; name a file with one in [serve] token_file,"
+            f"other machines can reach {spec.host}, and there is no token; name a file with one in [serve] token_file,"
             f" or set ${place.variable}, or listen on 127.0.0.1"
         )
     return token

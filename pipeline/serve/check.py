@@ -25,9 +25,8 @@ from pipeline.serve.checkouts import (
     source_path,
     watched,
 )
-from pipeline.serve.rooms import Rooms
-from pipeline.serve.rooms_jobs import Failed, job
 from pipeline.serve.schemas import Problem
+from pipeline.serve.workspace import JobFailure, Workspace, job
 from store.domain.identity import proof_id
 from store.domain.records import Sorry
 from store.events.proofs import Check, ProofChecked, ProofFound, ProofRejected, ProofVerified
@@ -43,7 +42,7 @@ CLIENT = "client"
 MOST_TEXT = 1_000_000
 
 
-class Asked(BaseModel):
+class LeanRequest(BaseModel):
     """A file of a watched repository, as a commit has it or as the client does."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
@@ -70,7 +69,7 @@ class Asked(BaseModel):
     )
 
 
-class CheckRequest(Asked):
+class CheckRequest(LeanRequest):
     """A file with a sorry, and what is to stand in the sorry's place."""
 
     proof: Annotated[str, Field(min_length=1, max_length=MOST_TEXT)] = Field(
@@ -130,19 +129,19 @@ class CheckResponse(Judgement, Judging):
     advisory: str = ADVICE
 
 
-async def check(rooms: Rooms, asked: CheckRequest) -> CheckResponse:
+async def check(workspace: Workspace, asked: CheckRequest) -> CheckResponse:
     """Answer a request.
 
     Raises:
         Problem: what is asked about is not there, or is not clear.
     """
-    commit, path, known = await place_of(rooms, asked)
-    async with rooms.lean, rooms.checkout(commit, path=path, text=asked.text, proof=True) as made:
+    commit, path, known = await place_of(workspace, asked)
+    async with workspace.lean, workspace.checkout(commit, path=path, text=asked.text, proof=True) as made:
         # A long file takes a while to be read, and others are answered meanwhile.
         file = await asyncio.to_thread(File.read, asked.repository, path, made.data, known=known)
         sorry = file.one(asked.sorry)
         proof = await asyncio.to_thread(found_by, made, file, sorry, asked.proof)
-        judgement = await judge(rooms, made, proof, search=None)
+        judgement = await judge(workspace, made, proof, search=None)
         return CheckResponse(
             **judgement.model_dump(),
             **judging(made, file).model_dump(),
@@ -151,24 +150,24 @@ async def check(rooms: Rooms, asked: CheckRequest) -> CheckResponse:
         )
 
 
-async def place_of(rooms: Rooms, asked: Asked) -> tuple[Commit, str, SorryRow | None]:
+async def place_of(workspace: Workspace, asked: LeanRequest) -> tuple[Commit, str, SorryRow | None]:
     """Return the commit and the file that are meant, and what the view has of the sorry where it is named by its id.
 
     Raises:
         Problem: there is no such repository, commit or sorry, or no file is named.
     """
-    watched(rooms.order.lean, asked.repository)
+    watched(workspace.spec.lean, asked.repository)
     path = None if asked.path is None else source_path(asked.path)
     identity = None if asked.sorry is None else asked.sorry.id
     if path is None and identity is None:
         raise Problem(422, "no_path", "no file is named", "give path, or sorry.id")
-    commit = await rooms.commit(repository=asked.repository, branch=asked.branch, sha=asked.commit)
+    commit = await workspace.commit(repository=asked.repository, branch=asked.branch, sha=asked.commit)
     if identity is None:
         assert path is not None
         return commit, path, None
     known = await asyncio.to_thread(
         known_sorry,
-        rooms.order.view,
+        workspace.spec.view,
         repository=asked.repository,
         sorry=identity,
         branch=commit.branch or asked.branch,
@@ -213,7 +212,9 @@ def found_by(made: Checkout, file: File, sorry: Sorry, proof: str) -> ProofFound
     )
 
 
-async def judge(rooms: Rooms, made: Checkout, proof: ProofFound, *, search: FoundWith | None) -> Judgement:
+async def judge(
+    workspace: Workspace, made: Checkout, proof: ProofFound, *, search: FoundWith | None
+) -> Judgement:
     """Have the gate judge a proof in a checkout: the check job, with the parameters that the planner gives it.
 
     Args:
@@ -222,13 +223,13 @@ async def judge(rooms: Rooms, made: Checkout, proof: ProofFound, *, search: Foun
     spec = CheckSpec(lean=made.lean, search=search, proof=proof)
     began, verdict = time.monotonic(), None
     async with (
-        rooms.folder() as folder,
+        workspace.folder() as folder,
         job(
             spec,
             kind="check",
             worktree=made.worktree,
             folder=folder,
-            memory_bytes=rooms.order.lean.memory_bytes,
+            memory_bytes=workspace.spec.lean.memory_bytes,
         ) as running,
     ):
         async for event in running.events():
@@ -239,7 +240,7 @@ async def judge(rooms: Rooms, made: Checkout, proof: ProofFound, *, search: Foun
 
 
 def _judgement(
-    verdict: Verdict | None, failed: Failed | None, lean: LeanBackend, *, seconds: float
+    verdict: Verdict | None, failed: JobFailure | None, lean: LeanBackend, *, seconds: float
 ) -> Judgement:
     """Say what a check job's end means: without its last word there is no verdict."""
     judged, reason, remedy = _words(verdict, failed, lean)
@@ -258,11 +259,11 @@ def _judgement(
     )
 
 
-def _words(verdict: Verdict | None, failed: Failed | None, lean: LeanBackend) -> tuple[Judged, str, str]:
+def _words(verdict: Verdict | None, failed: JobFailure | None, lean: LeanBackend) -> tuple[Judged, str, str]:
     if isinstance(verdict, ProofRejected):
         return "rejected", verdict.reason, ""
     if failed is not None or verdict is None:
-        told = failed or Failed("no_verdict", "the check ended without a verdict", "see `unsorry doctor`")
+        told = failed or JobFailure("no_verdict", "the check ended without a verdict", "see `unsorry doctor`")
         return "unknown", f"{told.reason}: {told.message}", told.remedy
     if isinstance(verdict, ProofVerified) and not lean.simulated:
         return "accepted", "", ""

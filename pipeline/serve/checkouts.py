@@ -42,8 +42,8 @@ from pipeline.lean.build.build_cache import BuildMissingError, all_builds, attac
 from pipeline.lean.build.lake import LAKEFILES
 from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.splice import Replacement, splice
-from pipeline.serve.order import LeanOrder, RepositoryOrder
 from pipeline.serve.schemas import WHOLE, Problem
+from pipeline.serve.spec import LeanSpec, RepositorySpec
 from pipeline.worktree import MOST_SOURCE_BYTES, read_inside, safe_path
 from store.domain.identity import git_blob, sorry_id
 from store.domain.records import ScannedFile, Sorry
@@ -197,7 +197,7 @@ class Commit:
         chosen: a client named it, and it is no watched branch's newest: anybody's may lie in a mirror.
     """
 
-    repository: RepositoryOrder
+    repository: RepositorySpec
     branch: str
     sha: str
     chosen: bool = False
@@ -227,16 +227,16 @@ class Checkout:
     lean: LeanBackend
 
 
-def watched(order: LeanOrder, repository: str) -> RepositoryOrder:
+def watched(spec: LeanSpec, repository: str) -> RepositorySpec:
     """Return a repository by its key.
 
     Raises:
         Problem: 404, it is none of the watchlist.
     """
-    for one in order.repositories:
+    for one in spec.repositories:
         if one.key == repository:
             return one
-    there = ", ".join(one.key for one in order.repositories[:10]) or "there are none"
+    there = ", ".join(one.key for one in spec.repositories[:10]) or "there are none"
     raise Problem(
         404,
         "unknown_repository",
@@ -246,7 +246,7 @@ def watched(order: LeanOrder, repository: str) -> RepositoryOrder:
 
 
 def find_commit(
-    view: Path, order: LeanOrder, *, repository: str, branch: str | None, sha: str | None
+    view: Path, spec: LeanSpec, *, repository: str, branch: str | None, sha: str | None
 ) -> Commit:
     """Return the commit that is meant: the one that is named, else the newest that is built, else the newest that is
     scanned.
@@ -254,7 +254,7 @@ def find_commit(
     Raises:
         Problem: the repository, the branch or the commit is not known.
     """
-    known = watched(order, repository)
+    known = watched(spec, repository)
     rows = _branches(view, repository)
     if branch is not None:
         rows = [row for row in rows if row.branch == branch]
@@ -270,8 +270,8 @@ def find_commit(
         newest_of = next((row.branch for row in rows if sha in (row.tip, row.scanned)), "")
         return Commit(known, newest_of, sha, chosen=not newest_of)
     tips = {row.scanned or row.tip: row for row in rows}
-    if order.built and order.backend != "simulator":
-        builds = [build for build, _ in all_builds(order.cache) if build.repository == repository]
+    if spec.built and spec.backend != "simulator":
+        builds = [build for build, _ in all_builds(spec.cache) if build.repository == repository]
         builds = [build for build in builds if branch is None or build.sha in tips]
         if builds:
             sha = max(builds, key=lambda one: one.built_at).sha
@@ -315,7 +315,7 @@ def source_path(path: str) -> str:
 def checked_out(
     commit: Commit,
     *,
-    order: LeanOrder,
+    spec: LeanSpec,
     leans: Leans,
     folder: Path,
     path: str,
@@ -351,9 +351,9 @@ def checked_out(
             ) from error
         lean = leans.for_toolchain(_toolchain(folder))
         empty_lake(folder)
-        if lean.kind == "pantograph" and order.built:
+        if lean.kind == "pantograph" and spec.built:
             try:
-                held.enter_context(attach(folder, order.cache, commit.repository.key, commit.sha))
+                held.enter_context(attach(folder, spec.cache, commit.repository.key, commit.sha))
             except BuildMissingError as error:
                 lean = _no_build(lean, str(error))
         yield Checkout(commit, folder, path, data, text is not None, lean)
@@ -374,7 +374,7 @@ def no_view(error: LogError) -> Problem:
     )
 
 
-def _require(repository: RepositoryOrder, sha: str) -> None:
+def _require(repository: RepositorySpec, sha: str) -> None:
     try:
         with Mirror(repository.mirror) as mirror:
             mirror.require_commit(sha, reason="unknown_commit")

@@ -46,9 +46,8 @@ from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Sugg
 from pipeline.models.tactics.service import Batching, GenerationStoppedError
 from pipeline.prove.generator import TACTIC_TOKENS, EndpointSuggests, Predicting
 from pipeline.serve.measures import Measures
-from pipeline.serve.models import About
-from pipeline.serve.order import Device, Limits, ModelKind, ModelOrder, ProgressOrder
 from pipeline.serve.schemas import Problem
+from pipeline.serve.spec import Device, Limits, ModelKind, ModelSpec, Provenance, RewardSpec
 
 _log = logging.getLogger(__name__)
 
@@ -244,16 +243,16 @@ class EncodingModel:
     """An encoder for all clients."""
 
     def __init__(
-        self, name: str, embeds: Embeds, *, about: About, limits: Limits, measures: Measures
+        self, name: str, embeds: Embeds, *, provenance: Provenance, limits: Limits, measures: Measures
     ) -> None:
         """Args:
-        name: of its place.
+        name: of its slot.
         embeds: the encoder.
-        about: what it is.
+        provenance: of the model.
         limits: of its batches.
         measures: count them.
         """
-        self.about = about
+        self.provenance = provenance
         self._name = name
         self._service: Batching[str, list[float]] = batching(
             name, embeds.vectors, limits=limits, measures=measures
@@ -304,10 +303,10 @@ class HubEncoder:
             "input_ids"
         ]
         # Texts of like length together, so that little of a batch is padding.
-        order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
+        spec = sorted(range(len(rows)), key=lambda number: len(rows[number]))
         found: list[list[float]] = [[]] * len(rows)
-        for start in range(0, len(order), _AT_ONCE):
-            chosen = order[start : start + _AT_ONCE]
+        for start in range(0, len(spec), _AT_ONCE):
+            chosen = spec[start : start + _AT_ONCE]
             batch = batch_of([rows[number] for number in chosen], self._tokenizer.pad_token_id)
             means = self._means({name: value.to(self._device) for name, value in batch.items()})
             for number, mean in zip(chosen, means, strict=True):
@@ -405,9 +404,9 @@ class LoadedRetriever(EncodingModel):
     """A retriever for all clients. Its encoder may be asked beside, from other threads too: it only reads."""
 
     def __init__(
-        self, name: str, retriever: Retriever, *, about: About, limits: Limits, measures: Measures
+        self, name: str, retriever: Retriever, *, provenance: Provenance, limits: Limits, measures: Measures
     ) -> None:
-        super().__init__(name, retriever, about=about, limits=limits, measures=measures)
+        super().__init__(name, retriever, provenance=provenance, limits=limits, measures=measures)
         self.encoder = retriever.encoder
         self.tokens = retriever.tokens
         self.document_length = retriever.document_length
@@ -415,11 +414,11 @@ class LoadedRetriever(EncodingModel):
 
     @property
     def checkpoint(self) -> str:
-        return self.about.checkpoint
+        return self.provenance.checkpoint
 
     @property
     def simulated(self) -> bool:
-        return self.about.simulated
+        return self.provenance.simulated
 
     async def vectors(self, texts: Sequence[str]) -> list[list[float]]:
         """Return the unit vectors of texts, in batches with other clients'.
@@ -442,7 +441,7 @@ _SEED = 0
 class GeneratingModel(Protocol):
     """A model that `/generate` asks."""
 
-    about: About
+    provenance: Provenance
 
     async def start(self) -> None: ...
 
@@ -465,19 +464,19 @@ class LocalGenerator:
         generator: PrefixedGenerator,
         decoding: Decoding,
         *,
-        about: About,
+        provenance: Provenance,
         limits: Limits,
         measures: Measures,
     ) -> None:
         """Args:
-        name: of its place.
-        generator: nobody else may use it.
+        name: of its slot.
+        generator: used by this model alone.
         decoding: how many tactics, and how they are found.
-        about: what it is.
+        provenance: of the model.
         limits: of its batches.
         measures: count them.
         """
-        self.about = about
+        self.provenance = provenance
         self._name = name
         self._decoding = decoding
         self._service: Batching[Request, Suggestions] = batching(
@@ -512,7 +511,7 @@ class RetrievalGenerator(LocalGenerator):
         generator: PrefixedGenerator,
         decoding: Decoding,
         *,
-        about: About,
+        provenance: Provenance,
         retriever: LoadedRetriever,
         nearest: Callable[[LoadedRetriever, str, int], Awaitable[tuple[str, ...]]],
         premises: int,
@@ -521,12 +520,12 @@ class RetrievalGenerator(LocalGenerator):
     ) -> None:
         """Args:
         name, generator, decoding, limits, measures: as of a model that is shown none.
-        about: the retriever's checkpoint; simulated where the retriever or the generator is.
+        provenance: the retriever's checkpoint; simulated where the retriever or the generator is.
         retriever: closed with this.
         nearest: finds so many premises of the watched repositories for a state, wherever they stand.
         premises: how many are shown.
         """
-        super().__init__(name, generator, decoding, about=about, limits=limits, measures=measures)
+        super().__init__(name, generator, decoding, provenance=provenance, limits=limits, measures=measures)
         self.retriever = retriever
         self._nearest = nearest
         self._premises = premises
@@ -548,18 +547,18 @@ class EndpointGenerator:
 
     def __init__(self, name: str, client: ChatClient, decoding: Decoding) -> None:
         """Args:
-        name: of its place.
+        name: of its slot.
         client: closed with this.
         decoding: how many tactics, and how they are drawn.
         """
-        self.about = About()
+        self.provenance = Provenance()
         self._name = name
         self._client = client
         self._decoding = decoding
         self._suggests = EndpointSuggests(client)
 
     async def start(self) -> None:
-        """Nothing is to be started: the client connects when it is asked."""
+        """Do nothing: the client connects at the first request."""
 
     async def close(self) -> None:
         await self._client.close()
@@ -601,14 +600,14 @@ def load_generator(source: str, *, device: Device, kind: ModelKind) -> PrefixedG
     return PrefixedGenerator(loaded)
 
 
-def decoding_of(order: ModelOrder) -> Decoding:
-    """Return how a model's answers are found, as its order has it. An endpoint knows no beams."""
-    if order.kind == "endpoint":
-        most = TACTIC_TOKENS if order.max_tokens is None else order.max_tokens
-        return Decoding(order.candidates, "sampling", order.temperature, max_tokens=most)
-    if order.decoding == "sample":
-        return Decoding(order.candidates, "sampling", order.temperature, max_tokens=order.max_tokens)
-    return Decoding(order.candidates, max_tokens=order.max_tokens)
+def decoding_of(spec: ModelSpec) -> Decoding:
+    """Return how a model's answers are found, as its specification has it. An endpoint has no beam search."""
+    if spec.kind == "endpoint":
+        most = TACTIC_TOKENS if spec.max_tokens is None else spec.max_tokens
+        return Decoding(spec.candidates, "sampling", spec.temperature, max_tokens=most)
+    if spec.decoding == "sample":
+        return Decoding(spec.candidates, "sampling", spec.temperature, max_tokens=spec.max_tokens)
+    return Decoding(spec.candidates, max_tokens=spec.max_tokens)
 
 
 NAME = "progress"
@@ -619,14 +618,16 @@ _RATED_AT_ONCE = 64
 class RatingModel:
     """A progress model for all clients."""
 
-    def __init__(self, model: Predicting, *, about: About, limits: Limits, measures: Measures) -> None:
+    def __init__(
+        self, model: Predicting, *, provenance: Provenance, limits: Limits, measures: Measures
+    ) -> None:
         """Args:
-        model: nobody else may use it.
-        about: what it is.
+        model: used by this one alone.
+        provenance: of the model.
         limits: of its batches.
         measures: count them.
         """
-        self.about = about
+        self.provenance = provenance
 
         def predicted(asked: Sequence[tuple[Step, ...]]) -> list[list[float]]:
             every = iter(model.predict([step for steps in asked for step in steps]))
@@ -696,12 +697,12 @@ class TemplatedProgress:
             ) from error
 
 
-def load_progress(order: ProgressOrder, source: str) -> Predicting:
+def load_progress(spec: RewardSpec, source: str) -> Predicting:
     """Load the model that `source` names.
 
     Raises:
-        LearningError: it cannot be loaded, or the order's template cannot be filled in.
+        LearningError: it cannot be loaded, or the template cannot be filled in.
     """
-    if order.template:
-        return TemplatedProgress(source, order.template, device=order.device or "auto")
-    return ProgressModel(source, device=order.device or "auto")
+    if spec.template:
+        return TemplatedProgress(source, spec.template, device=spec.device or "auto")
+    return ProgressModel(source, device=spec.device or "auto")

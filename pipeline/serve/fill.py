@@ -1,30 +1,23 @@
-"""POST /fill: searches for proofs of a file's sorries, rung by rung, as a stream of events.
+"""POST /fill: searches for proofs of a file's sorries, rung by rung, and streams server-sent events to the client.
 
-What a client of POST /fill is sent: server-sent events, each a name and one JSON object, and how they are streamed.
-
-    waiting      so many requests have Lean already; this one waits for its turn
+    waiting      all Lean processes are busy; the request is queued
     begun        what is worked on, with which rungs
     rung         a rung begins
-    candidate    a text that ended the search of one sorry: nobody has judged it, and it is no proof
+    candidate    a text that ended the search of one sorry; not judged, so not a proof
     attempt      how the search for one sorry ended on a rung
     rung_failed  a rung could not be climbed to its end, and why
     verdict      what the gate says of one candidate, by its number
-    error        there is nothing to go on with, and why
+    error        the work cannot continue, and why
     summary      the last one, always (unless the server's time limit cuts the stream off, with an error)
 
-Between them there are comments, so that what stands between server and client keeps the connection.
+Comments between the events keep proxies from closing the connection.
 
-The rungs that `/fill` climbs, as they can be climbed now: with the checkpoints that are in use when it is asked.
-
-They are the daemon's ladder as the order has it. What learned from the simulator is used where the simulator judges,
-and nowhere else.
-
-POST /fill: search for proofs of a file's sorries, with the daemon's rungs and its gate, while the client watches.
-
-The rungs are climbed in their order, each by the daemon's prove job (`python -m pipeline.prove`) on the sorries still
-open; each candidate goes out as it comes. When the job has ended the gate judges its candidates, by the daemon's
-check job (`pipeline.serve.check`): one Lean at a time for one request. A sorry is settled as for the daemon, when it
-has a candidate that the gate did not reject. Nothing of it is recorded.
+The rungs are the daemon's ladder with the checkpoints in use at the time of the request. A model that learned from
+the simulator is used only where the simulator judges. They are climbed in their order, each by the daemon's prove job
+(`python -m pipeline.prove`) on the sorries still open; each candidate goes out as it comes. When the job has ended
+the gate judges its candidates, by the daemon's check job (`pipeline.serve.check`): one Lean at a time for one
+request. A sorry is settled as for the daemon, when it has a candidate that the gate did not reject. Nothing of it is
+recorded.
 
 Two sorries of a file may have one id (`example : True := by sorry`, twice): each is known by its place besides, and is
 searched by a job of its own, since what a job says of an attempt names the id alone.
@@ -60,12 +53,11 @@ from pipeline.lean.backend import LeanBackend
 from pipeline.lean.pool.pool import PoolLimits
 from pipeline.models.endpoint.credentials import KeyPlace, read_key
 from pipeline.models.endpoint.errors import CredentialError
-from pipeline.serve.check import ADVICE, Asked, Judgement, Judging, judge, judging, place_of
+from pipeline.serve.check import ADVICE, Judgement, Judging, LeanRequest, judge, judging, place_of
 from pipeline.serve.checkouts import Checkout, Commit, File, SorryFound, SorryPlace, no_view
-from pipeline.serve.order import PROMOTED, RungOrder, ServeOrder
-from pipeline.serve.rooms import Rooms
-from pipeline.serve.rooms_jobs import Failed, job
 from pipeline.serve.schemas import WHOLE, Problem, ProblemBody
+from pipeline.serve.spec import PROMOTED, FillRung, ServeSpec
+from pipeline.serve.workspace import JobFailure, Workspace, job
 from store.errors import LogError
 from store.events.proofs import AttemptFinished, ProofFound
 from store.events.registry import EVENT_TYPES
@@ -274,19 +266,19 @@ class EventStream(StreamingResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(self, rooms: Rooms, work: Callable[[Emit], Awaitable[None]]) -> None:
+    def __init__(self, workspace: Workspace, work: Callable[[Emit], Awaitable[None]]) -> None:
         """Args:
         work: is given what it sends its events by.
         """
         # Proxies keep neither the answer nor parts of it back.
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(self._events(), headers=headers)
-        self._rooms = rooms
+        self._workspace = workspace
         self._work = work
         self._queue: asyncio.Queue[Event | None] = asyncio.Queue()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        task = self._rooms.begin(self._done())
+        task = self._workspace.begin(self._done())
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -302,7 +294,7 @@ class EventStream(StreamingResponse):
     async def _events(self) -> AsyncIterator[bytes]:
         while True:
             try:
-                async with asyncio.timeout(self._rooms.heartbeat_s):
+                async with asyncio.timeout(self._workspace.heartbeat_s):
                     event = await self._queue.get()
             except TimeoutError:
                 yield _HEARTBEAT
@@ -354,16 +346,16 @@ class _Waits(Exception):  # noqa: N818 - control flow inside this module
     """The rung cannot be climbed now; the text says why."""
 
 
-def rungs_now(order: ServeOrder, lean: LeanBackend, wanted: Sequence[int] | None) -> list[Rung | Left]:
-    """Return the order's rungs as they stand now, in their order; of `wanted` ones those, where it names some.
+def rungs_now(spec: ServeSpec, lean: LeanBackend, wanted: Sequence[int] | None) -> list[Rung | Left]:
+    """Resolve the rungs that can be climbed now, in their order; only those in `wanted` if it is given.
 
     Raises:
         Problem: 503, the view cannot be read.
     """
-    there: dict[int, RungOrder] = {rung.spec.number: rung for rung in order.lean.rungs}
+    there: dict[int, FillRung] = {rung.spec.number: rung for rung in spec.lean.rungs}
     numbers = list(there) if wanted is None else list(dict.fromkeys(wanted))
     try:
-        with closing(queries.connect(order.view)) as view:
+        with closing(queries.connect(spec.view)) as view:
 
             def in_use(model: str) -> CheckpointRow:
                 row = checkpoint_in_use(view, model)
@@ -381,7 +373,7 @@ def rungs_now(order: ServeOrder, lean: LeanBackend, wanted: Sequence[int] | None
 
 
 def _each(
-    there: Mapping[int, RungOrder], numbers: Sequence[int], in_use: Callable[[str], CheckpointRow]
+    there: Mapping[int, FillRung], numbers: Sequence[int], in_use: Callable[[str], CheckpointRow]
 ) -> Iterator[Rung | Left]:
     for number in numbers:
         if number not in there:
@@ -393,8 +385,8 @@ def _each(
             yield Left(number, str(reason))
 
 
-def _now(rung: RungOrder, in_use: Callable[[str], CheckpointRow]) -> Rung:
-    """Put the checkpoints in use where the order says "promoted"."""
+def _now(rung: FillRung, in_use: Callable[[str], CheckpointRow]) -> Rung:
+    """Replace "promoted" by the checkpoints in use."""
     spec, model = rung.spec, rung.model
     if isinstance(spec, RetrievalRung) and spec.retriever.checkpoint == PROMOTED:
         checkpoint = in_use("retriever").checkpoint
@@ -442,7 +434,7 @@ Key = tuple[str, int]
 """A sorry of the file: its id, and its first byte."""
 
 
-class FillRequest(Asked):
+class FillRequest(LeanRequest):
     """A file with sorries: the one that `sorry` names, or all that fit it; and how far to go."""
 
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
@@ -460,13 +452,13 @@ class FillRequest(Asked):
     )
 
 
-async def fill(rooms: Rooms, asked: FillRequest) -> EventStream:
+async def fill(workspace: Workspace, asked: FillRequest) -> EventStream:
     """Answer a request with a stream of events.
 
     Raises:
         Problem: what is asked about is not there, or takes more time than there is. What turns out later is an event.
     """
-    most_s = rooms.order.limits.lean_seconds
+    most_s = workspace.spec.limits.lean_seconds
     began = asyncio.get_running_loop().time()
     if asked.seconds is not None and asked.seconds > most_s:
         raise Problem(
@@ -475,23 +467,23 @@ async def fill(rooms: Rooms, asked: FillRequest) -> EventStream:
             f"{asked.seconds:g} s of searching are asked for, and a request may take {most_s:g} s here",
             "ask for less, or raise [serve.limits] lean_timeout",
         )
-    commit, path, known = await place_of(rooms, asked)
+    commit, path, known = await place_of(workspace, asked)
 
     async def work(emit: Emit) -> None:
-        await _Filling(rooms, asked, emit, until=began + most_s).run(commit, path, known)
+        await _Filling(workspace, asked, emit, until=began + most_s).run(commit, path, known)
 
-    return EventStream(rooms, work)
+    return EventStream(workspace, work)
 
 
 class _Filling:
     """The work on one request."""
 
-    def __init__(self, rooms: Rooms, asked: FillRequest, emit: Emit, *, until: float) -> None:
+    def __init__(self, workspace: Workspace, asked: FillRequest, emit: Emit, *, until: float) -> None:
         """Args:
         until: when the stream is cut off, on the loop's clock.
         """
-        most_s = rooms.order.limits.lean_seconds
-        self._rooms = rooms
+        most_s = workspace.spec.limits.lean_seconds
+        self._workspace = workspace
         self._asked = asked
         self._emit = emit
         self._until = until - min(_RESERVE_S, most_s / 2)
@@ -503,7 +495,7 @@ class _Filling:
         self._seen: set[tuple[Key, str]] = set()
         self._verdicts: dict[str, int] = {"accepted": 0, "rejected": 0, "unknown": 0}
         self._candidates = 0
-        self._simulated = rooms.order.simulated
+        self._simulated = workspace.spec.simulated
 
     async def run(self, commit: Commit, path: str, known: SorryRow | None) -> None:
         """Work, and say how it went: whatever happens, a summary is the last word."""
@@ -541,16 +533,16 @@ class _Filling:
         return Problem(
             504,
             "timeout",
-            f"the {self._rooms.order.limits.lean_seconds:g} s that a request may take are over"
+            f"the {self._workspace.spec.limits.lean_seconds:g} s that a request may take are over"
             + (f"; {unjudged} of the candidates were not judged" if unjudged else ""),
             "ask for fewer sorries or fewer seconds, or raise [serve.limits] lean_timeout",
         )
 
     async def _in_turn(self, commit: Commit, path: str, known: SorryRow | None) -> Ended:
-        rooms, asked = self._rooms, self._asked
-        if rooms.lean.locked():
-            self._emit(Waiting(places=rooms.order.limits.lean_processes))
-        async with rooms.lean, rooms.checkout(commit, path=path, text=asked.text) as made:
+        workspace, asked = self._workspace, self._asked
+        if workspace.lean.locked():
+            self._emit(Waiting(places=workspace.spec.limits.lean_processes))
+        async with workspace.lean, workspace.checkout(commit, path=path, text=asked.text) as made:
             file = await asyncio.to_thread(File.read, asked.repository, path, made.data, known=known)
             if made.lean.kind == "none":
                 raise Problem(
@@ -559,7 +551,7 @@ class _Filling:
                     f"there is no Lean to search with: {made.lean.detail}",
                     "see `unsorry doctor`",
                 )
-            rungs = await asyncio.to_thread(rungs_now, rooms.order, made.lean, asked.rungs)
+            rungs = await asyncio.to_thread(rungs_now, workspace.spec, made.lean, asked.rungs)
             self._begin(made, file, rungs)
             for rung in rungs:
                 if isinstance(rung, Left):
@@ -620,7 +612,7 @@ class _Filling:
             try:
                 failed = await self._search(rung, made, different, found)
             except CredentialError as error:
-                failed = Failed(error.reason, str(error), "see `unsorry doctor`")
+                failed = JobFailure(error.reason, str(error), "see `unsorry doctor`")
             if failed is not None:
                 self._emit(
                     RungFailed(
@@ -634,11 +626,11 @@ class _Filling:
             if self._ended() is not None:
                 break
         for number, proof in found:
-            self._take(number, proof, await judge(self._rooms, made, proof, search=None))
+            self._take(number, proof, await judge(self._workspace, made, proof, search=None))
 
     async def _search(
         self, rung: Rung, made: Checkout, wanted: Sequence[SorryToProve], found: list[tuple[int, ProofFound]]
-    ) -> Failed | None:
+    ) -> JobFailure | None:
         """Run the prove job, until it ends or the request's seconds are over; its candidates are sent and added to
         `found`, as they come.
 
@@ -653,7 +645,7 @@ class _Filling:
             )
         clock = Clock(self._left_s)
         async with (
-            self._rooms.folder() as folder,
+            self._workspace.folder() as folder,
             job(
                 self._spec(rung, made, wanted),
                 kind="prove",
@@ -686,8 +678,8 @@ class _Filling:
 
     def _spec(self, rung: Rung, made: Checkout, wanted: Sequence[SorryToProve]) -> ProveSpec:
         """Return the prove job's specification, as the planner makes it; the job keeps no journal."""
-        order = self._rooms.order
-        budget, pool = order.lean.budget, order.lean.pool
+        spec = self._workspace.spec
+        budget, pool = spec.lean.budget, spec.lean.pool
         return ProveSpec(
             repository=made.commit.repository.key,
             branch=made.commit.branch,
@@ -696,7 +688,7 @@ class _Filling:
             limits=PoolLimits(processes=1, memory_bytes=pool.memory_bytes, calls=pool.calls),
             rung=rung.spec,
             model=rung.model,
-            seed=order.lean.seed,
+            seed=spec.lean.seed,
             budget=Budget(
                 nodes=budget.nodes,
                 seconds=min(rung.seconds, self._left_s),
@@ -704,7 +696,7 @@ class _Filling:
             ),
             budget_key="asked for",
             parallel=1,
-            database_db=order.view,
+            database_db=spec.view,
             sorries=tuple(wanted),
         )
 

@@ -28,8 +28,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from pipeline.serve.order import Limits
 from pipeline.serve.schemas import Problem, problem_response
+from pipeline.serve.spec import Limits
 
 LEANS = frozenset({"/check", "/fill"})
 """The routes that Lean works on."""

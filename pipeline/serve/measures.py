@@ -29,7 +29,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 class Measures:
-    """Metrics of one server. The names of models are those of its specification."""
+    """The counters of one server. The names of models are those of its specification."""
 
     def __init__(self) -> None:
         # Else there is a second series for each, which no query of ours asks for.

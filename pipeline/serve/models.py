@@ -1,11 +1,11 @@
-"""The models of the server by name: which checkpoint belongs to each, how it loads, how it replaces another.
+"""The registry of models: resolves the checkpoint of each name, loads it, and replaces it when another is promoted.
 
-Every two seconds the view is asked which checkpoints were promoted last. A newer one is loaded beside the one in use
-and takes the next request; the one before is closed after its last. A retriever first gets vectors of all premises
+Every two seconds the registry reads the promoted checkpoints from the view. A newer one is loaded beside the one in
+use and takes the next request; the old one is closed after its last. A retriever first gets vectors of all premises
 that the one before had. What cannot be loaded leaves the model as it is, and is tried again after a doubling back-off.
 
-A checkpoint of the daemon's is named by promotion or by its folder; either way the view says what it learned from. What
-learned from the simulator is used where the simulator judges, and nowhere else.
+A checkpoint of the daemon's is named by promotion or by its folder; either way the view records its provenance. A
+model that learned from the simulator is used only where the simulator judges.
 
 Models load in one thread, one after the other: transformers' loading is not made for two at once. torch and
 transformers are imported with the first model (`pipeline.serve.engines`), so that the server answers `/health` before.
@@ -20,7 +20,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -31,8 +31,17 @@ from pipeline.models.endpoint.errors import ExternalError
 from pipeline.models.errors import LearningError
 from pipeline.serve.limits import full, share
 from pipeline.serve.measures import Measures
-from pipeline.serve.order import ENCODING, GENERATING, PROMOTED, Device, ModelOrder, ProgressOrder, ServeOrder
 from pipeline.serve.schemas import ModelInfo, ModelsResponse, Problem, ReadyResponse, State
+from pipeline.serve.spec import (
+    ENCODING,
+    GENERATING,
+    PROMOTED,
+    Device,
+    ModelSpec,
+    Provenance,
+    RewardSpec,
+    ServeSpec,
+)
 from store.errors import LogError
 from store.view.queries import basic as queries
 from store.view.queries import models as model_queries
@@ -47,19 +56,10 @@ RETRY_AFTER_S = 5
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class About:
-    """What a model is. `checkpoint` is its id, "" where it is none of the daemon's; `simulated`: it learned from the
-    simulator."""
-
-    checkpoint: str = ""
-    simulated: bool = False
-
-
 class Model(Protocol):
     """A model that was loaded. Started and closed on the server's loop."""
 
-    about: About
+    provenance: Provenance
 
     async def start(self) -> None: ...
 
@@ -70,18 +70,18 @@ M = TypeVar("M", bound=Model)
 
 
 @dataclass(eq=False, slots=True)
-class _Held(Generic[M]):
+class _LoadedModel(Generic[M]):
     model: M
     users: int = 0
     retired: bool = False
 
 
-class Place(Generic[M]):
-    """A name and the model that it stands for now. Used on one event loop.
+class ModelSlot(Generic[M]):
+    """A named model slot: hot-swaps checkpoints without dropping requests. Used on one event loop.
 
     Attributes:
-        state: see `wire.ModelInfo`.
-        reason: why it cannot be asked, or why the newer checkpoint is not the one in use; "" where neither.
+        state: see `schemas.ModelInfo`.
+        reason: why the slot has no model, or not the newest checkpoint; "" otherwise.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class Place(Generic[M]):
     ) -> None:
         """Args:
         name: what requests call it.
-        waiting: told how many requests have it, whenever that changes.
-        most: how many requests may have it at once; None: any number.
+        waiting: receives the number of requests that use the slot, at each change.
+        most: how many requests may use it at once; None: any number.
         """
         self.name = name
         self.state: State = "loading"
@@ -102,30 +102,30 @@ class Place(Generic[M]):
         self._waiting = waiting
         self._most = most
         self._users = 0
-        self._held: _Held[M] | None = None
+        self._loaded: _LoadedModel[M] | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
     def loaded(self) -> bool:
-        return self._held is not None
+        return self._loaded is not None
 
     @property
     def model(self) -> M | None:
-        """The model that is here now; whoever asks it something has it by `use`."""
-        return None if self._held is None else self._held.model
+        """The loaded model. Requests borrow it by `use`."""
+        return None if self._loaded is None else self._loaded.model
 
     @property
-    def about(self) -> About:
-        return About() if self._held is None else self._held.model.about
+    def provenance(self) -> Provenance:
+        return Provenance() if self._loaded is None else self._loaded.model.provenance
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[M]:
-        """Have the model for a request: it is not closed meanwhile, whatever takes its place.
+        """Borrow the model for a request: it is not closed meanwhile, even if another replaces it.
 
         Raises:
-            Problem: 503, there is none now; 429, it has as many requests as it may have.
+            Problem: 503, no model is loaded; 429, the slot is full.
         """
-        held = self._held
+        held = self._loaded
         if held is None:
             raise Problem(
                 503,
@@ -150,28 +150,28 @@ class Place(Generic[M]):
             self._close_unused(held)
 
     async def put(self, model: M) -> None:
-        """Have requests from now on answered by this model."""
+        """Serve later requests with this model."""
         await model.start()
-        before, self._held = self._held, _Held(model)
+        before, self._loaded = self._loaded, _LoadedModel(model)
         self.state, self.reason = "loaded", ""
         if before is not None:
             before.retired = True
             self._close_unused(before)
 
-    def cannot(self, state: State, reason: str) -> None:
-        """Say why there is no model, or no newer one: the one that is there goes on."""
+    def set_unavailable(self, state: State, reason: str) -> None:
+        """Record why no model, or no newer one, could be loaded. A loaded model stays in use."""
         self.reason = reason
-        if self._held is None:
+        if self._loaded is None:
             self.state = state
 
-    def stands(self) -> None:
-        """Say that the model that is here is the one that belongs here."""
-        if self._held is not None:
+    def set_current(self) -> None:
+        """Record that the loaded model is the newest."""
+        if self._loaded is not None:
             self.reason = ""
 
     async def close(self) -> None:
-        """Close the model that is here and those before it. Who still waits for an answer hears that there is none."""
-        held, self._held = self._held, None
+        """Close all models of the slot. Requests that wait for an answer fail."""
+        held, self._loaded = self._loaded, None
         self.state, self.reason = "failed", "the server ends"
         if held is not None:
             await self._closed(held.model)
@@ -182,7 +182,7 @@ class Place(Generic[M]):
         self._users += by
         self._waiting(self._users)
 
-    def _close_unused(self, held: _Held[M]) -> None:
+    def _close_unused(self, held: _LoadedModel[M]) -> None:
         if not held.retired or held.users:
             return
         closing = asyncio.create_task(self._closed(held.model), name=f"close:{self.name}")
@@ -192,41 +192,43 @@ class Place(Generic[M]):
     async def _closed(self, model: M) -> None:
         try:
             await model.close()
-        # It is nobody's any more; what else it did cannot be asked of it.
+        # No request uses it any more, so a failure affects no answer.
         except Exception:  # noqa: BLE001
-            _log.exception("the model that %s stood for was not closed as it should", self.name)
+            _log.exception("the old model of %s failed to close", self.name)
 
 
-Wanted = tuple[str, str]
-"""One of the daemon's models ("retriever", "tactics", "progress"), which "promoted" is of; and a source."""
+ModelSource = tuple[str, str]
+"""A trained model's kind ("retriever", "tactics", "progress"), to which "promoted" refers, and a source."""
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """A source that may be loaded here: a folder, or the name of a hub or an endpoint; and what it is."""
+class ResolvedSource:
+    """A source that may be loaded: a folder, or the name at a hub or an endpoint; and its provenance."""
 
     source: str
-    about: About
+    provenance: Provenance
 
 
-def origins(order: ServeOrder, wanted: Iterable[Wanted]) -> Mapping[Wanted, Origin | str]:
-    """Return what each source stands for; a text says why nothing may be loaded for it now."""
-    found: dict[Wanted, Origin | str] = {}
-    asked: dict[Wanted, Path | None] = {}
+def resolve_sources(
+    spec: ServeSpec, wanted: Iterable[ModelSource]
+) -> Mapping[ModelSource, ResolvedSource | str]:
+    """Resolve each source; a text is the reason why nothing may be loaded for it now."""
+    found: dict[ModelSource, ResolvedSource | str] = {}
+    asked: dict[ModelSource, Path | None] = {}
     for one in wanted:
-        inside = None if one[1] == PROMOTED else _inside(order.checkpoints, one[1])
+        inside = None if one[1] == PROMOTED else _inside(spec.checkpoints, one[1])
         if one[1] == PROMOTED or inside is not None:
             asked[one] = inside
         else:
-            found[one] = Origin(one[1], About())
+            found[one] = ResolvedSource(one[1], Provenance())
     if not asked:
         return found
     try:
-        with closing(queries.connect(order.view)) as view:
+        with closing(queries.connect(spec.view)) as view:
             for one, inside in asked.items():
                 model, source = one
                 found[one] = (
-                    _promoted(order, view, model) if inside is None else _named(order, view, source, inside)
+                    _promoted(spec, view, model) if inside is None else _named(spec, view, source, inside)
                 )
     except (LogError, sqlite3.Error) as error:
         found.update(dict.fromkeys(asked, f"the view cannot be read: {error}"))
@@ -242,34 +244,34 @@ def _inside(checkpoints: Path, source: str) -> Path | None:
     return folder.relative_to(checkpoints) if folder.is_relative_to(checkpoints) else None
 
 
-def _promoted(order: ServeOrder, view: sqlite3.Connection, model: str) -> Origin | str:
+def _promoted(spec: ServeSpec, view: sqlite3.Connection, model: str) -> ResolvedSource | str:
     row = model_queries.checkpoint_in_use(view, model)
     if row is None:
         return f"no checkpoint of the {model} model has been promoted yet"
     return _allowed(
-        order,
+        spec,
         row,
-        str(order.checkpoints / model / row.checkpoint),
+        str(spec.checkpoints / model / row.checkpoint),
         f"the promoted checkpoint {row.checkpoint}",
     )
 
 
-def _named(order: ServeOrder, view: sqlite3.Connection, source: str, inside: Path) -> Origin | str:
+def _named(spec: ServeSpec, view: sqlite3.Connection, source: str, inside: Path) -> ResolvedSource | str:
     model, checkpoint = (*inside.parts, "", "")[:2]
     rows = (row for row in model_queries.checkpoints(view, model) if row.checkpoint == checkpoint)
     row = next(rows, None)
     if row is None:
         return (
-            f"{inside} lies where the checkpoints do, and the view knows none of that name, so that nobody can tell "
-            "what it learned from; name a checkpoint of `unsorry models`, or keep it in another folder"
+            f"{inside} lies where the checkpoints do, and the view knows none of that name, so its "
+            "provenance is unknown; name a checkpoint of `unsorry models`, or keep it in another folder"
         )
-    return _allowed(order, row, source, f"the checkpoint {checkpoint}")
+    return _allowed(spec, row, source, f"the checkpoint {checkpoint}")
 
 
-def _allowed(order: ServeOrder, row: CheckpointRow, source: str, what: str) -> Origin | str:
-    if row.simulated and not order.simulated:
+def _allowed(spec: ServeSpec, row: CheckpointRow, source: str, what: str) -> ResolvedSource | str:
+    if row.simulated and not spec.simulated:
         return f"{what} learned from the simulator, and Lean judges here"
-    return Origin(source, About(row.checkpoint, row.simulated))
+    return ResolvedSource(source, Provenance(row.checkpoint, row.simulated))
 
 
 Nearest = Callable[["LoadedRetriever", str, int], Awaitable[tuple[str, ...]]]
@@ -281,38 +283,38 @@ class LoadError(Exception):
 
 
 class Loader:
-    """Loads the models of one order.
+    """Loads the models of one specification.
 
     Args:
-        order: says where they compute, and how much goes together.
+        spec: of the server: devices and batch limits.
         measures: count their batches.
-        nearest: finds premises for what is shown them.
+        nearest: finds premises for generators that read them.
     """
 
-    def __init__(self, order: ServeOrder, *, measures: Measures, nearest: Nearest) -> None:
-        self._order = order
+    def __init__(self, spec: ServeSpec, *, measures: Measures, nearest: Nearest) -> None:
+        self._spec = spec
         self._measures = measures
         self._nearest = nearest
-        # The retriever in use may stand under several names.
+        # Several names may share the retriever in use.
         self._retrievers: WeakValueDictionary[tuple[str, str], Retriever] = WeakValueDictionary()
 
-    def model(self, order: ModelOrder, source: str, abouts: tuple[About, ...]) -> Model:
+    def model(self, spec: ModelSpec, source: str, provenances: tuple[Provenance, ...]) -> Model:
         """Return a model, loaded and not started.
 
         Args:
-            order: what is wanted.
-            source: the folder, or the name of the hub or at the endpoint, that the order's source stands for now.
-            abouts: what that is, and what the order's generator is where it has one.
+            spec: the model to load.
+            source: the folder, or the name of the hub or at the endpoint, to which the specification's source resolves.
+            provenances: of the source, and of the generator of a retrieval model.
 
         Raises:
             LoadError: it cannot be loaded.
         """
         try:
-            return self._model(order, source, abouts)
+            return self._model(spec, source, provenances)
         except Exception as error:
             raise _unloadable(source, error) from error
 
-    def progress(self, order: ProgressOrder, source: str, abouts: tuple[About, ...]) -> RatingModel:
+    def progress(self, spec: RewardSpec, source: str, provenances: tuple[Provenance, ...]) -> RatingModel:
         """Return the progress model, loaded and not started.
 
         Raises:
@@ -321,58 +323,62 @@ class Loader:
         try:
             from pipeline.serve.engines import RatingModel, load_progress
 
-            predicting = load_progress(order, source)
-            (about,) = abouts
-            return RatingModel(predicting, about=about, limits=self._order.limits, measures=self._measures)
+            predicting = load_progress(spec, source)
+            (provenance,) = provenances
+            return RatingModel(
+                predicting, provenance=provenance, limits=self._spec.limits, measures=self._measures
+            )
         except Exception as error:
             raise _unloadable(source, error) from error
 
-    def _model(self, order: ModelOrder, source: str, abouts: tuple[About, ...]) -> Model:
-        about = abouts[0]
-        device: Device = order.device or self._order.device
-        match order.kind:
+    def _model(self, spec: ModelSpec, source: str, provenances: tuple[Provenance, ...]) -> Model:
+        provenance = provenances[0]
+        device: Device = spec.device or self._spec.device
+        match spec.kind:
             case "endpoint":
-                return self._endpoint(order)
+                return self._endpoint(spec)
             case "encoder":
-                return self._encoder(order, source, about, device)
+                return self._encoder(spec, source, provenance, device)
             case "retriever":
-                return self._retriever(order.name, source, about, device)
+                return self._retriever(spec.name, source, provenance, device)
             case "retrieval":
-                return self._with_premises(order, source, about, abouts[1], device)
+                return self._with_premises(spec, source, provenance, provenances[1], device)
             case _:
-                return self._generator(order, source, about, device)
+                return self._generator(spec, source, provenance, device)
 
-    def _generator(self, order: ModelOrder, source: str, about: About, device: Device) -> GeneratingModel:
+    def _generator(
+        self, spec: ModelSpec, source: str, provenance: Provenance, device: Device
+    ) -> GeneratingModel:
         from pipeline.serve.engines import LocalGenerator, decoding_of, load_generator
 
-        generator = load_generator(source, device=device, kind=order.kind)
+        generator = load_generator(source, device=device, kind=spec.kind)
         return LocalGenerator(
-            order.name,
+            spec.name,
             generator,
-            decoding_of(order),
-            about=about,
-            limits=self._order.limits,
+            decoding_of(spec),
+            provenance=provenance,
+            limits=self._spec.limits,
             measures=self._measures,
         )
 
     def _with_premises(
-        self, order: ModelOrder, source: str, about: About, generator: About, device: Device
+        self, spec: ModelSpec, source: str, provenance: Provenance, generator: Provenance, device: Device
     ) -> GeneratingModel:
         from pipeline.serve.engines import RetrievalGenerator, decoding_of, load_generator
 
         return RetrievalGenerator(
-            order.name,
-            load_generator(order.generator, device=device, kind=order.kind),
-            decoding_of(order),
-            about=About(about.checkpoint, about.simulated or generator.simulated),
-            retriever=self._retriever(order.name, source, about, device),
+            spec.name,
+            load_generator(spec.generator, device=device, kind=spec.kind),
+            decoding_of(spec),
+            provenance=Provenance(provenance.checkpoint, provenance.simulated or generator.simulated),
+            retriever=self._retriever(spec.name, source, provenance, device),
             nearest=self._nearest,
-            premises=order.premises,
-            limits=self._order.limits,
+            premises=spec.premises,
+            limits=self._spec.limits,
             measures=self._measures,
         )
 
-    def _retriever(self, name: str, source: str, about: About, device: Device) -> LoadedRetriever:
+    def _retriever(self, name: str, source: str, provenance: Provenance, device: Device) -> LoadedRetriever:
         from pipeline.models.libraries import device_of
         from pipeline.serve.engines import LoadedRetriever, Retriever
 
@@ -380,30 +386,30 @@ class Loader:
         found = self._retrievers.get((source, where.type))
         if found is None:
             found = self._retrievers[source, where.type] = Retriever.load(source, device=where)
-        return LoadedRetriever(name, found, about=about, limits=self._order.limits, measures=self._measures)
+        return LoadedRetriever(
+            name, found, provenance=provenance, limits=self._spec.limits, measures=self._measures
+        )
 
-    def _encoder(self, order: ModelOrder, source: str, about: About, device: Device) -> Model:
+    def _encoder(self, spec: ModelSpec, source: str, provenance: Provenance, device: Device) -> Model:
         from pipeline.models.libraries import device_of
         from pipeline.serve.engines import EncodingModel, HubEncoder
 
         return EncodingModel(
-            order.name,
+            spec.name,
             HubEncoder(source, device=device_of(device)),
-            about=about,
-            limits=self._order.limits,
+            provenance=provenance,
+            limits=self._spec.limits,
             measures=self._measures,
         )
 
-    def _endpoint(self, order: ModelOrder) -> Model:
-        from pipeline.jobs.specs import EndpointSpec
+    def _endpoint(self, spec: ModelSpec) -> Model:
         from pipeline.models.endpoint.client import open_client
         from pipeline.serve.engines import EndpointGenerator, decoding_of
 
-        assert order.endpoint is not None
-        endpoint = EndpointSpec(**asdict(order.endpoint), model=order.source)
+        assert spec.endpoint is not None
         # No client is to wait for another's answer: each request is as many calls as it has candidates.
-        client = open_client(endpoint, concurrency=share(self._order.limits) * order.candidates)
-        return EndpointGenerator(order.name, client, decoding_of(order))
+        client = open_client(spec.endpoint, concurrency=share(self._spec.limits) * spec.candidates)
+        return EndpointGenerator(spec.name, client, decoding_of(spec))
 
 
 def _unloadable(source: str, error: Exception) -> LoadError:
@@ -440,9 +446,9 @@ class _Entry:
 
     kind: str
     wanted: str
-    parts: tuple[Wanted, ...]
-    place: Place[Any]
-    load: Callable[[str, tuple[About, ...]], Model]
+    parts: tuple[ModelSource, ...]
+    slot: ModelSlot[Any]
+    load: Callable[[str, tuple[Provenance, ...]], Model]
     source: str = ""
     rest_s: float = 0.0
     again_at: float = 0.0
@@ -450,32 +456,32 @@ class _Entry:
 
 
 class Registry:
-    """The models of one order. A context, on one event loop; entered, it begins to load.
+    """The models of the server. An async context on one event loop; it loads while it is entered.
 
     Args:
-        order: which there are.
+        spec: of the server.
         measures: count batches, swaps, and who waits.
-        nearest, warm: `rooms.premises`': find premises for what is shown them, and make a retriever ready for it.
-        look_s: how often the view is asked.
+        nearest, warm: find premises for a generator, and embed them for a new retriever (`Workspace.premises`).
+        look_s: how often the view is read.
     """
 
     def __init__(
         self,
-        order: ServeOrder,
+        spec: ServeSpec,
         *,
         measures: Measures,
         nearest: Nearest,
         warm: Warm,
         look_s: float = LOOK_S,
     ) -> None:
-        self.order = order
+        self.spec = spec
         self.measures = measures
         self._look_s = look_s
         self._warm = warm
-        self._loader = Loader(order, measures=measures, nearest=nearest)
+        self._loader = Loader(spec, measures=measures, nearest=nearest)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="loader")
-        self._entries = {model.name: self._entry(model) for model in order.models}
-        self._progress = None if order.progress is None else self._progress_entry(order.progress)
+        self._entries = {model.name: self._entry(model) for model in spec.models}
+        self._progress = None if spec.progress is None else self._progress_entry(spec.progress)
         self._watching: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -494,28 +500,28 @@ class Registry:
             await asyncio.wait(beside)
         self._thread.shutdown(wait=False, cancel_futures=True)
         for entry in self._all():
-            await entry.place.close()
+            await entry.slot.close()
 
-    # ---- what is asked of it
+    # ---- requests
 
-    def generator(self, name: str) -> Place[GeneratingModel]:
-        """Return the place of a model that generates.
+    def generator(self, name: str) -> ModelSlot[GeneratingModel]:
+        """Return the slot of a model that generates.
 
         Raises:
-            Problem: 404, there is none of this name; 409, it encodes.
+            Problem: 404, no model has this name; 409, it encodes.
         """
         return self._of_kind(name, GENERATING, "generates no tactics", "/encode")
 
-    def encoder(self, name: str) -> Place[EncodingModel]:
-        """Return the place of a model that encodes.
+    def encoder(self, name: str) -> ModelSlot[EncodingModel]:
+        """Return the slot of a model that encodes.
 
         Raises:
-            Problem: 404, there is none of this name; 409, it generates.
+            Problem: 404, no model has this name; 409, it generates.
         """
         return self._of_kind(name, ENCODING, "encodes nothing", "/generate")
 
-    def progress(self) -> Place[RatingModel]:
-        """Return the place of the progress model.
+    def progress(self) -> ModelSlot[RatingModel]:
+        """Return the slot of the progress model.
 
         Raises:
             Problem: 400, the server has none.
@@ -527,16 +533,16 @@ class Registry:
                 "use_reward asks for the steps that remain, and the server has no progress model",
                 "set LEANPROGRESS_MODEL, or [serve.progress] model, and start it anew; or leave use_reward out",
             )
-        return self._progress.place
+        return self._progress.slot
 
     @asynccontextmanager
     async def retriever(self) -> AsyncIterator[LoadedRetriever]:
-        """Have a retriever: the promoted one where there is one, else the first of the order.
+        """Borrow a retriever: the promoted one if it is loaded, else the first of the specification.
 
         Raises:
-            Problem: 404, the order has none; 503, it is not there yet.
+            Problem: 404, the server has none; 503, it is not loaded yet.
         """
-        having = [one for one in self.order.models if one.kind in _FINDING]
+        having = [one for one in self.spec.models if one.kind in _FINDING]
         if not having:
             raise Problem(
                 404,
@@ -544,40 +550,38 @@ class Registry:
                 "the server has no retriever",
                 'add a model with kind = "retriever" under [[serve.models]]',
             )
-        first = min(
-            having, key=lambda one: (not self._entries[one.name].place.loaded, one.source != PROMOTED)
-        )
+        first = min(having, key=lambda one: (not self._entries[one.name].slot.loaded, one.source != PROMOTED))
         entry = self._entries[first.name]
-        async with entry.place.use() as model:
+        async with entry.slot.use() as model:
             yield _retriever(entry, model)
 
     def models(self) -> ModelsResponse:
-        """Return what there is, in the order of the order."""
+        """Describe the models, in the order of the specification."""
         return ModelsResponse(
             models=[_info(entry) for entry in self._entries.values()],
             progress=None if self._progress is None else _info(self._progress),
-            simulated=self.order.simulated,
+            simulated=self.spec.simulated,
         )
 
     def ready(self) -> ReadyResponse:
-        """Say whether requests can be answered: none is being loaded, and one is there."""
-        loading = [entry.place.name for entry in self._all() if entry.place.state == "loading"]
+        """Report readiness: no model is being loaded, and at least one is loaded."""
+        loading = [entry.slot.name for entry in self._all() if entry.slot.state == "loading"]
         reason = ""
         if loading:
             reason = f"still loading: {', '.join(loading)}"
-        elif self._entries and not any(entry.place.loaded for entry in self._entries.values()):
-            # Whoever has no token is told no paths.
-            states = ", ".join(f"{name} is {entry.place.state}" for name, entry in self._entries.items())
+        elif self._entries and not any(entry.slot.loaded for entry in self._entries.values()):
+            # A client without a token must not learn paths.
+            states = ", ".join(f"{name} is {entry.slot.state}" for name, entry in self._entries.items())
             reason = f"no model is there: {states}; GET /models says why"
         return ReadyResponse(
             ready=not reason,
             reason=reason,
-            models={name: entry.place.state for name, entry in self._entries.items()},
-            progress=None if self._progress is None else self._progress.place.state,
+            models={name: entry.slot.state for name, entry in self._entries.items()},
+            progress=None if self._progress is None else self._progress.slot.state,
         )
 
-    def _of_kind(self, name: str, kinds: frozenset[str], not_so: str, rather: str) -> Place[Any]:
-        fitting = [one.name for one in self.order.models if one.kind in kinds]
+    def _of_kind(self, name: str, kinds: frozenset[str], not_so: str, rather: str) -> ModelSlot[Any]:
+        fitting = [one.name for one in self.spec.models if one.kind in kinds]
         names = ", ".join(fitting) or "none"
         entry = self._entries.get(name)
         if entry is None:
@@ -594,102 +598,104 @@ class Registry:
                 f'the model "{name}" {not_so}',
                 f"POST to {rather}, or ask one of these: {names}",
             )
-        return entry.place
+        return entry.slot
 
-    # ---- what it does by itself
+    # ---- loading
 
     async def _watch(self) -> None:
         while True:
             try:
                 wanted = {part for entry in self._all() for part in entry.parts}
-                found = await asyncio.to_thread(origins, self.order, wanted)
+                found = await asyncio.to_thread(resolve_sources, self.spec, wanted)
                 for entry in self._all():
                     await self._look(entry, [found[part] for part in entry.parts])
-            # A defect of ours ends no model that is there.
+            # A defect must not stop the models that are loaded.
             except Exception:  # noqa: BLE001
-                _log.exception("the models could not be looked after; it is tried again")
+                _log.exception("checking for new checkpoints failed; it will be retried")
             await asyncio.sleep(self._look_s)
 
-    async def _look(self, entry: _Entry, found: Sequence[Origin | str]) -> None:
-        """Load what belongs into a place and is not there."""
+    async def _look(self, entry: _Entry, found: Sequence[ResolvedSource | str]) -> None:
+        """Load the model of a slot, unless it is loaded already."""
         if entry.arriving is not None and not entry.arriving.done():
             return
-        parts = [part for part in found if isinstance(part, Origin)]
+        parts = [part for part in found if isinstance(part, ResolvedSource)]
         if len(parts) < len(found):
             why = "; ".join(part for part in found if isinstance(part, str))
-            entry.place.cannot("waiting" if entry.wanted == PROMOTED else "failed", why)
+            entry.slot.set_unavailable("waiting" if entry.wanted == PROMOTED else "failed", why)
             return
-        source, abouts = parts[0].source, tuple(part.about for part in parts)
+        source, provenances = parts[0].source, tuple(part.provenance for part in parts)
         if source == entry.source and not entry.rest_s:
-            entry.place.stands()
+            entry.slot.set_current()
             return
         if source != entry.source:
             entry.source, entry.rest_s = source, 0.0
         elif time.monotonic() < entry.again_at:
             return
-        if not entry.rest_s and not entry.place.loaded:
-            entry.place.cannot("loading", "it is being loaded")
+        if not entry.rest_s and not entry.slot.loaded:
+            entry.slot.set_unavailable("loading", "it is being loaded")
         begun = time.monotonic()
         try:
             loop = asyncio.get_running_loop()
-            model = await loop.run_in_executor(self._thread, partial(entry.load, source, abouts))
+            model = await loop.run_in_executor(self._thread, partial(entry.load, source, provenances))
         except LoadError as error:
             self._rest(entry, str(error))
             return
-        # What takes long here keeps no other model from being looked after.
+        # Warming may take long; other models must not wait for it.
         entry.arriving = asyncio.create_task(
-            self._put(entry, model, begun), name=f"arriving:{entry.place.name}"
+            self._put(entry, model, begun), name=f"arriving:{entry.slot.name}"
         )
         await asyncio.wait({entry.arriving}, timeout=self._look_s)
 
     async def _put(self, entry: _Entry, model: Any, begun: float) -> None:
-        """Put a model that was loaded in its place, when it is ready for what the one before did."""
-        before = entry.place.model
+        """Install a loaded model in its slot, after a retriever has embedded the premises of the old one."""
+        before = entry.slot.model
         try:
             if before is not None and entry.kind in _FINDING:
-                entry.place.cannot("loading", "the premises are being embedded for the newer checkpoint")
+                entry.slot.set_unavailable(
+                    "loading", "the premises are being embedded for the newer checkpoint"
+                )
                 await self._warm(_retriever(entry, before), _retriever(entry, model))
-            await entry.place.put(model)
+            await entry.slot.put(model)
         except Problem as problem:
             self._rest(entry, str(problem))
             return
-        # It is tried again, as what cannot be loaded.
+        # Retried like a failure to load.
         except Exception as error:  # noqa: BLE001
-            _log.exception("%s could not be put in its place", entry.place.name)
+            _log.exception("%s could not be installed", entry.slot.name)
             self._rest(entry, f"{type(error).__name__}: {error}")
             return
         entry.rest_s = 0.0
         if before is not None:
-            self.measures.swapped(entry.place.name)
-        _log.info("%s is now %s (%.1f s)", entry.place.name, entry.source, time.monotonic() - begun)
+            self.measures.swapped(entry.slot.name)
+        _log.info("%s is now %s (%.1f s)", entry.slot.name, entry.source, time.monotonic() - begun)
 
     def _rest(self, entry: _Entry, why: str) -> None:
         entry.rest_s = min(_LONGEST_REST_S, 2 * entry.rest_s or _FIRST_REST_S)
         entry.again_at = time.monotonic() + entry.rest_s
-        entry.place.cannot("failed", why)
-        _log.warning("%s is not loaded (again in %.0f s): %s", entry.place.name, entry.rest_s, why)
+        entry.slot.set_unavailable("failed", why)
+        _log.warning("%s is not loaded (again in %.0f s): %s", entry.slot.name, entry.rest_s, why)
 
     def _all(self) -> list[_Entry]:
         return [*self._entries.values(), *([] if self._progress is None else [self._progress])]
 
-    def _entry(self, order: ModelOrder) -> _Entry:
-        place: Place[Any] = Place(
-            order.name, waiting=partial(self.measures.waiting, order.name), most=share(self.order.limits)
+    def _entry(self, spec: ModelSpec) -> _Entry:
+        slot: ModelSlot[Any] = ModelSlot(
+            spec.name, waiting=partial(self.measures.waiting, spec.name), most=share(self.spec.limits)
         )
-        parts = [(_TRAINED.get(order.kind, ""), order.source)]
-        if order.kind == "retrieval":
-            parts.append(("tactics", order.generator))
-        return _Entry(order.kind, order.source, tuple(parts), place, partial(self._loader.model, order))
+        parts = [(_TRAINED.get(spec.kind, ""), spec.source)]
+        if spec.kind == "retrieval":
+            parts.append(("tactics", spec.generator))
+        return _Entry(spec.kind, spec.source, tuple(parts), slot, partial(self._loader.model, spec))
 
-    def _progress_entry(self, order: ProgressOrder) -> _Entry:
-        place: Place[Any] = Place(
-            _PROGRESS, waiting=partial(self.measures.waiting, _PROGRESS), most=share(self.order.limits)
+    def _progress_entry(self, spec: RewardSpec) -> _Entry:
+        slot: ModelSlot[Any] = ModelSlot(
+            _PROGRESS, waiting=partial(self.measures.waiting, _PROGRESS), most=share(self.spec.limits)
         )
-        source = order.source
+        source = spec.source
         if source.startswith("~"):
             source = str(Path(source).expanduser())
         parts = ((_PROGRESS, source),)
-        return _Entry(_PROGRESS, source, parts, place, partial(self._loader.progress, order))
+        return _Entry(_PROGRESS, source, parts, slot, partial(self._loader.progress, spec))
 
 
 def _retriever(entry: _Entry, model: Any) -> LoadedRetriever:
@@ -698,14 +704,14 @@ def _retriever(entry: _Entry, model: Any) -> LoadedRetriever:
 
 
 def _info(entry: _Entry) -> ModelInfo:
-    place = entry.place
+    slot = entry.slot
     return ModelInfo(
-        name=place.name,
+        name=slot.name,
         kind=entry.kind,
         source=entry.wanted,
-        state=place.state,
-        loaded=place.loaded,
-        reason=place.reason,
-        checkpoint=place.about.checkpoint,
-        simulated=place.about.simulated,
+        state=slot.state,
+        loaded=slot.loaded,
+        reason=slot.reason,
+        checkpoint=slot.provenance.checkpoint,
+        simulated=slot.provenance.simulated,
     )

@@ -26,8 +26,8 @@ from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.text import query_text
 from pipeline.prove.retrieval import corpus_of_log
 from pipeline.serve.checkouts import no_view
-from pipeline.serve.order import ServeOrder
 from pipeline.serve.schemas import WHOLE, Problem
+from pipeline.serve.spec import ServeSpec
 from store.errors import LogError
 from store.leandojo.choosing import NothingToExportError, choose
 from store.view.queries import basic as queries
@@ -168,14 +168,14 @@ class Premises:
     """The premises of the watched repositories' newest traces, searched with whichever retriever is in use."""
 
     def __init__(
-        self, order: ServeOrder, *, patience_s: float = PATIENCE_S, most_bytes: int = _KEPT_BYTES
+        self, spec: ServeSpec, *, patience_s: float = PATIENCE_S, most_bytes: int = _KEPT_BYTES
     ) -> None:
         """Args:
-        order: where the log, the view and the indices are.
+        spec: where the log, the view and the indices are.
         patience_s: how long a request waits for premises that are being embedded.
         most_bytes: of vectors that are kept; those that were asked for last are kept in any case.
         """
-        self._order = order
+        self._spec = spec
         self._patience_s = patience_s
         self._most_bytes = most_bytes
         self._kept: OrderedDict[_Key, _Indexed] = OrderedDict()
@@ -254,7 +254,7 @@ class Premises:
         Raises:
             Problem: none could be searched, and of one the model or the disk failed, or it is being embedded.
         """
-        keys = [repository.key for repository in self._order.lean.repositories]
+        keys = [repository.key for repository in self._spec.lean.repositories]
         every = await asyncio.gather(
             *(self._nearest_of(retriever, key, state, k) for key in keys), return_exceptions=True
         )
@@ -373,9 +373,9 @@ class Premises:
         return made
 
     def _newest(self, repository: str) -> TraceRow:
-        order = self._order
+        spec = self._spec
         try:
-            with closing(queries.connect(order.view)) as view:
+            with closing(queries.connect(spec.view)) as view:
                 if queries.repository(view, repository) is None:
                     raise Problem(
                         404,
@@ -383,7 +383,7 @@ class Premises:
                         f"{repository!r} is no repository that is known",
                         "see `unsorry repos` for the keys",
                     )
-                chosen = choose(view, (repository,), every_commit=False, simulated=order.simulated)
+                chosen = choose(view, (repository,), every_commit=False, simulated=spec.simulated)
         except NothingToExportError as error:
             raise Problem(
                 404,
@@ -401,15 +401,15 @@ class Premises:
         from pipeline.models.libraries import tensors_digest
         from pipeline.models.retriever.index import EmbeddingIndex
 
-        order = self._order
+        spec = self._spec
         for _ in range(_TRIES):
             before = self._newest(repository)
             corpus = corpus_of_log(
-                order.events,
-                order.view,
+                spec.events,
+                spec.view,
                 repository=repository,
-                simulated=order.simulated,
-                kept=order.indices / "corpora",
+                simulated=spec.simulated,
+                kept=spec.indices / "corpora",
             )
             # A trace that came meanwhile is the corpus' perhaps, and not what the answer would say it is of.
             if self._newest(repository).seq == before.seq:
@@ -421,7 +421,7 @@ class Premises:
         if weights is None:
             weights = self._digests[encoder] = tensors_digest(encoder.state_dict())
         index = EmbeddingIndex(
-            order.indices,
+            spec.indices,
             weights=weights,
             max_seq_len=retriever.document_length,
             d_model=encoder.config.d_model,

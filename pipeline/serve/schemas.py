@@ -188,7 +188,7 @@ class EncodeResponse(BaseModel):
 
 
 class ModelInfo(BaseModel):
-    """A model of the server's order."""
+    """A model of the server."""
 
     model_config = _ANSWERED
 

@@ -19,7 +19,7 @@ from typing import Any
 from unittest import mock
 
 from daemon.http.metrics import LiveNumbers, exposition
-from daemon.serve_order import order_of
+from daemon.serve_spec import spec_of
 from daemon.settings import load
 from pipeline.report.gather import gather_at
 from pipeline.serve.app import make_app
@@ -113,7 +113,7 @@ def metrics_text(state: Path) -> str:
 
 def openapi(config: Path) -> dict[str, Any]:
     """Return the schema of the server that this configuration asks for."""
-    application = make_app(order_of(load(config), scratch="golden", environment={}))
+    application = make_app(spec_of(load(config), scratch="golden", environment={}))
     return dict(application.openapi())
 
 

@@ -25,16 +25,16 @@ from pipeline.serve.app import guards
 from pipeline.serve.auth import read_token
 from pipeline.serve.limits import RETRY_AFTER_S, while_connected
 from pipeline.serve.measures import Measures
-from pipeline.serve.order import LeanOrder, Limits, ServeOrder
+from pipeline.serve.spec import LeanSpec, Limits, ServeSpec
 
 NOWHERE = Path("/nowhere")
 TOKEN = "s3cret-token"
-LEAN = LeanOrder("none", "", "none", NOWHERE, NOWHERE, NOWHERE, Budget(1, 1.0, 1.0))
+LEAN = LeanSpec("none", "", "none", NOWHERE, NOWHERE, NOWHERE, Budget(1, 1.0, 1.0))
 Answer = Callable[[Request], Awaitable[Response]]
 
 
-def order(*, limits: Limits | None = None, host: str = "127.0.0.1") -> ServeOrder:
-    return ServeOrder(
+def spec(*, limits: Limits | None = None, host: str = "127.0.0.1") -> ServeSpec:
+    return ServeSpec(
         host, 0, NOWHERE, NOWHERE, NOWHERE, NOWHERE, (), LEAN, limits=limits or Limits(queue=2, seconds=60.0)
     )
 
@@ -47,7 +47,7 @@ async def served(
     measures = Measures()
     application = Starlette(
         routes=[Route(path, answer, methods=["GET", "POST"]) for path in ("/", "/health", "/fill", "/check")],
-        middleware=guards(order(limits=limits, host=host), token=token, measures=measures),
+        middleware=guards(spec(limits=limits, host=host), token=token, measures=measures),
     )
     server = await LoopbackServer.start(application, port=0, setting="test")
     try:
@@ -375,8 +375,8 @@ def test_a_page_of_another_origin_can_ask_nothing_and_our_own_pages_can() -> Non
 
 def test_a_server_that_others_reach_does_not_start_without_a_token() -> None:
     with pytest.raises(CredentialError, match=r"0\.0\.0\.0.*token_file.*127\.0\.0\.1"):
-        read_token(order(host="0.0.0.0"), environment={})
-    assert read_token(order(host="127.0.0.1"), environment={}) is None
+        read_token(spec(host="0.0.0.0"), environment={})
+    assert read_token(spec(host="127.0.0.1"), environment={}) is None
 
 
 def test_the_token_is_the_credentials_else_the_files_else_the_variables(tmp_path: Path) -> None:
@@ -393,7 +393,7 @@ def test_the_token_is_the_credentials_else_the_files_else_the_variables(tmp_path
         (KeyPlace("other", "V"), "of-the-variable"),
         (KeyPlace("other", "W"), None),
     ):
-        assert read_token(replace(order(), token=place), environment=known) == expected
+        assert read_token(replace(spec(), token=place), environment=known) == expected
 
 
 def test_requests_are_counted_by_route_and_a_client_can_make_no_new_names() -> None:

@@ -14,10 +14,11 @@ from typing import Any
 import httpx2
 import pytest
 
+from pipeline.jobs.specs import EndpointSpec
 from pipeline.models.tactics.generate import Generator
-from pipeline.serve.order import EndpointOrder, Limits, ModelOrder
+from pipeline.serve.spec import Limits, ModelSpec
 from tests.support.chat_server import ChatServer, Says, Silence
-from tests.support.serve import Served, make_saying, order_of
+from tests.support.serve import Served, make_saying, spec_of
 from tests.support.tiny_models import make_tiny_retriever
 
 CLIENTS = 12
@@ -75,20 +76,24 @@ def mute() -> Iterator[socket.socket]:
 
 @pytest.fixture(scope="module")
 def served(folder: Path, slow: ChatServer, quick: ChatServer, mute: socket.socket) -> Iterator[Served]:
-    def endpoint(name: str, url: str, **more: Any) -> ModelOrder:
-        return ModelOrder(
-            name, "endpoint", "org/model", candidates=1, endpoint=EndpointOrder(url, retries=0, **more)
+    def endpoint(name: str, url: str, **more: Any) -> ModelSpec:
+        return ModelSpec(
+            name,
+            "endpoint",
+            "org/model",
+            candidates=1,
+            endpoint=EndpointSpec(base_url=url, model="org/model", retries=0, **more),
         )
 
-    order = order_of(
+    spec = spec_of(
         folder,
-        ModelOrder("said", "causal", str(folder / "said"), candidates=1, max_tokens=8),
-        ModelOrder("retriever", "retriever", str(folder / "retriever")),
+        ModelSpec("said", "causal", str(folder / "said"), candidates=1, max_tokens=8),
+        ModelSpec("retriever", "retriever", str(folder / "retriever")),
         endpoint("slow", slow.url),
         endpoint("paid", quick.url, ledger=folder / "ledger.jsonl"),
         endpoint("mute", f"http://127.0.0.1:{mute.getsockname()[1]}/v1"),
     )
-    with Served(order) as it:
+    with Served(spec) as it:
         it.wait_ready()
         yield it
 
@@ -131,8 +136,8 @@ def test_what_clients_ask_while_the_model_works_is_its_next_batch(served: Served
 
 
 def test_one_at_a_time_where_the_order_says_so(folder: Path, held: Held) -> None:
-    model = ModelOrder("said", "causal", str(folder / "said"), candidates=1, max_tokens=8)
-    with Served(order_of(folder / "alone", model, limits=Limits(batch=1))) as it:
+    model = ModelSpec("said", "causal", str(folder / "said"), candidates=1, max_tokens=8)
+    with Served(spec_of(folder / "alone", model, limits=Limits(batch=1))) as it:
         it.wait_ready()
         held.go.set()
         for one in together(it, ["⊢ a", "⊢ b", "⊢ c"]):

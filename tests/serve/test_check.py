@@ -42,7 +42,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 @pytest.fixture(scope="module")
 def simulated(world: World) -> Iterator[Served]:
-    with Served(world.order()) as it:
+    with Served(world.spec()) as it:
         yield it
 
 
@@ -58,8 +58,8 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Credulous]:
 def lean(tools: Credulous, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server whose Lean says yes to everything: what is refused there the gate refuses."""
     world = World(tmp_path_factory.mktemp("lean"), FILES)
-    order = world.order(lean="auto", repl=str(tools.sysroot / "bin" / "repl"))
-    with Served(order, token=TOKEN) as it:
+    spec = world.spec(lean="auto", repl=str(tools.sysroot / "bin" / "repl"))
+    with Served(spec, token=TOKEN) as it:
         yield it
 
 
@@ -200,9 +200,9 @@ def test_a_commit_that_is_not_the_newest_of_a_branch_is_said_to_be_of_none(
 
 
 def test_a_job_that_takes_more_memory_than_it_may_ends_without_a_verdict(world: World) -> None:
-    order = world.order()
-    lean = replace(order.lean, memory_bytes=2**24, scratch=world.folder / "small" / "scratch")
-    with Served(replace(order, lean=lean)) as it:
+    spec = world.spec()
+    lean = replace(spec.lean, memory_bytes=2**24, scratch=world.folder / "small" / "scratch")
+    with Served(replace(spec, lean=lean)) as it:
         answer = check(it, SWAP)
     assert (answer["verdict"], answer["findings"]) == ("unknown", [])
     assert "the simulator judged" not in answer["reason"]
@@ -212,8 +212,8 @@ def test_a_build_that_is_missing_is_unknown_and_a_trap_is_one_all_the_same(
     tools: Credulous, tmp_path: Path
 ) -> None:
     world = World(tmp_path, FILES)
-    order = world.order(lean="auto", repl=str(tools.sysroot / "bin" / "repl"), built=True)
-    with Served(order, token=TOKEN) as it:
+    spec = world.spec(lean="auto", repl=str(tools.sysroot / "bin" / "repl"), built=True)
+    with Served(spec, token=TOKEN) as it:
         answer = check(it, SWAP)
         assert answer["verdict"] == "unknown"
         assert "no build" in answer["reason"]
@@ -237,7 +237,7 @@ def test_nothing_that_a_client_chose_is_run_without_a_sandbox_for_whoever_reache
     world = World(tmp_path, FILES)
     asked = {"repository": REPOSITORY, "path": "Demo/A.lean", "rungs": [4]}
     text, stray = {"text": "#eval 1\ntheorem t : True := sorry\n"}, {"commit": world.stray_commit()}
-    with Served(world.order(lean="auto", repl=str(tools.sysroot / "bin" / "repl"))) as it:
+    with Served(world.spec(lean="auto", repl=str(tools.sysroot / "bin" / "repl"))) as it:
         status, answer = refused(it, sorry={"line": 4})
         assert (status, answer["error"]) == (403, "no_sandbox")
         assert "the proof of a request" in answer["reason"]

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from pipeline.serve.limits import BoundedProtocol, bounded
-from pipeline.serve.order import Limits
+from pipeline.serve.spec import Limits
 
 HEAD = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 PATIENCE_S = 20.0

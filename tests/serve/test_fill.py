@@ -30,11 +30,11 @@ from pipeline.serve import fill as filling
 from pipeline.serve.check import Judgement, judge
 from pipeline.serve.checkouts import Checkout
 from pipeline.serve.fill import Left, Rung, _Filling, rungs_now
-from pipeline.serve.order import Limits, RungOrder
-from pipeline.serve.rooms import Rooms
+from pipeline.serve.spec import FillRung, Limits
+from pipeline.serve.workspace import Workspace
 from store.events.proofs import ProofFound
 from tests.support.events import REPOSITORY
-from tests.support.serve import Promotions, Served, World, order_of, post, streamed
+from tests.support.serve import Promotions, Served, World, post, spec_of, streamed
 
 SOURCE = """theorem swap (p q : Prop) (h : p ∧ q) : q ∧ p := by
   sorry
@@ -54,14 +54,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 @pytest.fixture(scope="module")
 def served(world: World) -> Iterator[Served]:
-    order = world.order(limits=Limits(lean_processes=1))
-    no_model = RungOrder(
+    spec = world.spec(limits=Limits(lean_processes=1))
+    no_model = FillRung(
         GeneratorRung(generator=GeneratorSpec(path="/models/tactics/promoted")), 20.0, "promoted"
     )
     with Served(
         replace(
-            order,
-            lean=replace(order.lean, rungs=(RungOrder(CuratedRung(), 20.0, memory_bytes=MEMORY), no_model)),
+            spec,
+            lean=replace(spec.lean, rungs=(FillRung(CuratedRung(), 20.0, memory_bytes=MEMORY), no_model)),
         )
     ) as it:
         yield it
@@ -201,7 +201,7 @@ def test_a_search_that_calls_a_trap_a_proof_is_told_off_by_the_gate(
 def test_who_leaves_ends_the_search_and_makes_room_for_who_waits(
     served: Served, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Rooms, "heartbeat_s", 0.05)
+    monkeypatch.setattr(Workspace, "heartbeat_s", 0.05)
     with contextlib.ExitStack() as first:
         events = first.enter_context(streamed(served.port, "/fill", asked(sorry=SWAP)))
         for name, _ in events:
@@ -227,9 +227,9 @@ def test_two_equal_examples_are_searched_and_judged_each_by_itself(
     text = "example : True := by\n  sorry\n"
     first, second = (place + text.index("sorry") for place in (0, len(text)))
 
-    async def judged(rooms: Rooms, made: Checkout, proof: ProofFound, *, search: Any) -> Judgement:
+    async def judged(workspace: Workspace, made: Checkout, proof: ProofFound, *, search: Any) -> Judgement:
         # As a real Lean might: one is good, and the other is not.
-        said = await judge(rooms, made, proof, search=search)
+        said = await judge(workspace, made, proof, search=search)
         return said.model_copy(update={"verdict": "accepted" if proof.byte_start == first else "rejected"})
 
     monkeypatch.setattr(filling, "judge", judged)
@@ -247,9 +247,9 @@ def hanging(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     """A server whose Lean never answers, so that no search ends by itself."""
     lean = simulator()
     leans = Leans(replace(lean, argv=(*lean.argv, "--fault", "hang@1")))
-    monkeypatch.setattr("pipeline.serve.rooms.find_leans", lambda **_: leans)
-    order = world.order(limits=Limits(lean_seconds=10.0))
-    with Served(replace(order, lean=replace(order.lean, scratch=world.folder / "scratch" / "of-it"))) as it:
+    monkeypatch.setattr("pipeline.serve.workspace.find_leans", lambda **_: leans)
+    spec = world.spec(limits=Limits(lean_seconds=10.0))
+    with Served(replace(spec, lean=replace(spec.lean, scratch=world.folder / "scratch" / "of-it"))) as it:
         yield it
 
 
@@ -307,8 +307,8 @@ def test_what_is_known_before_has_its_status(served: Served) -> None:
 
 
 def test_without_lean_nothing_is_searched_for(world: World) -> None:
-    order = world.order(lean="none")
-    with Served(replace(order, lean=replace(order.lean, scratch=world.folder / "none"))) as it:
+    spec = world.spec(lean="none")
+    with Served(replace(spec, lean=replace(spec.lean, scratch=world.folder / "none"))) as it:
         events = told(it, sorry=SWAP)
     assert [name for name, _ in events] == ["error", "summary"]
     assert events[0][1]["error"] == "no_lean"
@@ -329,16 +329,16 @@ def test_rungs_take_the_checkpoints_in_use_and_never_the_simulator_s_for_lean(tm
         database_db=tmp_path,
     )
     retrieval = RetrievalRung(generator=GeneratorSpec(path="/hub/g"), retriever=retriever)
-    order = order_of(tmp_path)
+    spec = spec_of(tmp_path)
     rungs = (
-        RungOrder(retrieval, 5.0, "promoted+g"),
-        RungOrder(learned, 5.0, "promoted", fallback="/hub/base"),
-        RungOrder(EndpointRung(endpoint=endpoint, whole=WholeSpec()), 5.0, "m"),
+        FillRung(retrieval, 5.0, "promoted+g"),
+        FillRung(learned, 5.0, "promoted", fallback="/hub/base"),
+        FillRung(EndpointRung(endpoint=endpoint, whole=WholeSpec()), 5.0, "m"),
     )
-    order = replace(order, lean=replace(order.lean, rungs=rungs))
+    spec = replace(spec, lean=replace(spec.lean, rungs=rungs))
     real = LeanBackend("pantograph", ("repl",), "", "v4", simulated=False, sandbox="none")
-    with Promotions(order) as promotions:
-        waits, falls_back, asks = rungs_now(order, simulator(), None)
+    with Promotions(spec) as promotions:
+        waits, falls_back, asks = rungs_now(spec, simulator(), None)
         assert waits == Left(1, "no retriever model is in use yet")
         assert isinstance(falls_back, Rung)
         assert falls_back.model == "/hub/base"
@@ -349,7 +349,7 @@ def test_rungs_take_the_checkpoints_in_use_and_never_the_simulator_s_for_lean(tm
         promotions.promote("retriever", "r1", simulated=True)
         promotions.promote("tactics", "t1")
         promotions.promote("progress", "p1")
-        first, second = rungs_now(order, simulator(), [1, 2])
+        first, second = rungs_now(spec, simulator(), [1, 2])
         assert isinstance(first, Rung)
         assert isinstance(second, Rung)
         assert first.model == "r1+g"
@@ -360,4 +360,4 @@ def test_rungs_take_the_checkpoints_in_use_and_never_the_simulator_s_for_lean(tm
             generator=GeneratorSpec(path="/models/tactics/t1"),
             progress=ProgressSpec(path="/models/progress/p1", weight=0.5),
         )
-        assert [type(one) for one in rungs_now(order, real, [1, 2, 3])] == [Left, Rung, Left]
+        assert [type(one) for one in rungs_now(spec, real, [1, 2, 3])] == [Left, Rung, Left]

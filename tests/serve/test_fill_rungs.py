@@ -24,7 +24,7 @@ from pipeline.jobs.specs import (
 )
 from pipeline.models.chain import Chain, Facts, Step
 from pipeline.models.datasets import TaskData
-from pipeline.serve.order import PROMOTED, Limits, ModelOrder, RungOrder
+from pipeline.serve.spec import PROMOTED, FillRung, Limits, ModelSpec
 from tests.support.chat_server import ChatServer, Says
 from tests.support.events import REPOSITORY
 from tests.support.serve import Promotions, Served, World, make_saying, premises, streamed
@@ -50,7 +50,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         lambda folder: make_tiny_retriever(folder, d_model=16, layers=1),
         Facts(steps=0, device="cpu", seconds=0.0, versions={}),
     )
-    with Promotions(world.order()) as promotions:
+    with Promotions(world.spec()) as promotions:
         promotions.promote("tactics", TACTICS, simulated=True)
         promotions.promote("retriever", RETRIEVER, simulated=True)
     return world
@@ -63,7 +63,7 @@ def chat() -> Iterator[ChatServer]:
 
 
 @pytest.fixture(scope="module")
-def rungs(world: World, chat: ChatServer) -> tuple[RungOrder, ...]:
+def rungs(world: World, chat: ChatServer) -> tuple[FillRung, ...]:
     models = world.folder / "models"
     generator = GeneratorSpec(path=str(models / "tactics" / PROMOTED), device="cpu", candidates=2)
     named = generator.model_copy(update={"path": str(models / "tactics" / TACTICS)})
@@ -78,23 +78,23 @@ def rungs(world: World, chat: ChatServer) -> tuple[RungOrder, ...]:
     whole = WholeSpec(proofs=1, repairs=0, max_tokens=16)
     endpoint = EndpointSpec(base_url=chat.url, model="org/model", key_variable=VARIABLE, retries=0)
     return (
-        RungOrder(RetrievalRung(generator=named, retriever=retriever), SECONDS, f"{PROMOTED}+g"),
-        RungOrder(GeneratorRung(generator=generator), SECONDS, PROMOTED),
-        RungOrder(WholeProofRung(generator=named, whole=whole), SECONDS, "writer"),
-        RungOrder(EndpointRung(endpoint=endpoint, whole=whole), SECONDS, "org/model"),
+        FillRung(RetrievalRung(generator=named, retriever=retriever), SECONDS, f"{PROMOTED}+g"),
+        FillRung(GeneratorRung(generator=generator), SECONDS, PROMOTED),
+        FillRung(WholeProofRung(generator=named, whole=whole), SECONDS, "writer"),
+        FillRung(EndpointRung(endpoint=endpoint, whole=whole), SECONDS, "org/model"),
     )
 
 
 @pytest.fixture(scope="module")
-def served(world: World, rungs: tuple[RungOrder, ...]) -> Iterator[Served]:
+def served(world: World, rungs: tuple[FillRung, ...]) -> Iterator[Served]:
     """A server that has the tactic model in use loaded, as it has where nothing else is said."""
-    order = world.order(
-        ModelOrder("tactics", "tactics", PROMOTED, candidates=1, max_tokens=8),
+    spec = world.spec(
+        ModelSpec("tactics", "tactics", PROMOTED, candidates=1, max_tokens=8),
         limits=Limits(lean_processes=1),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, KEY)
-        with Served(replace(order, lean=replace(order.lean, rungs=rungs))) as it:
+        with Served(replace(spec, lean=replace(spec.lean, rungs=rungs))) as it:
             it.wait_ready()
             yield it
 
@@ -167,11 +167,11 @@ def test_rung_3_has_a_model_of_this_machine_write_whole_proofs(served: Served) -
 
 @pytest.mark.slow
 def test_a_server_without_the_rung_s_model_has_the_search_load_it(
-    world: World, rungs: tuple[RungOrder, ...], tmp_path: Path
+    world: World, rungs: tuple[FillRung, ...], tmp_path: Path
 ) -> None:
-    order = world.order()
-    order = replace(order, lean=replace(order.lean, rungs=rungs, scratch=tmp_path / "scratch"))
-    with Served(order) as it:
+    spec = world.spec()
+    spec = replace(spec, lean=replace(spec.lean, rungs=rungs, scratch=tmp_path / "scratch"))
+    with Served(spec) as it:
         (candidate,) = of(told(it, rungs=[2]), "candidate")
         assert (candidate["declaration"], candidate["model"]) == ("second", TACTICS)
 

@@ -22,6 +22,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
+from pipeline.jobs.specs import EndpointSpec
 from pipeline.models.tactics.generate import Completion
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
@@ -35,10 +36,9 @@ from pipeline.serve.engines import (
     beginning_with,
 )
 from pipeline.serve.measures import Measures
-from pipeline.serve.models import About
-from pipeline.serve.order import PROMOTED, EndpointOrder, Limits, ModelOrder
+from pipeline.serve.spec import PROMOTED, Limits, ModelSpec, Provenance
 from tests.support.chat_server import ChatServer, Fails, Says
-from tests.support.serve import Served, make_saying, order_of
+from tests.support.serve import Served, make_saying, spec_of
 from tests.support.tiny_models import make_tiny_classifier, make_tiny_retriever, make_tiny_seq2seq
 
 STATE = "n : ℕ\n⊢ gcd n n = n"
@@ -69,10 +69,10 @@ def chat() -> Iterator[ChatServer]:
 
 @pytest.fixture(scope="module")
 def served(folder: Path, chat: ChatServer) -> Iterator[Served]:
-    def here(name: str, kind: Any, source: str) -> ModelOrder:
-        return ModelOrder(name, kind, str(folder / source), candidates=2, max_tokens=16)
+    def here(name: str, kind: Any, source: str) -> ModelSpec:
+        return ModelSpec(name, kind, str(folder / source), candidates=2, max_tokens=16)
 
-    order = order_of(
+    spec = spec_of(
         folder,
         here("said", "causal", "said"),
         here("seq2seq", "seq2seq", "seq2seq"),
@@ -80,8 +80,8 @@ def served(folder: Path, chat: ChatServer) -> Iterator[Served]:
         here("t5", "encoder", "t5"),
         here("missing", "tactics", "nowhere"),
         here("another kind", "seq2seq", "said"),
-        ModelOrder("promoted", "retriever", PROMOTED),
-        ModelOrder(
+        ModelSpec("promoted", "retriever", PROMOTED),
+        ModelSpec(
             "retrieving",
             "retrieval",
             str(folder / "t5"),
@@ -89,17 +89,17 @@ def served(folder: Path, chat: ChatServer) -> Iterator[Served]:
             candidates=1,
             max_tokens=16,
         ),
-        ModelOrder(
+        ModelSpec(
             "endpoint",
             "endpoint",
             "org/model",
             candidates=3,
-            endpoint=EndpointOrder(chat.url, key_variable=VARIABLE, retries=0),
+            endpoint=EndpointSpec(base_url=chat.url, model="org/model", key_variable=VARIABLE, retries=0),
         ),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, KEY)
-        with Served(order) as it:
+        with Served(spec) as it:
             it.wait_ready()
             yield it
 
@@ -206,8 +206,10 @@ def test_a_generator_with_retrieval_is_shown_the_premises_that_are_found(
             "m",
             Noting(load_model(folder / "said")),
             Decoding(1, max_tokens=8),
-            about=About("a" * 16),
-            retriever=LoadedRetriever("m", loaded, about=About("a" * 16), limits=limits, measures=measures),
+            provenance=Provenance("a" * 16),
+            retriever=LoadedRetriever(
+                "m", loaded, provenance=Provenance("a" * 16), limits=limits, measures=measures
+            ),
             nearest=nearest,
             premises=3,
             limits=limits,
@@ -311,7 +313,7 @@ def test_an_endpoint_that_refuses_is_the_upstream_s_failure(
 
 
 def test_a_server_without_a_model_that_is_there_is_not_ready(folder: Path) -> None:
-    with Served(order_of(folder / "other", ModelOrder("missing", "causal", str(folder / "nowhere")))) as it:
+    with Served(spec_of(folder / "other", ModelSpec("missing", "causal", str(folder / "nowhere")))) as it:
         while "loading" in it.client.get("/ready").text:
             time.sleep(0.02)
         with pytest.raises(TimeoutError, match="missing is failed"):
@@ -343,10 +345,10 @@ runpy.run_module("pipeline.serve", run_name="__main__")
 def test_the_process_says_where_it_listens_and_ends_when_told_whatever_a_thread_still_does(
     tmp_path: Path,
 ) -> None:
-    order = tmp_path / "order.json"
-    order_of(tmp_path).write(order)
+    spec = tmp_path / "spec.json"
+    spec_of(tmp_path).write(spec)
     with subprocess.Popen(
-        [sys.executable, "-c", WITH_A_THREAD_THAT_DOES_NOT_END, str(order)],
+        [sys.executable, "-c", WITH_A_THREAD_THAT_DOES_NOT_END, str(spec)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -14,10 +14,9 @@ from pipeline.models.progress.model import ProgressModel
 from pipeline.models.progress.steps import Step
 from pipeline.serve.engines import RatingModel, TemplatedProgress, load_progress
 from pipeline.serve.measures import Measures
-from pipeline.serve.models import About
-from pipeline.serve.order import Limits, ModelOrder, ProgressOrder
 from pipeline.serve.schemas import Problem
-from tests.support.serve import Served, make_saying, order_of
+from pipeline.serve.spec import Limits, ModelSpec, Provenance, RewardSpec
+from tests.support.serve import Served, make_saying, spec_of
 from tests.support.tiny_models import make_tiny_classifier
 
 LEANDOJO = "Goal:\n{goal}\n\nPrefix:\n{prefix}\n\nCandidate tactic:\n{tactic}\n"
@@ -30,7 +29,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_leandojo_s_own_template_is_what_our_models_are_asked_with(model: Path) -> None:
-    templated = load_progress(ProgressOrder(str(model), "cpu", LEANDOJO), str(model))
+    templated = load_progress(RewardSpec(str(model), "cpu", LEANDOJO), str(model))
     assert isinstance(templated, TemplatedProgress)
     plain = ProgressModel(model, device="cpu").predict(STEPS)
     assert templated.predict(STEPS) == pytest.approx(plain, abs=1e-5)
@@ -56,7 +55,7 @@ def test_a_number_that_is_none_is_the_model_s_failure_and_is_not_sent() -> None:
             return [math.inf] * len(steps)
 
     async def work() -> None:
-        rating = RatingModel(Damaged(), about=About(), limits=Limits(), measures=Measures())
+        rating = RatingModel(Damaged(), provenance=Provenance(), limits=Limits(), measures=Measures())
         await rating.start()
         try:
             await rating.remaining("⊢ p", ["simp"], "")
@@ -69,10 +68,10 @@ def test_a_number_that_is_none_is_the_model_s_failure_and_is_not_sent() -> None:
 
 
 def test_a_progress_model_that_cannot_be_loaded_leaves_plain_requests_alone(tmp_path: Path) -> None:
-    said = ModelOrder(
+    said = ModelSpec(
         "said", "causal", str(make_saying(tmp_path / "said", {"simp": 1.0})), candidates=1, max_tokens=8
     )
-    with Served(order_of(tmp_path, said, progress=ProgressOrder(str(tmp_path / "nowhere")))) as it:
+    with Served(spec_of(tmp_path, said, progress=RewardSpec(str(tmp_path / "nowhere")))) as it:
         it.wait_ready()
         asked = {"name": "said", "input": "⊢ p"}
         assert it.client.post("/generate", json=asked).json()["outputs"][0]["output"] == "simp"

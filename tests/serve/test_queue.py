@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from pipeline.jobs.specs import EndpointSpec
 from pipeline.lean.backend import Leans, simulator
 from pipeline.serve.limits import RETRY_AFTER_S
-from pipeline.serve.order import EndpointOrder, Limits, ModelOrder
+from pipeline.serve.spec import Limits, ModelSpec
 from tests.support.chat_server import ChatServer, Says, Silence
 from tests.support.events import REPOSITORY
 from tests.support.serve import Served, World, post, premises, streamed
@@ -51,20 +52,24 @@ def quick() -> Iterator[ChatServer]:
 @pytest.fixture(scope="module")
 def served(world: World, hanging: ChatServer, quick: ChatServer) -> Iterator[Served]:
     retriever = make_tiny_retriever(world.folder / "retriever", d_model=16, layers=1)
-    order = world.order(
+    spec = world.spec(
         endpoint("hanging", hanging),
         endpoint("quick", quick),
-        ModelOrder("retriever", "retriever", str(retriever)),
+        ModelSpec("retriever", "retriever", str(retriever)),
         limits=Limits(queue=2 * HALF),
     )
-    with Served(order) as it:
+    with Served(spec) as it:
         it.wait_ready()
         yield it
 
 
-def endpoint(name: str, server: ChatServer) -> ModelOrder:
-    return ModelOrder(
-        name, "endpoint", "org/model", candidates=1, endpoint=EndpointOrder(server.url, retries=0)
+def endpoint(name: str, server: ChatServer) -> ModelSpec:
+    return ModelSpec(
+        name,
+        "endpoint",
+        "org/model",
+        candidates=1,
+        endpoint=EndpointSpec(base_url=server.url, model="org/model", retries=0),
     )
 
 
@@ -128,11 +133,11 @@ def test_a_lean_that_hangs_takes_half_of_the_queue_and_models_go_on(
 ) -> None:
     lean = simulator()
     leans = Leans(replace(lean, argv=(*lean.argv, "--fault", "hang@1")))
-    monkeypatch.setattr("pipeline.serve.rooms.find_leans", lambda **_: leans)
-    order = world.order(endpoint("quick", quick), limits=Limits(queue=2, lean_processes=1))
-    order = replace(order, lean=replace(order.lean, scratch=tmp_path / "scratch"))
+    monkeypatch.setattr("pipeline.serve.workspace.find_leans", lambda **_: leans)
+    spec = world.spec(endpoint("quick", quick), limits=Limits(queue=2, lean_processes=1))
+    spec = replace(spec, lean=replace(spec.lean, scratch=tmp_path / "scratch"))
     fill = {"repository": REPOSITORY, "path": "A.lean"}
-    with Served(order) as it:
+    with Served(spec) as it:
         it.wait_ready()
         with streamed(it.port, "/fill", fill) as events:
             assert next(name for name, _ in events if name) == "begun"

@@ -19,11 +19,11 @@ from pipeline.models.retriever.index import embed_texts
 from pipeline.models.tactics.requests import Request, Suggestions
 from pipeline.models.text import query_text
 from pipeline.serve.engines import PrefixedGenerator
-from pipeline.serve.order import ModelOrder, RepositoryOrder, ServeOrder
 from pipeline.serve.retrieve import Premises, _Indexed
 from pipeline.serve.schemas import Problem
+from pipeline.serve.spec import ModelSpec, RepositorySpec, ServeSpec
 from tests.support.events import REPOSITORY
-from tests.support.serve import Served, World, make_saying, order_of, post, premises
+from tests.support.serve import Served, World, make_saying, post, premises, spec_of
 from tests.support.tiny_models import make_tiny_retriever
 
 GOAL = "2 goals\np : Prop\n⊢ p"
@@ -49,7 +49,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 @pytest.fixture(scope="module")
 def served(world: World, model: Path) -> Iterator[Served]:
-    with Served(world.order(ModelOrder("retriever", "retriever", str(model)), lean="none")) as it:
+    with Served(world.spec(ModelSpec("retriever", "retriever", str(model)), lean="none")) as it:
         it.wait_ready()
         yield it
 
@@ -59,9 +59,9 @@ def asked(served: Served, **more: Any) -> tuple[int, Any]:
     return post(served.port, "/retrieve", body | more)
 
 
-def beside(order: ServeOrder, folder: Path) -> ServeOrder:
-    """Return the order for a second server at the same time: the scratch folder is one's alone."""
-    return replace(order, lean=replace(order.lean, scratch=folder / "scratch"))
+def beside(spec: ServeSpec, folder: Path) -> ServeSpec:
+    """Return the specification of a second server, with its own scratch folder."""
+    return replace(spec, lean=replace(spec.lean, scratch=folder / "scratch"))
 
 
 def names(answer: Any) -> set[str]:
@@ -111,8 +111,8 @@ def test_all_premises_are_marked_where_they_are_asked_for(served: Served) -> Non
 
 def test_a_newer_trace_is_what_is_answered_from(model: Path, tmp_path: Path) -> None:
     world = World(tmp_path, {"Top.lean": "theorem t : True := trivial\n"})
-    order = world.order(ModelOrder("retriever", "retriever", str(model)), lean="none")
-    with Served(order) as it:
+    spec = world.spec(ModelSpec("retriever", "retriever", str(model)), lean="none")
+    with Served(spec) as it:
         it.wait_ready()
         status, answer = asked(it)
         assert (status, answer["error"]) == (404, "not_traced")
@@ -147,7 +147,7 @@ def test_what_cannot_be_answered_is_told_with_a_remedy(
 
 
 def test_without_a_retriever_there_is_none_to_ask(world: World, tmp_path: Path) -> None:
-    with Served(beside(world.order(lean="none"), tmp_path)) as it:
+    with Served(beside(world.spec(lean="none"), tmp_path)) as it:
         status, answer = asked(it)
     assert (status, bool(answer["remedy"])) == (404, True)
 
@@ -195,7 +195,7 @@ def making(monkeypatch: pytest.MonkeyPatch) -> Making:
 
 def test_who_gives_up_waiting_leaves_one_making_and_no_thread_behind(making: Making, tmp_path: Path) -> None:
     async def work() -> None:
-        found, one = Premises(order_of(tmp_path), patience_s=0.05), Encoder()
+        found, one = Premises(spec_of(tmp_path), patience_s=0.05), Encoder()
         request = asyncio.create_task(found._indexed(one, "r", patience_s=30))
         await asyncio.sleep(0.01)
         request.cancel()
@@ -216,13 +216,13 @@ def test_two_retrievers_and_many_repositories_are_each_embedded_once(making: Mak
     asked = [(retriever, f"r{number}") for retriever in (Encoder(), Encoder()) for number in range(6)]
 
     async def work() -> None:
-        found = Premises(order_of(tmp_path))
+        found = Premises(spec_of(tmp_path))
         for retriever, repository in [*asked, *asked]:
             await found._indexed(retriever, repository, patience_s=30)
         assert making.made == asked
         found.close()
         # What is too much goes, that which was asked for first before the rest.
-        small = Premises(order_of(tmp_path), most_bytes=32)
+        small = Premises(spec_of(tmp_path), most_bytes=32)
         for number in (0, 1, 2, 2, 0):
             await small._indexed(*asked[number], patience_s=30)
         assert making.made[len(asked) :] == [asked[number] for number in (0, 1, 2, 0)]
@@ -244,9 +244,9 @@ def test_a_repository_that_cannot_be_searched_keeps_no_other_from_it(
     monkeypatch.setattr(Premises, "_newest", newest)
 
     async def nearest(*keys: str) -> tuple[str, ...]:
-        order = world.order(lean="none")
-        lean = replace(order.lean, repositories=tuple(RepositoryOrder(key, Path("none")) for key in keys))
-        found = Premises(replace(order, lean=lean))
+        spec = world.spec(lean="none")
+        lean = replace(spec.lean, repositories=tuple(RepositorySpec(key, Path("none")) for key in keys))
+        found = Premises(replace(spec, lean=lean))
         try:
             return await found.nearest(Encoder(), "⊢ p", 3)
         finally:
@@ -271,10 +271,10 @@ def test_a_generator_is_shown_the_premises_of_a_traced_repository(
 
     monkeypatch.setattr(PrefixedGenerator, "suggest", suggest)
     said = str(make_saying(tmp_path / "said", {"simp": 1.0}))
-    retrieving = ModelOrder(
+    retrieving = ModelSpec(
         "m", "retrieval", str(model), generator=said, premises=2, candidates=1, max_tokens=8
     )
-    with Served(beside(world.order(retrieving, lean="none"), tmp_path)) as it:
+    with Served(beside(world.spec(retrieving, lean="none"), tmp_path)) as it:
         it.wait_ready()
         status, answer = post(it.port, "/generate", {"name": "m", "input": GOAL})
         assert (status, answer["outputs"][0]["output"]) == (200, "simp"), answer

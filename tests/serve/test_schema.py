@@ -9,28 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.serve.order import ModelOrder, ProgressOrder
-from tests.support.serve import Promotions, Served, make_saying, order_of
+from pipeline.serve.spec import ModelSpec, RewardSpec
+from tests.support.serve import Promotions, Served, make_saying, spec_of
 from tests.support.tiny_models import make_tiny_classifier, make_tiny_retriever
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("schema")
-    order = order_of(
+    spec = spec_of(
         folder,
-        ModelOrder(
+        ModelSpec(
             "said", "causal", str(make_saying(folder / "said", {"simp": 1.0})), candidates=1, max_tokens=64
         ),
-        ModelOrder(
+        ModelSpec(
             "retriever", "retriever", str(make_tiny_retriever(folder / "retriever", d_model=16, layers=1))
         ),
-        progress=ProgressOrder(
+        progress=RewardSpec(
             str(make_tiny_classifier(folder / "progress", hidden=16, layers=1)), device="cpu"
         ),
     )
     # Routes that read the view find one that is empty.
-    with Promotions(order), Served(order) as it:
+    with Promotions(spec), Served(spec) as it:
         it.wait_ready()
         yield it
 

@@ -14,12 +14,12 @@ import httpx2
 import pytest
 
 from pipeline.serve.app import CHECKPOINT, SIMULATED
-from pipeline.serve.models import About, Place
-from pipeline.serve.order import PROMOTED, ModelOrder, ProgressOrder, ServeOrder
+from pipeline.serve.models import ModelSlot
 from pipeline.serve.retrieve import Premises
 from pipeline.serve.schemas import Problem
+from pipeline.serve.spec import PROMOTED, ModelSpec, Provenance, RewardSpec, ServeSpec
 from tests.support.events import REPOSITORY
-from tests.support.serve import Promotions, Served, World, make_saying, order_of, premises
+from tests.support.serve import Promotions, Served, World, make_saying, premises, spec_of
 from tests.support.tiny_models import make_tiny_classifier, make_tiny_retriever
 
 FIRST, SECOND, BROKEN = "a" * 16, "b" * 16, "c" * 16
@@ -30,7 +30,7 @@ class Quick:
     """A model that was loaded."""
 
     def __init__(self, checkpoint: str) -> None:
-        self.about = About(checkpoint)
+        self.provenance = Provenance(checkpoint)
         self.said: list[str] = []
 
     async def start(self) -> None:
@@ -42,13 +42,13 @@ class Quick:
 
 def test_the_model_before_is_closed_when_its_last_request_is_answered() -> None:
     async def work() -> None:
-        place: Place[Quick] = Place("m")
+        slot: ModelSlot[Quick] = ModelSlot("m")
         before, after = Quick("1"), Quick("2")
-        await place.put(before)
-        async with place.use() as one, place.use():
-            await place.put(after)
+        await slot.put(before)
+        async with slot.use() as one, slot.use():
+            await slot.put(after)
             assert one is before
-            async with place.use() as other:
+            async with slot.use() as other:
                 assert other is after, "a request from now on has the new one"
             await asyncio.sleep(0)
             assert before.said == ["started"]
@@ -61,10 +61,10 @@ def test_the_model_before_is_closed_when_its_last_request_is_answered() -> None:
 
 def test_a_place_without_a_model_says_why_and_when_to_come_again() -> None:
     async def work() -> None:
-        place: Place[Quick] = Place("m")
-        place.cannot("waiting", "nothing was promoted")
+        slot: ModelSlot[Quick] = ModelSlot("m")
+        slot.set_unavailable("waiting", "nothing was promoted")
         with pytest.raises(Problem, match="nothing was promoted") as told:
-            async with place.use():
+            async with slot.use():
                 pass
         assert told.value.status == 503
         assert "Retry-After" in told.value.headers
@@ -73,17 +73,17 @@ def test_a_place_without_a_model_says_why_and_when_to_come_again() -> None:
 
 
 @pytest.fixture(scope="module")
-def order(tmp_path_factory: pytest.TempPathFactory) -> ServeOrder:
+def spec(tmp_path_factory: pytest.TempPathFactory) -> ServeSpec:
     folder = tmp_path_factory.mktemp("swap")
     for checkpoint, tactic in SAYS.items():
         make_saying(folder / "models" / "tactics" / checkpoint, {tactic: 1.0})
     (folder / "models" / "tactics" / BROKEN).mkdir()
-    return order_of(folder, ModelOrder("tactics", "tactics", PROMOTED, candidates=1, max_tokens=8))
+    return spec_of(folder, ModelSpec("tactics", "tactics", PROMOTED, candidates=1, max_tokens=8))
 
 
 @pytest.fixture(scope="module")
-def promotions(order: ServeOrder) -> Iterator[Promotions]:
-    with Promotions(order) as made:
+def promotions(spec: ServeSpec) -> Iterator[Promotions]:
+    with Promotions(spec) as made:
         yield made
 
 
@@ -104,9 +104,9 @@ def wait_until(holds: Callable[[], bool], *, seconds: float = 30.0) -> None:
 
 
 def test_a_better_checkpoint_takes_over_without_a_dropped_request(
-    order: ServeOrder, promotions: Promotions
+    spec: ServeSpec, promotions: Promotions
 ) -> None:
-    with Served(order) as it:
+    with Served(spec) as it:
         client = it.client
         refused = asked(client)
         assert refused.status_code == 503, "nothing is promoted yet"
@@ -151,15 +151,15 @@ def test_a_better_checkpoint_takes_over_without_a_dropped_request(
 def test_what_learned_from_the_simulator_is_used_where_the_simulator_judges_and_is_marked(
     tmp_path: Path,
 ) -> None:
-    model = ModelOrder("tactics", "tactics", PROMOTED, candidates=1, max_tokens=8)
+    model = ModelSpec("tactics", "tactics", PROMOTED, candidates=1, max_tokens=8)
     make_saying(tmp_path / "models" / "tactics" / FIRST, {"simp": 1.0})
-    with Promotions(order_of(tmp_path, model)) as promotions:
+    with Promotions(spec_of(tmp_path, model)) as promotions:
         promotions.promote("tactics", FIRST, simulated=True)
-    with Served(order_of(tmp_path, model)) as it:
+    with Served(spec_of(tmp_path, model)) as it:
         wait_until(lambda: stands(it.client)["state"] == "waiting")
         assert "learned from the simulator" in stands(it.client)["reason"]
         assert asked(it.client).status_code == it.client.get("/ready").status_code == 503
-    with Served(order_of(tmp_path, model, simulated=True)) as it:
+    with Served(spec_of(tmp_path, model, simulated=True)) as it:
         it.wait_ready()
         assert stands(it.client)["simulated"]
         assert it.client.get("/models").json()["simulated"]
@@ -176,8 +176,8 @@ def test_a_checkpoint_that_is_named_by_its_folder_is_known_for_what_it_is(tmp_pa
     (tmp_path / "link").symlink_to(models / "tactics" / FIRST)
     short: dict[str, Any] = {"candidates": 1, "max_tokens": 8}
     wanted = (
-        ModelOrder("tactics", "causal", str(tmp_path / "link"), **short),
-        ModelOrder(
+        ModelSpec("tactics", "causal", str(tmp_path / "link"), **short),
+        ModelSpec(
             "retrieving",
             "retrieval",
             str(tmp_path / "retriever"),
@@ -185,10 +185,10 @@ def test_a_checkpoint_that_is_named_by_its_folder_is_known_for_what_it_is(tmp_pa
             premises=0,
             **short,
         ),
-        ModelOrder("unknown", "tactics", str(models / "tactics" / SECOND), **short),
+        ModelSpec("unknown", "tactics", str(models / "tactics" / SECOND), **short),
     )
-    progress = ProgressOrder(str(models / "progress" / BROKEN), device="cpu")
-    with Promotions(order_of(tmp_path)) as promotions:
+    progress = RewardSpec(str(models / "progress" / BROKEN), device="cpu")
+    with Promotions(spec_of(tmp_path)) as promotions:
         promotions.promote("tactics", FIRST, simulated=True)
         promotions.promote("progress", BROKEN, simulated=True)
 
@@ -197,12 +197,12 @@ def test_a_checkpoint_that_is_named_by_its_folder_is_known_for_what_it_is(tmp_pa
         told = it.client.get("/models").json()
         return {one["name"]: one for one in [*told["models"], told["progress"]]}
 
-    with Served(order_of(tmp_path, *wanted, progress=progress)) as it:
+    with Served(spec_of(tmp_path, *wanted, progress=progress)) as it:
         found = settled(it)
         assert not any(one["loaded"] for one in found.values())
         assert all("simulator" in found[name]["reason"] for name in ("tactics", "retrieving", "progress"))
-        assert "nobody can tell what it learned from" in found["unknown"]["reason"]
-    with Served(order_of(tmp_path, *wanted, progress=progress, simulated=True)) as it:
+        assert "its provenance is unknown" in found["unknown"]["reason"]
+    with Served(spec_of(tmp_path, *wanted, progress=progress, simulated=True)) as it:
         found = settled(it)
         assert [name for name, one in found.items() if one["loaded"]] == ["tactics", "retrieving", "progress"]
         assert found["tactics"]["checkpoint"] == FIRST
@@ -216,9 +216,9 @@ def test_a_better_retriever_takes_over_with_its_premises_and_without_a_dropped_r
 ) -> None:
     world = World(tmp_path, {"Top.lean": "theorem t : True := trivial\n"})
     world.trace([premises("Top.lean", ["one", "two"])], sha=world.sha)
-    order = world.order(ModelOrder("retriever", "retriever", PROMOTED), lean="none")
+    spec = world.spec(ModelSpec("retriever", "retriever", PROMOTED), lean="none")
     for number, checkpoint in enumerate((FIRST, SECOND)):
-        make_tiny_retriever(order.checkpoints / "retriever" / checkpoint, d_model=16, layers=1, seed=number)
+        make_tiny_retriever(spec.checkpoints / "retriever" / checkpoint, d_model=16, layers=1, seed=number)
     real = Premises._made
 
     def slowly(self: Premises, *asked: Any) -> Any:
@@ -226,11 +226,11 @@ def test_a_better_retriever_takes_over_with_its_premises_and_without_a_dropped_r
         return real(self, *asked)
 
     monkeypatch.setattr(Premises, "_made", slowly)
-    with Promotions(order) as promotions:
+    with Promotions(spec) as promotions:
         promotions.promote("retriever", FIRST)
-        with Served(order) as it:
+        with Served(spec) as it:
             it.wait_ready()
-            it.app.state.rooms.premises._patience_s = 0.1
+            it.app.state.workspace.premises._patience_s = 0.1
 
             def retrieved() -> tuple[int, str]:
                 body = {"goal": "⊢ p", "repository": REPOSITORY, "file": "Top.lean", "position": {"line": 9}}

@@ -16,7 +16,7 @@ import httpx2
 import psutil
 import pytest
 
-from daemon import serve_order
+from daemon import serve_spec
 from daemon.settings import parse
 from store.log.log import EventLog
 from store.view.view import View
@@ -104,7 +104,7 @@ def test_it_serves_before_any_model_is_promoted_says_so_and_asks_for_the_token_o
         assert psutil.Process(process.pid).cmdline()[1:4] == ["-P", "-m", "pipeline.serve"]
         (own,) = folder.rglob("by-hand-*")
         assert own.name == f"by-hand-{process.pid}"
-    assert list(folder.rglob("*order*")) == [], "what it is told is in no file that would stay"
+    assert list(folder.rglob("*spec*")) == [], "what it is told is in no file that would stay"
     assert list(folder.rglob("by-hand-*")) == [], "nor is its folder"
 
 
@@ -172,8 +172,8 @@ def test_a_mistake_in_the_configuration_is_named_and_nothing_is_started(folder: 
 def test_a_library_that_is_not_installed_is_named_with_its_extra(
     missing: str, extras: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(serve_order, "find_spec", lambda name: None if name == missing else object())
-    order = serve_order.order_of(parse(b"", path=tmp_path / "config.toml"), scratch="x", environment={})
-    assert serve_order.why_not_servable(order) == (
+    monkeypatch.setattr(serve_spec, "find_spec", lambda name: None if name == missing else object())
+    spec = serve_spec.spec_of(parse(b"", path=tmp_path / "config.toml"), scratch="x", environment={})
+    assert serve_spec.why_not_servable(spec) == (
         f"{missing} not installed: install unsorry with its {extras} (docs/install.md)"
     )

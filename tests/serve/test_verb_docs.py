@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from daemon.serve_order import order_of as order_of_settings
+from daemon.serve_spec import spec_of as spec_of_settings
 from daemon.settings import parse
 from pipeline.serve.measures import Measures
-from pipeline.serve.order import ModelOrder, ProgressOrder
-from tests.support.serve import Served, make_saying, order_of
+from pipeline.serve.spec import ModelSpec, RewardSpec
+from tests.support.serve import Served, make_saying, spec_of
 from tests.support.tiny_models import make_tiny
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "editors.md").read_text(encoding="utf-8")
@@ -39,15 +39,15 @@ def command(route: str, *, holds: str = "") -> str:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("served")
-    order = order_of(
+    spec = spec_of(
         folder,
-        ModelOrder(
+        ModelSpec(
             "tactics", "causal", str(make_saying(folder / "said", {"simp": 0.6, "rfl": 0.4})), max_tokens=8
         ),
-        ModelOrder("retriever", "encoder", str(make_tiny("encoder", folder / "encoder"))),
-        progress=ProgressOrder(str(make_tiny("classifier", folder / "progress")), device="cpu"),
+        ModelSpec("retriever", "encoder", str(make_tiny("encoder", folder / "encoder"))),
+        progress=RewardSpec(str(make_tiny("classifier", folder / "progress")), device="cpu"),
     )
-    with Served(order) as it:
+    with Served(spec) as it:
         it.wait_ready()
         yield it
 
@@ -102,9 +102,9 @@ def test_what_asks_about_a_repository_is_understood(route: str, served: Served) 
 def test_its_configuration_is_valid_and_its_lean_asks_for_models_that_there_are(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     for text in blocks("toml"):
-        order = order_of_settings(parse(text.encode(), path=config), scratch="x")
-        assert order.models
-    default = order_of_settings(parse(b"", path=config), scratch="x")
+        spec = spec_of_settings(parse(text.encode(), path=config), scratch="x")
+        assert spec.models
+    default = spec_of_settings(parse(b"", path=config), scratch="x")
     assert (default.host, default.port) == ("127.0.0.1", 23337)
     (lean,) = blocks("lean")
     asked = dict(re.findall(r": (External\w+) := \{ name := \"(\w+)\" \}", lean))

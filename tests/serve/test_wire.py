@@ -16,8 +16,8 @@ import pytest
 
 from pipeline.models.progress.model import ProgressModel
 from pipeline.models.progress.steps import Step
-from pipeline.serve.order import ModelOrder, ProgressOrder
-from tests.support.serve import Served, make_saying, order_of
+from pipeline.serve.spec import ModelSpec, RewardSpec
+from tests.support.serve import Served, make_saying, spec_of
 from tests.support.tiny_models import make_tiny_classifier, make_tiny_retriever
 
 STATE = "n : ℕ\n⊢ gcd n n = n"
@@ -31,21 +31,21 @@ ENCODER = '{"name": "retriever", "input": "n : ℕ\\n⊢ gcd n n = n"}'.encode()
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("served")
     progress = make_tiny_classifier(folder / "progress", hidden=16, layers=1)
-    order = order_of(
+    spec = spec_of(
         folder,
-        ModelOrder(
+        ModelSpec(
             "said",
             "causal",
             str(make_saying(folder / "said", {"simp": 0.6, "rfl": 0.4})),
             candidates=2,
             max_tokens=8,
         ),
-        ModelOrder(
+        ModelSpec(
             "retriever", "retriever", str(make_tiny_retriever(folder / "retriever", d_model=16, layers=1))
         ),
-        progress=ProgressOrder(str(progress), device="cpu"),
+        progress=RewardSpec(str(progress), device="cpu"),
     )
-    with Served(order) as it:
+    with Served(spec) as it:
         it.wait_ready()
         yield it
 
@@ -146,7 +146,7 @@ def test_with_use_reward_score_and_reward_are_minus_the_steps_that_remain(
 ) -> None:
     answer = post(served, "/generate", name="said", input=STATE, prefix="", use_reward=True).json()
     plain = post(served, "/generate", name="said", input=STATE).json()
-    progress = served.app.state.serving.order.progress
+    progress = served.app.state.serving.spec.progress
     model = ProgressModel(progress.source, device="cpu")
     for one in answer["outputs"]:
         assert set(one) == {"output", "score", "model_score", "steps_remaining", "reward"}

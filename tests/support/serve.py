@@ -1,7 +1,7 @@
 """The server for editors in tests: tiny models, promoted checkpoints, a watched repository, the application on a port.
 
 said = make_saying(folder / "said", {"simp": 0.7, "rfl": 0.3})
-with Served(order_of(folder, ModelOrder("m", "causal", str(said)))) as it:
+with Served(order_of(folder, ModelSpec("m", "causal", str(said)))) as it:
     it.wait_ready()
 world = World(tmp_path, {"A.lean": SOURCE})
 with Served(world.order(lean="simulator")) as it:
@@ -33,7 +33,7 @@ from pipeline.jobs.specs import Budget
 from pipeline.lean.source.scanner import scan_source
 from pipeline.models.libraries import load_tokenizer, quiet_libraries
 from pipeline.serve.app import make_app
-from pipeline.serve.order import LeanOrder, ModelOrder, RepositoryOrder, ServeOrder
+from pipeline.serve.spec import LeanSpec, ModelSpec, RepositorySpec, ServeSpec
 from store.domain.identity import git_blob, sorry_id
 from store.domain.records import Premise, TracedFile
 from store.events.base import EventBody
@@ -102,9 +102,9 @@ def make_saying(folder: Path, tactics: Mapping[str, float], *, hidden: int = 64)
     return folder
 
 
-def order_of(folder: Path, *models: ModelOrder, **changes: Any) -> ServeOrder:
+def spec_of(folder: Path, *models: ModelSpec, **changes: Any) -> ServeSpec:
     """Return an order with these models and without Lean; what the server keeps is below `folder`."""
-    lean = LeanOrder(
+    lean = LeanSpec(
         backend="none",
         repl="",
         sandbox="none",
@@ -113,7 +113,7 @@ def order_of(folder: Path, *models: ModelOrder, **changes: Any) -> ServeOrder:
         scratch=folder / "scratch",
         budget=Budget(8, 5.0, 5.0),
     )
-    made = ServeOrder(
+    made = ServeSpec(
         host="127.0.0.1",
         port=0,
         view=folder / "database.db",
@@ -129,12 +129,12 @@ def order_of(folder: Path, *models: ModelOrder, **changes: Any) -> ServeOrder:
 class Promotions:
     """The log and the view of an order, in which checkpoints are promoted as the daemon does it."""
 
-    def __init__(self, order: ServeOrder) -> None:
-        order.events.parent.mkdir(parents=True, exist_ok=True)
+    def __init__(self, spec: ServeSpec) -> None:
+        spec.events.parent.mkdir(parents=True, exist_ok=True)
         self._open = contextlib.ExitStack()
-        self._log = self._open.enter_context(EventLog.open(order.events))
-        reader = self._open.enter_context(LogReader.open(order.events))
-        self._view = self._open.enter_context(View.open(order.view, reader))
+        self._log = self._open.enter_context(EventLog.open(spec.events))
+        reader = self._open.enter_context(LogReader.open(spec.events))
+        self._view = self._open.enter_context(View.open(spec.view, reader))
         self._saved: set[str] = set()
 
     def promote(self, model: ModelKind, checkpoint: str, *, simulated: bool = False) -> None:
@@ -170,13 +170,13 @@ class Served:
         client: asks it; for any thread.
     """
 
-    def __init__(self, order: ServeOrder, *, token: str | None = None, look_s: float = 0.05) -> None:
+    def __init__(self, spec: ServeSpec, *, token: str | None = None, look_s: float = 0.05) -> None:
         """Args:
         order: what is served.
         token: what clients have to send.
         look_s: how often it looks for a checkpoint that was promoted.
         """
-        self.app = make_app(order, token=token, look_s=look_s)
+        self.app = make_app(spec, token=token, look_s=look_s)
         config = uvicorn.Config(
             self.app,
             http="h11",
@@ -259,22 +259,22 @@ class World:
             commit_scanned(self.sha),
         )
 
-    def order(
+    def spec(
         self,
-        *models: ModelOrder,
+        *models: ModelSpec,
         lean: Literal["simulator", "auto", "none"] = "simulator",
         repl: str = "",
         built: bool = False,
         **changes: Any,
-    ) -> ServeOrder:
+    ) -> ServeSpec:
         """Return an order of this world; `changes` are of the whole."""
-        made = order_of(self.folder, *models, simulated=lean == "simulator", **changes)
+        made = spec_of(self.folder, *models, simulated=lean == "simulator", **changes)
         asked = replace(
             made.lean,
             backend=lean,
             repl=repl,
             built=built,
-            repositories=(RepositoryOrder(REPOSITORY, self._mirror),),
+            repositories=(RepositorySpec(REPOSITORY, self._mirror),),
         )
         return replace(made, lean=asked)
 

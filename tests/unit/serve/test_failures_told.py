@@ -10,8 +10,8 @@ import pytest
 
 from pipeline.serve.engines import ask, batching
 from pipeline.serve.measures import Measures
-from pipeline.serve.order import Limits
 from pipeline.serve.schemas import Problem
+from pipeline.serve.spec import Limits
 
 
 def test_a_failure_has_its_traceback_once_and_a_line_each_time(caplog: pytest.LogCaptureFixture) -> None:

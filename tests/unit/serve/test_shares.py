@@ -7,13 +7,13 @@ import asyncio
 import pytest
 
 from pipeline.serve.limits import share
-from pipeline.serve.models import About, Place
-from pipeline.serve.order import Limits
+from pipeline.serve.models import ModelSlot
 from pipeline.serve.schemas import Problem
+from pipeline.serve.spec import Limits, Provenance
 
 
 class Nothing:
-    about = About()
+    provenance = Provenance()
 
     async def start(self) -> None: ...
 
@@ -26,16 +26,16 @@ def test_a_share_is_half_of_the_queue_and_never_nothing() -> None:
 
 def test_a_model_takes_its_share_of_requests_and_refuses_the_next_until_one_is_answered() -> None:
     async def main() -> None:
-        place: Place[Nothing] = Place("slow", most=1)
-        await place.put(Nothing())
-        async with place.use():
+        slot: ModelSlot[Nothing] = ModelSlot("slow", most=1)
+        await slot.put(Nothing())
+        async with slot.use():
             with pytest.raises(Problem, match='"slow"') as refused:
-                async with place.use():
+                async with slot.use():
                     raise AssertionError
             assert (refused.value.status, refused.value.error) == (429, "queue_full")
             assert "Retry-After" in refused.value.headers
-        async with place.use():
+        async with slot.use():
             pass
-        await place.close()
+        await slot.close()
 
     asyncio.run(main())

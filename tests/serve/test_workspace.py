@@ -17,11 +17,11 @@ import pytest
 from pipeline.jobs.child import MARK
 from pipeline.serve import checkouts
 from pipeline.serve.checkouts import to_its_end
-from pipeline.serve.order import Limits
 from pipeline.serve.retrieve import Encodes
-from pipeline.serve.rooms import Rooms
+from pipeline.serve.spec import Limits
+from pipeline.serve.workspace import Workspace
 from tests.support.events import REPOSITORY
-from tests.support.serve import World, order_of
+from tests.support.serve import World, spec_of
 
 _PATIENCE_S = 20.0
 
@@ -34,8 +34,8 @@ class NoModels:
 
 
 def test_what_a_killed_server_left_running_is_ended_before_its_files_go(tmp_path: Path) -> None:
-    order = order_of(tmp_path)
-    scratch = order.lean.scratch
+    spec = spec_of(tmp_path)
+    scratch = spec.lean.scratch
     (scratch / "job").mkdir(parents=True)
     words = [sys.executable, "-c", "import time; time.sleep(600)"]
     theirs, neighbour = (
@@ -45,7 +45,7 @@ def test_what_a_killed_server_left_running_is_ended_before_its_files_go(tmp_path
     try:
 
         async def begin() -> None:
-            async with Rooms(order, NoModels()):
+            async with Workspace(spec, NoModels()):
                 assert list(scratch.iterdir()) == []
 
         asyncio.run(begin())
@@ -62,7 +62,7 @@ def test_who_leaves_while_a_commit_is_written_out_gives_lean_s_place_back(
 ) -> None:
     files = {f"F{number}.lean": "example : True := by\n  sorry\n" for number in range(20)}
     world = World(tmp_path, files)
-    order = world.order(limits=Limits(lean_processes=1))
+    spec = world.spec(limits=Limits(lean_processes=1))
     begun, written, put = threading.Event(), list[str](), checkouts._put
 
     def slowly(folder: Path, path: str, data: bytes) -> None:
@@ -74,11 +74,11 @@ def test_who_leaves_while_a_commit_is_written_out_gives_lean_s_place_back(
     monkeypatch.setattr(checkouts, "_put", slowly)
 
     async def leave() -> None:
-        async with Rooms(order, NoModels()) as rooms:
-            commit = await rooms.commit(repository=REPOSITORY, branch=None, sha=None)
+        async with Workspace(spec, NoModels()) as workspace:
+            commit = await workspace.commit(repository=REPOSITORY, branch=None, sha=None)
 
             async def work() -> None:
-                async with rooms.lean, rooms.checkout(commit, path="F0.lean", text=None):
+                async with workspace.lean, workspace.checkout(commit, path="F0.lean", text=None):
                     pass
 
             working = asyncio.ensure_future(work())
@@ -88,8 +88,8 @@ def test_who_leaves_while_a_commit_is_written_out_gives_lean_s_place_back(
             working.cancel()  # the server ends too, say
             await asyncio.wait({working})
             assert working.cancelled()
-            assert not rooms.lean.locked()
-            assert list(order.lean.scratch.iterdir()) == [], "nobody writes there any more"
+            assert not workspace.lean.locked()
+            assert list(spec.lean.scratch.iterdir()) == [], "nobody writes there any more"
 
     asyncio.run(leave())
     assert len(written) < len(files)

@@ -1,4 +1,4 @@
-"""The specification of the server for editors (`pipeline.serve.order`), from the settings and the environment.
+"""The specification of the server for editors (`pipeline.serve.spec`), from the settings and the environment.
 
 Pure but for the environment's LEANPROGRESS_ variables, which LeanDojo's server reads and ours too (they go before
 [serve.progress]), and for whether these name a folder.
@@ -18,32 +18,31 @@ from daemon.planning.proving import Ladder, spending
 from daemon.settings import Settings
 from daemon.settings.models import ServeModel
 from pipeline.jobs.kinds import Kind
-from pipeline.jobs.specs import AnyRung, Budget, CuratedRung, LocalRung
+from pipeline.jobs.specs import AnyRung, Budget, CuratedRung, EndpointSpec, LocalRung
 from pipeline.lean.backend import simulator
 from pipeline.lean.pool.pool import PoolLimits
-from pipeline.serve.order import (
+from pipeline.serve.spec import (
     PROMOTED,
-    EndpointOrder,
-    LeanOrder,
+    FillRung,
+    LeanSpec,
     Limits,
-    ModelOrder,
-    ProgressOrder,
-    RepositoryOrder,
-    RungOrder,
-    ServeOrder,
+    ModelSpec,
+    RepositorySpec,
+    RewardSpec,
+    ServeSpec,
 )
 from store.events.models import ModelKind
 
 _DEFAULT_MODELS = (
-    ModelOrder("tactics", "tactics", PROMOTED),
-    ModelOrder("retriever", "retriever", PROMOTED),
+    ModelSpec("tactics", "tactics", PROMOTED),
+    ModelSpec("retriever", "retriever", PROMOTED),
 )
 _NEEDED = ("fastapi", "torch", "transformers", "safetensors", "peft")
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A GPU that the server is to take: its lock, and what CUDA is to show it (None: all that the daemon sees)."""
+    """The GPU of the server: its lock, and the value of CUDA_VISIBLE_DEVICES (None: the daemon's)."""
 
     lock: Path
     visible: str | None
@@ -58,7 +57,7 @@ class _Promoted:
     simulated: bool = False
 
 
-def order_of(
+def spec_of(
     settings: Settings,
     *,
     scratch: str,
@@ -67,8 +66,8 @@ def order_of(
     lease: Lease | None = None,
     reload: tuple[str, ...] = (),
     environment: Mapping[str, str] | None = None,
-) -> ServeOrder:
-    """Return the order that follows from the settings.
+) -> ServeSpec:
+    """Build the specification from the settings.
 
     Args:
         scratch: the name of this server's own folder in the cache.
@@ -78,7 +77,7 @@ def order_of(
         environment: instead of the process's.
     """
     serve, paths, lean, prove = settings.serve, settings.paths, settings.lean, settings.prove
-    return ServeOrder(
+    return ServeSpec(
         host=serve.host if host is None else host,
         port=serve.port if port is None else port,
         view=paths.database_db,
@@ -86,7 +85,7 @@ def order_of(
         checkpoints=paths.models,
         indices=paths.embeddings / "retriever",
         models=tuple(_model(model, settings) for model in serve.models) or _DEFAULT_MODELS,
-        lean=LeanOrder(
+        lean=LeanSpec(
             backend=lean.backend,
             repl=lean.repl,
             sandbox=lean.sandbox,
@@ -100,7 +99,7 @@ def order_of(
                 calls=lean.repl_calls,
             ),
             repositories=tuple(
-                RepositoryOrder(repo.key, paths.mirrors / f"{slug(repo.key)}.git")
+                RepositorySpec(repo.key, paths.mirrors / f"{slug(repo.key)}.git")
                 for repo in settings.repos
                 if repo.enabled
             ),
@@ -127,8 +126,8 @@ def order_of(
     )
 
 
-def why_not_servable(order: ServeOrder) -> str:
-    """Return what the server lacks for this order, as "reason: remedy"; "" where nothing is missing.
+def why_not_servable(spec: ServeSpec) -> str:
+    """Return what the server lacks, as "reason: remedy"; "" where nothing is missing.
 
     The libraries are looked for and not imported.
     """
@@ -136,8 +135,8 @@ def why_not_servable(order: ServeOrder) -> str:
     if missing:
         extras = "its extra `serve`" if missing == ["fastapi"] else "its extras `serve` and `train`"
         return f"{', '.join(missing)} not installed: install unsorry with {extras} (docs/install.md)"
-    progress = order.progress
-    if progress is not None and progress.device.startswith("cuda") and order.gpu_lock is None:
+    progress = spec.progress
+    if progress is not None and progress.device.startswith("cuda") and spec.gpu_lock is None:
         return (
             f'the progress model is to compute on "{progress.device}" (LEANPROGRESS_DEVICE, or [serve.progress]'
             f' device), and the server has no GPU: write device = "cuda" under [serve], or "cpu" there'
@@ -145,19 +144,19 @@ def why_not_servable(order: ServeOrder) -> str:
     return ""
 
 
-def _rungs(settings: Settings) -> tuple[RungOrder, ...]:
+def _rungs(settings: Settings) -> tuple[FillRung, ...]:
     """Return the ladder that `/fill` climbs: that of [prove], computing where the server does."""
     jobs, prove = settings.jobs, settings.prove
     if not prove.enabled:
         memory_bytes = _memory_bytes(settings, "prove", jobs.memory_bytes)
-        return (RungOrder(CuratedRung(), prove.seconds(0), memory_bytes=memory_bytes),)
-    # Which checkpoint is in use, and whether it may be used where Lean judges, the server asks when it is asked.
+        return (FillRung(CuratedRung(), prove.seconds(0), memory_bytes=memory_bytes),)
+    # The server resolves the checkpoint in use, and whether it may be used with this judge, at each request.
     rungs = Ladder(settings, [_Promoted(model) for model in get_args(ModelKind)], no_models="").rungs(
         simulator()
     )
     fallback = settings.train.of("tactics").named
     return tuple(
-        RungOrder(
+        FillRung(
             _on(settings.serve.device, rung.spec),
             rung.seconds_per_sorry,
             rung.model,
@@ -181,8 +180,8 @@ def _memory_bytes(settings: Settings, kind: Kind, otherwise: int) -> int:
     return otherwise if own is None else own
 
 
-def _model(model: ServeModel, settings: Settings) -> ModelOrder:
-    return ModelOrder(
+def _model(model: ServeModel, settings: Settings) -> ModelSpec:
+    return ModelSpec(
         name=model.name,
         kind=model.kind,
         source=model.model or PROMOTED,
@@ -197,12 +196,13 @@ def _model(model: ServeModel, settings: Settings) -> ModelOrder:
     )
 
 
-def _endpoint(model: ServeModel, settings: Settings) -> EndpointOrder:
-    return EndpointOrder(
+def _endpoint(model: ServeModel, settings: Settings) -> EndpointSpec:
+    return EndpointSpec(
         base_url=model.base_url,
+        model=model.model,
         credential=model.credential,
         key_variable=model.key_variable,
-        # No client waits longer.
+        # No client waits longer than this.
         timeout_s=settings.serve.limits.timeout_s,
         retries=model.retries,
         ledger=spending(settings),
@@ -212,7 +212,7 @@ def _endpoint(model: ServeModel, settings: Settings) -> EndpointOrder:
     )
 
 
-def _progress(settings: Settings, environment: Mapping[str, str]) -> ProgressOrder | None:
+def _progress(settings: Settings, environment: Mapping[str, str]) -> RewardSpec | None:
     progress = settings.serve.progress
     source, device, template = (
         environment.get(f"LEANPROGRESS_{name}", "").strip() or configured
@@ -226,4 +226,4 @@ def _progress(settings: Settings, environment: Mapping[str, str]) -> ProgressOrd
         return None
     # A folder is meant from where the variable was read; the server works elsewhere.
     folder = Path(source).expanduser()
-    return ProgressOrder(str(folder.absolute()) if folder.is_dir() else source, device, template)
+    return RewardSpec(str(folder.absolute()) if folder.is_dir() else source, device, template)

@@ -1,4 +1,4 @@
-"""The order of the server: what goes in comes out, and what is wrong is named."""
+"""The specification of the server: it survives a round trip, and errors name the wrong field."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from daemon import serve_order
-from daemon.serve_order import Lease, order_of, why_not_servable
+from daemon import serve_spec
+from daemon.serve_spec import Lease, spec_of, why_not_servable
 from daemon.settings import Settings, parse
-from pipeline.jobs.specs import GeneratorRung, RetrievalRung
-from pipeline.serve.order import GENERATING, EndpointOrder, ModelOrder, OrderError, ProgressOrder, ServeOrder
+from pipeline.jobs.specs import EndpointSpec, GeneratorRung, RetrievalRung
+from pipeline.serve.spec import GENERATING, ModelSpec, RewardSpec, ServeSpec, SpecError
 
 EVERYTHING = """
 [lean]
@@ -74,18 +74,18 @@ def settings(text: str = EVERYTHING) -> Settings:
     return parse(text.encode(), path=CONFIG)
 
 
-def order(text: str = EVERYTHING, **more: Any) -> ServeOrder:
-    return order_of(settings(text), scratch="x", environment={}, **more)
+def spec(text: str = EVERYTHING, **more: Any) -> ServeSpec:
+    return spec_of(settings(text), scratch="x", environment={}, **more)
 
 
 def test_what_is_written_is_read_as_it_was(tmp_path: Path) -> None:
-    for made in (order(), order("", lease=Lease(Path("/run/gpu.lock"), None), host="::1", port=0)):
-        made.write(tmp_path / "order.json")
-        assert ServeOrder.read(tmp_path / "order.json") == made
+    for made in (spec(), spec("", lease=Lease(Path("/run/gpu.lock"), None), host="::1", port=0)):
+        made.write(tmp_path / "spec.json")
+        assert ServeSpec.read(tmp_path / "spec.json") == made
 
 
-def test_the_order_says_what_the_settings_say() -> None:
-    made = order()
+def test_the_specification_follows_the_settings() -> None:
+    made = spec()
     assert (made.host, made.port, made.device, made.simulated, made.open) == (
         "127.0.0.1",
         8000,
@@ -111,11 +111,11 @@ def test_the_order_says_what_the_settings_say() -> None:
     )
     assert (found.source, found.generator) == ("promoted", "/somewhere/generator")
     assert [one.key for one in made.lean.repositories] == ["github.com/owner/name"]
-    assert made.progress == ProgressOrder("org/progress", "auto", "{goal}")
+    assert made.progress == RewardSpec("org/progress", "auto", "{goal}")
 
 
 def test_the_ladder_is_that_of_the_settings_with_the_checkpoints_in_use_left_open() -> None:
-    rungs = {rung.spec.number: rung for rung in order().lean.rungs}
+    rungs = {rung.spec.number: rung for rung in spec().lean.rungs}
     assert list(rungs) == [0, 1, 2, 4]
     one, two = rungs[1].spec, rungs[2].spec
     assert isinstance(one, RetrievalRung)
@@ -124,16 +124,16 @@ def test_the_ladder_is_that_of_the_settings_with_the_checkpoints_in_use_left_ope
     assert one.generator.device == "cpu", "it computes where the server does"
     assert two.generator.path.endswith("/tactics/promoted")
     assert rungs[2].fallback == "org/first"
-    assert order().lean.seed == 7
-    assert [rung.spec.number for rung in order("[prove]\nenabled = false").lean.rungs] == [0]
+    assert spec().lean.seed == 7
+    assert [rung.spec.number for rung in spec("[prove]\nenabled = false").lean.rungs] == [0]
 
 
 def test_without_models_there_are_those_in_use() -> None:
-    assert [(one.name, one.kind, one.source) for one in order("").models] == [
+    assert [(one.name, one.kind, one.source) for one in spec("").models] == [
         ("tactics", "tactics", "promoted"),
         ("retriever", "retriever", "promoted"),
     ]
-    assert order("").progress is None
+    assert spec("").progress is None
 
 
 def test_leandojos_variables_go_before_the_settings() -> None:
@@ -142,10 +142,10 @@ def test_leandojos_variables_go_before_the_settings() -> None:
         "LEANPROGRESS_DEVICE": "cuda:1",
         "LEANPROGRESS_TEMPLATE": "",
     }
-    assert order_of(settings(), scratch="x", environment=known).progress == ProgressOrder(
+    assert spec_of(settings(), scratch="x", environment=known).progress == RewardSpec(
         "org/other", "cuda:1", "{goal}"
     )
-    assert order_of(settings(""), scratch="x", environment=known).progress == ProgressOrder(
+    assert spec_of(settings(""), scratch="x", environment=known).progress == RewardSpec(
         "org/other", "cuda:1", ""
     )
 
@@ -163,13 +163,13 @@ def test_a_folder_that_a_variable_names_is_meant_from_where_we_are_and_a_hubs_na
         ("~/mine", whole),
         ("org/name", "org/name"),
     ):
-        made = order_of(settings(""), scratch="x", environment={"LEANPROGRESS_MODEL": said}).progress
+        made = spec_of(settings(""), scratch="x", environment={"LEANPROGRESS_MODEL": said}).progress
         assert made is not None
         assert made.source == meant
 
 
 def test_a_gpu_for_the_progress_model_takes_one_for_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve_order, "find_spec", lambda _name: object())
+    monkeypatch.setattr(serve_spec, "find_spec", lambda _name: object())
     lease = Lease(Path("/run/gpu.lock"), "GPU-a")
     for device, gpu, fits in (
         ("cuda", None, False),
@@ -179,14 +179,14 @@ def test_a_gpu_for_the_progress_model_takes_one_for_the_server(monkeypatch: pyte
         ("auto", None, True),
     ):
         known = {"LEANPROGRESS_MODEL": "org/m", "LEANPROGRESS_DEVICE": device}
-        made = order_of(settings(""), scratch="x", lease=gpu, environment=known)
+        made = spec_of(settings(""), scratch="x", lease=gpu, environment=known)
         reason, _, remedy = why_not_servable(made).partition(": ")
         assert (reason == "") == fits
         assert ("[serve]" in remedy) == (not fits)
 
 
 def test_an_address_that_others_reach_is_open() -> None:
-    assert [order(host=host).open for host in ("127.0.0.1", "127.8.9.1", "::1", "0.0.0.0", "::", "192.0.2.1")] == [
+    assert [spec(host=host).open for host in ("127.0.0.1", "127.8.9.1", "::1", "0.0.0.0", "::", "192.0.2.1")] == [
         False, False, False, True, True, True
     ]  # fmt: skip
 
@@ -207,27 +207,27 @@ def test_an_address_that_others_reach_is_open() -> None:
     ],
 )
 def test_what_is_wrong_with_an_order_is_named_with_its_field(change: Any, named: str, tmp_path: Path) -> None:
-    raw = json.loads(order().as_json())
+    raw = json.loads(spec().as_json())
     change(raw)
-    path = tmp_path / "order.json"
+    path = tmp_path / "spec.json"
     path.write_text(json.dumps(raw))
-    with pytest.raises(OrderError) as caught:
-        ServeOrder.read(path)
+    with pytest.raises(SpecError) as caught:
+        ServeSpec.read(path)
     assert named in str(caught.value)
     assert str(path) in str(caught.value)
 
 
 def test_a_file_that_is_no_order_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "order.json"
+    path = tmp_path / "spec.json"
     for data in (None, b"\xff", b"{", b"[]"):
         if data is not None:
             path.write_bytes(data)
-        with pytest.raises(OrderError, match=str(path)):
-            ServeOrder.read(path)
+        with pytest.raises(SpecError, match=str(path)):
+            ServeSpec.read(path)
 
 
 def test_a_model_that_cannot_be_meant_is_refused() -> None:
-    endpoint = EndpointOrder("https://x.example/v1")
+    endpoint = EndpointSpec(base_url="https://x.example/v1", model="m")
     cannot_be: list[dict[str, Any]] = [
         {"kind": "endpoint"},
         {"kind": "causal", "endpoint": endpoint},
@@ -236,13 +236,13 @@ def test_a_model_that_cannot_be_meant_is_refused() -> None:
     ]
     for wrong in cannot_be:
         with pytest.raises(ValueError, match="kind is"):
-            ModelOrder(**{"name": "m", "source": "s", **wrong})
-    assert replace(order().models[0], name="other").kind in GENERATING
+            ModelSpec(**{"name": "m", "source": "s", **wrong})
+    assert replace(spec().models[0], name="other").kind in GENERATING
 
 
 def test_jobs_are_held_to_the_memory_that_the_plan_gives_them() -> None:
     def held(text: str) -> tuple[int, list[int]]:
-        lean = order_of(settings(text), scratch="x", environment={}).lean
+        lean = spec_of(settings(text), scratch="x", environment={}).lean
         return lean.memory_bytes >> 30, [rung.memory_bytes >> 30 for rung in lean.rungs]
 
     limits = '[jobs]\nmemory = "3G"\n[prove]\nmemory = "5G"\nrungs = [0, 2]\n[train.tactics]\nmodel_name = "org/m"\n'

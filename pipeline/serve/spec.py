@@ -1,8 +1,8 @@
-"""The specification of the server: its address, its models, the limits of a request, the Lean backend.
+"""The specification of the server: its address, its models, the limits of a request, and the backend of Lean.
 
-Written by `unsorry serve` and by the daemon (`daemon.serve_order`), read by `python -m pipeline.serve ORDER.json`.
-There is no secret in it: where the token and the keys are is named, and they are read by whoever needs them
-(`pipeline.models.endpoint.credentials`). Nothing here imports torch.
+Written by `unsorry serve` and by the daemon (`daemon.serve_spec`), read by `python -m pipeline.serve SPEC.json`.
+It holds no secret: it names the places of the token and the keys (`pipeline.models.endpoint.credentials`).
+Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from pipeline.here import is_loopback
-from pipeline.jobs.specs import AnyRung, Budget, CuratedRung
+from pipeline.jobs.specs import AnyRung, Budget, CuratedRung, EndpointSpec
 from pipeline.lean.pool.pool import PoolLimits
 from pipeline.models.endpoint.credentials import KeyPlace
 
@@ -28,55 +28,43 @@ ENCODING = frozenset({"encoder", "retriever"})
 PROMOTABLE = frozenset({"tactics", "retrieval", "retriever"})
 """The kinds of which there are checkpoints."""
 PROMOTED = "promoted"
-"""The source that is no name: the checkpoint in use, and from then on whichever is promoted."""
+"""The source that follows promotion: the checkpoint in use, replaced when another is promoted."""
 
 _STRICT = ConfigDict(extra="forbid")
 _Port = Annotated[int, Field(ge=0, le=65535)]
 _Positive = Annotated[int, Field(ge=1)]
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-_Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class OrderError(Exception):
-    """The order cannot be read; the message names the file, the field and what is wrong with it."""
+class SpecError(Exception):
+    """The specification cannot be read; the message names the file, the field and what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointOrder:
-    """An endpoint that speaks OpenAI's protocol, as `pipeline.models.endpoint.client.open_client` takes it (`part`).
+class Provenance:
+    """A model's origin.
 
     Attributes:
-        base_url: such as "https://api.anthropic.com/v1".
-        credential, key_variable: where the key is, by name; "" for none.
-        ledger: where its cost is written down; None: nowhere, and no cap can be held.
-        cap_usd: of a UTC day; None: no cap.
+        checkpoint: its id; "" for a model that the daemon did not train.
+        simulated: it learned from the simulator.
     """
 
-    __pydantic_config__ = _STRICT
-
-    base_url: str
-    credential: str = ""
-    key_variable: str = ""
-    timeout_s: _Seconds = 120.0
-    retries: Annotated[int, Field(ge=0)] = 4
-    ledger: Path | None = None
-    cap_usd: _Dollars | None = None
-    usd_per_million_prompt: _Dollars | None = None
-    usd_per_million_completion: _Dollars | None = None
+    checkpoint: str = ""
+    simulated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class ModelOrder:
-    """A model by the name that requests ask for it.
+class ModelSpec:
+    """A model and its name.
 
     Attributes:
-        name: what stands in a request's `name`.
+        name: the `name` in a request.
         kind: "tactics": a generator of ours; "retrieval": a retriever with the generator `generator`; "causal" and
             "seq2seq": a generator of transformers; "encoder": an encoder of transformers; "retriever": a retriever as
             an encoder; "endpoint": a model behind `endpoint`.
         source: "promoted" (tactics, retrieval, retriever), a folder, a name of the hub, or the endpoint's name for it.
-        device: "": the order's.
+        device: "": the server's.
         generator: for "retrieval": the folder or hub name of what is shown the premises.
         premises: for "retrieval": how many it is shown.
         candidates, decoding, temperature, max_tokens: see `pipeline.models.tactics.requests.Decoding`; max_tokens None:
@@ -96,7 +84,7 @@ class ModelOrder:
     decoding: Literal["beam", "sample"] = "beam"
     temperature: _Seconds = 0.7
     max_tokens: _Positive | None = None
-    endpoint: EndpointOrder | None = None
+    endpoint: EndpointSpec | None = None
 
     def __post_init__(self) -> None:
         if (self.kind == "endpoint") != (self.endpoint is not None):
@@ -110,8 +98,8 @@ class ModelOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class ProgressOrder:
-    """The model behind `use_reward`. `template`: the text form of a step; "" for the one our models were trained on."""
+class RewardSpec:
+    """The progress model behind `use_reward`. `template`: the text of a step; "": the one that our models learned."""
 
     __pydantic_config__ = _STRICT
 
@@ -122,7 +110,7 @@ class ProgressOrder:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a client's requests.
+    """The limits of a request.
 
     Attributes:
         body_bytes: of a request.
@@ -147,14 +135,14 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class RungOrder:
+class FillRung:
     """A rung of the ladder that `/fill` climbs.
 
     Attributes:
         spec: the prove job's part of it. Where the id of the checkpoint in use belongs, there is "promoted".
         seconds: of the search for one sorry.
         model: the id under which an attempt there is remembered.
-        fallback: of rung 2: what is asked as long as no tactic model is in use; "": the rung waits until one is.
+        fallback: of rung 2: the model to use while no tactic model is in use; "": the rung is left out until one is.
         memory_bytes: of each process of the prove job.
     """
 
@@ -168,7 +156,7 @@ class RungOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class RepositoryOrder:
+class RepositorySpec:
     """A watched repository: its key, and the bare repository that is its copy here (it may not be there yet)."""
 
     __pydantic_config__ = _STRICT
@@ -178,8 +166,8 @@ class RepositoryOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class LeanOrder:
-    """The Lean backend, for `pipeline.lean.backend.find_leans`, and the folders of the watched repositories.
+class LeanSpec:
+    """The backend of Lean, for `pipeline.lean.backend.find_leans`, and the watched repositories.
 
     Attributes:
         backend, repl, sandbox, toolchains: the arguments of `find_leans`.
@@ -204,15 +192,15 @@ class LeanOrder:
     scratch: Path
     budget: Budget
     pool: PoolLimits = field(default_factory=PoolLimits)
-    repositories: tuple[RepositoryOrder, ...] = ()
-    rungs: tuple[RungOrder, ...] = (RungOrder(CuratedRung(), 60.0),)
+    repositories: tuple[RepositorySpec, ...] = ()
+    rungs: tuple[FillRung, ...] = (FillRung(CuratedRung(), 60.0),)
     seed: int = 0
     built: bool = True
     memory_bytes: _Positive = 2**32
 
 
 @dataclass(frozen=True, slots=True)
-class ServeOrder:
+class ServeSpec:
     """The whole specification of the server.
 
     Attributes:
@@ -224,8 +212,8 @@ class ServeOrder:
         progress: what the configuration names for `use_reward`; None: nothing.
         device: where models compute that name none themselves.
         simulated: whether the simulator judges: what learned from it is used there, and nowhere else.
-        token: where the bearer token is. Without one, everybody who reaches the port may ask; a server that is `open`
-            does not start.
+        token: the place of the bearer token. Without one, every client that reaches the port is served; an `open`
+            server does not start.
         gpu_lock: the file to lock before a GPU is used; None: none is.
         visible: the value of CUDA_VISIBLE_DEVICES for the server; None: the one that it has.
         reload: the command that reads the settings again and becomes the server; SIGHUP runs it. Empty: SIGHUP ends the
@@ -240,9 +228,9 @@ class ServeOrder:
     events: Path
     checkpoints: Path
     indices: Path
-    models: tuple[ModelOrder, ...]
-    lean: LeanOrder
-    progress: ProgressOrder | None = None
+    models: tuple[ModelSpec, ...]
+    lean: LeanSpec
+    progress: RewardSpec | None = None
     limits: Limits = field(default_factory=Limits)
     device: Device = "cpu"
     simulated: bool = False
@@ -260,15 +248,15 @@ class ServeOrder:
 
     @property
     def open(self) -> bool:
-        """Return whether other machines can reach the server."""
+        """True if other machines can reach the server."""
         return not is_loopback(self.host)
 
     def as_json(self) -> str:
-        """Return the order as `read` takes it."""
-        return _ORDER.dump_json(self, indent=2).decode("utf-8")
+        """Return the specification as `read` takes it."""
+        return _SPEC.dump_json(self, indent=2).decode("utf-8")
 
     def write(self, path: Path) -> None:
-        """Write the order for one that is to be started with it.
+        """Write the specification for the process that reads it.
 
         Raises:
             OSError: it cannot be written.
@@ -276,33 +264,34 @@ class ServeOrder:
         path.write_text(self.as_json() + "\n", encoding="utf-8")
 
     @classmethod
-    def read(cls, path: Path) -> ServeOrder:
-        """Read an order.
+    def read(cls, path: Path) -> ServeSpec:
+        """Read a specification.
 
         Raises:
-            OrderError: the file cannot be read, or a field of it.
+            SpecError: the file cannot be read, or a field of it.
         """
         try:
             return cls.from_json(path.read_text("utf-8"))
         except (OSError, UnicodeDecodeError) as error:
-            raise OrderError(f"{path}: cannot be read: {error}; it is written by `unsorry serve`") from error
-        except OrderError as error:
-            raise OrderError(f"{path}: {error}") from error.__cause__
+            raise SpecError(f"{path}: cannot be read: {error}; it is written by `unsorry serve`") from error
+        except SpecError as error:
+            raise SpecError(f"{path}: {error}") from error.__cause__
 
     @classmethod
-    def from_json(cls, text: str) -> ServeOrder:
+    def from_json(cls, text: str) -> ServeSpec:
         """Read what `as_json` returned.
 
         Raises:
-            OrderError: a field is missing, unknown, or holds what it cannot.
+            SpecError: a field is missing, unknown, or holds what it cannot.
         """
         try:
-            return _ORDER.validate_json(text, strict=True)
+            return _SPEC.validate_json(text, strict=True)
         except ValidationError as error:
             wrong = "; ".join(
-                f"{'.'.join(map(str, one['loc'])) or 'the order'}: {one['msg']}" for one in error.errors()
+                f"{'.'.join(map(str, one['loc'])) or 'the specification'}: {one['msg']}"
+                for one in error.errors()
             )
-            raise OrderError(wrong) from error
+            raise SpecError(wrong) from error
 
 
-_ORDER = TypeAdapter(ServeOrder)
+_SPEC = TypeAdapter(ServeSpec)

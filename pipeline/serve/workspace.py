@@ -1,0 +1,279 @@
+"""The workspace of the Lean routes: checkouts, the queue for Lean, premises, and the daemon's jobs run for a client.
+
+Nothing here writes the log or the view. Requests for Lean queue in order of arrival (`Workspace.lean`). The work for a
+client ends when the client disconnects, and all of it with the server.
+
+Jobs are the daemon's modules with the daemon's specifications; the client receives the events that they would record.
+Each has a process and a folder of its own (`pipeline.jobs.child`). It is ended, with all its children, at the end of
+its block; if the server dies, the kernel ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from pipeline.jobs.child import JobProcess, LineTooLongError, key_pipe
+from pipeline.jobs.kinds import KINDS, Kind
+from pipeline.jobs.protocol import JobSpec
+from pipeline.jobs.specs import Spec
+from pipeline.lean.backend import Leans, find_leans
+from pipeline.lean.build.build_cache import remove_tree
+from pipeline.serve.checkouts import Checkout, Commit, Scratch, checked_out, find_commit, own, to_its_end
+from pipeline.serve.retrieve import Encodes, Premises
+from pipeline.serve.schemas import Problem
+from pipeline.serve.spec import ServeSpec
+
+
+class Serving(Protocol):
+    """The models that the Lean routes use. None is unloaded while a request uses it."""
+
+    def retriever(self) -> AbstractAsyncContextManager[Encodes]: ...
+
+
+class Workspace:
+    """Resources of the Lean routes. An async context on the server's loop.
+
+    Attributes:
+        spec: of the server.
+        serving: its models.
+        premises: searched by `/retrieve`.
+        lean: bounds the requests that use Lean at once; the others queue.
+        heartbeat_s: how long a stream of events may be silent.
+    """
+
+    heartbeat_s = 10.0
+
+    def __init__(self, spec: ServeSpec, serving: Serving, *, guarded: bool = False) -> None:
+        """Args:
+        spec, serving: see the attributes.
+        guarded: clients have to send a token.
+        """
+        self.spec = spec
+        self._guarded = guarded
+        self.serving = serving
+        self.premises = Premises(spec)
+        self.lean = asyncio.Semaphore(spec.limits.lean_processes)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._scratch: Scratch | None = None
+
+    async def __aenter__(self) -> Workspace:
+        self._scratch = await asyncio.to_thread(own, self.spec.lean.scratch)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks)
+        if self._scratch is not None:
+            await asyncio.to_thread(self._scratch.give_back)
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start work beside its request; it is cancelled with the server at the latest."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def commit(self, *, repository: str, branch: str | None, sha: str | None) -> Commit:
+        """Find a commit (`checkouts.find_commit`)."""
+        spec = self.spec
+        return await asyncio.to_thread(
+            find_commit, spec.view, spec.lean, repository=repository, branch=branch, sha=sha
+        )
+
+    @asynccontextmanager
+    async def folder(self) -> AsyncIterator[Path]:
+        """Yield an unused path below the scratch folder; remove it afterwards."""
+        path = self._unused()
+        try:
+            yield path
+        finally:
+            await to_its_end(asyncio.to_thread(remove_tree, path))
+
+    @asynccontextmanager
+    async def checkout(
+        self, commit: Commit, *, path: str, text: str | None, proof: bool = False
+    ) -> AsyncIterator[Checkout]:
+        """Yield the commit on the disk (`checkouts.checked_out`).
+
+        Args:
+            proof: a client's proof will be put into the file.
+
+        Raises:
+            Problem: it cannot be read; or Lean has no sandbox, the server has no token, and the client chose the code.
+        """
+        spec = self.spec
+        leans = await asyncio.to_thread(self._leans)
+        chosen = {"text": text is not None, "proof": proof, "commit": commit.chosen}
+        self._require_sandbox(leans, [name for name, theirs in chosen.items() if theirs])
+        held, left = ExitStack(), threading.Event()
+        made = asyncio.ensure_future(
+            asyncio.to_thread(
+                held.enter_context,
+                checked_out(
+                    commit,
+                    spec=spec.lean,
+                    leans=leans,
+                    folder=self._unused(),
+                    path=path,
+                    text=None if text is None else text.encode(),
+                    left=left,
+                ),
+            )
+        )
+        try:
+            yield await asyncio.shield(made)
+        finally:
+            left.set()
+            await to_its_end(_closed(made, held))
+
+    def _unused(self) -> Path:
+        return self.spec.lean.scratch / uuid.uuid4().hex
+
+    def _leans(self) -> Leans:
+        lean = self.spec.lean
+        return find_leans(
+            backend=lean.backend, repl=lean.repl, sandbox=lean.sandbox, toolchains=lean.toolchains
+        )
+
+    def _require_sandbox(self, leans: Leans, chosen: Sequence[str]) -> None:
+        # Elaborating a text runs its code as this user on this machine. A mirror may hold commits of strangers.
+        lean = leans.summary
+        if chosen and lean.kind == "pantograph" and lean.sandbox == "none" and not self._guarded:
+            raise Problem(
+                403,
+                "no_sandbox",
+                "Lean runs without a sandbox here, and every client of this port could make it run any code: "
+                f"the {' and the '.join(chosen)} of a request are not taken",
+                'set a token; or install bubblewrap and drop sandbox = "none"; or have the newest commit of a branch '
+                "worked on as it is (/fill without text and commit)",
+            )
+
+
+async def _closed(made: asyncio.Future[Checkout], held: ExitStack) -> None:
+    """Release a checkout, even if its request has been cancelled while it was made."""
+    await asyncio.wait({made})  # a thread cannot be interrupted; it polls `left`
+    if not made.cancelled():
+        made.exception()
+    await asyncio.to_thread(held.close)
+
+
+_LONGEST_LINE_BYTES = 64 * 2**20
+_STDERR_TAIL_BYTES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailure:
+    """The failure of a job: `reason` is a stable word."""
+
+    reason: str
+    message: str
+    remedy: str
+
+
+_STDERR = "stderr.log"
+
+
+class RunningJob:
+    """A running job. After `events` has been read to its end, `failed` is its failure, if any."""
+
+    def __init__(self, process: JobProcess, folder: Path) -> None:
+        self.pid = process.pid
+        self._process = process
+        self._folder = folder
+        self.failed: JobFailure | None = None
+
+    async def events(self, *, at_work: Callable[[], None] | None = None) -> AsyncIterator[Mapping[str, Any]]:
+        """Yield the events that it reports, as {type, data, …}.
+
+        Args:
+            at_work: called at each line; before the first one the job only prepares.
+        """
+        ended = False
+        try:
+            async for raw in self._process.lines(longest_bytes=_LONGEST_LINE_BYTES):
+                if at_work is not None:
+                    at_work()
+                line = json.loads(raw)
+                match line["line"]:
+                    case "events":
+                        for event in line["events"]:
+                            yield event
+                    case "result":
+                        ended = True
+                    case "failure":
+                        self.failed = JobFailure(line["reason"], line["message"], line["remedy"])
+                        ended = True
+        except (ValueError, LineTooLongError) as error:
+            self.failed = JobFailure(
+                "protocol", f"the job said what cannot be read: {error}", "see `unsorry doctor`"
+            )
+            return
+        end = await self._process.ended()
+        if not ended:
+            how = f"status {end.status}" if end.signal is None else f"signal {end.signal}"
+            self.failed = JobFailure(
+                "crashed", f"the job ended with {how}: {self._last_words()}", "see `unsorry doctor`"
+            )
+
+    def _last_words(self) -> str:
+        data = (self._folder / _STDERR).read_bytes()[-_STDERR_TAIL_BYTES:]
+        return " ".join(data.decode("utf-8", errors="replace").split()) or "it said nothing"
+
+
+@asynccontextmanager
+async def job(
+    spec: Spec,
+    *,
+    kind: Kind,
+    worktree: Path,
+    folder: Path,
+    memory_bytes: int,
+    key: str | None = None,
+) -> AsyncIterator[RunningJob]:
+    """Run a job during the block.
+
+    Args:
+        spec: its parameters.
+        kind: the job's kind.
+        worktree: where it works.
+        folder: of this job alone; created here, removed by the caller.
+        memory_bytes: that each process of it may take for itself (`pipeline.jobs.child.hold_to`).
+        key: the one secret that it receives, by a pipe.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    scratch = folder / "tmp"
+    scratch.mkdir(parents=True)
+    process = await JobProcess.start(
+        KINDS[kind].module,
+        spec=JobSpec(folder.name, kind, 1, folder, spec, worktree=worktree).write(),
+        directory=folder,
+        stderr=folder / _STDERR,
+        memory_bytes=memory_bytes,
+        secrets=key_pipe(key),
+        # Its temporary files are removed with its folder, even if it is killed.
+        variables={"TMPDIR": str(scratch)},
+    )
+    try:
+        yield RunningJob(process, folder)
+    finally:
+        await to_its_end(_end(process))
+
+
+async def _end(process: JobProcess) -> None:
+    await process.stop(grace_s=0.0)
+    process.close()
