@@ -21,7 +21,7 @@ _BEGINNING_BYTES = 1000
 
 
 class NotOursError(Exception):
-    """Something that no report wrote stands where a file of this one belongs; the message says what to do."""
+    """A file that no report wrote is in the way; the message names the remedy."""
 
 
 def write(page: Page, folder: Path) -> tuple[Path, ...]:
@@ -55,7 +55,7 @@ def _may_be_replaced(path: Path) -> bool:
 
 
 def _is_ours(path: Path) -> bool:
-    # A link is somebody's arrangement, wherever it leads.
+    # The user made the link, so its target is respected.
     if not stat.S_ISREG(path.lstat().st_mode):
         return False
     with path.open("rb") as file:

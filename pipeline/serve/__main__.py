@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
             reloads = _run(_serve(spec, token, listener))
     except (SpecError, CredentialError, JobError, StartError) as error:
         remedy = f"; {error.remedy}" if isinstance(error, JobError) and error.remedy else ""
-        print(f"unsorry serve: {error}{remedy}", file=sys.stderr)  # noqa: T201 - whoever started it reads this
+        print(f"unsorry serve: {error}{remedy}", file=sys.stderr)  # noqa: T201 - the caller reads this
         return _CANNOT_START
     finally:
         if held is not None:
@@ -126,7 +126,7 @@ async def _serve(spec: ServeSpec, token: str | None, listener: socket.socket) ->
         asyncio.get_running_loop().add_signal_handler(number, server.handle_exit, number, None)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
-    while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn tells nobody
+    while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event for this
         await asyncio.sleep(0.01)
     if server.started:
         host, port = listener.getsockname()[:2]
@@ -147,7 +147,7 @@ def _listening(spec: ServeSpec) -> socket.socket:
     """Return the socket, listening.
 
     Raises:
-        StartError: somebody else listens there, or it is not ours to use.
+        StartError: the address is in use, or not allowed.
     """
     try:
         found = socket.getaddrinfo(spec.host, spec.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -173,5 +173,5 @@ if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # A model that is still being loaded is for nobody now, and Python would wait for its thread.
+    # Python would wait for the thread that still loads a model, which no request needs now.
     os._exit(status)

@@ -27,10 +27,10 @@ _CHALLENGE = 'Bearer realm="unsorry"'
 
 
 def read_token(spec: ServeSpec, *, environment: Mapping[str, str] | None = None) -> str | None:
-    """Return the token that clients have to send, read now; None where there is none.
+    """Return the token that clients have to send, read now; None if none is configured.
 
     Raises:
-        CredentialError: it cannot be used, or there is none and other machines can reach the server.
+        CredentialError: it cannot be used, or none is configured and other machines can reach the server.
     """
     place = spec.token
     token = read_key(
@@ -45,7 +45,7 @@ def read_token(spec: ServeSpec, *, environment: Mapping[str, str] | None = None)
 
 
 class TokenGuard:
-    """Lets those pass who send the token; everybody where there is none."""
+    """Passes requests that carry the token; all requests if no token is configured."""
 
     def __init__(self, app: ASGIApp, *, token: str | None) -> None:
         self._app = app

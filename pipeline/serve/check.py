@@ -1,8 +1,8 @@
-"""POST /check: what the gate says of a proof in a file.
+"""POST /check: the gate's verdict on a proof in a file.
 
-The gate is the daemon's: its job, `python -m pipeline.check`, in a process of its own and in its sandbox, with the same
-parameters as the planner gives it. What the job would have recorded is the answer, and it is recorded nowhere.
-"accepted" is said of what the job would record as `proof_verified`, and of nothing else.
+The gate is the daemon's check job (`python -m pipeline.check`) with the planner's parameters, in its own process and
+sandbox. The response is the event that the job would have recorded; nothing is recorded. The verdict is "accepted" only
+if that event is `proof_verified`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Verdict = ProofVerified | ProofChecked | ProofRejected
 
 ADVICE = "advice to the client: nothing of it is recorded, and the daemon judges for itself"
 CLIENT = "client"
-"""The prover's name of a proof that somebody sent."""
+"""The prover's name of a proof that a client sent."""
 MOST_TEXT = 1_000_000
 
 
@@ -145,16 +145,16 @@ async def check(workspace: Workspace, asked: CheckRequest) -> CheckResponse:
         return CheckResponse(
             **judgement.model_dump(),
             **judging(made, file).model_dump(),
-            sorry=file.told(sorry),
+            sorry=file.described(sorry),
             proof=proof.proof,
         )
 
 
 async def place_of(workspace: Workspace, asked: LeanRequest) -> tuple[Commit, str, SorryRow | None]:
-    """Return the commit and the file that are meant, and what the view has of the sorry where it is named by its id.
+    """Find the commit and the file of a request, and the view's row of the sorry if its id is given.
 
     Raises:
-        Problem: there is no such repository, commit or sorry, or no file is named.
+        Problem: the repository, commit or sorry is unknown, or no file is named.
     """
     watched(workspace.spec.lean, asked.repository)
     path = None if asked.path is None else source_path(asked.path)
@@ -176,7 +176,7 @@ async def place_of(workspace: Workspace, asked: LeanRequest) -> tuple[Commit, st
 
 
 def judging(made: Checkout, file: File) -> Judging:
-    """Say what is judged."""
+    """Describe the file to be judged."""
     return Judging(
         repository=made.commit.repository.key,
         branch=made.commit.branch,
@@ -242,7 +242,7 @@ async def judge(
 def _judgement(
     verdict: Verdict | None, failed: JobFailure | None, lean: LeanBackend, *, seconds: float
 ) -> Judgement:
-    """Say what a check job's end means: without its last word there is no verdict."""
+    """Translate the end of a check job into a judgement: without a final event the verdict is unknown."""
     judged, reason, remedy = _words(verdict, failed, lean)
     checks: tuple[Check, ...] = () if verdict is None else verdict.checks
     return Judgement(
@@ -263,8 +263,10 @@ def _words(verdict: Verdict | None, failed: JobFailure | None, lean: LeanBackend
     if isinstance(verdict, ProofRejected):
         return "rejected", verdict.reason, ""
     if failed is not None or verdict is None:
-        told = failed or JobFailure("no_verdict", "the check ended without a verdict", "see `unsorry doctor`")
-        return "unknown", f"{told.reason}: {told.message}", told.remedy
+        failure = failed or JobFailure(
+            "no_verdict", "the check ended without a verdict", "see `unsorry doctor`"
+        )
+        return "unknown", f"{failure.reason}: {failure.message}", failure.remedy
     if isinstance(verdict, ProofVerified) and not lean.simulated:
         return "accepted", "", ""
     if lean.simulated:

@@ -1,19 +1,13 @@
 """Commits on the disk for requests: the server's own folder, worktrees out of the mirrors, and the sorries of a file.
 
-Ends that are waited for, whoever has left: a cancelled request leaves neither a process nor a file behind it.
+Cleanup is always awaited: a cancelled request leaves neither a process nor a file behind.
 
-A server's own folder in the cache: nobody else may read there, and nothing of a server that was killed is left.
+Each server has a private scratch folder in the cache, owned by the holder of its lock (flock), which the kernel
+releases when the server ends. A starting server kills the processes and removes the files of unlocked folders.
 
-A folder belongs to whoever holds its lock (flock), which the kernel gives back however a server ends. A server that
-starts takes what is nobody's away: the processes that were begun there, then the files.
-
-A commit of a watched repository on the disk, for one request: its files as the mirror has them, its build beside
-them, and a client's own text in place of one file.
-
-What lies here is a stranger's: no link is ever made, what leads out is left out, and what a commit brings as `.lake` is
-never used. The mirror and the cache of builds are read and not written.
-
-Which sorry of a file a client means, and the patch that puts a text in its place.
+A checkout has the commit's files from the mirror, its build, and the client's text in place of one file. Its content is
+untrusted: links are never created, paths that lead outside are skipped, and the commit's own `.lake` is never used.
+The mirror and the build cache are only read.
 """
 
 from __future__ import annotations
@@ -125,7 +119,7 @@ def own(folder: Path, *, patience_s: float = PATIENCE_S) -> Scratch:
 
 
 def _taken(folder: Path) -> int | None:
-    """Return the lock of the folder, made anew; None where somebody else has it, or was faster."""
+    """Return the lock of the folder, created anew; None if another server holds it."""
     if folder.exists() and not _swept(folder):
         return None
     with contextlib.suppress(FileExistsError):
@@ -134,7 +128,7 @@ def _taken(folder: Path) -> int | None:
     if lock is None:
         return None
     with contextlib.suppress(FileNotFoundError):
-        # Whoever swept it between making and locking has removed what we hold now.
+        # Another server may have removed it between mkdir and lock.
         if os.path.samestat(os.fstat(lock), folder.stat()):
             return lock
     os.close(lock)
@@ -151,7 +145,7 @@ def _sweep(folder: Path) -> None:
 
 
 def _swept(folder: Path) -> bool:
-    """Remove a folder, unless somebody has it; return whether it is gone."""
+    """Remove a folder unless it is locked; return True if it no longer exists."""
     lock = _locked(folder)
     if lock is None:
         return not folder.exists()
@@ -163,13 +157,13 @@ def _swept(folder: Path) -> bool:
 
 
 def _clear(folder: Path) -> None:
-    # First whoever may write there.
+    # First the processes that may write there.
     kill_marked(folder, below=True)
     remove_tree(folder)
 
 
 def _locked(folder: Path) -> int | None:
-    """Return a descriptor that holds the folder's lock; None where it is somebody's, or not there."""
+    """Return a descriptor that holds the folder's lock; None if it is locked or missing."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -566,7 +560,7 @@ class File:
     def _statement_hash(self, sorry: Sorry) -> str:
         return self.scanned.declarations[sorry.index].statement_hash
 
-    def told(self, sorry: Sorry) -> SorryFound:
+    def described(self, sorry: Sorry) -> SorryFound:
         return SorryFound(
             id=self.id_of(sorry),
             declaration=sorry.declaration,
@@ -607,10 +601,10 @@ def _stands_as(known: SorryRow, sorry: Sorry) -> bool:
 
 
 def known_sorry(view: Path, *, repository: str, sorry: str, branch: str | None) -> SorryRow:
-    """Return what the view has of a sorry that stands on a branch; None: on any.
+    """Return the view's row of a sorry on a branch, or on any branch if `branch` is None.
 
     Raises:
-        Problem: 404, there is none of this id; 409, it is not the same one on every branch; 503, the view cannot be
+        Problem: 404, no sorry has this id; 409, it is not the same one on every branch; 503, the view cannot be
             read.
     """
     try:

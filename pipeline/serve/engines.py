@@ -79,7 +79,7 @@ async def ask(name: str, service: Batching[Q, A], asked: Q) -> A:
     """Return a model's answer.
 
     Raises:
-        Problem: there is none. Whatever a model and its libraries raise, one request fails and the server goes on.
+        Problem: the model failed. Any exception of a model or its libraries fails one request and not the server.
     """
     try:
         return await service.ask(asked)
@@ -112,7 +112,7 @@ def _tell(name: str, error: Exception) -> None:
 
 
 def failed(name: str, why: str) -> Problem:
-    """Return what is told where a model gave no answer."""
+    """Return the problem of a model that failed."""
     return Problem(
         500,
         "model_failed",
@@ -317,7 +317,7 @@ class HubEncoder:
         with torch.inference_mode():
             hidden = self._model(**batch).last_hidden_state.float()
         mask = batch["attention_mask"].unsqueeze(2)
-        # What stands at padding may be anything, and a number that is none would stay none times zero.
+        # Values at padding are arbitrary, and NaN times zero is NaN.
         means = hidden.masked_fill(mask == 0, 0.0).sum(dim=1) / mask.sum(dim=1)
         if not bool(torch.isfinite(means).all()):
             raise DivergedError("a vector has numbers that are none: the encoder's weights may be damaged")
@@ -543,7 +543,7 @@ class RetrievalGenerator(LocalGenerator):
 
 
 class EndpointGenerator:
-    """A model behind an endpoint. Requests do not wait for each other: a slow answer holds up nobody else's."""
+    """A model behind an endpoint. Requests are independent: a slow answer delays no other."""
 
     def __init__(self, name: str, client: ChatClient, decoding: Decoding) -> None:
         """Args:
@@ -564,8 +564,8 @@ class EndpointGenerator:
         await self._client.close()
 
     async def tactics(self, state: str, prefix: str) -> Sequence[Suggestion]:
-        told = f"{state}\n\nThe tactic has to begin with: {prefix}" if prefix else state
-        found = await self._suggests.suggest(Request(told, (), self._decoding, _SEED))
+        prompt = f"{state}\n\nThe tactic has to begin with: {prefix}" if prefix else state
+        found = await self._suggests.suggest(Request(prompt, (), self._decoding, _SEED))
         if found.error:
             raise Problem(
                 _STATUS.get(found.reason, 502),
@@ -651,7 +651,7 @@ class RatingModel:
         """
         found = await ask(NAME, self._service, tuple(Step(state, tactic, prefix) for tactic in tactics))
         if not all(map(math.isfinite, found)):
-            raise failed(NAME, "what it says is no finite number; its weights may be damaged")
+            raise failed(NAME, "its output is not a finite number; its weights may be damaged")
         return found
 
 

@@ -411,7 +411,7 @@ def _now(rung: FillRung, in_use: Callable[[str], CheckpointRow]) -> Rung:
 
 
 def _progress_now(progress: ProgressSpec, in_use: Callable[[str], CheckpointRow]) -> ProgressSpec | None:
-    """Return the progress model in use; None where there is none yet, for it only orders the search."""
+    """Return the progress model in use; None if none is in use yet: it only orders the search."""
     if not _is_promoted(progress.path):
         return progress
     try:
@@ -579,7 +579,7 @@ class _Filling:
         self._emit(
             Begun(
                 **judging(made, file).model_dump(),
-                sorries=[file.told(one) for one in fitting],
+                sorries=[file.described(one) for one in fitting],
                 rungs=[
                     RungTold(number=one.number, prover=one.prover, model=one.model)
                     for one in rungs

@@ -35,7 +35,7 @@ LEANS = frozenset({"/check", "/fill"})
 """The routes that Lean works on."""
 RETRY_AFTER_S = 1
 _DRAINED_BYTES = 8 * 2**20
-"""What is read of a body that is too long: whoever has not sent all of it may not read the answer."""
+"""The most that is read of a body that is too long: a client that is still sending may not read the response."""
 
 
 def share(limits: Limits) -> int:
@@ -44,7 +44,7 @@ def share(limits: Limits) -> int:
 
 
 def full(reason: str) -> Problem:
-    """Return what is told where there is no place for a request."""
+    """Return the problem of a request that finds the queue full."""
     return Problem(
         429,
         "queue_full",
@@ -65,7 +65,7 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        # What is no POST stands in no queue, so nothing is read or kept of what comes with it.
+        # Only POST requests queue, so the bodies of others are neither read nor kept.
         body: bytes | None = b""
         if scope["method"] == "POST":
             body = await self._read(Headers(scope=scope), receive, self._most_bytes)
@@ -90,10 +90,10 @@ class BodyLimit:
 
     async def _read(self, headers: Headers, receive: Receive, most_bytes: int) -> bytes | None:
         """Return the body, None where it is too long."""
-        told = headers.get("content-length", "")
-        too_long = told.isdecimal() and (len(told) > 18 or int(told) > most_bytes)
-        # Who waits to be told to go on has sent nothing yet, and needs not.
-        if too_long and ("expect" in headers or len(told) > 18 or int(told) > _DRAINED_BYTES):
+        length = headers.get("content-length", "")
+        too_long = length.isdecimal() and (len(length) > 18 or int(length) > most_bytes)
+        # A client that expects 100-continue has sent nothing yet.
+        if too_long and ("expect" in headers or len(length) > 18 or int(length) > _DRAINED_BYTES):
             return None
         parts: list[bytes] = []
         read = 0
@@ -218,7 +218,7 @@ class BoundedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        # What comes after an answer is a head too, or the rest of a body that nobody reads.
+        # After a response comes another head, or the rest of an unread body.
         if self._is_between_requests:
             if self._head_timer is None and not self.transport.is_closing():
                 self._wait_for_head()
@@ -280,7 +280,7 @@ async def while_connected(request: Request, work: Awaitable[T]) -> T:
             one.cancel()
         await asyncio.wait({working, leaving})
         if leaving.done() and not leaving.cancelled():
-            leaving.exception()  # it was told above, or came after the answer
+            leaving.exception()  # reported above, or later than the response
 
 
 async def _left(request: Request) -> None:

@@ -131,9 +131,9 @@ class ModelSlot(Generic[M]):
                 503,
                 f"model_{self.state}",
                 f'the model "{self.name}" cannot be asked: {self.reason}',
-                "GET /ready says when it is there"
+                "GET /ready reports when it is loaded"
                 if self.state == "loading"
-                else "GET /models says how it stands",
+                else "GET /models shows its state",
                 headers={"Retry-After": str(RETRY_AFTER_S)},
             )
         if self._most is not None and self._users >= self._most:
@@ -589,7 +589,7 @@ class Registry:
                 404,
                 "unknown_model",
                 f'there is no model "{name[:200]}"',
-                f"ask one of these: {names}; GET /models says how they stand",
+                f"ask one of these: {names}; GET /models shows their states",
             )
         if entry.kind not in kinds:
             raise Problem(

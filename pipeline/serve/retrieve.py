@@ -1,4 +1,4 @@
-"""POST /retrieve: the premises that a retriever ranks first for a goal, among those that may be used where it stands.
+"""POST /retrieve: the premises that a retriever ranks first for a goal, among those accessible at its position.
 
 They are of the repository's newest trace: what is accessible is what Lean had there then, the premises of all files
 that the file imports and those above the place in its own. The answer names the trace and the checkpoint that it is of.
@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 class Encodes(Protocol):
-    """A retriever that is loaded, for as long as somebody holds it (`retrievers.LoadedRetriever`)."""
+    """A loaded retriever (`engines.LoadedRetriever`)."""
 
     encoder: Any
     tokens: Any
@@ -186,7 +186,7 @@ class Premises:
         self._passed_over: set[tuple[str, str]] = set()
 
     def close(self) -> None:
-        """Make no more. What a thread does now, nobody waits for."""
+        """Stop embedding. No request waits for the thread that still runs."""
         for making in self._making.values():
             making.cancel()
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -248,7 +248,7 @@ class Premises:
         )
 
     async def nearest(self, retriever: Encodes, state: str, k: int) -> tuple[str, ...]:
-        """Return the marked code of the premises nearest to a state that stands nowhere: of all watched repositories
+        """Return the marked code of the premises nearest to a state without a position: of all watched repositories
         that are traced, the nearest first, one text once. One that cannot be searched now keeps no other from it.
 
         Raises:
@@ -269,7 +269,7 @@ class Premises:
             if isinstance(one, BaseException):
                 raise one
             searched = True
-            self._passed_over = {told for told in self._passed_over if told[0] != key}
+            self._passed_over = {one for one in self._passed_over if one[0] != key}
             for text, score in one:
                 found[text] = max(score, found.get(text, -np.inf))
         if failed is not None and not searched:
@@ -314,12 +314,12 @@ class Premises:
             return await retriever.run(best)
 
     async def _indexed(self, retriever: Encodes, repository: str, *, patience_s: float | None) -> _Indexed:
-        """Return the newest trace's premises with their vectors; made where they are not there yet.
+        """Return the newest trace's premises with their vectors; embedded if they are not cached.
 
-        Whoever asks for the same waits for one making of it, which goes on when they leave.
+        Concurrent requests share one embedding, which continues if they disconnect.
 
         Raises:
-            Problem: there is no trace; 503, it takes longer than the patience; or the model or the disk failed.
+            Problem: no trace exists; 503, it takes longer than the patience; or the model or the disk failed.
         """
         key = (id(retriever.encoder), repository)
         end = None if patience_s is None else time.monotonic() + patience_s
@@ -351,7 +351,7 @@ class Premises:
 
         def ended(_making: asyncio.Task[_Indexed]) -> None:
             del self._making[key]
-            # Perhaps nobody waits for it any more; whoever asks next begins it anew.
+            # Perhaps no request waits for it any more; the next one starts it again.
             if not making.cancelled() and (error := making.exception()) is not None:
                 _log.warning("the premises of %s were not embedded: %s", key[1], error)
 

@@ -1,13 +1,12 @@
-"""Requests, answers and problems as they go over HTTP.
+"""The HTTP schemas: requests, responses, and problems.
 
-What a client is told when it gets no answer: one shape of JSON for every route, with a remedy.
+Every route reports errors in one JSON shape, with a remedy:
 
     {"error": what, "reason": why, "remedy": what to do, "detail": "why; what to do"}
 
 `error` is a stable word; `detail` is where clients of FastAPI look.
 
-What goes over the line: LeanCopilot's two requests and their answers, to the letter, and what the server says of
-itself.
+The requests and responses of LeanCopilot are reproduced exactly.
 
 `LeanCopilot/Models/External.lean` sends `{"prefix": …, "name": …, "input": …}` and `{"name": …, "input": …}` with curl,
 and reads `outputs`: of a generation `output` and `score`, which Aesop takes for a probability (it refuses what is not
@@ -37,7 +36,7 @@ class ProblemBody(BaseModel):
 
 
 class Problem(Exception):  # noqa: N818 - it is an answer, and no defect
-    """A request gets no answer: `status` is HTTP's, `error` a stable word, `reason` and `remedy` are for people."""
+    """An error response: `status` is HTTP's, `error` a stable word, `reason` and `remedy` are for people."""
 
     def __init__(
         self, status: int, error: str, reason: str, remedy: str, *, headers: Mapping[str, str] | None = None
@@ -57,12 +56,12 @@ class Problem(Exception):  # noqa: N818 - it is an answer, and no defect
 
 def problem_response(problem: Problem) -> JSONResponse:
     """Return a problem as the response to send."""
-    # What a client sent may stand in a reason, and half of a surrogate pair is no UTF-8.
-    told = {
+    # A reason may quote the request, and half of a surrogate pair is no UTF-8.
+    body = {
         name: text.encode("utf-8", "replace").decode("utf-8")
         for name, text in problem.body().model_dump().items()
     }
-    return JSONResponse(told, status_code=problem.status, headers=problem.headers)
+    return JSONResponse(body, status_code=problem.status, headers=problem.headers)
 
 
 State = Literal["loading", "loaded", "waiting", "failed"]
@@ -80,16 +79,16 @@ WHOLE = BeforeValidator(_whole)
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 _WHAT = {
-    400: "It cannot be asked like this",
+    400: "Bad request",
     401: "The bearer token is missing or wrong",
     403: "A page of another origin sent it",
-    404: "There is nothing of this name",
+    404: "Not found",
     409: "It does not fit the model, or what there is now",
     413: "The body is too long",
     421: "Only this machine is answered",
     422: "The body is not as the schema has it",
     429: "The queue is full; Retry-After says when to come again",
-    500: "The model failed",
+    500: "Model error",
     502: "The endpoint behind the model refused or failed",
     503: "The model is not loaded yet, or cannot answer now",
     504: "It took too long",
@@ -99,7 +98,7 @@ _OF_A_BODY = (400, 413, 422, 429, 500, 503, 504)
 
 
 def responses(*others: int, body: bool = True) -> dict[int | str, dict[str, Any]]:
-    """Return what a route's schema says of answers that are none: those that any route may give, and `others`.
+    """Return the OpenAPI error responses of a route: the common ones and `others`.
 
     Args:
         others: statuses of this route.
@@ -118,7 +117,7 @@ def _absent(description: str) -> Any:
     return Field(default=None, description=description, json_schema_extra=_left_out)
 
 
-# A model cannot be asked about white space.
+# Input must not be blank.
 _Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
 
 

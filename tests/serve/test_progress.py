@@ -62,7 +62,7 @@ def test_a_number_that_is_none_is_the_model_s_failure_and_is_not_sent() -> None:
         finally:
             await rating.close()
 
-    with pytest.raises(Problem, match="no finite number") as told:
+    with pytest.raises(Problem, match="not a finite number") as told:
         asyncio.run(work())
     assert told.value.status == 500
 

@@ -44,7 +44,7 @@ def read_key(
         environment: instead of the process's.
 
     Raises:
-        CredentialError: the file is open to everybody or cannot be read, or what is found is no key.
+        CredentialError: other users can read the file, it is unreadable, or its content is not a key.
     """
     known = os.environ if environment is None else environment
     if KEY_PROBLEM in known:

@@ -243,7 +243,7 @@ class Endpoint:
             return False
 
     def check_key(self, key: str | None) -> None:
-        """Refuse to send a key where everybody on the way can read it.
+        """Refuse to send a key over a connection that others can read.
 
         Raises:
             EndpointError: it would go over the net unencrypted.

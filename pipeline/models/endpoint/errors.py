@@ -54,7 +54,7 @@ class EndpointError(ExternalError):
 
 
 class CredentialError(ExternalError):
-    """A key cannot be used: its file is open to everybody, or it is none."""
+    """A key cannot be used: other users can read its file, or its content is not a key."""
 
     reason = "bad_credential"
 

@@ -1,4 +1,4 @@
-"""The premise retriever as a Lightning module: LeanDojo's face over this room's encoder, batches, index and search."""
+"""The premise retriever as a Lightning module: LeanDojo's interface to our encoder, batches, index and search."""
 
 from __future__ import annotations
 

@@ -341,7 +341,7 @@ class Counts:
 
 
 class Generator:
-    """Asks one model, for one thread after the other; `service.GenerationService` is its face for many searches."""
+    """Queries one model, from one thread at a time; `service.GenerationService` shares it between searches."""
 
     def __init__(self, model: TacticModel, *, max_rows: int = 64, max_tokens: int = 1 << 16) -> None:
         """Args:

@@ -1,6 +1,6 @@
 """The one prompt builder: what a tactic model is shown, in training, in the search and in the reward, to the token.
 
-Three kinds of model are asked, told apart by `Prompts.for_model`:
+`Prompts.for_model` distinguishes three kinds of model:
 
     chat      a causal model whose tokenizer has a chat template: system and user messages, rendered by it
     plain     a causal model without one: the same messages under headings

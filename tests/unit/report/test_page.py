@@ -387,7 +387,7 @@ def test_sections_without_anything_say_none_and_what_is_unknown_is_said(view_of:
         "Checkpoints, oldest first: none yet; the first comes with a training",
         "Verifier rejections</h2><p>None",
         "No sorry was seen yet in 1 watched repository.",
-        "Nothing that is recorded needs somebody",
+        "Nothing recorded needs attention",
         "measured on a test set yet",
         "Lean: not known",
     ):
