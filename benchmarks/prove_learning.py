@@ -24,7 +24,7 @@ from benchmarks.prove_search import prove
 from benchmarks.store_bench import Row, say
 from pipeline.jobs.specs import Budget
 from pipeline.models.tactics.generate import Generator
-from pipeline.models.tactics.goals import Place
+from pipeline.models.tactics.goals import GoalContext
 from pipeline.models.tactics.grpo import GRPOTrainer
 from pipeline.models.tactics.models import TacticModel
 from pipeline.models.tactics.rows import Rows
@@ -121,7 +121,7 @@ def _learn(folder: Path, sizes: LearningSizes, seed: int) -> Learned:
         lr=sizes.grpo_lr,
         num_generations=sizes.generations,
         max_steps=sizes.grpo_steps,
-        places=lambda _row: Place(lean(folder)),
+        places=lambda _row: GoalContext(lean(folder)),
         seed=seed,
         device="cpu",
         say=_silent,

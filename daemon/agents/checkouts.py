@@ -16,7 +16,7 @@ from daemon.paths import slug
 from daemon.polling.errors import GitError
 from daemon.settings import Settings
 from pipeline.lean.build.build_cache import Attached, BuildMissingError, attach, empty_lake
-from pipeline.models.tactics.goals import Place, SourcePlaces
+from pipeline.models.tactics.goals import GoalContext, SourcePlaces
 
 
 class _Places:
@@ -25,7 +25,7 @@ class _Places:
     def __init__(self, found: Mapping[tuple[str, str], SourcePlaces]) -> None:
         self._found = found
 
-    def __call__(self, row: Mapping[str, Any]) -> Place | None:
+    def __call__(self, row: Mapping[str, Any]) -> GoalContext | None:
         places = self._found.get((str(row.get("url")), str(row.get("commit"))))
         return None if places is None else places(row)
 

@@ -335,18 +335,18 @@ class Rung:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class SkippedRung:
     """A rung that is left out, and why."""
 
     number: int
     reason: str
 
 
-class _Waits(Exception):  # noqa: N818 - control flow inside this module
+class _NotReadyError(Exception):
     """The rung cannot be climbed now; the text says why."""
 
 
-def rungs_now(spec: ServeSpec, lean: LeanBackend, wanted: Sequence[int] | None) -> list[Rung | Left]:
+def rungs_now(spec: ServeSpec, lean: LeanBackend, wanted: Sequence[int] | None) -> list[Rung | SkippedRung]:
     """Resolve the rungs that can be climbed now, in their order; only those in `wanted` if it is given.
 
     Raises:
@@ -360,9 +360,9 @@ def rungs_now(spec: ServeSpec, lean: LeanBackend, wanted: Sequence[int] | None) 
             def in_use(model: str) -> CheckpointRow:
                 row = checkpoint_in_use(view, model)
                 if row is None:
-                    raise _Waits(f"no {model} model is in use yet")
+                    raise _NotReadyError(f"no {model} model is in use yet")
                 if row.simulated and not lean.simulated:
-                    raise _Waits(
+                    raise _NotReadyError(
                         f"the {model} model in use learned from the simulator, and {lean.judge} judges here"
                     )
                 return row
@@ -374,15 +374,15 @@ def rungs_now(spec: ServeSpec, lean: LeanBackend, wanted: Sequence[int] | None) 
 
 def _each(
     there: Mapping[int, FillRung], numbers: Sequence[int], in_use: Callable[[str], CheckpointRow]
-) -> Iterator[Rung | Left]:
+) -> Iterator[Rung | SkippedRung]:
     for number in numbers:
         if number not in there:
-            yield Left(number, "it is none of [prove] rungs")
+            yield SkippedRung(number, "it is none of [prove] rungs")
             continue
         try:
             yield _now(there[number], in_use)
-        except _Waits as reason:
-            yield Left(number, str(reason))
+        except _NotReadyError as reason:
+            yield SkippedRung(number, str(reason))
 
 
 def _now(rung: FillRung, in_use: Callable[[str], CheckpointRow]) -> Rung:
@@ -399,7 +399,7 @@ def _now(rung: FillRung, in_use: Callable[[str], CheckpointRow]) -> Rung:
         try:
             tactics = in_use("tactics").checkpoint
             chosen = str(path.with_name(tactics))
-        except _Waits:
+        except _NotReadyError:
             if not rung.fallback:
                 raise
             tactics = chosen = rung.fallback
@@ -416,7 +416,7 @@ def _progress_now(progress: ProgressSpec, in_use: Callable[[str], CheckpointRow]
         return progress
     try:
         path = Path(progress.path).with_name(in_use("progress").checkpoint)
-    except _Waits:
+    except _NotReadyError:
         return None
     return progress.model_copy(update={"path": str(path)})
 
@@ -554,14 +554,14 @@ class _Filling:
             rungs = await asyncio.to_thread(rungs_now, workspace.spec, made.lean, asked.rungs)
             self._begin(made, file, rungs)
             for rung in rungs:
-                if isinstance(rung, Left):
+                if isinstance(rung, SkippedRung):
                     continue
                 if (ended := self._ended()) is not None:
                     return ended
                 await self._climb(rung, made)
             return self._ended() or "rungs"
 
-    def _begin(self, made: Checkout, file: File, rungs: Sequence[Rung | Left]) -> None:
+    def _begin(self, made: Checkout, file: File, rungs: Sequence[Rung | SkippedRung]) -> None:
         place: SorryPlace | None = self._asked.sorry
         fitting = file.fitting(place)
         if not fitting:
@@ -586,7 +586,9 @@ class _Filling:
                     if isinstance(one, Rung)
                 ],
                 left_out=[
-                    RungLeft(number=one.number, reason=one.reason) for one in rungs if isinstance(one, Left)
+                    RungLeft(number=one.number, reason=one.reason)
+                    for one in rungs
+                    if isinstance(one, SkippedRung)
                 ],
                 toolchain=made.lean.toolchain,
                 simulated=made.lean.simulated,

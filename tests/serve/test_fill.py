@@ -29,7 +29,7 @@ from pipeline.lean.backend import LeanBackend, Leans, simulator
 from pipeline.serve import fill as filling
 from pipeline.serve.check import Judgement, judge
 from pipeline.serve.checkouts import Checkout
-from pipeline.serve.fill import Left, Rung, _Filling, rungs_now
+from pipeline.serve.fill import Rung, SkippedRung, _Filling, rungs_now
 from pipeline.serve.spec import FillRung, Limits
 from pipeline.serve.workspace import Workspace
 from store.events.proofs import ProofFound
@@ -339,7 +339,7 @@ def test_rungs_take_the_checkpoints_in_use_and_never_the_simulator_s_for_lean(tm
     real = LeanBackend("pantograph", ("repl",), "", "v4", simulated=False, sandbox="none")
     with Promotions(spec) as promotions:
         waits, falls_back, asks = rungs_now(spec, simulator(), None)
-        assert waits == Left(1, "no retriever model is in use yet")
+        assert waits == SkippedRung(1, "no retriever model is in use yet")
         assert isinstance(falls_back, Rung)
         assert falls_back.model == "/hub/base"
         assert falls_back.spec == GeneratorRung(generator=GeneratorSpec(path="/hub/base"))
@@ -360,4 +360,4 @@ def test_rungs_take_the_checkpoints_in_use_and_never_the_simulator_s_for_lean(tm
             generator=GeneratorSpec(path="/models/tactics/t1"),
             progress=ProgressSpec(path="/models/progress/p1", weight=0.5),
         )
-        assert [type(one) for one in rungs_now(spec, real, [1, 2, 3])] == [Left, Rung, Left]
+        assert [type(one) for one in rungs_now(spec, real, [1, 2, 3])] == [SkippedRung, Rung, SkippedRung]

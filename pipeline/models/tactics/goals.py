@@ -32,7 +32,7 @@ _NOTHING = Setup()
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GoalContext:
     """A place to state goals: the process, the text before, and the open namespaces."""
 
     key: ReplKey
@@ -47,7 +47,7 @@ class Place:
 class Places(Protocol):
     """Says where a row's goal is to be stated; None where that is not known."""
 
-    def __call__(self, row: Mapping[str, Any]) -> Place | None: ...
+    def __call__(self, row: Mapping[str, Any]) -> GoalContext | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Statement:
     header: str
     goal: str
 
-    def text(self, place: Place, tactic: str = "sorry") -> str:
+    def text(self, place: GoalContext, tactic: str = "sorry") -> str:
         """Return the theorem, proved by a tactic, as a text that elaborates at the place."""
         opened = f"{place.preamble}\n" if place.preamble else ""
         lines = "".join(f"  {line}\n" for line in tactic.split("\n"))
@@ -105,7 +105,7 @@ def bare_place(backend: LeanBackend, project: Path, *, imports: tuple[str, ...] 
         project: the folder of the Lake project.
         imports: modules.
     """
-    place = Place(ReplKey(backend, project, imports))
+    place = GoalContext(ReplKey(backend, project, imports))
     return lambda _row: place
 
 
@@ -140,7 +140,7 @@ class SourcePlaces:
         self._project = project
         self._read = lru_cache(maxsize=64)(self._read_file)
 
-    def __call__(self, row: Mapping[str, Any]) -> Place | None:
+    def __call__(self, row: Mapping[str, Any]) -> GoalContext | None:
         """Return the place of a row with "path" and "start"; None where the checkout has no declaration there."""
         path, start = row.get("path"), row.get("start")
         file = self._read(str(path)) if path and start else None
@@ -152,7 +152,7 @@ class SourcePlaces:
             return None
         key = ReplKey(self._backend, self._project, file.source.imports or ("Init",))
         prefix = tuple(text for text in file.before[: number + 1] if text.strip())
-        return Place(key, Setup(prefix=prefix), file.preambles[number])
+        return GoalContext(key, Setup(prefix=prefix), file.preambles[number])
 
     def _read_file(self, path: str) -> _File | None:
         file = self._project / path

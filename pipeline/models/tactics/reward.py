@@ -29,7 +29,7 @@ from pipeline.lean.pool.pool import PoolClosed, PoolLimits, ReplPool
 from pipeline.lean.pool.session import Session, SetupFailed, State, TacticKilled
 from pipeline.lean.source.forbidden import complaints
 from pipeline.models.errors import ConfigError, RewardError
-from pipeline.models.tactics.goals import Place, Places, Statement, statement
+from pipeline.models.tactics.goals import GoalContext, Places, Statement, statement
 from pipeline.models.tactics.requests import read_tactic, text_of
 
 Outcome = Literal["closed", "progress", "repeated", "failed", "no_tactic", "forbidden"]
@@ -75,7 +75,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CompletionRow:
     """A completion on its goal; `row` says where that is stated."""
 
     state: str
@@ -121,8 +121,10 @@ class LeanReward:
         self._tactic_timeout_s = tactic_timeout_s
         self._batch_timeout_s = batch_timeout_s
         self._remembered = remembered
-        self._known: collections.OrderedDict[tuple[Place, str, str], Verdict] = collections.OrderedDict()
-        self._without: dict[tuple[Place | None, str], str] = {}
+        self._known: collections.OrderedDict[tuple[GoalContext, str, str], Verdict] = (
+            collections.OrderedDict()
+        )
+        self._without: dict[tuple[GoalContext | None, str], str] = {}
         self._pool: ReplPool | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started = False
@@ -155,7 +157,7 @@ class LeanReward:
             }
             for number in range(len(completions))
         ]
-        asked = [Asked(*one) for one in zip(problem, completions, rows, strict=True)]
+        asked = [CompletionRow(*one) for one in zip(problem, completions, rows, strict=True)]
         verdicts = self.judge(asked)
         counted = collections.Counter("unjudged" if one is None else one.outcome for one in verdicts)
         if (log_metric := columns.get("log_metric")) is not None:
@@ -163,7 +165,7 @@ class LeanReward:
                 log_metric(f"lean/{name}", counted[name] / max(1, len(verdicts)))
         return [None if one is None else one.reward for one in verdicts]
 
-    def judge(self, asked: Sequence[Asked]) -> list[Verdict | None]:
+    def judge(self, asked: Sequence[CompletionRow]) -> list[Verdict | None]:
         """Judge completions together; None for those that could not be.
 
         Raises:
@@ -171,7 +173,7 @@ class LeanReward:
             TypeError: a completion is neither string nor messages.
         """
         verdicts: list[Verdict | None] = [None] * len(asked)
-        waiting: dict[tuple[Place, str], dict[str, list[int]]] = {}
+        waiting: dict[tuple[GoalContext, str], dict[str, list[int]]] = {}
         for number, one in enumerate(asked):
             answer = read_tactic(text_of(one.completion))
             if answer.flaw is not None:
@@ -214,13 +216,13 @@ class LeanReward:
     # ---- in the loop of its own
 
     async def _judged(
-        self, waiting: Mapping[tuple[Place, str], Mapping[str, Sequence[int]]]
-    ) -> dict[tuple[tuple[Place, str], str], Verdict]:
+        self, waiting: Mapping[tuple[GoalContext, str], Mapping[str, Sequence[int]]]
+    ) -> dict[tuple[tuple[GoalContext, str], str], Verdict]:
         """Judge the tactics of each goal in a session, all goals at once; what is missing could not be judged."""
         if self._pool is None:
             self._pool = ReplPool(self._limits)
         deadline = time.monotonic() + self._batch_timeout_s
-        found: dict[tuple[tuple[Place, str], str], Verdict] = {}
+        found: dict[tuple[tuple[GoalContext, str], str], Verdict] = {}
         tasks = [
             asyncio.create_task(self._judge_goal(goal, list(tactics), found, deadline))
             for goal, tactics in waiting.items()
@@ -240,9 +242,9 @@ class LeanReward:
 
     async def _judge_goal(
         self,
-        goal: tuple[Place, str],
+        goal: tuple[GoalContext, str],
         tactics: Sequence[str],
-        found: dict[tuple[tuple[Place, str], str], Verdict],
+        found: dict[tuple[tuple[GoalContext, str], str], Verdict],
         deadline: float,
     ) -> None:
         place, state = goal
@@ -273,7 +275,9 @@ class LeanReward:
             # A state that is lost with its process, say: what was found before it stays.
             _log.warning("not all of a goal was judged: %s", error)
 
-    async def _open(self, session: Session, place: Place, stated: Statement, state: str) -> State | None:
+    async def _open(
+        self, session: Session, place: GoalContext, stated: Statement, state: str
+    ) -> State | None:
         """Return the goal in the session; None, and a note of it, where Lean has another one or none."""
         try:
             roots = await session.distil(stated.text(place), timeout_s=self._tactic_timeout_s)
@@ -289,7 +293,7 @@ class LeanReward:
         return roots[0]
 
     async def _try(
-        self, session: Session, place: Place, stated: Statement, root: State, tactic: str
+        self, session: Session, place: GoalContext, stated: Statement, root: State, tactic: str
     ) -> Verdict:
         result = await session.tactic(root, tactic, timeout_s=self._tactic_timeout_s)
         if isinstance(result, TacticParseError):
@@ -320,18 +324,18 @@ class LeanReward:
     def _verdict(self, outcome: Outcome, why: str = "") -> Verdict:
         return Verdict(outcome, getattr(self.values, outcome), why)
 
-    def _recall(self, place: Place, state: str, tactic: str) -> Verdict | None:
+    def _recall(self, place: GoalContext, state: str, tactic: str) -> Verdict | None:
         key = (place, state, tactic)
         if key in self._known:
             self._known.move_to_end(key)
         return self._known.get(key)
 
-    def _remember(self, place: Place, state: str, tactic: str, verdict: Verdict) -> None:
+    def _remember(self, place: GoalContext, state: str, tactic: str, verdict: Verdict) -> None:
         self._known[place, state, tactic] = verdict
         while len(self._known) > self._remembered:
             self._known.popitem(last=False)
 
-    def _leave_out(self, place: Place | None, state: str, why: str) -> None:
+    def _leave_out(self, place: GoalContext | None, state: str, why: str) -> None:
         if (place, state) not in self._without:
             self._without[place, state] = why
             _log.warning("no reward for a goal: %s; the goal is %r", why, state[:300])

@@ -10,7 +10,7 @@ from pipeline.lean.backend import simulator
 from pipeline.lean.client.messages import Expression, Goal, Variable
 from pipeline.lean.pool.pool import ReplKey, Setup
 from pipeline.models.errors import RewardError
-from pipeline.models.tactics.goals import Place, SourcePlaces, place_here, statement
+from pipeline.models.tactics.goals import GoalContext, SourcePlaces, place_here, statement
 
 FILE = """import Init
 import Other
@@ -65,7 +65,7 @@ def test_a_goal_is_stated_as_a_theorem_where_one_can(state: str, header: str | N
 def test_the_theorem_is_proved_by_the_tactic_with_all_its_lines() -> None:
     found = statement("h : p\n⊢ p")
     assert found is not None
-    place = Place(ReplKey(simulator(), Path(), ("Init",)), preamble="open Nat")
+    place = GoalContext(ReplKey(simulator(), Path(), ("Init",)), preamble="open Nat")
     assert found.text(place) == "open Nat\ntheorem unsorry_goal (h : p) : p := by\n  sorry\n"
     assert found.text(place, "have g := h\nexact g").endswith("by\n  have g := h\n  exact g\n")
 

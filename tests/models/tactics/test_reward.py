@@ -15,8 +15,8 @@ from pipeline.lean.backend import LeanBackend, simulator
 from pipeline.lean.pool.pool import PoolLimits
 from pipeline.lean.pool.session import Answer, Session, State
 from pipeline.models.errors import ConfigError, RewardError
-from pipeline.models.tactics.goals import Place, SourcePlaces, bare_place
-from pipeline.models.tactics.reward import Asked, LeanReward, Values
+from pipeline.models.tactics.goals import GoalContext, SourcePlaces, bare_place
+from pipeline.models.tactics.reward import CompletionRow, LeanReward, Values
 
 SWAP = "p q : Prop\nh : p ∧ q\n⊢ q ∧ p"
 LIMITS = PoolLimits(processes=2, ready_timeout_s=60, grace_s=0.5)
@@ -30,7 +30,7 @@ def reward(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeanReward]:
 
 
 def outcome(reward: LeanReward, state: str, completion: Any) -> str | None:
-    (verdict,) = reward.judge([Asked(state, completion, {})])
+    (verdict,) = reward.judge([CompletionRow(state, completion, {})])
     return None if verdict is None else verdict.outcome
 
 
@@ -86,7 +86,7 @@ def test_the_stated_values_are_what_trl_is_given(reward: LeanReward) -> None:
 
 def test_what_was_judged_is_remembered_and_asked_once(tmp_path: Path) -> None:
     with LeanReward(bare_place(simulator(), tmp_path), limits=LIMITS) as made:
-        asked = [Asked(SWAP, text, {}) for text in ["exact h", "constructor", "exact h", "exact h  "]]
+        asked = [CompletionRow(SWAP, text, {}) for text in ["exact h", "constructor", "exact h", "exact h  "]]
         first = made.judge(asked)
         assert (made.cached, made.counts["failed"], made.counts["progress"]) == (0, 3, 1)
         made.close()
@@ -174,7 +174,7 @@ def test_no_goals_left_is_only_a_hint_and_the_whole_proof_has_to_compile(
 
     monkeypatch.setattr(Session, "tactic", mistaken)
     with LeanReward(bare_place(simulator(), tmp_path), limits=LIMITS) as made:
-        wrong, right = made.judge([Asked(SWAP, text, {}) for text in ("exact h", "exact ⟨h.2, h.1⟩")])
+        wrong, right = made.judge([CompletionRow(SWAP, text, {}) for text in ("exact h", "exact ⟨h.2, h.1⟩")])
     assert wrong is not None
     assert right is not None
     assert (wrong.outcome, right.outcome) == ("failed", "closed")
@@ -252,5 +252,5 @@ def test_values_that_would_teach_the_wrong_thing_are_refused(values: Mapping[str
 
 def test_a_place_is_known_again() -> None:
     place = bare_place(simulator(), Path("x"))({})
-    assert isinstance(place, Place)
+    assert isinstance(place, GoalContext)
     assert place == bare_place(simulator(), Path("x"))({})
