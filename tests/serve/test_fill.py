@@ -91,6 +91,29 @@ def running(world: World) -> list[int]:
     return found
 
 
+def suspended(pids: Sequence[int]) -> bool:
+    """Suspend processes, so that they do not end by themselves, if one is held to its memory already."""
+    held = any(held_to(pid, MEMORY) for pid in pids)
+    for pid in pids if held else ():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(pid).suspend()
+    return held
+
+
+def suspended_search(served: Served, world: World, request: contextlib.ExitStack) -> None:
+    """Send a request whose search is suspended; send it again where the search ended before it could be."""
+    for _ in range(10):
+        events = request.enter_context(streamed(served.port, "/fill", asked(sorry=SWAP)))
+        for name, _ in events:
+            if name == "rung":
+                break
+        end = time.monotonic() + 2
+        while time.monotonic() < end:
+            if suspended(running(world)):
+                return
+    raise AssertionError("no search was seen whose process is held to its memory")
+
+
 def held_to(pid: int, memory_bytes: int) -> bool:
     """Say whether a process is limited to this memory, and leaves no core file."""
     try:
@@ -203,15 +226,7 @@ def test_who_leaves_ends_the_search_and_makes_room_for_who_waits(
 ) -> None:
     monkeypatch.setattr(Workspace, "heartbeat_s", 0.05)
     with contextlib.ExitStack() as first:
-        events = first.enter_context(streamed(served.port, "/fill", asked(sorry=SWAP)))
-        for name, _ in events:
-            if name == "rung":
-                break
-        wait_until(lambda: running(world), "the search has a process of its own")
-        wait_until(lambda: any(held_to(pid, MEMORY) for pid in running(world)), "it is held to its memory")
-        for pid in running(world):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                psutil.Process(pid).suspend()  # so that it does not end by itself
+        suspended_search(served, world, first)
         with streamed(served.port, "/fill", asked(sorry=SWAP, rungs=[2])) as others:
             assert next(others) == ("waiting", {"places": 1})
             assert next(others) == ("", "still at work")
