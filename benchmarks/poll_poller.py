@@ -24,7 +24,7 @@ from daemon.polling.poller import Poller
 from daemon.polling.schedule import PollScheduler
 from daemon.settings import load
 from daemon.store_service import StoreService
-from store.view.queries import basic as queries
+from store.view import queries
 
 
 async def serve(config: Path) -> None:

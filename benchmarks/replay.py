@@ -37,7 +37,7 @@ from daemon.http.control_client import ControlError, request
 from daemon.paths import Paths, paths_from_config
 from daemon.settings import repository_key
 from store.log.reader import LogReader
-from store.view.queries import basic as queries
+from store.view import queries
 from store.view.rows import JobRow
 
 UNSORRY = Path(sys.executable).with_name("unsorry")

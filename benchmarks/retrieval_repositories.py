@@ -29,7 +29,7 @@ from store.events.repositories import RepositoryWatched
 from store.leandojo.exporting import ExportReport, export_leandojo
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
-from store.view.queries import basic as queries
+from store.view import queries
 from store.view.view import View
 from tests.support.exercises.families_repository import RepositorySize, revisions
 

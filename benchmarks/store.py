@@ -54,7 +54,7 @@ from store.log.envelope import Expect, NewEvent, now_text, prepare
 from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.sqlite import script
-from store.view.queries import basic as queries
+from store.view import queries
 from store.view.view import View
 from tests.support.events import attempt, declaration, place, scanned, sha
 

@@ -280,7 +280,7 @@ def _needs(paths: Paths, leans: Leans) -> Iterator[Finding]:
     from daemon.requirements import needs
     from store.errors import LogError
     from store.sqlite import translated
-    from store.view.queries import basic as queries
+    from store.view import queries
 
     if not paths.database_db.exists():
         return

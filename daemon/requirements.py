@@ -14,7 +14,7 @@ from pathlib import Path
 from daemon.settings.models import Prove, Train
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.lean.toolchain.toolchains import VersionError, parse_version
-from store.view.queries import basic as queries
+from store.view import queries
 
 
 @dataclass(frozen=True, slots=True)

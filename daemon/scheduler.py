@@ -42,8 +42,7 @@ from store.events.jobs import (
     WorkTriggered,
 )
 from store.log.envelope import NewEvent
-from store.view.queries import basic as queries
-from store.view.queries import jobs as job_queries
+from store.view import queries
 from store.view.rows import JobRow
 
 PLAN_EVERY_S = 15.0
@@ -241,7 +240,7 @@ class Operator:
             WorkStateError: it is paused with everything.
         """
         if work == "all":
-            paused = bool(await self.store.ask(job_queries.pauses))
+            paused = bool(await self.store.ask(queries.pauses))
         else:
             paused = await self._paused(work)
             if not paused and await self._paused("all"):
@@ -276,7 +275,7 @@ class Operator:
         )
         if why:
             raise WorkStateError(f"{repository}: {why}")
-        rows = await self.store.ask(job_queries.triggers)
+        rows = await self.store.ask(queries.triggers)
         waiting = any((row.work, row.repository) == (work, repository) and row.waits for row in rows)
         if not waiting:
             await self._append(WorkTriggered(work=work, repository=repository, by=by), by)
@@ -345,7 +344,7 @@ class Operator:
         return next((due for due in (*plan.due, *(held.due for held in plan.held)) if due.job == job), None)
 
     async def _paused(self, work: str) -> bool:
-        return any(row.work == work for row in await self.store.ask(job_queries.pauses))
+        return any(row.work == work for row in await self.store.ask(queries.pauses))
 
     async def _append(self, body: WorkPaused | WorkResumed | WorkTriggered, by: str) -> None:
         await self.store.append([NewEvent(_STREAM, body, actor=f"user:{by}")])

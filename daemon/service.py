@@ -54,7 +54,7 @@ from store.errors import DatabaseFullError, LogError
 from store.events.jobs import ProjectBuilt
 from store.events.service import ConfigLoaded, ConfigRejected, DaemonStarted, DaemonStopped
 from store.log.envelope import NewEvent
-from store.view.queries import basic as queries
+from store.view import queries
 
 # ---- What the daemon records of itself
 # That it started and stopped, which configuration it took and which it refused.

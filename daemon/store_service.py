@@ -41,7 +41,7 @@ from store.log.envelope import Appended, Expect, NewEvent
 from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.sqlite import translate_os
-from store.view.queries import basic as queries
+from store.view import queries
 from store.view.rebuild import rebuild
 from store.view.view import View
 
@@ -281,7 +281,7 @@ class StoreService:
         return appended
 
     async def ask(self, question: Callable[[sqlite3.Connection], Answer]) -> Answer:
-        """Ask the view something (one of `store.view.queries.basic`, usually)."""
+        """Ask the view something (one of `store.view.queries`, usually)."""
 
         def run() -> Answer:
             if self._view is None:

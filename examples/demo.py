@@ -46,8 +46,7 @@ from examples.demo_serving import Editor, free_port
 from examples.demo_telling import Teller, say
 from pipeline.lean.backend import find_leans
 from store.events.models import ModelKind
-from store.view.queries import basic as queries
-from store.view.queries import models as model_queries
+from store.view import model_queries, queries
 from store.view.rows import CheckpointRow
 
 ROOT = Path(__file__).resolve().parents[1]

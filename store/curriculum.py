@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from store.domain.splits import files_of
 from store.errors import LogError
-from store.view.queries import traces as trace_queries
+from store.view import trace_queries
 from store.view.rows import TraceRow
 
 EASY_PERCENT = 33

@@ -30,7 +30,7 @@ from store.log.envelope import Appended, Expect, NewEvent
 from store.log.reader import LogReader
 from store.log.upcast import read_body
 from store.sqlite import translated
-from store.view.queries import basic as queries
+from store.view import queries
 
 MAX_EVENTS = 256
 MAX_BYTES = 16 << 20
@@ -60,7 +60,7 @@ def import_line(trace: str) -> str:
 class TraceHead:
     """The commit and the tracer of a trace; the fields are those of `store.events.traces.CommitTraced`.
 
-    `line` is `store.view.queries.traces.branch_line` or `import_line`; None means an import's, of this trace.
+    `line` is `store.view.trace_queries.branch_line` or `import_line`; None means an import's, of this trace.
     `seconds` is how long tracing took.
     """
 
@@ -122,7 +122,7 @@ def record_trace(
 
     `files` are all files of the commit, each path once, read one after the other; at most 256 of them, or 16 MiB of
     their JSON, are in memory. `errors` says, by path, what could not be extracted; it is asked when the file's turn has
-    come, so a tracer may fill it meanwhile. `view` is a connection for questions (`store.view.queries.basic.connect`):
+    come, so a tracer may fill it meanwhile. `view` is a connection for questions (`store.view.queries.connect`):
     with it the line's state is not read from the whole log. It may lag behind the log. `stage` is a folder for
     payloads on their way into the log; what was put there is taken away again.
 

@@ -24,9 +24,7 @@ from daemon.agents.workshop import Say, Workshop, in_a_loop
 from daemon.settings import Settings
 from pipeline.jobs.kinds import Kind
 from store.leandojo import DynamicDatabase
-from store.view.queries import basic as queries
-from store.view.queries import models as model_queries
-from store.view.queries import traces as trace_queries
+from store.view import model_queries, queries, trace_queries
 from store.view.rows import JobRow, SorryRow, TraceRow
 
 TO_LEARN_FROM: frozenset[Kind] = frozenset({"scan", "build", "trace"})

@@ -33,8 +33,8 @@ from pipeline.gitread import Mirror
 from pipeline.lean.backend import LeanBackend
 from pipeline.scan import MOST_TOOLCHAIN_BYTES
 from store.log.envelope import NewEvent
-from store.view.queries import basic as queries
-from store.view.rows import BranchRow, RepositoryRow
+from store.view import queries
+from store.view.rows import BranchRow, PolledRepository
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def _entry(shop: Workshop, configured: Repo | None, url: str) -> Repo:
     return configured.model_copy(update={"url": url, "enabled": True})
 
 
-def _watching(repo: Repo, branch: str, refs: RemoteRefs, known: list[RepositoryRow]) -> Repo:
+def _watching(repo: Repo, branch: str, refs: RemoteRefs, known: list[PolledRepository]) -> Repo:
     """Return what the store has of the repository's entry, widened so that the branch is meant too."""
     row = next((row for row in known if row.watched), None)
     if row is None:

@@ -16,8 +16,7 @@ from daemon.requirements import cuda_is_there, why_not_trainable
 from daemon.settings import Settings
 from pipeline.models.retriever.config import TrainingConfig
 from store import curriculum
-from store.view.queries import models as model_queries
-from store.view.queries import traces as trace_queries
+from store.view import model_queries, trace_queries
 from store.view.rows import CheckpointRow
 
 GENERATOR = "kaiyuy/leandojo-lean4-retriever-tacgen-byt5-small"

@@ -11,8 +11,7 @@ from typing import Literal
 
 from daemon.planning.proving import Rung
 from pipeline.models.chain import begun
-from store.view.queries import basic as queries
-from store.view.queries import models as model_queries
+from store.view import model_queries, queries
 from store.view.rows import AttemptRow, CheckpointRow, ProofRow, SorryRow
 
 Verdict = Literal["proved", "simulated", "unjudged", "conditional", "rejected", "not found", "not tried"]

@@ -39,7 +39,7 @@ from store.domain.identity import job_id
 from store.events.base import EventBody
 from store.events.jobs import JobFailed, JobInterrupted, JobSucceeded
 from store.leandojo import DynamicDatabase
-from store.view.queries import models as model_queries
+from store.view import model_queries
 from store.view.rows import CheckpointRow
 
 if TYPE_CHECKING:

@@ -38,8 +38,7 @@ from pipeline.jobs.kinds import Kind
 from pipeline.lean.backend import Leans, find_leans
 from pipeline.lean.build.build_cache import present
 from store.errors import LogError
-from store.view.queries import basic as queries
-from store.view.queries import models as model_queries
+from store.view import model_queries, queries
 from store.view.rows import JobRow
 
 Answer = TypeVar("Answer")

@@ -171,7 +171,7 @@ def holder(paths: Paths) -> lock.Holder | None:
 def view(place: Place, *, quiet: bool = False) -> Iterator[sqlite3.Connection]:
     """Open the view for one reading verb; an absent or foreign file is an error with its remedy."""
     from store.sqlite import translated
-    from store.view.queries import basic as queries
+    from store.view import queries
 
     if place.moment is not None:
         with _earlier_view(place, place.moment, quiet=quiet) as connection:

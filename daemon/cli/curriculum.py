@@ -58,7 +58,7 @@ def curriculum(
 
 
 def _simulated(database: sqlite3.Connection) -> int:
-    from store.view.queries import traces as trace_queries
+    from store.view import trace_queries
 
     return sum(row.simulated for row in trace_queries.newest_traces(database, simulated=True))
 

@@ -163,7 +163,7 @@ def as_of(
 ) -> None:
     from store.log import backup as store_backup
     from store.log.reader import LogReader
-    from store.view.queries import basic as queries
+    from store.view import queries
 
     place = locate(config, moment)
     seq = place.head()["as_of"]["seq"]

@@ -97,7 +97,7 @@ def list_(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from store.view.queries import basic as queries
+    from store.view import queries
 
     check_choice(state, STATES, option="--state")
     check_choice(kind, KINDS, option="--kind")
@@ -289,7 +289,8 @@ def _whole_id(place: Place, prefix: str) -> str:
 
 
 def _find(place: Place, prefix: str) -> JobRow:
-    from store.view.queries import basic as queries
+
+    from store.view import queries
 
     with view(place) as database:
         found: JobRow = one_match(queries.jobs_by_prefix(database, prefix), prefix, what="job", key="job")

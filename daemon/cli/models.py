@@ -68,7 +68,7 @@ def list_(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from store.view.queries import models as model_queries
+    from store.view import model_queries
 
     check_choice(model, MODELS, option="--model")
     place = locate(config, as_of)
@@ -326,7 +326,7 @@ WARNING = "SIMULATED: it learned from the simulator, and not from Lean."
 
 def find_checkpoints(place: Place, *prefixes: str) -> list[tuple[CheckpointRow, list[EvaluationRow]]]:
     """The checkpoints with these ids, or beginnings of ids, each with its evaluations, all of one view."""
-    from store.view.queries import models as model_queries
+    from store.view import model_queries
 
     with view(place) as database:
         rows = model_queries.checkpoints(database)

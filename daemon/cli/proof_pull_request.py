@@ -202,7 +202,7 @@ def _token(settings: Settings) -> str:
 
 
 def _find(database: sqlite3.Connection, prefix: str) -> ProofRow:
-    from store.view.queries import basic as queries
+    from store.view import queries
 
     rows = queries.proofs_by_prefix(database, prefix)
     found: ProofRow = one_match(rows, prefix, what="proof", key="proof")

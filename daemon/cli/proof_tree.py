@@ -96,8 +96,7 @@ def _attempt(
     database: sqlite3.Connection, which: str, number: int | None
 ) -> tuple[int, AttemptRow, ProofRow | None]:
     """Return the attempt that is meant, its number among its sorry's, and the proof if that was named."""
-    from store.view.queries import basic as queries
-    from store.view.queries import proofs as proof_queries
+    from store.view import queries
 
     proofs, sorries = queries.proofs_by_prefix(database, which), queries.sorries_by_prefix(database, which)
     if not proofs and not sorries:
@@ -126,7 +125,7 @@ def _attempt(
     proof: ProofRow = one_match(proofs, which, what="proof", key="proof")
     if number is not None:
         raise CliError(f"--attempt is for a sorry's id, and {proof.proof} is a proof: it has its own attempt")
-    found = proof_queries.attempt_behind(database, proof)
+    found = queries.attempt_behind(database, proof)
     if found is not None:
         return queries.attempts(database, sorry=proof.sorry).index(found) + 1, found, proof
     raise CliError(

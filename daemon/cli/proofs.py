@@ -85,7 +85,7 @@ def list_(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from store.view.queries import basic as queries
+    from store.view import queries
 
     check_choice(state, STATES, option="--state")
     place = locate(config, as_of)
@@ -202,7 +202,8 @@ def state_word(row: ProofRow) -> str:
 
 
 def _find(place: Place, prefix: str) -> ProofRow:
-    from store.view.queries import basic as queries
+
+    from store.view import queries
 
     with view(place) as database:
         found: ProofRow = one_match(

@@ -40,7 +40,7 @@ def emit_json_line(document: dict[str, Any]) -> None:
 
 def row_json(row: Any, *names: str) -> dict[str, Any]:
     """Return a row (a dataclass with slots) as a dict: all its fields, or the named ones."""
-    return {name: getattr(row, name) for name in names or row.__slots__}
+    return {name: getattr(row, name) for name in names or row.__dataclass_fields__}
 
 
 def say(text: str = "") -> None:

@@ -45,7 +45,8 @@ def repos(
 
 def described(database: sqlite3.Connection, *, gaps: bool = False) -> list[dict[str, Any]]:
     """Return every repository with its branches and how complete their traces are, as `--json` shows it."""
-    from store.view.queries import basic as queries
+    from store.view import queries
+    from store.view.rows import PolledRepository
 
     traces = _traces(database, gaps=gaps)
     branches: dict[str, list[dict[str, Any]]] = {}
@@ -53,9 +54,11 @@ def described(database: sqlite3.Connection, *, gaps: bool = False) -> list[dict[
         branches.setdefault(branch.repository, []).append(
             row_json(branch, "branch", "state", "tip", "scanned", "rewrites")
         )
+    # `failing_*` is what notifications remember.
+    shown = [name for name in PolledRepository.__dataclass_fields__ if not name.startswith("failing_")]
     return [
         {
-            **row_json(row),
+            **row_json(row, *shown),
             "heads": branches.get(row.repository, []),
             "traces": traces.get(row.repository, []),
         }
@@ -65,7 +68,7 @@ def described(database: sqlite3.Connection, *, gaps: bool = False) -> list[dict[
 
 def _traces(database: sqlite3.Connection, *, gaps: bool) -> dict[str, list[dict[str, Any]]]:
     """Return the completeness of each branch's newest trace, by repository; with `gaps` also each missing part."""
-    from store.view.queries import traces as trace_queries
+    from store.view import trace_queries
 
     found: dict[str, list[dict[str, Any]]] = {}
     for row in trace_queries.newest_measures(database):
@@ -144,7 +147,8 @@ def _next(item: dict[str, Any]) -> str:
 
 def resolve(database: sqlite3.Connection, name: str | None) -> str | None:
     """Return the key of the one repository that `name` means: its key, or the end of it (owner/name, name)."""
-    from store.view.queries import basic as queries
+
+    from store.view import queries
 
     if name is None:
         return None

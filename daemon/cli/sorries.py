@@ -72,7 +72,7 @@ def list_(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from store.view.queries import basic as queries
+    from store.view import queries
 
     check_choice(state, STATES, option="--state")
     place = locate(config, as_of)
@@ -123,7 +123,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     from daemon.cli.proofs import described as proof_json
-    from store.view.queries import basic as queries
+    from store.view import queries
 
     place = locate(config, as_of)
     with view(place) as database:
@@ -173,7 +173,7 @@ def show(
 
 def goals_said(database: sqlite3.Connection, sorry: str | None = None) -> Goals:
     """Return what Lean last said is to be proved, by repository, branch and sorry."""
-    from store.view.queries import traces as trace_queries
+    from store.view import trace_queries
 
     rows = trace_queries.sorry_goals(database, sorry=sorry)
     return {(row.repository, row.branch, row.sorry): row for row in rows}

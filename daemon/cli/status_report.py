@@ -1,7 +1,7 @@
 """The report of `unsorry status` as data: health, problems with their remedies, and the numbers.
 
 Collected from the view, the end of the log, the lock and, where a daemon answers, its control socket. Standard
-library and `store.view.queries.basic` only: this is the answer that must come within 200 ms.
+library and `store.view.queries` only: this is the answer that must come within 200 ms.
 """
 
 from __future__ import annotations
@@ -20,17 +20,12 @@ from daemon.cli.repos import described as described_repositories
 from daemon.disk import refusals
 from store.errors import LogError
 from store.log.reader import LogReader
-from store.view.queries import basic as queries
-from store.view.queries import jobs as job_queries
-from store.view.queries import models as model_queries
-from store.view.queries import proofs as proof_queries
-from store.view.queries import reports as report_queries
+from store.view import model_queries, queries, report_queries
 
 if TYPE_CHECKING:
     import sqlite3
 
-    from store.view.queries.reports import NotifierRow
-    from store.view.rows import JobRow
+    from store.view.rows import JobRow, NotifierRow
 
 
 LAST_EVENTS = 5
@@ -193,7 +188,7 @@ def _from_view(
         if row.promoted
     ]
     today = datetime.now(UTC).isoformat() if place.moment is None else place.moment.recorded_at
-    report["proving"]["seconds_today"] = proof_queries.seconds_since(database, today[: len("2026-01-01")])
+    report["proving"]["seconds_today"] = queries.seconds_since(database, today[: len("2026-01-01")])
     report["log"]["view_position"] = queries.position(database)
     checkpoint = queries.checkpoint(database)
     if checkpoint is not None and checkpoint.stopped_reason:
@@ -495,11 +490,11 @@ def work_of(database: sqlite3.Connection, live: Live) -> dict[str, Any]:
     return {
         "paused": [
             {"work": row.work, "by": row.by, "reason": row.reason, "since": row.since}
-            for row in job_queries.pauses(database)
+            for row in queries.pauses(database)
         ],
         "triggered": [
             {"work": row.work, "repository": row.repository, "by": row.by, "triggered_at": row.triggered_at}
-            for row in job_queries.triggers(database)
+            for row in queries.triggers(database)
             if row.waits
         ],
         "gpus": live.status.get("gpus", []),

@@ -68,7 +68,7 @@ def list_(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from store.view.queries import basic as queries
+    from store.view import queries
 
     place = locate(config, as_of)
     most = _most(limit, as_json=as_json)
@@ -119,13 +119,14 @@ def lives(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from store.view.queries import theorems as theorem_queries
+
+    from store.view import queries
 
     check_choice(state, STATES, option="--state")
     place = locate(config, as_of)
     most = _most(limit, as_json=as_json)
     with view(place) as database:
-        rows = theorem_queries.theorem_lives(
+        rows = queries.theorem_lives(
             database,
             repository=resolve(database, repo),
             branch=branch,
@@ -175,14 +176,15 @@ def show(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from store.view.queries import theorems as theorem_queries
+
+    from store.view import queries
 
     place = locate(config, as_of)
     with view(place) as database:
         found = []
         for row in _chosen(database, theorem):
-            spot = theorem_queries.theorem_place(database, row)
-            versions = theorem_queries.theorem_history(
+            spot = queries.theorem_place(database, row)
+            versions = queries.theorem_history(
                 database, row.theorem, repository=row.repository, branch=row.branch
             )
             found.append((row, spot, versions))
@@ -205,14 +207,14 @@ def show(
 
 def _chosen(database: sqlite3.Connection, asked: str) -> list[TheoremRow]:
     """The one theorem that is meant, on each branch that has or had it: by id, by its present identity, or by name."""
-    from store.view.queries import basic as queries
-    from store.view.queries import theorems as theorem_queries
+
+    from store.view import queries
 
     rows = (
-        theorem_queries.theorem_by_name(database, asked)
-        or theorem_queries.theorem_by_prefix(database, asked)
-        or theorem_queries.theorem_by_identity(database, asked)
-        or theorem_queries.theorem_by_earlier_name(database, asked)
+        queries.theorem_by_name(database, asked)
+        or queries.theorem_by_prefix(database, asked)
+        or queries.theorem_by_identity(database, asked)
+        or queries.theorem_by_earlier_name(database, asked)
     )
     exact = [row for row in rows if row.theorem == asked]
     if exact:

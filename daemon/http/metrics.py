@@ -33,10 +33,10 @@ from pipeline.here import names_this_machine
 from pipeline.jobs.kinds import Kind
 from store.errors import LogError
 from store.log.reader import LogReader
+from store.view import report_queries
 from store.view.projections.tallies import JOB_BOUNDS_S, UNTIMED
-from store.view.queries import reports as report_queries
-from store.view.queries.basic import SORRY_STATES
-from store.view.queries.reports import ViewNumbers
+from store.view.queries import SORRY_STATES
+from store.view.report_queries import ViewNumbers
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

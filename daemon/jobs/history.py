@@ -11,8 +11,7 @@ from typing import Literal
 
 from daemon.clock import SET_S, elapsed_s
 from daemon.settings.schema import Jobs
-from store.view.queries import basic as queries
-from store.view.queries import jobs as job_queries
+from store.view import queries
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ class Standings:
 
     def failures(self, identity: str) -> int:
         """Return how many attempts of the job with this id have failed. Those that made way are none of them."""
-        return job_queries.failures_of(self._view, job=identity)
+        return queries.failures_of(self._view, job=identity)
 
     def has_come(self, moment: datetime, *, since: datetime | None = None) -> bool:
         """Say whether a moment has come; one that has not is waited for.

@@ -28,7 +28,7 @@ from pipeline.lean.build.build_cache import remove_tree
 from store.domain.identity import event_id
 from store.events.jobs import JobInterrupted
 from store.log.envelope import NewEvent
-from store.view.queries import basic as queries
+from store.view import queries
 
 _PATIENCE_S = 5.0
 

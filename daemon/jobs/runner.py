@@ -51,8 +51,7 @@ from store.domain.identity import event_id
 from store.events.base import EventBody
 from store.events.jobs import JobCancelled, JobFailed, JobInterrupted, JobStarted, JobSucceeded
 from store.log.envelope import NewEvent
-from store.view.queries import basic as queries
-from store.view.queries import jobs as job_queries
+from store.view import queries
 from store.view.rows import JobRow
 
 # ---- What is put down of an attempt
@@ -732,7 +731,7 @@ class JobRunner:
         return next((one for one in now if one.uuid == gpu.uuid and one.state == "lost"), None)
 
     async def _failed(self, due: DueJob, failure: Failure, heard: Heard) -> JobFailed:
-        failures = 1 + await self._store.ask(partial(job_queries.failures_of, job=due.job))
+        failures = 1 + await self._store.ask(partial(queries.failures_of, job=due.job))
         retry_at = None
         if not failure.deterministic:
             retry_at = self.retries.after(due.job, failures=failures, limits=self.limits)

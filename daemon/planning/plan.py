@@ -31,11 +31,7 @@ from pipeline.jobs.specs import TRACER_VERSION, BuildSpec, CheckSpec, FoundWith,
 from pipeline.lean.backend import LeanBackend, Leans
 from store.domain.identity import job_id
 from store.events.proofs import ProofFound
-from store.view.queries import basic as queries
-from store.view.queries import jobs as job_queries
-from store.view.queries import models as model_queries
-from store.view.queries import proofs as proof_queries
-from store.view.queries import traces as trace_queries
+from store.view import model_queries, queries, trace_queries
 from store.view.rows import BranchRow, CommitRow, ProofRow
 
 # ---- Which jobs one repository has due, kind by kind; `daemon.planning.plan` puts those of all repositories in order
@@ -86,7 +82,7 @@ class Planner:
             tactics=tactics,
         )
         # A trigger's position makes another job of the same work; it stays in the names of those that follow.
-        self._triggered = {(row.work, row.repository): str(row.seq) for row in job_queries.triggers(view)}
+        self._triggered = {(row.work, row.repository): str(row.seq) for row in queries.triggers(view)}
         self._builds_due: set[str] = set()
         self._waiting: dict[str, None] = {}
         self._proofs_to_check: dict[str, list[ProofRow]] = {}
@@ -295,7 +291,7 @@ class Planner:
 
     def _search_of(self, proof: ProofRow) -> FoundWith | None:
         """Return what the patch tells of the search that found a proof."""
-        found = proof_queries.attempt_behind(self._view, proof)
+        found = queries.attempt_behind(self._view, proof)
         if found is None:
             return None
         weights = model_queries.weights_of(self._view, found.model)

@@ -46,11 +46,8 @@ from pipeline.lean.backend import LeanBackend
 from pipeline.lean.pool.pool import PoolLimits
 from pipeline.models.endpoint.credentials import KeyPlace
 from store.domain.identity import job_id
-from store.view.queries import basic as queries
-from store.view.queries import jobs as job_queries
-from store.view.queries import models as model_queries
-from store.view.queries import proofs as proof_queries
-from store.view.queries.proofs import Reached
+from store.view import model_queries, queries
+from store.view.queries import Reached
 from store.view.rows import BranchRow, SorryRow
 
 # ---- The rungs of the ladder as they can be climbed now
@@ -357,9 +354,7 @@ class Proving:
         self._standings = standings
         self._left_s = left_s
         self._today = now.astimezone(UTC).date().isoformat()
-        self._triggered = {
-            row.repository: row.seq for row in job_queries.triggers(view) if row.work == "prove"
-        }
+        self._triggered = {row.repository: row.seq for row in queries.triggers(view) if row.work == "prove"}
         in_use = [row for row in model_queries.checkpoints(view) if row.promoted] if _asks(settings) else []
         self.ladder = Ladder(settings, in_use, no_models=no_models, tactics=tactics)
 
@@ -417,7 +412,7 @@ class Proving:
                 due.setdefault(row.sorry, []).append((row, rung))
         if not due:
             return {}
-        reached = proof_queries.reached(
+        reached = queries.reached(
             self._view, repository=repo.key, branch=branch.branch, simulated=lean.simulated
         )
         is_exercise = exercises(self._view, repo, branch.branch)
@@ -570,7 +565,7 @@ def seconds_left(
 
 def spent_today(view: sqlite3.Connection, *, now: datetime) -> float:
     """Return the seconds of search above rung 0 that were recorded since midnight (UTC)."""
-    return proof_queries.seconds_since(view, now.astimezone(UTC).date().isoformat())
+    return queries.seconds_since(view, now.astimezone(UTC).date().isoformat())
 
 
 def exercises(view: sqlite3.Connection, repo: Repo, branch: str) -> Callable[[str], bool]:
@@ -578,9 +573,7 @@ def exercises(view: sqlite3.Connection, repo: Repo, branch: str) -> Callable[[st
     if not repo.exercises:
         return lambda _: False
     by_path = path_filter(repo.exercises, ())
-    by_name = proof_queries.files_with_exercises(
-        view, repository=repo.key, branch=branch, at_least=_MANY_EXERCISES
-    )
+    by_name = queries.files_with_exercises(view, repository=repo.key, branch=branch, at_least=_MANY_EXERCISES)
     return lambda path: path in by_name or by_path(path)
 
 

@@ -23,12 +23,8 @@ from pipeline.jobs.kinds import Kind
 from pipeline.lean.backend import Leans
 from store.events.jobs import TriggeredWork, TriggerEnded
 from store.log.envelope import utc_text
-from store.view.queries import basic as queries
-from store.view.queries import jobs as job_queries
-from store.view.queries import proofs as proof_queries
-from store.view.queries import traces as trace_queries
-from store.view.queries.jobs import PauseRow
-from store.view.rows import BranchRow, TraceRow
+from store.view import queries, trace_queries
+from store.view.rows import BranchRow, PauseRow, TraceRow
 
 Because = Literal["pause", "quiet", "budget"]
 
@@ -86,8 +82,8 @@ def read_timetable(view: sqlite3.Connection, *, schedule: Schedule, now: datetim
     for sort in sorts:
         if schedule.per_night.seconds(sort) is not None:
             kinds = [kind for kind, its in OF_SORT.items() if its == sort]
-            spent[sort] = job_queries.seconds_of_kinds(view, kinds, since=began, now=utc_text(now))
-    return Timetable(schedule, now, tuple(job_queries.pauses(view)), spent)
+            spent[sort] = queries.seconds_of_kinds(view, kinds, since=began, now=utc_text(now))
+    return Timetable(schedule, now, tuple(queries.pauses(view)), spent)
 
 
 def why_yield(
@@ -180,7 +176,7 @@ def in_vain(view: sqlite3.Connection, *, settings: Settings, leans: Leans) -> li
     """
     repos = {repo.key: repo for repo in settings.repos if repo.enabled and not repo.opt_out}
     ends = []
-    for row in job_queries.triggers(view):
+    for row in queries.triggers(view):
         repo = repos.get(row.repository)
         if row.work != "prove" or not row.waits or repo is None or not settings.prove.enabled:
             continue
@@ -253,5 +249,5 @@ def _nothing_to_prove(
 def _settled(view: sqlite3.Connection, repo: Repo, branch: BranchRow, leans: Leans) -> set[str]:
     """Return the sorries of a branch that are open and have nothing left to find (`Reached.proved`)."""
     simulated = leans.for_toolchain(branch.toolchain or "").simulated
-    so_far = proof_queries.reached(view, repository=repo.key, branch=branch.branch, simulated=simulated)
+    so_far = queries.reached(view, repository=repo.key, branch=branch.branch, simulated=simulated)
     return {sorry for sorry, how_far in so_far.items() if how_far.proved}

@@ -25,11 +25,8 @@ from pipeline.lean.backend import Leans
 from pipeline.models.datasets import dataset_of
 from store.domain.identity import job_id
 from store.events.models import ModelKind
-from store.view.queries import basic as queries
-from store.view.queries import jobs as job_queries
-from store.view.queries import models as model_queries
-from store.view.queries import traces as trace_queries
-from store.view.queries.models import Learnable, Learned, ancestry
+from store.view import model_queries, queries, trace_queries
+from store.view.model_queries import Learnable, Learned, ancestry
 from store.view.rows import TraceRow
 
 EVALUATED: ModelKind = "retriever"
@@ -95,9 +92,7 @@ class _Training:
             for row in queries.jobs(view, state=state, kind=self._kind)
             if row.started_at > began_after and (state != "failed" or row.retry_at is not None)
         ]
-        self._triggered = {
-            row.repository: row.seq for row in job_queries.triggers(view) if row.work == "train"
-        }
+        self._triggered = {row.repository: row.seq for row in queries.triggers(view) if row.work == "train"}
         self._traces = {
             trace.repository: trace for trace in trace_queries.newest_traces(view, simulated=True)
         }

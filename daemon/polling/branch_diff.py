@@ -37,8 +37,8 @@ from store.events.repositories import (
 )
 from store.log.envelope import NewEvent
 from store.log.reader import LogReader
-from store.view.queries import basic as queries
-from store.view.rows import RepositoryRow
+from store.view import queries
+from store.view.rows import PolledRepository
 
 DROPPED_AT_MOST = 1000
 _SUBJECT_CHARS = 500
@@ -391,7 +391,7 @@ def _in_use(view: sqlite3.Connection, *, repository: str) -> set[str]:
     return waiting | {row.scanned for row in queries.branches(view, repository) if row.scanned is not None}
 
 
-def watchlist_events(repos: Iterable[Repo], rows: Iterable[RepositoryRow]) -> list[NewEvent]:
+def watchlist_events(repos: Iterable[Repo], rows: Iterable[PolledRepository]) -> list[NewEvent]:
     """Return `repository_watched` for every entry that is new or changed, `repository_unwatched` for what left."""
     known = {row.repository: row for row in rows}
     events = []
@@ -405,7 +405,7 @@ def watchlist_events(repos: Iterable[Repo], rows: Iterable[RepositoryRow]) -> li
     return events + [NewEvent(f"repository:{key}", RepositoryUnwatched(repository=key)) for key in gone]
 
 
-def _same(repo: Repo, row: RepositoryRow) -> bool:
+def _same(repo: Repo, row: PolledRepository) -> bool:
     # After a rename the row has the new address, while the watchlist may keep the old one, which still leads there.
     renamed = row.forge_id is not None
     return row.watched and (

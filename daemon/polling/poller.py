@@ -39,7 +39,7 @@ from store.events.repositories import (
     RepositoryRenamed,
 )
 from store.log.envelope import NewEvent, utc_text
-from store.view.queries import basic as queries
+from store.view import queries
 
 PROBLEMS = frozenset(get_args(RepositoryProblem))
 _SHORTEST_WAIT_S = 1.0

@@ -19,7 +19,7 @@ from daemon.context import Context
 from daemon.polling.poller import Poller, entry_of, load_memo
 from daemon.settings import Repo, Settings
 from daemon.store_service import StoreFailedError
-from store.view.rows import RepositoryRow
+from store.view.rows import PolledRepository
 
 _BETWEEN_HINTS_S = 10.0
 
@@ -54,7 +54,7 @@ class PollScheduler:
         self._out_of_reach: set[str] = set()
         self._begun: dict[str, float] = {}
 
-    def remember(self, rows: Iterable[RepositoryRow]) -> None:
+    def remember(self, rows: Iterable[PolledRepository]) -> None:
         """Take up when each repository is due from what the last daemon left."""
         now, clock = self._now(), self._elapsed()
         for row in rows:

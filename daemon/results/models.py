@@ -24,7 +24,7 @@ from store.events.models import CheckpointPromoted, CheckpointRefused, ModelKind
 from store.log.envelope import NewEvent
 from store.log.reader import LogReader
 from store.log.upcast import read_body
-from store.view.queries import models as model_queries
+from store.view import model_queries
 from store.view.rows import CheckpointRow
 
 log = structlog.get_logger("daemon.results.models")

@@ -55,9 +55,8 @@ from store.events.service import (
 )
 from store.log.envelope import NewEvent, StoredEvent, utc_text
 from store.log.reader import LogReader
-from store.view.queries import basic as queries
-from store.view.queries import reports as report_queries
-from store.view.queries.reports import NotifierRow
+from store.view import queries, report_queries
+from store.view.rows import NotifierRow
 
 # ---- The two ways in which a message leaves the daemon
 # A webhook's POST, and a program's standard input.

@@ -17,7 +17,7 @@ from pathlib import Path
 from daemon.paths import slug
 from daemon.store_service import StoreService
 from store.log.reader import LogReader
-from store.view.queries import basic as queries
+from store.view import queries
 
 _UNSAFE = re.compile(r"[^\w.'!?-]")
 _LONGEST_NAME_BYTES = 150

@@ -36,9 +36,7 @@ from store.domain.records import Declaration
 from store.errors import IdempotencyError
 from store.events.proofs import PullRequestOpened
 from store.log.envelope import NewEvent
-from store.view.queries import basic as queries
-from store.view.queries import models as model_queries
-from store.view.queries import proofs as proof_queries
+from store.view import model_queries, queries
 from store.view.rows import AttemptRow, ProofRow
 
 _FORK_WAIT_S = 120.0
@@ -465,7 +463,7 @@ async def check_authors(
 
 def evidence_of(view: sqlite3.Connection, row: ProofRow, patch: bytes) -> Evidence:
     """Return what is recorded of the search that found a proof, and of its check."""
-    attempt = proof_queries.attempt_behind(view, row)
+    attempt = queries.attempt_behind(view, row)
     judge = re.search(rb"^Toolchain: (.+)$", patch.partition(b"\ndiff --git ")[0], flags=re.MULTILINE)
     return Evidence(
         attempt,

@@ -9,8 +9,7 @@ from store.domain.life import GivenProof
 from store.domain.matching import LivingSorry
 from store.domain.records import Seen, TraceGap
 from store.events.scans import SorryPlace
-from store.view.queries import basic as queries
-from store.view.queries import traces as trace_queries
+from store.view import queries, trace_queries
 from store.view.rows import SorryGoalRow
 
 

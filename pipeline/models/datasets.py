@@ -108,7 +108,7 @@ def frozen(order: TrainSpec, job: str) -> tuple[Path, int]:
     from store.leandojo.choosing import ImportCycleError, NothingToExportError
     from store.leandojo.exporting import export_leandojo
     from store.log.reader import LogReader
-    from store.view.queries import basic as queries
+    from store.view import queries
 
     def export(place: Path) -> None:
         try:

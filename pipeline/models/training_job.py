@@ -38,8 +38,7 @@ from pipeline.models.measures import Evaluation, with_bounds
 from store.domain.identity import short_hash
 from store.errors import LogError
 from store.events.models import CheckpointSaved, EvaluationFinished, ModelKind
-from store.view.queries import basic as queries
-from store.view.queries import models as model_queries
+from store.view import model_queries, queries
 
 _EVALUATIONS = ".evaluations"
 _REPORT_EVERY_S = 1.0

@@ -31,8 +31,8 @@ from pipeline.models.tactics.goals import NAME, statement
 from pipeline.models.tactics.requests import LONGEST
 from pipeline.prove.graph import Asked, Candidate, Failures, Proposer, Remaining, Scoring
 from pipeline.prove.search import Search, SearchResult
-from store.view.queries import basic as queries
-from store.view.queries.proofs import citable_proofs, known_proofs
+from store.view import queries
+from store.view.queries import citable_proofs, known_proofs
 
 MOST = 3
 """Known proofs that are tried for a sorry, the newest first."""

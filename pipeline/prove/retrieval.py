@@ -42,7 +42,7 @@ from store.errors import LogError
 from store.leandojo.choosing import Chosen, ImportCycleError, NothingToExportError, choose
 from store.leandojo.exporting import Mode, export_chosen, one_moment
 from store.log.reader import LogReader
-from store.view.queries import basic as queries
+from store.view import queries
 
 _MASKS = 64
 

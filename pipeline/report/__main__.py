@@ -16,7 +16,7 @@ from pipeline.jobs.protocol import end_with_the_daemon
 from pipeline.report.gather import gather_at
 from pipeline.report.page import render
 from store.errors import LogError
-from store.view.queries import basic as queries
+from store.view import queries
 
 
 def main(database: str, events: str) -> int:

@@ -19,11 +19,8 @@ from pipeline.prove.tree import Tree, TreeError
 from pipeline.report.matrix import Matrix, matrices
 from store.errors import DatabaseMissingError, LogError
 from store.log.reader import LogReader
-from store.view.queries import basic as queries
-from store.view.queries import models as model_queries
-from store.view.queries import proofs as proof_queries
-from store.view.queries import reports as report_queries
-from store.view.queries.reports import JobCount, ProofVerdict, Ran, Searches, Turn
+from store.view import model_queries, queries, report_queries
+from store.view.report_queries import JobCount, ProofVerdict, Ran, Searches, Turn
 from store.view.rows import AttemptRow, CheckpointRow, EvaluationRow, JobRow, ProofRow, ServiceRow
 
 MOST_PERIODS = 60
@@ -346,7 +343,7 @@ def _shown(view: sqlite3.Connection, blob: Blob | None, *, verified: bool) -> tu
 
 
 def _with_search(view: sqlite3.Connection, row: ProofRow, blob: Blob | None, number: int) -> ShownProof:
-    attempt = proof_queries.attempt_behind(view, row)
+    attempt = queries.attempt_behind(view, row)
     if attempt is None:
         return ShownProof(row, no_tree="the attempt that found it is not recorded")
     if attempt.tree_sha256 is None:

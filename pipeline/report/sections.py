@@ -45,7 +45,7 @@ from pipeline.report.html import (
     size,
     span,
 )
-from store.view.queries.reports import Searches
+from store.view.report_queries import Searches
 from store.view.rows import ProofRow
 
 MOST_TREE_CHARACTERS = 1 << 20

@@ -42,7 +42,7 @@ from pipeline.worktree import MOST_SOURCE_BYTES, read_inside, safe_path
 from store.domain.identity import git_blob, sorry_id
 from store.domain.records import ScannedFile, Sorry
 from store.errors import LogError
-from store.view.queries import basic as queries
+from store.view import queries
 from store.view.rows import BranchRow, SorryRow
 
 T = TypeVar("T")

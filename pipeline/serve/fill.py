@@ -61,8 +61,8 @@ from pipeline.serve.workspace import JobFailure, Workspace, job
 from store.errors import LogError
 from store.events.proofs import AttemptFinished, ProofFound
 from store.events.registry import EVENT_TYPES
-from store.view.queries import basic as queries
-from store.view.queries.models import checkpoint_in_use
+from store.view import queries
+from store.view.model_queries import checkpoint_in_use
 from store.view.rows import CheckpointRow, SorryRow
 
 

@@ -43,8 +43,7 @@ from pipeline.serve.spec import (
     ServeSpec,
 )
 from store.errors import LogError
-from store.view.queries import basic as queries
-from store.view.queries import models as model_queries
+from store.view import model_queries, queries
 from store.view.rows import CheckpointRow
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from pipeline.serve.schemas import WHOLE, Problem
 from pipeline.serve.spec import ServeSpec
 from store.errors import LogError
 from store.leandojo.choosing import NothingToExportError, choose
-from store.view.queries import basic as queries
+from store.view import queries
 from store.view.rows import TraceRow
 
 if TYPE_CHECKING:

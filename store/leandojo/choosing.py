@@ -23,8 +23,8 @@ from store.domain.splits import SPLITS, exported_side
 from store.errors import LogError
 from store.leandojo.reading import DATASET_TRACER, THEOREM_LISTS, TRACER
 from store.log.reader import LogReader
-from store.view.queries.traces import imports_of, traces
 from store.view.rows import TraceRow
+from store.view.trace_queries import imports_of, traces
 
 
 class NothingToExportError(LogError):

@@ -40,7 +40,7 @@ from store.leandojo.reading import import_leandojo
 from store.leandojo.records import ImportFormatError, load
 from store.log.reader import LogReader
 from store.sqlite import translated
-from store.view.queries import basic as queries
+from store.view import queries
 
 Tracer = Callable[[str, str, bool], Repository | None]
 """Called with url, commit and whether to trace dependencies too; returns what it found, None where it could not."""

@@ -35,7 +35,7 @@ from store.leandojo.reading import DATABASE_FILE, THEOREM_LISTS
 from store.leandojo.records import write_position
 from store.log.reader import LogReader
 from store.sqlite import translated
-from store.view.queries import basic as queries
+from store.view import queries
 
 Place = Callable[[Iterable[int]], Any]
 """How a position is written: "(12, 5)" in a database, [12, 5] in a dataset."""
@@ -462,7 +462,7 @@ def export_leandojo(
 ) -> ExportReport:
     """Write an export to `out`, in the place of an earlier one. The daemon may be running.
 
-    `view` is a connection for questions (`store.view.queries.basic.connect`), or one to the view as of an earlier time.
+    `view` is a connection for questions (`store.view.queries.connect`), or one to the view as of an earlier time.
     Of `repositories` (keys, or the ends of them) an empty list means all. `every_commit` takes all imported commits of
     a repository into the splits and the corpus, not the newest alone; LeanDojo-v2, and so `Mode.COMPAT`, always does.
     `trace` is the id of the only one that is taken, whatever came after it.

@@ -25,9 +25,9 @@ from store.leandojo.choosing import NothingToExportError, choose
 from store.leandojo.exporting import one_moment
 from store.leandojo.folder import NotReplaceableError, written_whole
 from store.sqlite import translated
-from store.view.queries import basic as queries
-from store.view.queries.traces import training_proofs
+from store.view import queries
 from store.view.rows import TrainingProof
+from store.view.trace_queries import training_proofs
 
 SIDES: tuple[Side, ...] = ("train", "val")
 """The sides that may be trained on, and that choose the best epoch."""
@@ -60,7 +60,7 @@ def export_progress(
 
     Args:
         out: the file to make.
-        view: a connection for questions (`store.view.queries.basic.connect`), or one to the view as of an earlier time.
+        view: a connection for questions (`store.view.queries.connect`), or one to the view as of an earlier time.
         repositories: keys, or the ends of them; none means all. Of each its newest trace is taken.
         simulated: also what the simulator made.
         trace: the id of the only one that is taken.

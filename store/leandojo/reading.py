@@ -52,7 +52,7 @@ from store.leandojo.records import (
 from store.log.log import EventLog
 from store.recording import RecordedTrace, TraceHead, record_trace
 from store.sqlite import translated
-from store.view.queries import basic as queries
+from store.view import queries
 from store.view.view import View
 
 DATABASE_FILE = "dynamic_database.json"

@@ -1,8 +1,8 @@
-"""Rows of the view: one frozen dataclass a table, its columns as attributes.
+"""Rows of the view: frozen dataclasses, a table's columns as attributes.
 
-Lists and dicts are JSON in `*_json` columns, booleans are 0 and 1. `store.view.tables` derives tables from these rows.
-Standard library only: see
-`store.view.queries.basic`.
+Lists and dicts are JSON in `*_json` columns, booleans are 0 and 1. `store.view.tables` derives the tables from these
+rows; a row that adds to a table's (a file's path, say) is a subclass of it. Standard library only: see
+`store.view.queries`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,11 @@ class ServiceRow:
 
 @dataclass(frozen=True, slots=True)
 class RepositoryRow:
-    """A repository, and from its poll state when it was last asked (None if that is not known)."""
+    """A repository that is or was watched. `state`: new, ok, or the problem (see RepositoryFailed).
+
+    `failing_since` is when the first of the polls that have failed since did so, `failing_told` whether there is a
+    `repository_failing` of it. `archived`: its forge accepts no changes to it.
+    """
 
     repository: str
     url: str
@@ -58,8 +62,16 @@ class RepositoryRow:
     state: str
     reason: str
     remedy: str
+    failing_since: str | None
+    failing_told: bool
     archived: bool
     first_seen_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolledRepository(RepositoryRow):
+    """A repository with the state of its poll when it was last polled; None where that is not known."""
+
     checked_at: str | None
     next_due_at: str | None
     poll_outcome: str | None
@@ -351,6 +363,58 @@ class JobRow:
 
 
 @dataclass(frozen=True, slots=True)
+class PauseRow:
+    """A sort of work that a user paused and none has resumed, why ("" where none said why), and since when."""
+
+    work: str
+    by: str
+    reason: str
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerRow:
+    """The newest trigger of a sort of work in a repository.
+
+    `job` is the first one that began after it, if any; `ended` is why none had to.
+    """
+
+    work: str
+    repository: str
+    seq: int
+    by: str
+    triggered_at: str
+    job: str | None
+    ended: str | None
+
+    @property
+    def waits(self) -> bool:
+        """Return whether work is left for the trigger."""
+        return self.job is None and self.ended is None
+
+
+@dataclass(frozen=True, slots=True)
+class NotifierRow:
+    """A channel, as its events left it (`store.events.service`). Events up to `position` are not sent again.
+
+    `kinds` maps each kind of event that it sends to the position that its news begin behind; empty where the channel
+    is off. `messages` counts what it took, `told` the events in them. `problem` is "" where the last message was
+    taken; otherwise `failing_since` says since when none is.
+    """
+
+    channel: str
+    kinds: dict[str, int]
+    position: int
+    messages: int
+    told: int
+    problem: str
+    reason: str
+    remedy: str
+    failing_since: str | None
+    sent_at: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class PositionRow:
     """The position up to which the view has read the log; committed in the same transaction as its rows.
 
@@ -467,11 +531,16 @@ class FileOfTrace:
 
 @dataclass(frozen=True, slots=True)
 class MeasureRow:
-    """The completeness of a trace: totals, and the part that the trace has. `gaps` maps kinds to counts."""
+    """The completeness of a branch's newest trace, Lean's and the simulator's each; see `TraceMeasured`.
 
-    trace: str
+    By line and not by trace: two branches may have the same commit, and so the same trace. `gaps` maps kinds to
+    counts.
+    """
+
     repository: str
     line: str
+    simulated: bool
+    trace: str
     sha: str
     seq: int
     files_seen: int
@@ -482,7 +551,6 @@ class MeasureRow:
     tactics_traced: int
     n_dependencies: int
     gaps: dict[str, int]
-    simulated: bool
     measured_at: str
 
 
@@ -498,7 +566,7 @@ class GapRow:
 
 @dataclass(frozen=True, slots=True)
 class SorryGoalRow:
-    """The last goal that Lean printed for a sorry, and its commit."""
+    """The last goal that Lean printed for a sorry, and its commit; see `store.events.traces.SorryStated`."""
 
     repository: str
     branch: str
@@ -527,10 +595,13 @@ class LineFile:
 
 
 @dataclass(frozen=True, slots=True)
-class TheoremOfTrace:
-    """A theorem. `statement` is None where the tracer gave none; `url` and `commit` where they are the trace's own."""
+class TracedTheoremRow:
+    """A theorem of a trace. `statement` is None where the tracer gave none.
 
-    path: str
+    `split_key` is `store.domain.identity.split_key`; `has_sorry`: a step of its proof is a sorry. `url` and `commit`
+    are None where they are the trace's own.
+    """
+
     content: int
     index: int
     full_name: str
@@ -555,10 +626,19 @@ class TheoremOfTrace:
 
 
 @dataclass(frozen=True, slots=True)
-class PremiseOfTrace:
-    """A declaration that proofs may use; `code` is a theorem's statement, the whole text of anything else."""
+class TheoremOfTrace(TracedTheoremRow):
+    """A theorem of a trace and the path of its file."""
 
     path: str
+
+
+@dataclass(frozen=True, slots=True)
+class PremiseRow:
+    """A declaration that proofs may use; see `store.domain.records.Premise`.
+
+    `code` is a theorem's statement, the whole text of anything else.
+    """
+
     content: int
     index: int
     full_name: str | None
@@ -576,6 +656,13 @@ class PremiseOfTrace:
     @property
     def end(self) -> Position:
         return self.end_line, self.end_column
+
+
+@dataclass(frozen=True, slots=True)
+class PremiseOfTrace(PremiseRow):
+    """A declaration that proofs may use and the path of its file."""
+
+    path: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,32 +47,7 @@ def of_row(
     return made
 
 
-class Repository(SQLModel, table=True):
-    """A repository that is or was watched. `state`: new, ok, or the problem (see RepositoryFailed).
-
-    `failing_since` is when the first of the polls that have failed since did so, `failing_told` whether there is a
-    `repository_failing` of it. `archived`: whether its forge lets nobody change it.
-    """
-
-    __tablename__: ClassVar[str] = "repositories"
-    repository: str = Field(primary_key=True, sa_type=Text)
-    url: str = Field(sa_type=Text)
-    forge_id: int | None = Field(default=None, sa_type=Integer)
-    watched: int = Field(sa_type=Integer)
-    enabled: int = Field(sa_type=Integer)
-    opt_out: int = Field(sa_type=Integer)
-    every_s: float = Field(sa_type=REAL)
-    branches_json: str = Field(sa_type=Text)
-    include_json: str = Field(sa_type=Text)
-    exclude_json: str = Field(sa_type=Text)
-    default_branch: str | None = Field(default=None, sa_type=Text)
-    state: str = Field(sa_type=Text)
-    reason: str = Field(default="", sa_type=Text)
-    remedy: str = Field(default="", sa_type=Text)
-    failing_since: str | None = Field(default=None, sa_type=Text)
-    failing_told: int = Field(default=0, sa_type=Integer)
-    archived: int = Field(default=0, sa_type=Integer)
-    first_seen_at: str = Field(sa_type=Text)
+Repository = of_row(rows.RepositoryRow, "repositories", key=("repository",))
 
 
 Branch = of_row(rows.BranchRow, "branches", key=("repository", "branch"))
@@ -247,47 +222,20 @@ class TracedImport(SQLModel, table=True):
     path: str = Field(sa_type=Text)
 
 
-class PremiseRow(SQLModel, table=True):
-    """A declaration that proofs may use; see `store.domain.records.Premise`."""
-
-    __tablename__: ClassVar[str] = "premises"
-    __table_args__ = (Index("premises_by_name", "full_name"),)
-    content: int = Field(primary_key=True, sa_type=Integer)
-    index: int = Field(primary_key=True, sa_type=Integer)
-    full_name: str | None = Field(default=None, sa_type=Text)
-    kind: str = Field(sa_type=Text)
-    code: str = Field(sa_type=Text)
-    line: int = Field(sa_type=Integer)
-    column: int = Field(sa_type=Integer)
-    end_line: int = Field(sa_type=Integer)
-    end_column: int = Field(sa_type=Integer)
+Premise = of_row(
+    rows.PremiseRow, "premises", key=("content", "index"), indices=(Index("premises_by_name", "full_name"),)
+)
 
 
-class TracedTheoremRow(SQLModel, table=True):
-    """A theorem of a trace. `split_key` is `store.domain.identity.split_key`; `has_sorry`: a step of its proof is a
-    sorry.
-
-    `url` and `commit` are NULL where they are the trace's own.
-    """
-
-    __tablename__: ClassVar[str] = "traced_theorems"
-    __table_args__ = (
+TracedTheorem = of_row(
+    rows.TracedTheoremRow,
+    "traced_theorems",
+    key=("content", "index"),
+    indices=(
         Index("traced_theorems_by_name", "full_name"),
         Index("traced_theorems_by_split", "split_key", "content"),
-    )
-    content: int = Field(primary_key=True, sa_type=Integer)
-    index: int = Field(primary_key=True, sa_type=Integer)
-    full_name: str = Field(sa_type=Text)
-    statement: str | None = Field(default=None, sa_type=Text)
-    split_key: str = Field(sa_type=Text)
-    line: int = Field(sa_type=Integer)
-    column: int = Field(sa_type=Integer)
-    end_line: int = Field(sa_type=Integer)
-    end_column: int = Field(sa_type=Integer)
-    n_tactics: int = Field(sa_type=Integer)
-    has_sorry: int = Field(sa_type=Integer)
-    url: str | None = Field(default=None, sa_type=Text)
-    commit: str | None = Field(default=None, sa_type=Text)
+    ),
+)
 
 
 class TracedTacticRow(SQLModel, table=True):
@@ -336,44 +284,10 @@ class TheoremPremise(SQLModel, table=True):
     def_end_column: int | None = Field(default=None, sa_type=Integer)
 
 
-class TraceMeasure(SQLModel, table=True):
-    """The completeness of a branch's newest trace, Lean's and the simulator's each; see `TraceMeasured`.
-
-    By line and not by trace: two branches may have the same commit, and so the same trace. `gaps_json` maps kinds to
-    counts.
-    """
-
-    __tablename__: ClassVar[str] = "trace_measures"
-    repository: str = Field(primary_key=True, sa_type=Text)
-    line: str = Field(primary_key=True, sa_type=Text)
-    simulated: int = Field(primary_key=True, sa_type=Integer)
-    trace: str = Field(sa_type=Text)
-    sha: str = Field(sa_type=Text)
-    seq: int = Field(sa_type=Integer)
-    files_seen: int = Field(sa_type=Integer)
-    files_traced: int = Field(sa_type=Integer)
-    theorems_seen: int = Field(sa_type=Integer)
-    theorems_traced: int = Field(sa_type=Integer)
-    tactics_seen: int = Field(sa_type=Integer)
-    tactics_traced: int = Field(sa_type=Integer)
-    n_dependencies: int = Field(sa_type=Integer)
-    gaps_json: str = Field(sa_type=Text)
-    measured_at: str = Field(sa_type=Text)
+Measure = of_row(rows.MeasureRow, "trace_measures", key=("repository", "line", "simulated"))
 
 
-class SorryGoal(SQLModel, table=True):
-    """The last goal that Lean printed for a sorry; see `store.events.traces.SorryStated`."""
-
-    __tablename__: ClassVar[str] = "sorry_goals"
-    repository: str = Field(primary_key=True, sa_type=Text)
-    branch: str = Field(primary_key=True, sa_type=Text)
-    sorry: str = Field(primary_key=True, sa_type=Text)
-    goal: str = Field(sa_type=Text)
-    sha: str = Field(sa_type=Text)
-    statement_hash: str = Field(sa_type=Text)
-    context_hash: str = Field(sa_type=Text)
-    simulated: int = Field(sa_type=Integer)
-    stated_at: str = Field(sa_type=Text)
+SorryGoal = of_row(rows.SorryGoalRow, "sorry_goals", key=("repository", "branch", "sorry"))
 
 
 class SplitMember(SQLModel, table=True):
@@ -447,30 +361,10 @@ Evaluation = of_row(
 )
 
 
-class Pause(SQLModel, table=True):
-    """A sort of work that somebody paused and nobody has resumed."""
-
-    __tablename__: ClassVar[str] = "pauses"
-    work: str = Field(primary_key=True, sa_type=Text)
-    by: str = Field(sa_type=Text)
-    reason: str = Field(sa_type=Text)
-    since: str = Field(sa_type=Text)
+Pause = of_row(rows.PauseRow, "pauses", key=("work",))
 
 
-class Trigger(SQLModel, table=True):
-    """The newest wish for a sort of work in a repository.
-
-    `job` is the first one that began after it, if any; `ended` is why none had to.
-    """
-
-    __tablename__: ClassVar[str] = "triggers"
-    work: str = Field(primary_key=True, sa_type=Text)
-    repository: str = Field(primary_key=True, sa_type=Text)
-    seq: int = Field(sa_type=Integer)
-    by: str = Field(sa_type=Text)
-    triggered_at: str = Field(sa_type=Text)
-    job: str | None = Field(default=None, sa_type=Text)
-    ended: str | None = Field(default=None, sa_type=Text)
+Trigger = of_row(rows.TriggerRow, "triggers", key=("work", "repository"))
 
 
 Job = of_row(
@@ -512,22 +406,4 @@ class JobTally(SQLModel, table=True):
     seconds: float = Field(sa_type=REAL)
 
 
-class Notifier(SQLModel, table=True):
-    """A channel, as its events left it (`store.events.service`). What the log has up to `position` is not told again.
-
-    `kinds_json` has, for each kind that it tells of, the position that its news begin behind; without any it is off.
-    `messages` counts what it took, `told` the events in them. `problem` is "" where the last message was taken;
-    otherwise `failing_since` says since when none is.
-    """
-
-    __tablename__: ClassVar[str] = "notifiers"
-    channel: str = Field(primary_key=True, sa_type=Text)
-    kinds_json: str = Field(sa_type=Text)
-    position: int = Field(sa_type=Integer)
-    messages: int = Field(default=0, sa_type=Integer)
-    told: int = Field(default=0, sa_type=Integer)
-    problem: str = Field(default="", sa_type=Text)
-    reason: str = Field(default="", sa_type=Text)
-    remedy: str = Field(default="", sa_type=Text)
-    failing_since: str | None = Field(default=None, sa_type=Text)
-    sent_at: str | None = Field(default=None, sa_type=Text)
+Notifier = of_row(rows.NotifierRow, "notifiers", key=("channel",))

@@ -21,7 +21,7 @@ from examples import demo_library
 from pipeline.gate.patch import is_simulated_patch
 from store.log.envelope import StoredEvent
 from store.log.reader import LogReader
-from store.view.queries import basic as queries
+from store.view import queries
 from tests.support.daemon.kills import read
 
 ROOT = Path(__file__).resolve().parents[2]

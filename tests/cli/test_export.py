@@ -13,7 +13,7 @@ import pytest
 
 from store.log.log import EventLog
 from store.recording import record_trace
-from store.view.queries import basic as queries
+from store.view import queries
 from store.view.view import View
 from tests.support.leandojo import database
 from tests.support.traced_repository import head, make_traced_repository

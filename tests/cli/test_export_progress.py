@@ -15,8 +15,8 @@ import pytest
 from store.domain.records import TracedFile
 from store.log.log import EventLog
 from store.recording import record_trace
-from store.view.queries import basic as queries
-from store.view.queries.traces import training_proofs
+from store.view import queries
+from store.view.trace_queries import training_proofs
 from store.view.view import View
 from tests.support.traced_repository import head, make_traced_repository
 

@@ -117,7 +117,7 @@ def test_it_loads_neither_a_training_library_nor_a_plotting_one(filled: Folder) 
         "import sys, json\n"
         "from pipeline.report.gather import gather\nfrom pipeline.report.page import render\n"
         "from pipeline.report.writing import write\nfrom pathlib import Path\n"
-        "from store.view.queries import basic as queries\n"
+        "from store.view import queries\n"
         "write(render(gather(queries.connect(Path(sys.argv[1])), made_at='now')), Path(sys.argv[2]))\n"
         "print(json.dumps(sorted(sys.modules)))\n"
     )

@@ -15,7 +15,7 @@ import pytest
 
 from store.events.base import EventBody
 from store.events.repositories import CommitObserved
-from store.view.queries import basic as queries
+from store.view import queries
 
 GOLDEN = Path(__file__).parents[1] / "store" / "golden"
 REPOSITORY = "github.com/demo/one"

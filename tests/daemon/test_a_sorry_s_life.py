@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from daemon.http.control_client import request
-from store.view.queries import basic as queries
+from store.view import queries
 from tests.support.daemon.house import House
 
 OPEN = "theorem one : 1 = 1 := by\n  sorry\n"

@@ -26,8 +26,7 @@ from store.events.base import EventBody
 from store.events.repositories import BranchCreated, CommitObserved, RepositoryWatched
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
-from store.view.queries import basic as queries
-from store.view.queries import theorems as theorem_queries
+from store.view import queries
 from store.view.rebuild import verify
 from store.view.rows import TheoremRow, TheoremVersionRow
 from store.view.view import View
@@ -130,7 +129,7 @@ class History:
     def check(self) -> None:
         """Every present theorem is one declaration of the tip, and every version is counted."""
         with closing(self.connect()) as view:
-            rows = theorem_queries.theorem_lives(view)
+            rows = queries.theorem_lives(view)
             standing = queries.theorems(view)
             assert Counter(
                 (row.path, row.name, row.statement_hash, row.identity)
@@ -138,7 +137,7 @@ class History:
                 if row.state == "present"
             ) == Counter((row.path, row.name, row.statement_hash, row.theorem) for row in standing)
             for row in rows:
-                versions = theorem_queries.theorem_history(view, row.theorem)
+                versions = queries.theorem_history(view, row.theorem)
                 last = versions[-1]
                 assert row.versions == len(versions)
                 assert (row.state == "deleted") == (last.steps == "deleted")
@@ -147,7 +146,7 @@ class History:
 
     def rows(self, *, state: str | None = None) -> list[TheoremRow]:
         with closing(self.connect()) as view:
-            return theorem_queries.theorem_lives(view, state=state)
+            return queries.theorem_lives(view, state=state)
 
     def named(self, name: str) -> TheoremRow:
         """The one lineage that has this name now, or had it when it was deleted."""
@@ -156,7 +155,7 @@ class History:
 
     def versions(self, name: str) -> list[TheoremVersionRow]:
         with closing(self.connect()) as view:
-            return theorem_queries.theorem_history(view, self.named(name).theorem)
+            return queries.theorem_history(view, self.named(name).theorem)
 
     def steps(self, name: str) -> list[str]:
         return [version.steps for version in self.versions(name)]
@@ -466,7 +465,7 @@ def test_every_living_theorem_is_one_declaration_whatever_people_do(history: His
 
 def history_of(history: History, row: TheoremRow) -> list[str]:
     with closing(history.connect()) as view:
-        versions = theorem_queries.theorem_history(view, row.theorem)
+        versions = queries.theorem_history(view, row.theorem)
     return [step for version in versions for step in version.steps.split(",")]
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from daemon.http.control_client import request
 from daemon.settings import Settings
-from store.view.queries import basic as queries
+from store.view import queries
 from store.view.rebuild import verify
 from tests.support.daemon.house import House
 from tests.support.lean.toolchain import StandIn, make_toolchain, write_repl

@@ -26,8 +26,7 @@ from pipeline.lean.backend import find_leans
 from store.events.jobs import WorkPaused
 from store.events.scans import SorryOpened, SorryPlace
 from store.log.envelope import NewEvent
-from store.view.queries import basic as queries
-from store.view.queries import jobs as job_queries
+from store.view import queries
 from tests.support.daemon.bench import Bench, bench, until
 from tests.support.daemon.house import House
 from tests.support.daemon.remote import Remote
@@ -63,10 +62,10 @@ def test_a_pause_is_recorded_once_with_who_and_why_and_ended_by_resume(house: Ho
             said: list[Any] = [
                 await it.pause("train", by="ada", reason="hot"),
                 await it.pause("train", by="bob", reason=""),
-                [(row.work, row.by, row.reason) for row in await b.parts.store.ask(job_queries.pauses)],
+                [(row.work, row.by, row.reason) for row in await b.parts.store.ask(queries.pauses)],
                 await it.resume("train", by="bob"),
                 await it.resume("train", by="bob"),
-                await b.parts.store.ask(job_queries.pauses),
+                await b.parts.store.ask(queries.pauses),
             ]
             await it.pause("all", by="ada", reason="")
             with pytest.raises(WorkStateError, match="everything is paused; `unsorry resume all`"):

@@ -14,7 +14,7 @@ import pytest
 from daemon.polling.errors import RemoteError
 from daemon.polling.github import Forge, GitHub
 from daemon.polling.poller import Polled
-from store.view.queries import basic as queries
+from store.view import queries
 from tests.support.daemon.github import GitHubServer
 from tests.support.daemon.house import House
 from tests.support.daemon.remote import Remote

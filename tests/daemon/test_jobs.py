@@ -19,7 +19,7 @@ from daemon.jobs.recovery import recover
 from daemon.polling.git import Git
 from pipeline.jobs.kinds import Kind
 from store.log.envelope import StoredEvent
-from store.view.queries import basic as queries
+from store.view import queries
 from store.view.rows import JobRow
 from tests.support.daemon.bench import bench, until
 from tests.support.daemon.house import House

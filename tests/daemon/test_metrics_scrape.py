@@ -21,8 +21,7 @@ from daemon.http.metrics import CONTENT_TYPE, PROBLEM, LiveNumbers, MetricsListe
 from daemon.settings import Settings, parse
 from store.errors import DatabaseIOError
 from store.sqlite import connect_readonly
-from store.view import schema
-from store.view.queries import reports as report_queries
+from store.view import report_queries, schema
 from tests.support.daemon.house import House
 
 REPOSITORIES, SORRIES, JOBS, PROOFS = 500, 50_000, 200_000, 50_000

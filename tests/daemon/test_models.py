@@ -24,7 +24,7 @@ from store.events.base import EventBody
 from store.events.jobs import JobStarted, JobSucceeded
 from store.events.models import CheckpointPromoted, CheckpointRefused, CheckpointSaved, ModelKind
 from store.log.envelope import NewEvent
-from store.view.queries import models as model_queries
+from store.view import model_queries
 from tests.support.daemon.house import House
 from tests.support.models import (
     checkpoint_promoted,

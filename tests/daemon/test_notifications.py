@@ -30,8 +30,8 @@ from daemon.store_service import StoreService
 from store.events.repositories import RepositoryFailed, RepositoryRecovered
 from store.log.envelope import NewEvent
 from store.log.reader import LogReader
-from store.view.queries import reports as report_queries
-from store.view.queries.reports import NotifierRow
+from store.view import report_queries
+from store.view.rows import NotifierRow
 from tests.support.events import (
     REPOSITORY,
     declaration,

@@ -14,7 +14,7 @@ import pytest
 from daemon.context import Context
 from daemon.polling.github import GitHub
 from daemon.polling.schedule import PollScheduler, Ticker
-from store.view.queries import basic as queries
+from store.view import queries
 from tests.support.daemon.github import Failure, GitHubServer
 from tests.support.daemon.house import House, Parts
 from tests.support.daemon.remote import Remote

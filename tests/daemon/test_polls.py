@@ -11,7 +11,7 @@ import pytest
 from daemon.polling.poller import Polled
 from daemon.settings import Settings
 from store.log.envelope import StoredEvent
-from store.view.queries import basic as queries
+from store.view import queries
 from tests.support.daemon.house import House
 
 

@@ -19,7 +19,7 @@ import pytest
 from daemon.http.control_client import ControlError, DaemonNotRunningError, request
 from daemon.lock import holder
 from daemon.settings import Settings
-from store.view.queries import basic as queries
+from store.view import queries
 from store.view.rebuild import verify
 from tests.support.daemon.house import House
 from tests.support.daemon.remote import Remote

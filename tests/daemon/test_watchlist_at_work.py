@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from daemon.http.control_client import request
-from store.view.queries import basic as queries
+from store.view import queries
 from store.view.rebuild import verify
 from tests.support.daemon.house import House
 

@@ -17,7 +17,7 @@ import pytest
 
 from daemon.paths import Paths
 from pipeline.gate.patch import RefusedPatchError, is_simulated_patch, refuse_simulated
-from store.view.queries import basic as queries
+from store.view import queries
 from tests.support.daemon import kills
 from tests.support.daemon.house import House
 from tests.support.daemon.remote import Remote

@@ -26,8 +26,7 @@ from pipeline.serve.app import make_app
 from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.log.upcast import read_body
-from store.view.queries import basic as queries
-from store.view.queries import reports as report_queries
+from store.view import queries, report_queries
 
 ROOT = Path(__file__).resolve().parents[2]
 MADE_AT = "2026-12-01T12:00:00+00:00"

@@ -11,8 +11,7 @@ import pytest
 
 from pipeline.jobs.known import known_to_trace
 from pipeline.lean.pool.pool import PoolLimits
-from store.view.queries import basic as queries
-from store.view.queries import traces as trace_queries
+from store.view import queries, trace_queries
 from tests.support.trace import ALONE, BASE, FILES, KEY, MID, Workshop, simulator, simulator_that_fails
 
 PROJECT = {path for path in FILES if path.endswith(".lean")}

@@ -15,8 +15,7 @@ from daemon.cli import repos, sorries
 from store.leandojo.choosing import NothingToExportError
 from store.leandojo.exporting import export_leandojo
 from store.leandojo.reading import import_leandojo
-from store.view.queries import basic as queries
-from store.view.queries import traces as trace_queries
+from store.view import queries, trace_queries
 from store.view.rebuild import verify
 from tests.support.trace import ALONE, FILES, KEY, Workshop, simulator, simulator_that_fails
 

@@ -22,7 +22,7 @@ import pytest
 
 from daemon.http.control_client import request
 from daemon.settings import Settings
-from store.view.queries import basic as queries
+from store.view import queries
 from tests.support.daemon import kills
 from tests.support.daemon.house import House
 from tests.support.daemon.remote import Remote

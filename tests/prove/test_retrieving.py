@@ -26,7 +26,7 @@ from store.leandojo.models import Pos, Theorem
 from store.leandojo.reading import import_leandojo
 from store.log.log import EventLog
 from store.recording import record_trace
-from store.view.queries import basic as queries
+from store.view import queries
 from store.view.view import View
 from tests.support.retrieval import write_dataset
 from tests.support.tiny_models import make_tiny_retriever, make_tiny_seq2seq

@@ -25,7 +25,7 @@ from store.events.repositories import RepositoryFailed
 from store.events.scans import SorryFilled, SorryOpened, SorryRemoved
 from store.log.envelope import Expect, NewEvent
 from store.promotion import RULES
-from store.view.queries import basic as queries
+from store.view import queries
 from store.view.view import View
 from tests.support.browser import Browser, installed
 from tests.support.events import (

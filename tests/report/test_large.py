@@ -15,7 +15,7 @@ from pipeline.prove.tree import Tree, TreeNode
 from pipeline.report.gather import gather
 from pipeline.report.page import render
 from pipeline.report.writing import write
-from store.view.queries import basic as queries
+from store.view import queries
 from store.view.view import View
 from tests.support.memory_log import MemoryLog
 

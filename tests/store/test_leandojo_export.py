@@ -29,7 +29,7 @@ from store.leandojo.records import read_position, write_position
 from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.recording import TraceHead, record_trace
-from store.view.queries import basic as queries
+from store.view import queries
 from store.view.view import View
 from tests.support.leandojo import database, write_dataset
 from tests.support.traced_repository import grown, head, make_traced_repository
@@ -729,7 +729,6 @@ _KILLED = """
 import os, signal, sys
 from contextlib import closing
 from pathlib import Path
-from store.view.queries import basic as queries
 from store.leandojo import folder
 from store.leandojo.exporting import export_leandojo
 from store.log.reader import LogReader
@@ -810,7 +809,6 @@ def test_memory_hardly_grows_with_the_export(store: Store) -> None:
 import sys
 from contextlib import closing
 from pathlib import Path
-from store.view.queries import basic as queries
 from store.leandojo.exporting import export_leandojo
 from store.log.reader import LogReader
 root = Path(sys.argv[1])

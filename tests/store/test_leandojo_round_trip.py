@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from store.leandojo.exporting import ExportReport, Mode, export_leandojo
 from store.leandojo.reading import ImportReport, import_leandojo
 from store.log.reader import LogReader
-from store.view.queries import basic as queries
+from store.view import queries
 from tests.support.leandojo import database, write_dataset
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -29,8 +29,8 @@ from store.log.backup import backup
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
 from store.log.reader import LogReader
+from store.view import queries
 from store.view.asof import Copies, find
-from store.view.queries import basic as queries
 from store.view.rebuild import rebuild, verify
 from store.view.schema import NOT_PROJECTED
 from store.view.view import View, catch_up, open_view

@@ -20,7 +20,7 @@ from store.log.backup import backup
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
 from store.log.reader import LogReader
-from store.view.queries import basic as queries
+from store.view import queries
 from store.view.view import View
 from tests.support.daemon import warm
 

@@ -21,8 +21,8 @@ from store.events.traces import TraceWithdrawn
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
 from store.recording import RecordedTrace, TraceHead, import_line, record_trace
-from store.view.queries import basic as queries
-from store.view.queries import traces as q
+from store.view import queries
+from store.view import trace_queries as q
 from store.view.rebuild import verify
 from store.view.view import View
 from tests.support.memory_log import MemoryLog

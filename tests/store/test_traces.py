@@ -18,9 +18,8 @@ from store.events.base import EventBody
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
 from store.recording import TraceHead, file_event, record_trace
-from store.view.queries import basic as queries
-from store.view.queries import models as model_queries
-from store.view.queries import traces as q
+from store.view import model_queries, queries
+from store.view import trace_queries as q
 from store.view.rebuild import verify
 from store.view.rows import PremiseOfTrace
 from store.view.view import View

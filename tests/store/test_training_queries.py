@@ -17,9 +17,8 @@ from store.events.jobs import JobStarted, JobSucceeded
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
 from store.recording import TraceHead, file_event, record_trace
-from store.view.queries import basic as queries
-from store.view.queries import traces as trace_queries
-from store.view.queries.models import Learned, ancestry, learned, new_theorems, undecided
+from store.view import queries, trace_queries
+from store.view.model_queries import Learned, ancestry, learned, new_theorems, undecided
 from store.view.rows import TraceRow
 from store.view.view import View
 from tests.support.events import record

@@ -22,7 +22,7 @@ from store.events.service import DaemonStopped
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
 from store.log.reader import LogReader
-from store.view.queries import basic as queries
+from store.view import queries
 from store.view.rebuild import rebuild, verify
 from store.view.view import View, catch_up, open_view
 from tests.support.events import (

@@ -44,7 +44,7 @@ from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.recording import record_trace
-from store.view.queries import basic as queries
+from store.view import queries
 from store.view.view import View
 from tests.support.events import BRANCH, REPOSITORY, commit_scanned, observed, place, watched
 from tests.support.lean.credulous import TOOLCHAIN, Credulous, make_credulous

@@ -29,8 +29,7 @@ from store.events.registry import EVENT_TYPES
 from store.events.repositories import RepositoryWatched
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
-from store.view.queries import basic as queries
-from store.view.queries import traces as trace_queries
+from store.view import queries, trace_queries
 from store.view.rows import TraceRow
 from store.view.view import View
 from tests.support.specs import raw_spec

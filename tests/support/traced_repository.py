@@ -19,7 +19,7 @@ from store.domain.records import Premise, PremiseUse, TracedFile, TracedTactic, 
 from store.events.base import BlobRef, EventBody
 from store.events.traces import CommitTraced, SorryStated, TracedFileRemoved, TraceMeasured, TraceWithdrawn
 from store.recording import Log, RecordedTrace, TraceHead, file_event, record_trace
-from store.view.queries.traces import branch_line
+from store.view.trace_queries import branch_line
 from tests.support.models import (
     checkpoint_promoted,
     checkpoint_refused,

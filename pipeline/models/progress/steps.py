@@ -36,7 +36,7 @@ from pipeline.models.text import CUT, fitting_state, state_text
 from store.domain.splits import SIDES
 from store.leandojo.choosing import NothingToExportError
 from store.leandojo.progress import export_progress
-from store.view.queries import basic as queries
+from store.view import queries
 
 if TYPE_CHECKING:
     from pipeline.jobs.specs import TrainSpec

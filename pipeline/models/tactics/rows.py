@@ -23,7 +23,7 @@ from store.domain.records import Position, TracedTactic, holds_sorry
 from store.domain.splits import Side, Split
 from store.errors import LogError
 from store.leandojo.records import Flaw, ImportFormatError, items, theorem
-from store.view.queries.traces import training_proofs
+from store.view.trace_queries import training_proofs
 
 SORRY = "sorry"
 EMPTY = "empty"
@@ -115,7 +115,7 @@ def rows_of_view(
     simulated: bool = False,
 ) -> Rows:
     """Return the rows of the theorems on one side of a split, from a view
-    (`store.view.queries.basic.connect`).
+    (`store.view.queries.connect`).
 
     Args:
         db: the view.

@@ -19,8 +19,7 @@ from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Request
 from store.events.models import ModelKind
-from store.view.queries import basic as queries
-from store.view.queries import models as model_queries
+from store.view import model_queries, queries
 from tests.support.job_processes import Outcome
 
 pytestmark = pytest.mark.timeout(300)

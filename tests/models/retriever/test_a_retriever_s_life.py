@@ -14,8 +14,7 @@ import pytest
 from daemon.http.control_client import request
 from daemon.settings import Settings
 from examples.demo_library import files
-from store.view.queries import basic as queries
-from store.view.queries import models as model_queries
+from store.view import model_queries, queries
 from store.view.rows import CheckpointRow
 from tests.support.daemon.house import House
 from tests.support.daemon.remote import Remote

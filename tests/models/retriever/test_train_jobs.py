@@ -16,8 +16,7 @@ from pipeline.jobs import preemption
 from pipeline.models.datasets import dataset_of
 from pipeline.models.training_job import stream_of
 from store.leandojo.reading import import_leandojo
-from store.view.queries import basic as queries
-from store.view.queries import models as model_queries
+from store.view import model_queries, queries
 from tests.support.daemon.disk import SmallDisk, small_disk
 from tests.support.job_processes import JobProcesses, Outcome, record
 from tests.support.retrieval import small_config, write_dataset

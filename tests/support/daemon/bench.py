@@ -17,7 +17,7 @@ from daemon.jobs.gpus import Gpu, Gpus
 from daemon.jobs.limits import Cgroups
 from daemon.jobs.runner import JobRunner
 from pipeline.jobs.kinds import Kind
-from store.view.queries import basic as queries
+from store.view import queries
 from store.view.rows import JobRow
 from tests.support.daemon.house import House, Parts
 from tests.support.daemon.job import Behaving

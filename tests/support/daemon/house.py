@@ -27,7 +27,7 @@ from daemon.store_service import StoreService
 from store.errors import LogError
 from store.log.envelope import StoredEvent
 from store.log.reader import LogReader
-from store.view.queries import basic as queries
+from store.view import queries
 from tests.support.daemon import warm
 from tests.support.daemon.remote import Remote
 

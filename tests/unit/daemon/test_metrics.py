@@ -20,9 +20,8 @@ from store.events.jobs import JobInterrupted, JobSucceeded, WorkPaused
 from store.events.repositories import RepositoryFailed
 from store.events.scans import SorryOpened
 from store.events.service import NotificationFailed, NotificationsSwitched
-from store.view import schema
-from store.view.queries import reports as report_queries
-from store.view.queries.reports import ViewNumbers
+from store.view import report_queries, schema
+from store.view.report_queries import ViewNumbers
 from store.view.view import catch_up
 from tests.support.events import (
     BRANCH,

@@ -39,7 +39,7 @@ from store.events.repositories import BranchCreated, BranchRewritten, BranchUnwa
 from store.events.scans import CommitScanned, FileScanned, SorryOpened, SorryPlace
 from store.events.traces import TraceMeasured
 from store.log.envelope import NewEvent
-from store.view.queries import basic as queries
+from store.view import queries
 from tests.support.daemon.house import House
 from tests.support.specs import asked
 

@@ -28,7 +28,7 @@ from store.events.proofs import AttemptFinished
 from store.events.repositories import BranchCreated
 from store.events.scans import SorryOpened, SorryPlace
 from store.log.envelope import NewEvent
-from store.view.queries import models as model_queries
+from store.view import model_queries
 from tests.support.daemon.house import House
 from tests.support.events import (
     BRANCH,

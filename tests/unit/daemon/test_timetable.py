@@ -11,7 +11,7 @@ import pytest
 
 from daemon.planning.schedule import LEAST_S, Timetable, why_yield
 from daemon.settings.schema import Schedule
-from store.view.queries.jobs import PauseRow
+from store.view.rows import PauseRow
 
 NIGHT = datetime(2026, 6, 1, 23, tzinfo=UTC)
 

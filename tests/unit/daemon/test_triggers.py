@@ -18,7 +18,7 @@ from store.events.jobs import JobStarted, TriggerEnded, WorkTriggered
 from store.events.repositories import BranchCreated
 from store.events.scans import SorryFilled, SorryOpened
 from store.log.envelope import NewEvent
-from store.view.queries import jobs as job_queries
+from store.view import queries
 from tests.support.daemon.house import House
 from tests.support.events import (
     BRANCH,
@@ -96,7 +96,7 @@ class World:
                 ends = await store.ask(lambda view: in_vain(view, settings=settings, leans=leans))
                 for end in ends:
                     await store.append([NewEvent("work", end)])
-                rows = await store.ask(job_queries.triggers)
+                rows = await store.ask(queries.triggers)
                 return [end.reason for end in ends], sum(row.waits for row in rows)
 
         return asyncio.run(go())
@@ -145,7 +145,7 @@ def test_an_end_is_of_one_trigger_and_leaves_a_later_one(world: World) -> None:
 def test_what_begins_after_its_end_is_no_answer_to_it(world: World) -> None:
     world.after(*OPEN, *FILLED, *SCANNED)
     world.after(*BEGAN)
-    (row,) = world.ask(job_queries.triggers)
+    (row,) = world.ask(queries.triggers)
     assert (row.job, row.ended) == (None, "it has no open sorry")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from store.events.base import EventBody
 from store.log.envelope import Expect, NewEvent
-from store.view.queries import basic as queries
+from store.view import queries
 from store.view.view import View
 from tests.support.memory_log import MemoryLog
 

@@ -28,9 +28,8 @@ from store.events.jobs import JobFailed, JobSucceeded
 from store.events.repositories import BranchCreated, BranchUnwatched
 from store.events.scans import SorryEvent
 from store.log.envelope import Expect, NewEvent
-from store.view.queries import basic as queries
-from store.view.queries import reports as report_queries
-from store.view.queries.reports import JobCount, Ran, Searches, Turn
+from store.view import queries, report_queries
+from store.view.report_queries import JobCount, Ran, Searches, Turn
 from store.view.view import View
 from tests.support.events import (
     REPOSITORY,

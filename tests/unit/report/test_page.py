@@ -18,8 +18,7 @@ from store.events.base import EventBody
 from store.events.jobs import JobFailed
 from store.events.models import ModelKind
 from store.events.repositories import RepositoryFailed
-from store.view.queries import basic as queries
-from store.view.queries import models as model_queries
+from store.view import model_queries, queries
 from tests.support.events import STREAM, Story, job_started, watched
 from tests.support.models import (
     checkpoint_promoted,

@@ -21,7 +21,7 @@ from pipeline.report.sections import search
 from store.errors import DatabaseCorruptError
 from store.events.base import EventBody
 from store.log.envelope import Expect, NewEvent
-from store.view.queries import basic as queries
+from store.view import queries
 from store.view.view import View
 from tests.support.events import (
     PATCH,

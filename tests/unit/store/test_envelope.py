@@ -96,8 +96,8 @@ def test_a_blob_is_named_by_a_hash_and_nothing_else(name: str) -> None:
 
 def test_asking_and_reading_import_nothing_heavy() -> None:
     code = (
-        "import sys, store.view.queries.basic, store.log.log, store.log.reader\n"
-        "import store.view.rows, store.view.queries.models, store.view.queries.reports\n"
+        "import sys, store.view.queries, store.log.log, store.log.reader\n"
+        "import store.view.rows, store.view.model_queries, store.view.report_queries\n"
         "heavy = {'sqlmodel', 'sqlalchemy', 'pydantic', 'pydantic_core', 'torch'}\n"
         "print(sorted(heavy & {name.partition('.')[0] for name in sys.modules}))"
     )

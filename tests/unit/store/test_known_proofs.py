@@ -15,9 +15,8 @@ from store.events.base import EventBody
 from store.events.proofs import ProofFound
 from store.events.scans import SorryChanged, SorryFilled, SorryOpened
 from store.events.traces import SorryStated
-from store.view import schema
-from store.view.queries import basic as queries
-from store.view.queries.proofs import attempt_behind, citable_proofs, known_proofs
+from store.view import queries, schema
+from store.view.queries import attempt_behind, citable_proofs, known_proofs
 from store.view.view import catch_up
 from tests.support.events import (
     BRANCH,

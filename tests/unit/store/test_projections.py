@@ -28,8 +28,7 @@ from store.events.scans import (
     SorryPlace,
     SorryRemoved,
 )
-from store.view import schema
-from store.view.queries import basic as queries
+from store.view import queries, schema
 from store.view.rows import SorryRow
 from store.view.view import catch_up
 from tests.support.events import (

@@ -8,27 +8,8 @@ from contextlib import closing
 import pytest
 
 from store.events.registry import EVENT_TYPES
-from store.view import rows, schema, tables
+from store.view import schema
 from store.view.projections import HANDLERS, PAYLOAD_HANDLERS
-
-
-@pytest.mark.parametrize(
-    ("row", "table"),
-    [
-        (rows.TheoremOfTrace, tables.TracedTheoremRow),
-        (rows.PremiseOfTrace, tables.PremiseRow),
-    ],
-    ids=lambda cls: cls.__name__,
-)
-def test_what_lies_in_a_traced_file_has_every_column_of_its_table_and_the_path(
-    row: type, table: type
-) -> None:
-    assert set(rows.columns(row)) == {"path", *table.model_fields}  # type: ignore[attr-defined] # an SQLModel class
-
-
-def test_a_repository_row_adds_its_poll_state() -> None:
-    extra = set(rows.columns(rows.RepositoryRow)) - set(tables.Repository.model_fields)
-    assert extra == {"checked_at", "next_due_at", "poll_outcome", "etag"}
 
 
 def test_every_event_type_has_a_projection() -> None:

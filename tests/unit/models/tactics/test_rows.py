@@ -15,8 +15,8 @@ from pipeline.models.tactics.rows import EMPTY, SORRY, UNREADABLE, read_rows, ro
 from store.domain.records import TracedTactic
 from store.log.log import EventLog
 from store.recording import record_trace
-from store.view.queries import basic as queries
-from store.view.queries.traces import training_proofs
+from store.view import queries
+from store.view.trace_queries import training_proofs
 from store.view.view import View
 from tests.support.traced_repository import head, make_traced_repository
 

@@ -8,26 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from store.view.queries import basic as queries
-from store.view.queries import jobs as job_queries
-from store.view.queries.basic import on_watched_branch
-from store.view.rows import ProofRow, columns, make_all
-
-
-@dataclass(frozen=True, slots=True)
-class NotifierRow:
-    """A channel: see `store.view.tables.Notifier`."""
-
-    channel: str
-    kinds: dict[str, int]
-    position: int
-    messages: int
-    told: int
-    problem: str
-    reason: str
-    remedy: str
-    failing_since: str | None
-    sent_at: str | None
+from store.view import queries
+from store.view.queries import on_watched_branch
+from store.view.rows import NotifierRow, ProofRow, make_all, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +26,7 @@ class FailingRow:
 
 def notifiers(db: sqlite3.Connection) -> list[NotifierRow]:
     """Return the channels that ever were switched on, by name."""
-    names = ", ".join(f'"{name}"' for name in columns(NotifierRow))
-    return make_all(NotifierRow, db.execute(f"SELECT {names} FROM notifiers ORDER BY channel"))
+    return read(db, NotifierRow, "notifiers", order="channel")
 
 
 def failing_untold(db: sqlite3.Connection, before: str) -> list[FailingRow]:
@@ -166,13 +148,8 @@ def proof_verdicts(db: sqlite3.Connection) -> list[ProofVerdict]:
 
 def newest_proofs(db: sqlite3.Connection, limit: int, *, verified: bool) -> list[ProofRow]:
     """Return the proofs found last, the newest first: those that Lean verified, or all others."""
-    names = ", ".join(f'"{name}"' for name in columns(ProofRow))
-    rows = db.execute(
-        f"SELECT {names} FROM proofs WHERE state {'=' if verified else '<>'} 'verified' "
-        "ORDER BY found_at DESC, proof LIMIT ?",
-        (limit,),
-    )
-    return make_all(ProofRow, rows)
+    conditions = [f"state {'=' if verified else '<>'} 'verified'"]
+    return read(db, ProofRow, "proofs", conditions=conditions, order="found_at DESC, proof", limit=limit)
 
 
 def searches(db: sqlite3.Connection) -> list[Searches]:
@@ -348,7 +325,7 @@ def numbers(db: sqlite3.Connection) -> ViewNumbers:
             )
         ),
         recalls=tuple(_recalls(db)),
-        paused=tuple(row.work for row in job_queries.pauses(db)),
+        paused=tuple(row.work for row in queries.pauses(db)),
         notifiers=tuple(notifiers(db)),
     )
 

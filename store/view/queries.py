@@ -1,0 +1,597 @@
+"""The questions asked of database.db: repositories, theorems, sorries, proofs and jobs.
+
+Read-only, and fast to import: sqlite3 and the standard library alone. Every function takes a connection made by
+`store.sqlite.connect_readonly` and answers with rows of `store.view.rows`, in an order that is always the same. They
+work with the daemon up or down.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from store.domain.records import THEOREM_KINDS as THEOREM_KINDS
+from store.sqlite import connect_readonly, statements
+from store.view.rows import (
+    AttemptRow,
+    BranchRow,
+    CommitRow,
+    Counts,
+    DeclarationRow,
+    FileRow,
+    JobRow,
+    PauseRow,
+    PolledRepository,
+    PositionRow,
+    ProofRow,
+    Row,
+    ServiceRow,
+    SorryRow,
+    SorryStepRow,
+    TheoremRow,
+    TheoremVersionRow,
+    TriggerRow,
+    by_prefix,
+    first,
+    make_all,
+    named_so,
+    read,
+    select,
+)
+
+connect = connect_readonly
+"""Opens the view for questions; nothing can be written through it."""
+
+SORRY_STATES = ("open", "verified", "filled", "removed")
+PROOF_STATES = ("candidate", "verified", "rejected", "conditional")
+JOB_STATES = ("running", "succeeded", "failed", "interrupted", "cancelled")
+
+
+def on_watched_branch(table: str) -> str:
+    """Return a condition: the row stands on no deleted or unwatched branch, and in no unwatched repository."""
+    return (
+        f"NOT EXISTS (SELECT 1 FROM branches AS other WHERE other.repository = {table}.repository "
+        f"AND other.branch = {table}.branch AND other.state <> 'live') "
+        f"AND NOT EXISTS (SELECT 1 FROM repositories AS owner WHERE owner.repository = {table}.repository "
+        "AND owner.watched = 0)"
+    )
+
+
+def service(db: sqlite3.Connection) -> ServiceRow | None:
+    """Return what the daemon last said of itself; None before its first start."""
+    return first(read(db, ServiceRow, "service"))
+
+
+def checkpoint(db: sqlite3.Connection) -> PositionRow | None:
+    """Return how far the view has read the log, and what stopped it."""
+    return first(read(db, PositionRow, "view_position"))
+
+
+def position(db: sqlite3.Connection) -> int:
+    """Return the seq of the last event that the view contains."""
+    return int(db.execute("SELECT coalesce(max(seq), 0) FROM view_position").fetchone()[0])
+
+
+def repositories(db: sqlite3.Connection, *, watched_only: bool = False) -> list[PolledRepository]:
+    """Return the repositories, by key, each with when it was last polled and is next due."""
+    where = "WHERE watched = 1" if watched_only else ""
+    rows = db.execute(
+        f"{statements('view/queries')['repositories']} {where} ORDER BY repositories.repository"
+    )
+    return make_all(PolledRepository, rows)
+
+
+def repository(db: sqlite3.Connection, key: str) -> PolledRepository | None:
+    """Return one repository, with when it was last polled and is next due."""
+    rows = db.execute(
+        f"{statements('view/queries')['repositories']} WHERE repositories.repository = ?", (key,)
+    )
+    return next(iter(make_all(PolledRepository, rows)), None)
+
+
+def branches(db: sqlite3.Connection, repository: str | None = None) -> list[BranchRow]:
+    """Return the branches of one repository, or of all."""
+    return read(db, BranchRow, "branches", equal={"repository": repository}, order="repository, branch")
+
+
+def commits(
+    db: sqlite3.Connection,
+    *,
+    repository: str | None = None,
+    branch: str | None = None,
+    state: str | None = None,
+    limit: int | None = None,
+) -> list[CommitRow]:
+    """Return commits, the newest observed first."""
+    return read(
+        db,
+        CommitRow,
+        "commits",
+        equal={"repository": repository, "branch": branch, "state": state},
+        order="seq DESC",
+        limit=limit,
+    )
+
+
+def commits_to_scan(db: sqlite3.Connection) -> int:
+    """Count the commits that wait for a scan: on watched branches of repositories that are not disabled."""
+    statement = (
+        f"SELECT count(*) FROM commits WHERE state = 'observed' AND {on_watched_branch('commits')} AND NOT EXISTS "
+        "(SELECT 1 FROM repositories AS r WHERE r.repository = commits.repository AND r.enabled = 0)"
+    )
+    return int(db.execute(statement).fetchone()[0])
+
+
+def next_commit_to_scan(db: sqlite3.Connection, repository: str, branch: str) -> CommitRow | None:
+    """Return the oldest observed commit of a live branch that is neither scanned nor dropped."""
+    return first(_named(db, CommitRow, "next_commit_to_scan", repository=repository, branch=branch))
+
+
+def files(
+    db: sqlite3.Connection, *, repository: str | None = None, branch: str | None = None
+) -> list[FileRow]:
+    """Return the files at the newest scanned commit, by path."""
+    equal = {"repository": repository, "branch": branch}
+    return read(db, FileRow, "files", equal=equal, order="repository, branch, path")
+
+
+def theorems(
+    db: sqlite3.Connection,
+    *,
+    repository: str | None = None,
+    name: str | None = None,
+    kinds: Sequence[str] = THEOREM_KINDS,
+    watched_only: bool = False,
+    limit: int | None = None,
+    offset: int = 0,
+) -> list[DeclarationRow]:
+    """Return declarations of some kinds (all kinds if none is named), in source order.
+
+    A `name` with `*`, `?` or `[` in it is a pattern, any other is the full name.
+    """
+    conditions = [on_watched_branch("declarations")] if watched_only else []
+    parameters: list[Any] = []
+    if name is not None:
+        conditions.append(named_so(name))
+        parameters.append(name)
+    if kinds:
+        conditions.append(f"kind IN ({', '.join('?' * len(kinds))})")
+        parameters.extend(kinds)
+    return read(
+        db,
+        DeclarationRow,
+        "declarations",
+        equal={"repository": repository},
+        conditions=conditions,
+        parameters=parameters,
+        order='repository, branch, path, "index"',
+        limit=limit,
+        offset=offset,
+    )
+
+
+def sorries(
+    db: sqlite3.Connection,
+    *,
+    repository: str | None = None,
+    branch: str | None = None,
+    state: str | None = None,
+    watched_only: bool = False,
+    limit: int | None = None,
+) -> list[SorryRow]:
+    """Return sorries in source order."""
+    return read(
+        db,
+        SorryRow,
+        "sorries",
+        equal={"repository": repository, "branch": branch, "state": state},
+        conditions=[on_watched_branch("sorries")] if watched_only else [],
+        order="repository, branch, path, byte_start, sorry",
+        limit=limit,
+    )
+
+
+def sorries_by_prefix(db: sqlite3.Connection, prefix: str) -> list[SorryRow]:
+    """Return the sorries whose id starts so, on every branch that has them."""
+    return by_prefix(db, SorryRow, "sorries", "sorry", prefix)
+
+
+def sorry_steps(
+    db: sqlite3.Connection,
+    sorry: str | None = None,
+    *,
+    repository: str | None = None,
+    branch: str | None = None,
+) -> list[SorryStepRow]:
+    """Return a sorry's life, oldest step first; without one, the lives of all."""
+    equal = {"sorry": sorry, "repository": repository, "branch": branch}
+    return read(db, SorryStepRow, "sorry_steps", equal=equal, order="seq, repository, branch")
+
+
+def attempts(db: sqlite3.Connection, *, sorry: str | None = None) -> list[AttemptRow]:
+    """Return what was tried, oldest first."""
+    order = "recorded_at, sorry, blob, prover, rung, model, budget"
+    return read(db, AttemptRow, "attempts", equal={"sorry": sorry}, order=order)
+
+
+def proofs(
+    db: sqlite3.Connection,
+    *,
+    state: str | None = None,
+    sorry: str | None = None,
+    repository: str | None = None,
+) -> list[ProofRow]:
+    """Return proofs, oldest first."""
+    equal = {"state": state, "sorry": sorry, "repository": repository}
+    return read(db, ProofRow, "proofs", equal=equal, order="found_at, proof")
+
+
+def proofs_by_prefix(db: sqlite3.Connection, prefix: str) -> list[ProofRow]:
+    """Return the proofs whose id starts so."""
+    return by_prefix(db, ProofRow, "proofs", "proof", prefix)
+
+
+def proofs_to_check(db: sqlite3.Connection) -> list[ProofRow]:
+    """Return the candidates that no check has judged yet, oldest first, of sorries on any watched branch.
+
+    Not of the branch that they were found on alone: the same sorry in the same file is attempted once for all.
+    """
+    its_sorries = "SELECT 1 FROM sorries WHERE sorries.sorry = proofs.sorry"
+    wanted = f"NOT EXISTS ({its_sorries}) OR EXISTS ({its_sorries} AND {on_watched_branch('sorries')})"
+    conditions = ["state = 'candidate'", "checked_at IS NULL", f"({wanted})"]
+    return read(db, ProofRow, "proofs", conditions=conditions, order="found_at, proof")
+
+
+def jobs(
+    db: sqlite3.Connection,
+    *,
+    state: str | None = None,
+    kind: str | None = None,
+    limit: int | None = None,
+) -> list[JobRow]:
+    """Return jobs, the newest start first."""
+    equal = {"state": state, "kind": kind}
+    return read(db, JobRow, "jobs", equal=equal, order="started_at DESC, job", limit=limit)
+
+
+def jobs_by_prefix(db: sqlite3.Connection, prefix: str) -> list[JobRow]:
+    """Return the jobs whose id starts so."""
+    return by_prefix(db, JobRow, "jobs", "job", prefix)
+
+
+def sorries_to_prove(
+    db: sqlite3.Connection,
+    *,
+    repository: str,
+    branch: str,
+    prover: str,
+    rung: int,
+    budget: str,
+    model: str = "",
+) -> list[SorryRow]:
+    """Return the open sorries of a live branch, as its scanned tip has them, that were not tried so yet.
+
+    Tried means: the same sorry, file version, prover, rung, model and budget have an attempt.
+    """
+    return _named(
+        db,
+        SorryRow,
+        "sorries_to_prove",
+        repository=repository,
+        branch=branch,
+        prover=prover,
+        rung=rung,
+        model=model,
+        budget=budget,
+    )
+
+
+def counts(db: sqlite3.Connection) -> Counts:
+    """Count what there is, without reading the declarations themselves."""
+    here = on_watched_branch("counted")
+    kinds = dict(
+        _pairs(db, f"SELECT kind, sum(declarations) FROM tallies AS counted WHERE {here} GROUP BY kind")
+    )
+    # Grouped by branch first, out of an index alone: the condition is asked of branches and not of every row.
+    by_branch = "SELECT repository, branch, {} count(*) AS n FROM {} GROUP BY repository, branch {}"
+    sorries = by_branch.format("state,", "sorries", ", state")
+    files = by_branch.format("", "files", "")
+    return Counts(
+        sorries=dict.fromkeys(SORRY_STATES, 0)
+        | dict(_pairs(db, f"SELECT state, sum(n) FROM ({sorries}) AS counted WHERE {here} GROUP BY state")),
+        proofs=_by_state(db, "proofs", PROOF_STATES),
+        jobs=_by_state(db, "jobs", JOB_STATES),
+        theorems=sum(kinds.get(kind, 0) for kind in THEOREM_KINDS),
+        declarations=sum(kinds.values()),
+        files=int(
+            db.execute(f"SELECT coalesce(sum(n), 0) FROM ({files}) AS counted WHERE {here}").fetchone()[0]
+        ),
+        simulated_proofs=int(db.execute("SELECT count(*) FROM proofs WHERE simulated = 1").fetchone()[0]),
+    )
+
+
+def _by_state(db: sqlite3.Connection, table: str, states: Iterable[str]) -> dict[str, int]:
+    return dict.fromkeys(states, 0) | dict(_pairs(db, f"SELECT state, count(*) FROM {table} GROUP BY state"))
+
+
+def _pairs(db: sqlite3.Connection, statement: str) -> list[tuple[str, int]]:
+    return [(row[0], row[1]) for row in db.execute(statement)]
+
+
+def _named(db: sqlite3.Connection, cls: type[Row], name: str, **parameters: str | int) -> list[Row]:
+    """Run a statement of queries.sql, which starts where the columns end."""
+    table = {CommitRow: "commits", SorryRow: "sorries"}[cls]
+    rows = db.execute(f"{select(cls, table)} {statements('view/queries')[name]}", parameters)
+    return make_all(cls, rows)
+
+
+_PRESENT_FIRST = "state = 'present' DESC, theorem, repository, branch"
+
+
+def theorem_lives(
+    db: sqlite3.Connection,
+    *,
+    repository: str | None = None,
+    branch: str | None = None,
+    state: str | None = None,
+    name: str | None = None,
+    path: str | None = None,
+    watched_only: bool = False,
+    limit: int | None = None,
+) -> list[TheoremRow]:
+    """Return theorems and lemmas with their ids for life, also deleted ones, by file and name.
+
+    A `name` with `*`, `?` or `[` in it is a pattern, any other is the full name that the theorem has now.
+    """
+    conditions = [on_watched_branch("theorems")] if watched_only else []
+    parameters = []
+    if name is not None:
+        conditions.append(named_so(name))
+        parameters.append(name)
+    return read(
+        db,
+        TheoremRow,
+        "theorems",
+        equal={"repository": repository, "branch": branch, "state": state, "path": path},
+        conditions=conditions,
+        parameters=parameters,
+        order="repository, branch, path, name, theorem",
+        limit=limit,
+    )
+
+
+def theorem_by_prefix(db: sqlite3.Connection, prefix: str) -> list[TheoremRow]:
+    """Return the theorems whose id starts so, on every branch that has or had them."""
+    return by_prefix(db, TheoremRow, "theorems", "theorem", prefix)
+
+
+def theorem_by_identity(db: sqlite3.Connection, identity: str) -> list[TheoremRow]:
+    """Return the theorems whose present or last name and statement have this identity (`declarations.theorem`)."""
+    return read(db, TheoremRow, "theorems", equal={"identity": identity}, order="theorem, repository, branch")
+
+
+def theorem_by_name(db: sqlite3.Connection, name: str) -> list[TheoremRow]:
+    """Return the theorems that have this full name, or had it when they were deleted, present ones first."""
+    return read(db, TheoremRow, "theorems", equal={"name": name}, order=_PRESENT_FIRST)
+
+
+def theorem_by_earlier_name(db: sqlite3.Connection, name: str) -> list[TheoremRow]:
+    """Return the theorems that have or had this full name in any version, present ones first. Reads every version."""
+    named = "SELECT repository, branch, theorem FROM theorem_versions WHERE name = ?"
+    conditions = [f"(repository, branch, theorem) IN ({named})"]
+    return read(db, TheoremRow, "theorems", conditions=conditions, parameters=[name], order=_PRESENT_FIRST)
+
+
+def theorem_place(db: sqlite3.Connection, theorem: TheoremRow) -> DeclarationRow | None:
+    """Return the declaration that a theorem is now; None for a deleted one. Of twins in one file, the first."""
+    if theorem.state != "present":
+        return None
+    rows = read(
+        db,
+        DeclarationRow,
+        "declarations",
+        equal={"repository": theorem.repository, "branch": theorem.branch, "path": theorem.path},
+        conditions=["theorem = ?"],
+        parameters=[theorem.identity],
+        order='"index"',
+        limit=1,
+    )
+    return first(rows)
+
+
+def theorem_history(
+    db: sqlite3.Connection,
+    theorem: str,
+    *,
+    repository: str | None = None,
+    branch: str | None = None,
+) -> list[TheoremVersionRow]:
+    """Return a theorem's versions, oldest first."""
+    equal = {"theorem": theorem, "repository": repository, "branch": branch}
+    return read(db, TheoremVersionRow, "theorem_versions", equal=equal, order="seq, repository, branch")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownProofRow:
+    """A proof that stood the gate, of what a sorry asks too. `of` is the sorry that it was found for."""
+
+    sorry: str
+    proof: str
+    of: str
+    tactics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CitableProofRow:
+    """A proof that stood the gate, of a sorry that is still in the source of a branch as it was proved.
+
+    `goal` is what Lean says is to be proved there, "" where it did not say; `statement` is the declaration's.
+    """
+
+    sorry: str
+    proof: str
+    declaration: str
+    statement: str
+    goal: str
+    tactics: tuple[str, ...]
+
+
+def known_proofs(
+    db: sqlite3.Connection, *, repository: str, sorries: Iterable[str], simulated: bool
+) -> list[KnownProofRow]:
+    """Return proofs of the same statement, or of a goal that reads the same, as these sorries have; the newest first.
+
+    The same means: the sorry with the same number in a declaration of the repository with the same statement, whatever
+    its name, file and branch; or one of which Lean said the same goal. It need not be provable in the same way: its
+    context may differ.
+
+    Args:
+        db: the view.
+        repository: whose sorries.
+        sorries: ids.
+        simulated: False: what Lean verified. True: what the simulator found nothing against; never both.
+    """
+    rows = db.execute(
+        statements("view/queries")["known_proofs"],
+        {"repository": repository, "sorries": json.dumps(sorted(sorries)), "simulated": int(simulated)},
+    )
+    return [KnownProofRow(row[0], row[1], row[2], tuple(json.loads(row[3]))) for row in rows]
+
+
+def citable_proofs(
+    db: sqlite3.Connection, *, repository: str, branch: str, simulated: bool, most: int
+) -> list[CitableProofRow]:
+    """Return the proofs of a branch's theorems whose sorry still stands there as it was proved; the newest first.
+
+    Not there: what was rejected, what is conditional on another sorry, what nobody checked yet, a sorry whose statement
+    or surroundings are others since (for the simulator: whose file is), and a text that fills several sorries at once,
+    which proves none of them alone.
+
+    Args:
+        db: the view.
+        repository: whose theorems.
+        branch: of it.
+        simulated: as in `known_proofs`.
+        most: how many at most.
+    """
+    rows = db.execute(
+        statements("view/queries")["citable_proofs"],
+        {"repository": repository, "branch": branch, "simulated": int(simulated), "most": most},
+    )
+    return [
+        CitableProofRow(row[0], row[1], row[2], row[3], row[4], tuple(json.loads(row[5]))) for row in rows
+    ]
+
+
+def attempt_behind(db: sqlite3.Connection, proof: ProofRow) -> AttemptRow | None:
+    """Return the attempt that found a proof; None where it is not recorded (its job ended between the two).
+
+    A proof that was judged names the job that judged it: then it is the first attempt that ended so after it was found.
+    """
+    key = (proof.blob, proof.prover, proof.rung)
+    tried = [row for row in attempts(db, sorry=proof.sorry) if (row.blob, row.prover, row.rung) == key]
+    of_its_job = [row for row in tried if row.job == proof.job]
+    after = [row for row in tried if row.outcome == "found" and row.recorded_at >= proof.found_at]
+    return next(iter(of_its_job or after), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The progress on an open sorry in the present version of its file.
+
+    `rungs` are those that were tried, with whatever model and budget; `goals_left` is the newest attempt's that has it.
+    `proved`: it has a proof that no check rejected, or its negation has one: nothing is left to find.
+    """
+
+    rungs: frozenset[int]
+    goals_left: int | None
+    proved: bool
+
+
+def reached(db: sqlite3.Connection, *, repository: str, branch: str, simulated: bool) -> dict[str, Reached]:
+    """Return how far the open sorries of a branch got, by id, with Lean or with the simulator.
+
+    One that was neither tried nor proved is not among them.
+    """
+    here = {"repository": repository, "branch": branch, "simulated": int(simulated)}
+    rungs: dict[str, set[int]] = {}
+    goals: dict[str, int] = {}
+    for sorry, rung, goals_left in db.execute(_ATTEMPTS, here):
+        rungs.setdefault(sorry, set()).add(rung)
+        if goals_left is not None:
+            goals[sorry] = goals_left
+    proved = {sorry for (sorry,) in db.execute(_PROVED, here)}
+    return {
+        sorry: Reached(frozenset(rungs.get(sorry, ())), goals.get(sorry), sorry in proved)
+        for sorry in (*rungs, *(proved - set(rungs)))
+    }
+
+
+def files_with_exercises(db: sqlite3.Connection, *, repository: str, branch: str, at_least: int) -> set[str]:
+    """Return the files of a branch in which so many sorries stand, or stood, whose text says "exercise" anywhere.
+
+    Of a file that an older version scanned the text is not known: there the sorries count whose declarations are called
+    so.
+    """
+    rows = db.execute(_EXERCISES, {"repository": repository, "branch": branch, "at_least": at_least})
+    return {path for (path,) in rows}
+
+
+def seconds_since(db: sqlite3.Connection, moment: str) -> float:
+    """Return the seconds of search above rung 0 that were recorded since a moment (as the view writes times)."""
+    row = db.execute(
+        "SELECT coalesce(sum(seconds), 0) FROM attempts WHERE rung > 0 AND recorded_at >= ?", (moment,)
+    ).fetchone()
+    return float(row[0])
+
+
+_EXERCISES = """
+SELECT path FROM sorries WHERE repository = :repository AND branch = :branch
+  AND (declaration LIKE '%exercise%' OR EXISTS (
+    SELECT 1 FROM files WHERE files.repository = sorries.repository AND files.branch = sorries.branch
+      AND files.path = sorries.path AND files.exercise_words > 0))
+GROUP BY path HAVING count(*) >= :at_least
+"""
+_OPEN = (
+    "FROM sorries AS s CROSS JOIN {} AS t ON t.sorry = s.sorry AND t.blob = s.blob "
+    "WHERE s.repository = :repository AND s.branch = :branch AND s.state = 'open' AND t.simulated = :simulated"
+)
+_ATTEMPTS = f"SELECT t.sorry, t.rung, t.goals_left {_OPEN.format('attempts')} ORDER BY t.recorded_at, t.rung"
+_PROVED = (
+    f"SELECT t.sorry {_OPEN.format('proofs')} AND t.state <> 'rejected' "
+    f"UNION SELECT t.sorry {_OPEN.format('attempts')} AND t.outcome = 'disproved'"
+)
+
+
+def pauses(db: sqlite3.Connection) -> list[PauseRow]:
+    """Return what is paused, by name."""
+    return read(db, PauseRow, "pauses", order="work")
+
+
+def triggers(db: sqlite3.Connection) -> list[TriggerRow]:
+    """Return the newest trigger of each work and repository, the oldest first."""
+    return read(db, TriggerRow, "triggers", order="seq")
+
+
+def failures_of(db: sqlite3.Connection, *, job: str) -> int:
+    """Return how many attempts of a job have failed; those that made way or were cut off are none of them."""
+    found = db.execute("SELECT count(*) FROM job_attempts WHERE job = ? AND outcome = 'failed'", (job,))
+    return int(found.fetchone()[0])
+
+
+def seconds_of_kinds(db: sqlite3.Connection, kinds: Collection[str], *, since: str, now: str) -> float:
+    """Return how long attempts of these kinds ran between two moments (UTC, as the log writes them), in seconds.
+
+    An attempt without an end is still running.
+    """
+    names = {f"kind{number}": kind for number, kind in enumerate(kinds)}
+    (seconds,) = db.execute(
+        "SELECT coalesce(sum(max(0.0, julianday(coalesce(ended_at, :now)) - julianday(max(started_at, :since)))), 0.0)"
+        f" * 86400.0 FROM job_attempts WHERE kind IN ({', '.join(f':{name}' for name in names)})"
+        " AND (ended_at IS NULL OR ended_at > :since)",
+        {"now": now, "since": since, **names},
+    ).fetchone()
+    return float(seconds)
