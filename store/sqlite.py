@@ -9,7 +9,7 @@ import errno
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -101,13 +101,18 @@ def uri(path: Path, **parameters: str | int) -> str:
     return f"file:{quote(str(path.absolute()))}?{query}"
 
 
-def connect_readonly(path: Path) -> sqlite3.Connection:
+def connect_readonly(
+    path: Path, *, check: Callable[[sqlite3.Connection, Path], None] | None = None
+) -> sqlite3.Connection:
     """Open `path` so that nothing can be written through the connection; rows are `sqlite3.Row`.
 
     A database in WAL mode needs its -wal and -shm files even for reading, and SQLite makes them where they
     are missing. After a clean stop they are missing or empty; a reader that may not write the folder then
     opens the file as immutable, which is right because the file alone is the whole database. While a -wal has
     content this would show an old state or a torn one, so then it is not done and the error says what to do.
+
+    Args:
+        check: raises a LogError where the file is another kind of database.
 
     Raises:
         DatabaseMissingError: there is no such file.
@@ -119,7 +124,7 @@ def connect_readonly(path: Path) -> sqlite3.Connection:
             f"{path}: no such database; start the daemon (`unsorry run`) or name the right state folder"
         )
     try:
-        return _open(uri(path, mode="ro"))
+        return _open(path, check, mode="ro")
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF not in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}:
             raise translate(error, path) from error
@@ -130,17 +135,23 @@ def connect_readonly(path: Path) -> sqlite3.Connection:
                 "that are not in the file yet. Start the daemon, or read as the user that it runs as"
             ) from error
         try:
-            return _open(uri(path, mode="ro", immutable=1))
+            return _open(path, check, mode="ro", immutable=1)
         except sqlite3.Error as second:
             raise translate(second, path) from second
     except sqlite3.Error as error:
         raise translate(error, path) from error
 
 
-def _open(address: str) -> sqlite3.Connection:
+def _open(
+    path: Path, check: Callable[[sqlite3.Connection, Path], None] | None, **parameters: str | int
+) -> sqlite3.Connection:
     # A reader may be handed from thread to thread; its owner sees to it that only one uses it at a time.
     connection = sqlite3.connect(
-        address, uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_S, check_same_thread=False
+        uri(path, **parameters),
+        uri=True,
+        isolation_level=None,
+        timeout=BUSY_TIMEOUT_S,
+        check_same_thread=False,
     )
     try:
         connection.row_factory = sqlite3.Row
@@ -148,6 +159,8 @@ def _open(address: str) -> sqlite3.Connection:
         connection.execute("PRAGMA trusted_schema = OFF")
         # The first real read is what finds a missing -shm, a foreign file or a lock.
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if check is not None:
+            check(connection, path)
     except BaseException:
         connection.close()
         raise

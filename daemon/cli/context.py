@@ -6,18 +6,15 @@ standard error when it does not. With --as-of, `locate` finds the moment, `view`
 
     place = locate(config, as_of)
     with view(place) as database: ...
-    emit_json({**place.head(), "theorems": ...})
+    emit_json({**place.head, "theorems": ...})
 """
 
 from __future__ import annotations
 
 import enum
-import os
 import sqlite3
-import stat
-import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -32,8 +29,7 @@ from daemon.http import control_client
 from daemon.paths import ConfigNotFoundError, Paths, find_config, paths_from_config
 
 if TYPE_CHECKING:
-    from store.log.reader import LogReader
-    from store.view.asof import Copies, Moment
+    from store.view.asof import Moment
 
 
 class ExitCode(enum.IntEnum):
@@ -105,16 +101,18 @@ class Place:
     def running(self) -> bool:
         return self.pid is not None
 
+    @property
     def daemon_json(self) -> dict[str, Any]:
         """The `daemon` object that every document of a reading verb carries."""
         return {"running": self.running, "pid": self.pid}
 
+    @property
     def head(self) -> dict[str, Any]:
-        """Return the first fields of every document of a reading verb: the present `daemon`, and `as_of` if given."""
+        """The first fields of every document of a reading verb: the present `daemon`, and `as_of` if given."""
         if self.moment is None:
-            return {"daemon": self.daemon_json()}
+            return {"daemon": self.daemon_json}
         as_of = {"seq": self.moment.seq, "recorded_at": self.moment.recorded_at}
-        return {"daemon": self.daemon_json(), "as_of": as_of}
+        return {"daemon": self.daemon_json, "as_of": as_of}
 
 
 def locate(config: Path | None, as_of: str | None = None) -> Place:
@@ -173,57 +171,36 @@ def view(place: Place, *, quiet: bool = False) -> Iterator[sqlite3.Connection]:
     from store.sqlite import translated
     from store.view import queries
 
-    if place.moment is not None:
-        with _earlier_view(place, place.moment, quiet=quiet) as connection:
-            yield connection
-        return
-    if not place.paths.database_db.exists():
+    path = place.paths.database_db
+    if place.moment is None and not path.exists():
         raise CliError(no_view(place))
-    if not (place.running or quiet):
-        note(f"unsorry: the daemon is not running; this is the database as it left it ({place.paths.state})")
-    with translated(place.paths.database_db):
-        connection = queries.connect(place.paths.database_db)
-        try:
-            reached = queries.checkpoint(connection)
-            if reached is not None and reached.stopped_seq is not None and not quiet:
-                note(f"unsorry: this is the state up to event {reached.seq}: {reached.stopped_reason}")
-            yield connection
-        finally:
-            connection.close()
+    with ExitStack() as held:
+        if place.moment is not None:
+            connection, path = _earlier_view(place, place.moment, quiet=quiet)
+        else:
+            if not (place.running or quiet):
+                left = f"this is the database as it left it ({place.paths.state})"
+                note(f"unsorry: the daemon is not running; {left}")
+            connection = queries.connect(path)
+        held.enter_context(closing(connection))
+        held.enter_context(translated(path))
+        reached = queries.checkpoint(connection)
+        if reached is not None and reached.stopped_seq is not None and not quiet and place.moment is None:
+            note(f"unsorry: this is the state up to event {reached.seq}: {reached.stopped_reason}")
+        yield connection
 
 
-@contextmanager
-def _earlier_view(place: Place, moment: Moment, *, quiet: bool) -> Iterator[sqlite3.Connection]:
+def _earlier_view(place: Place, moment: Moment, *, quiet: bool) -> tuple[sqlite3.Connection, Path]:
     from store.log.reader import LogReader
-    from store.sqlite import translated
+    from store.view.asof import Copies
 
     if not quiet:
         note(f"unsorry: this is the state as of event {moment.seq} ({moment.recorded_at})")
     with LogReader.open(place.paths.events_db) as log:
-        copies = _copies(place.paths, log, moment)
+        copies = Copies.of_user(place.paths.copies, log, moment)
         if copies.ready(log, moment) is None and moment.seq - copies.start(log, moment) >= LONG_EVENTS:
             note("unsorry: making the database as it was then; it is kept for the next question")
-        connection = copies.open(log, moment)
-    with closing(connection), translated(copies.folder):
-        yield connection
-
-
-def _copies(paths: Paths, log: LogReader, moment: Moment) -> Copies:
-    """Return the daemon's cache if this user may write it or the copy is there; else a folder of this user's own."""
-    from store.view.asof import Copies
-
-    shared = Copies(paths.copies)
-    nearest = next(folder for folder in (paths.copies, *paths.copies.parents) if folder.exists())
-    if os.access(nearest, os.W_OK | os.X_OK):
-        return shared
-    if os.access(nearest, os.X_OK) and shared.ready(log, moment) is not None:
-        return shared
-    own = Path(tempfile.gettempdir(), f"unsorry-as-of-{os.geteuid()}")
-    own.mkdir(mode=0o700, exist_ok=True)
-    found = own.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise CliError(f"{own}: not a private folder of this user; remove it, or set TMPDIR to another place")
-    return Copies(own)
+        return copies.open(log, moment), copies.folder
 
 
 def no_view(place: Place) -> str:

@@ -43,7 +43,7 @@ def curriculum(
     if as_json:
         emit_json(
             {
-                **place.head(),
+                **place.head,
                 "compat": found.compat,
                 "thresholds": _limits_json(found),
                 "repositories": [row_json(row) for row in shown],

@@ -44,7 +44,7 @@ def verify(config: Config = None, as_json: Json = False) -> None:
     if as_json:
         emit_json(
             {
-                "daemon": place.daemon_json(),
+                "daemon": place.daemon_json,
                 "same": report.ok,
                 "position": report.position,
                 "n_differences": report.n_differences,
@@ -108,7 +108,7 @@ def check(config: Config = None, as_json: Json = False) -> None:
     if as_json:
         emit_json(
             {
-                "daemon": place.daemon_json(),
+                "daemon": place.daemon_json,
                 "sound": report.ok,
                 "events": report.events,
                 "blobs": report.blobs,
@@ -137,7 +137,7 @@ def backup(
     if as_json:
         emit_json(
             {
-                "daemon": place.daemon_json(),
+                "daemon": place.daemon_json,
                 "file": report.path,
                 "position": report.position,
                 "size_bytes": report.size_bytes,
@@ -166,7 +166,7 @@ def as_of(
     from store.view import queries
 
     place = locate(config, moment)
-    seq = place.head()["as_of"]["seq"]
+    seq = place.head["as_of"]["seq"]
     with LogReader.open(place.paths.events_db) as log:
         event = next(log.read(after=seq - 1, limit=1))
     with view(place, quiet=True) as database:
@@ -177,7 +177,7 @@ def as_of(
     if as_json:
         emit_json(
             {
-                **place.head(),
+                **place.head,
                 "event": {"type": event.type, "stream": event.stream, "summary": summary(event.data)},
                 "repositories": repositories,
                 "theorems": counts.theorems,

@@ -90,7 +90,7 @@ def leandojo(
             simulated=simulated,
         )
     if as_json:
-        emit_json({**place.head(), **_document(report)})
+        emit_json({**place.head, **_document(report)})
     else:
         _show(report)
 
@@ -112,7 +112,7 @@ def progress(
     with view(place) as database:
         report = export_progress(out.absolute(), view=database, repositories=repo or (), simulated=simulated)
     if as_json:
-        emit_json({**place.head(), **asdict(report), "seconds": round(report.seconds, 3)})
+        emit_json({**place.head, **asdict(report), "seconds": round(report.seconds, 3)})
     else:
         _show_progress(report)
 

@@ -112,7 +112,7 @@ def list_(
     if as_json:
         emit_json(
             {
-                **place.head(),
+                **place.head,
                 "jobs": [described(row, live, place) for row in rows],
                 "queued": queued,
             }
@@ -145,7 +145,7 @@ def show(job: JobId, as_of: AsOf = None, config: Config = None, as_json: Json = 
     live = ask(place)
     row = _find(place, job)
     if as_json:
-        emit_json({**place.head(), "job": described(row, live, place)})
+        emit_json({**place.head, "job": described(row, live, place)})
         return
     say(f"{styled(row.job, 'bold')}  {state_word(row, place)}{'  SIMULATED' if row.simulated else ''}")
     fields(
@@ -194,7 +194,7 @@ def logs(
     text = data.decode("utf-8", errors="replace")
     if as_json:
         document = {"job": row.job, "attempt": number, "path": str(path), "text": text}
-        emit_json({**place.head(), **document})
+        emit_json({**place.head, **document})
         return
     sys.stdout.write(clean_block(text))
 
@@ -204,7 +204,7 @@ def retry(job: JobId, config: Config = None, as_json: Json = False) -> None:
     row = _find(place, job)
     answer = command(place, "/retry", {"job": row.job})
     if as_json:
-        emit_json({"daemon": place.daemon_json(), "job": str(answer["job"])})
+        emit_json({"daemon": place.daemon_json, "job": str(answer["job"])})
         return
     say(f"{row.job} is due again: {clean(row.describes)}")
 
@@ -213,7 +213,7 @@ def cancel(job: JobId, config: Config = None, as_json: Json = False) -> None:
     place = locate(config)
     answer = command(place, "/cancel", {"job": _whole_id(place, job)})
     if as_json:
-        emit_json({"daemon": place.daemon_json(), "job": str(answer["job"]), "was": str(answer["was"])})
+        emit_json({"daemon": place.daemon_json, "job": str(answer["job"]), "was": str(answer["was"])})
         return
     done = "is being ended" if answer["was"] == "running" else "is taken off the queue"
     say(f"{answer['job']} {done}; {try_again(str(answer['job']))}")

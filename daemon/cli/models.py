@@ -77,7 +77,7 @@ def list_(
         measured = model_queries.evaluations(database)
     of = {row.checkpoint: [item for item in measured if item.checkpoint == row.checkpoint] for row in rows}
     if as_json:
-        emit_json({**place.head(), "checkpoints": [checkpoint_json(row, of[row.checkpoint]) for row in rows]})
+        emit_json({**place.head, "checkpoints": [checkpoint_json(row, of[row.checkpoint]) for row in rows]})
         return
     if not rows:
         say("no checkpoint of this model was saved yet" if model else "no checkpoint was saved yet")
@@ -113,7 +113,7 @@ def show(
             "checkpoint": checkpoint_json(row, measured),
             "evaluations": [row_json(item) for item in measured],
         }
-        emit_json({**place.head(), **document})
+        emit_json({**place.head, **document})
         return
     say(f"{styled(row.checkpoint, 'bold')}  {row.model}, {marked(state_of(row), row.simulated)}")
     if row.simulated:
@@ -212,7 +212,7 @@ def compare(
             "reason": decision.reason,
             "tasks": [row_json(task) for task in decision.tasks],
         }
-        emit_json({**place.head(), **document})
+        emit_json({**place.head, **document})
         return
     names = (marked(styled(row.checkpoint, "bold"), row.simulated) for row in (old, new))
     say(f"{' -> '.join(names)}  {old.model}")
@@ -270,7 +270,7 @@ def rollback(
 def _tell(place: Place, answer: dict[str, Any], as_json: bool) -> None:
     names = ("model", "checkpoint", "previous", "reason", "simulated")
     if as_json:
-        emit_json({"daemon": place.daemon_json(), **{name: answer[name] for name in names}})
+        emit_json({"daemon": place.daemon_json, **{name: answer[name] for name in names}})
         return
     before = f" instead of {answer['previous']}" if answer["previous"] else ""
     name = marked(answer["checkpoint"], answer["simulated"])

@@ -45,7 +45,7 @@ def pause(
     answer = command(place, "/pause", {"work": checked(work), "reason": reason})
     paused = bool(answer["paused"])
     if as_json:
-        emit_json({"daemon": place.daemon_json(), "work": work, "paused": paused})
+        emit_json({"daemon": place.daemon_json, "work": work, "paused": paused})
         return
     if paused:
         say(f"{work} is paused: {_WHAT[work]} until `unsorry resume {work}`")

@@ -33,7 +33,7 @@ def poll(
     answer = command(place, "/poll", {"repository": repository})
     polling = [str(key) for key in answer.get("polling", ())]
     if as_json:
-        emit_json({"daemon": place.daemon_json(), "polling": polling})
+        emit_json({"daemon": place.daemon_json, "polling": polling})
         return
     if not polling:
         say("nothing to poll: no repository is watched and enabled")

@@ -272,7 +272,7 @@ def _emit(
 ) -> None:
     branch, head, base = where
     document: dict[str, Any] = {
-        "daemon": place.daemon_json(),
+        "daemon": place.daemon_json,
         "proof": row.proof,
         "repository": row.repository,
         "outcome": outcome,

@@ -68,7 +68,7 @@ def tree(
     if as_json:
         emit_json(
             {
-                **place.head(),
+                **place.head,
                 "sorry": row.sorry,
                 "proof": proof.proof if proof else None,
                 "number": number,

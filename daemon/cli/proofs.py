@@ -92,7 +92,7 @@ def list_(
     with view(place) as database:
         rows = queries.proofs(database, state=state, sorry=sorry, repository=resolve(database, repo))
     if as_json:
-        emit_json({**place.head(), "proofs": [described(row) for row in rows]})
+        emit_json({**place.head, "proofs": [described(row) for row in rows]})
         return
     if not rows:
         say("no proof matches" if repo or state or sorry else "no proof was found yet")
@@ -124,7 +124,7 @@ def show(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Jso
     place = locate(config, as_of)
     row = _find(place, proof)
     if as_json:
-        emit_json({**place.head(), "proof": described(row)})
+        emit_json({**place.head, "proof": described(row)})
         return
     if row.simulated:
         say(styled(WARNING, "yellow", "bold"))
@@ -175,7 +175,7 @@ def patch(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Js
     if as_json:
         emit_json(
             {
-                **place.head(),
+                **place.head,
                 "proof": row.proof,
                 "state": row.state,
                 "simulated": row.simulated,

@@ -43,7 +43,7 @@ def report(
     if as_json:
         emit_json(
             {
-                **place.head(),
+                **place.head,
                 "path": page,
                 "pictures": pictures,
                 "position": data.position,

@@ -34,7 +34,7 @@ def repos(
     with view(place) as database:
         found = described(database, gaps=gaps)
     if as_json:
-        emit_json({**place.head(), "repositories": found})
+        emit_json({**place.head, "repositories": found})
         return
     shown = [item for item in found if item["watched"] or every]
     if not shown:

@@ -18,7 +18,7 @@ def resume(work: Work = "all", config: Config = None, as_json: Json = False) -> 
     answer = command(place, "/resume", {"work": checked(work)})
     resumed = bool(answer["resumed"])
     if as_json:
-        emit_json({"daemon": place.daemon_json(), "work": work, "resumed": resumed})
+        emit_json({"daemon": place.daemon_json, "work": work, "resumed": resumed})
         return
     what = "everything" if work == "all" else work
     if resumed:

@@ -89,7 +89,7 @@ def list_(
             for row in rows
         ]
     if as_json:
-        emit_json({**place.head(), "sorries": found})
+        emit_json({**place.head, "sorries": found})
         return
     repositories = {item["repository"] for item in found}
     if not found:
@@ -141,7 +141,7 @@ def show(
     if as_json:
         emit_json(
             {
-                **place.head(),
+                **place.head,
                 "sorry": chosen,
                 "branches": found,
                 "attempts": [row_json(row) for row in attempts],

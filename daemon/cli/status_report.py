@@ -59,8 +59,8 @@ def _empty(place: Place) -> dict[str, Any]:
     return {
         "healthy": False,
         "summary": "",
-        **place.head(),
-        "daemon": {**place.daemon_json(), "version": None, "started_at": None, "stopped_at": None},
+        **place.head,
+        "daemon": {**place.daemon_json, "version": None, "started_at": None, "stopped_at": None},
         "problems": [],
         "repositories": [],
         "jobs": {

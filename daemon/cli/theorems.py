@@ -85,7 +85,7 @@ def list_(
     more = bool(most) and len(rows) > most
     rows = rows[:most] if more else rows
     if as_json:
-        emit_json({**place.head(), "theorems": [row_json(row) for row in rows], "truncated": more})
+        emit_json({**place.head, "theorems": [row_json(row) for row in rows], "truncated": more})
         return
     if not rows:
         say("no theorem matches" if repo or name else "no theorem is known yet")
@@ -138,7 +138,7 @@ def lives(
     more = bool(most) and len(rows) > most
     rows = rows[:most] if more else rows
     if as_json:
-        emit_json({**place.head(), "lives": [row_json(row) for row in rows], "truncated": more})
+        emit_json({**place.head, "lives": [row_json(row) for row in rows], "truncated": more})
         return
     if not rows:
         say("no theorem matches" if repo or branch or state or name else "no theorem was followed yet")
@@ -199,7 +199,7 @@ def show(
             }
             for row, spot, versions in found
         ]
-        emit_json({**place.head(), "theorem": found[0][0].theorem, "branches": branches})
+        emit_json({**place.head, "theorem": found[0][0].theorem, "branches": branches})
         return
     for row, spot, versions in found:
         _show_one(row, spot, versions)

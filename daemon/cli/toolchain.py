@@ -62,7 +62,7 @@ def list_(
     if as_json:
         emit_json(
             {
-                "daemon": place.daemon_json(),
+                "daemon": place.daemon_json,
                 "folder": cache.folder,
                 "elan": elan,
                 "checked": check,
@@ -124,7 +124,7 @@ def install(
         raise CliError(clean_block(str(error))) from error
     if as_json:
         made = _described(cache, done.toolchain, done.toolchain.problem)
-        emit_json({"daemon": place.daemon_json(), "made": done.made, "toolchain": made})
+        emit_json({"daemon": place.daemon_json, "made": done.made, "toolchain": made})
         return
     what = f"built in {span(done.toolchain.seconds)}" if done.made else "there already"
     say(f"{done.toolchain.toolchain}: {what}: {done.toolchain.repl}")
@@ -146,7 +146,7 @@ def remove(version: Version, config: Config = None, as_json: Json = False) -> No
     if as_json:
         emit_json(
             {
-                "daemon": place.daemon_json(),
+                "daemon": place.daemon_json,
                 "removed": removed.toolchain,
                 "folder": removed.folder,
                 "size_bytes": removed.size_bytes,

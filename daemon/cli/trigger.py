@@ -44,7 +44,7 @@ def trigger(
     triggered, waits = bool(answer["triggered"]), answer.get("waits")
     if as_json:
         came = {"work": work, "repository": key, "triggered": triggered, "waits": waits}
-        emit_json({"daemon": place.daemon_json(), **came})
+        emit_json({"daemon": place.daemon_json, **came})
         return
     done = "is due now" if triggered else "was triggered before, and has not begun yet"
     say(f"{work} {key}: {done}{f'; it waits: {clean(str(waits))}' if waits else ''}")

@@ -3,8 +3,7 @@
 Owns the running children. `job_started` is in the log before the process exists and `job_succeeded`, `job_failed`,
 `job_interrupted` or `job_cancelled` after it is gone, so every attempt has both ends however the daemon dies
 (`daemon.jobs.recovery` writes what a killed daemon could not). What is due is `daemon.planning.plan`'s business,
-whether it may begin `daemon.planning.admission`'s; the child itself is `pipeline.jobs.child`, what its end means
-`daemon.jobs.runner`.
+whether it may begin `daemon.planning.admission`'s; the child itself is `pipeline.jobs.child`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu, Gpus
 from daemon.jobs.history import Retries
 from daemon.jobs.limits import Cgroups, MemoryBound, Usage, shown, why_killed
-from daemon.jobs.lines import BadLineError, Batch, Failure, Line, Progress, Result, parse_line
+from daemon.jobs.lines import BadLineError, Batch, Failure, Progress, Result, parse_line
 from daemon.jobs.recovery import drop_old_job_folders
 from daemon.paths import Paths, slug
 from daemon.polling.errors import GitError, NoSpaceError
@@ -571,35 +570,34 @@ class JobRunner:
 
     async def _attempt(self, due: DueJob, heard: Heard) -> str:
         spec = self._spec(due)
+        found: EventBody | Failure
         try:
             now = await self._store.ask(partial(spec_now, job=due))
             spec = replace(spec, parameters=now, gpu_lock=self._gpu_lock(due))
             async with placed(due, spec, git=self.git, paths=self._paths) as spec:
                 await asyncio.to_thread(write_spec, spec)
                 await self._listen(due, spec, heard)
-                body = await self._verdict(due, heard, spec)
+                found = await self._verdict(due, heard, spec)
         except BuildMissingError as error:
             # It was swept away since the plan was made; the next plan has it built again first.
-            failure = Failure("build_missing", str(error), "nothing: it is built again", deterministic=False)
-            body = await self._failed(due, failure, heard)
+            found = Failure("build_missing", str(error), "nothing: it is built again", deterministic=False)
         except NoSpaceError as error:
             refused = OSError(errno.ENOSPC, str(error))
             raise await self._refused(due, refused, self._paths.worktrees) from error
         except GitError as error:
-            failure = Failure("worktree", str(error), error.remedy, deterministic=False)
-            body = await self._failed(due, failure, heard)
+            found = Failure("worktree", str(error), error.remedy, deterministic=False)
         except OSError as error:
             if error.errno in _DISK_REFUSES:
                 raise await self._refused(due, error, self._paths.jobs) from error
-            failure = Failure(
+            found = Failure(
                 "spawn",
                 f"{due.job} could not be started: {error}",
                 "check free memory, processes and disk space",
                 deterministic=False,
             )
-            body = await self._failed(due, failure, heard)
         finally:
             await asyncio.to_thread(shutil.rmtree, spec.staging, ignore_errors=True)
+        body = await self._failed(due, found, heard) if isinstance(found, Failure) else found
         live = self._live[due.job]
         if live.stopped == "cancel" and isinstance(body, JobFailed | JobInterrupted):
             # Asked for where there was no process to end: before it, after it, or while it made way.
@@ -624,17 +622,20 @@ class JobRunner:
     async def _listen(self, due: DueJob, spec: JobSpec[Spec], heard: Heard) -> None:
         """Run the process to its end, by itself or by the daemon; fill `heard`."""
         live = self._live[due.job]
+        secrets = handed_over(due.key)
         process = await JobProcess.start(
             self._modules[due.kind],
             spec=spec.directory / "spec.json",
             directory=spec.directory,
             stderr=spec.directory / "stderr.log",
             memory_bytes=due.memory_bytes,
-            secrets=handed_over(due.key),
+            secrets=secrets,
             # Without a GPU of its own it sees none; the nameless one is whatever the daemon sees.
             visible="" if live.gpu is None else live.gpu.uuid or None,
         )
         live.pid = process.pid
+        whole = asyncio.create_task(process.run(partial(self._hear, due, spec, heard)))
+        asked = asyncio.create_task(live.asked.wait())
         memory = MemoryBound(
             f"{due.job}-{due.attempt}",
             process.pid,
@@ -642,9 +643,6 @@ class JobRunner:
             cgroups=self._cgroups,
             over=lambda held: live.ask("memory", held),
         )
-        reading = asyncio.create_task(self._read(process, due, spec, heard))
-        asked = asyncio.create_task(live.asked.wait())
-        whole = asyncio.ensure_future(_both(reading, process))
         # A training needs its helpers, and its time, to save where it is. A search has saved what it found, and must
         # not take the end of its Lean processes for an answer.
         saves = KINDS[due.kind].beside
@@ -663,7 +661,7 @@ class JobRunner:
                     heard.stopped, heard.fault = live.stopped, live.fault
                 grace_s = self.grace_s if saves else _GRACE_S
                 heard.exit = await process.stop(grace_s=grace_s, first_alone=saves or due.kind == "prove")
-                await reading
+                await whole
             elif isinstance(fault := whole.exception(), BadLineError | LineTooLongError):
                 heard.stopped, heard.fault = "protocol", str(fault)
             elif isinstance(fault, CALLERS_MISTAKES):
@@ -676,29 +674,26 @@ class JobRunner:
             # Also on the way out of a cancellation or a defect: no child outlives its attempt.
             asked.cancel()
             heard.exit = await asyncio.shield(process.stop(grace_s=_GRACE_S))
-            reading.cancel()
-            await asyncio.gather(reading, whole, return_exceptions=True)
+            whole.cancel()
+            await asyncio.gather(whole, return_exceptions=True)
             process.close()
             heard.usage, heard.seen_bytes = await memory.end()
 
-    async def _read(self, process: JobProcess, due: DueJob, spec: JobSpec[Spec], heard: Heard) -> None:
-        async for raw in process.lines():
-            if heard.last is not None:
-                raise BadLineError(f"{raw[:120]!r}: comes after the last line (result or failure)")
-            line = await self._parsed(raw, due)
-            match line:
-                case Progress():
-                    self._live[due.job].progress = line
-                case Batch():
-                    await self._append(line, spec)
-                    heard.events += len(line.events)
-                case Result() | Failure():
-                    heard.last = line
-
-    async def _parsed(self, raw: bytes, due: DueJob) -> Line:
+    async def _hear(self, due: DueJob, spec: JobSpec[Spec], heard: Heard, raw: bytes) -> None:
+        if heard.last is not None:
+            raise BadLineError(f"{raw[:120]!r}: comes after the last line (result or failure)")
         if len(raw) < _SMALL_LINE_BYTES:
-            return parse_line(raw, job=due)
-        return await asyncio.to_thread(parse_line, raw, job=due)
+            line = parse_line(raw, job=due)
+        else:
+            line = await asyncio.to_thread(parse_line, raw, job=due)
+        match line:
+            case Progress():
+                self._live[due.job].progress = line
+            case Batch():
+                await self._append(line, spec)
+                heard.events += len(line.events)
+            case Result() | Failure():
+                heard.last = line
 
     async def _append(self, batch: Batch, spec: JobSpec[Spec]) -> None:
         files = {digest: spec.staging / digest for digest in batch.cites}
@@ -710,7 +705,7 @@ class JobRunner:
 
     # --- the end ------------------------------------------------------------------------------------------
 
-    async def _verdict(self, due: DueJob, heard: Heard, spec: JobSpec[Spec]) -> EventBody:
+    async def _verdict(self, due: DueJob, heard: Heard, spec: JobSpec[Spec]) -> EventBody | Failure:
         said = await asyncio.to_thread(last_words, spec.directory / "stderr.log")
         found = verdict(due, heard, said)
         if not isinstance(found, Failure):
@@ -720,7 +715,7 @@ class JobRunner:
             # No fault of the job: it waits for the GPU, or for another one, and then it is due again.
             reason = f"{lost.called} was lost: {lost.detail}"
             return JobInterrupted(job=due.job, attempt=due.attempt, reason=reason)
-        return await self._failed(due, found, heard)
+        return found
 
     async def _lost(self, due: DueJob) -> Gpu | None:
         """Return the GPU that a job had, where it does not answer any more."""
@@ -755,7 +750,3 @@ class JobRunner:
 
     async def _record(self, due: DueJob, body: EventBody) -> None:
         await self._store.append([of_attempt(due, body)], wait=True)
-
-
-async def _both(reading: asyncio.Task[None], process: JobProcess) -> None:
-    await asyncio.gather(reading, process.ended())

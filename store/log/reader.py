@@ -115,14 +115,7 @@ class LogReader:
             DatabaseMissingError: there is no such file.
             NotALogError, LogVersionError: it is something else, or newer than this program.
         """
-        connection = connect_readonly(path)
-        try:
-            with translated(path):
-                check_identity(connection, path)
-        except BaseException:
-            connection.close()
-            raise
-        return cls(connection, path)
+        return cls(connect_readonly(path, check=check_identity), path)
 
     def read(
         self,

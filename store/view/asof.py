@@ -16,6 +16,8 @@ import os
 import re
 import shutil
 import sqlite3
+import stat
+import tempfile
 import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -102,6 +104,28 @@ class Copies:
     def __init__(self, folder: Path, *, kept: int = KEPT) -> None:
         self.folder = folder
         self._kept = kept
+
+    @classmethod
+    def of_user(cls, cache: Path, log: LogReader, moment: Moment) -> Copies:
+        """Return the daemon's cache if this user may write it or the copy is there; else a folder of this user's own.
+
+        Raises:
+            LogError: another user can reach into this user's folder.
+        """
+        shared = cls(cache)
+        nearest = next(folder for folder in (cache, *cache.parents) if folder.exists())
+        if os.access(nearest, os.W_OK | os.X_OK):
+            return shared
+        if os.access(nearest, os.X_OK) and shared.ready(log, moment) is not None:
+            return shared
+        own = Path(tempfile.gettempdir(), f"unsorry-as-of-{os.geteuid()}")
+        own.mkdir(mode=0o700, exist_ok=True)
+        found = own.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise LogError(
+                f"{own}: not a private folder of this user; remove it, or set TMPDIR to another place"
+            )
+        return cls(own)
 
     def open(self, log: LogReader, moment: Moment) -> sqlite3.Connection:
         """Return a read-only connection to the view as of a moment, making it where it is not there yet.
