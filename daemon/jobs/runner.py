@@ -365,34 +365,47 @@ async def placed(due: DueJob, spec: JobSpec[Spec], *, git: Git, paths: Paths) ->
 
     Raises:
         BuildMissingError: the build was swept away since the plan was made.
-        NoSpaceError, GitError: there is no worktree to be had.
+        NoSpaceError, GitError: git cannot make the worktree.
         OSError: the build cannot be put into it.
     """
-    worktree = paths.worktrees / f"{due.job}-{due.attempt}"
-    mirror = paths.mirrors / f"{slug(due.repository)}.git"
+    if due.kind == "scan":
+        spec = replace(spec, mirror=paths.mirrors / f"{slug(due.repository)}.git")
+    if not due.needs_worktree:
+        yield spec
+        return
+    folder = paths.worktrees / f"{due.job}-{due.attempt}"
+    async with checkout(folder, due.repository, due.sha, built=due.built, git=git, paths=paths):
+        yield replace(spec, worktree=folder)
+
+
+@asynccontextmanager
+async def checkout(
+    folder: Path, repository: str, sha: str, *, built: bool, git: Git, paths: Paths
+) -> AsyncIterator[None]:
+    """Check a commit out into a folder, with its build if `built`; remove both at the end.
+
+    Raises:
+        BuildMissingError, NoSpaceError, GitError, OSError: see `placed`.
+    """
+    mirror = paths.mirrors / f"{slug(repository)}.git"
     attached: Attached | None = None
     try:
-        if due.kind == "scan":
-            spec = replace(spec, mirror=mirror)
-        if due.needs_worktree:
-            await git.worktree_add(mirror, worktree, due.sha)
-            spec = replace(spec, worktree=worktree)
-        if due.built:
-            attached = await asyncio.to_thread(attach, worktree, paths.cache, due.repository, due.sha)
-        elif due.needs_worktree:
+        await git.worktree_add(mirror, folder, sha)
+        if built:
+            attached = await asyncio.to_thread(attach, folder, paths.cache, repository, sha)
+        else:
             # A commit may bring compiled files along; nothing that was not built here is ever imported.
-            await asyncio.to_thread(empty_lake, worktree)
-        yield spec
+            await asyncio.to_thread(empty_lake, folder)
+        yield
     finally:
         try:
             if attached is not None:
                 attached.close()
-            if due.needs_worktree:
-                await git.worktree_remove(mirror, worktree)
+            await git.worktree_remove(mirror, folder)
         except (GitError, OSError, RuntimeError) as error:
             # The job's outcome stands, whatever the machine has too little of (processes, files, memory, threads: the
             # last are Python's RuntimeError); the next start sweeps the folder.
-            log.warning("worktree_left", path=str(worktree), reason=str(error))
+            log.warning("worktree_left", path=str(folder), reason=str(error))
 
 
 def handed_over(place: KeyPlace | None) -> AbstractContextManager[HandedOver]:

@@ -6,7 +6,7 @@ checkpoint that lost too much is refused (`unsorry models`).
 
 from __future__ import annotations
 
-from daemon.agents import LeanAgent
+from daemon.compat import LeanAgent
 from pipeline.models.retriever import TrainingConfig
 
 url = "https://github.com/durant42040/lean4-example"

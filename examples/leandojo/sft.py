@@ -6,7 +6,7 @@ happens here is in the store that `unsorry` shows: `unsorry sorries`, `unsorry p
 
 from __future__ import annotations
 
-from daemon.agents import HFAgent
+from daemon.compat import HFAgent
 from pipeline.models.tactics import SFTTrainer
 
 url = "https://github.com/durant42040/lean4-example"

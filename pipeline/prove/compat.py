@@ -28,6 +28,7 @@ from pipeline.lean.client.errors import ReplError
 from pipeline.lean.client.messages import Goal
 from pipeline.lean.goal_text import as_lean_prints, split_goals
 from pipeline.lean.pool.session import Session
+from pipeline.loop_thread import LoopThread
 from pipeline.models.config import Device
 from pipeline.models.endpoint.client import open_client
 from pipeline.models.endpoint.errors import Usage
@@ -44,7 +45,6 @@ from pipeline.prove.effort import Outcome, Worked
 from pipeline.prove.generator import TACTIC_TOKENS, EndpointSuggests, GeneratorProposer, Retrieve
 from pipeline.prove.graph import Asked, ModelScoring
 from pipeline.prove.lean_server import (
-    LoopThread,
     Restated,
     Server,
     StatementError,

@@ -9,7 +9,6 @@ several threads: each has states of its own, and processes are shared between th
 
 from __future__ import annotations
 
-import asyncio
 import os
 import tempfile
 import threading
@@ -27,6 +26,7 @@ from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.scanner import Located, SourceFile, locate, parse
 from pipeline.lean.source.splice import Declaration, Replacement, splice
 from pipeline.lean.toolchain.toolchains import ToolchainError
+from pipeline.loop_thread import LoopThread
 from pipeline.models.tactics.goals import NAME, SourcePlaces, statement
 from pipeline.prove.retrieval import Place
 
@@ -35,45 +35,6 @@ T = TypeVar("T")
 
 class ServerError(Exception):
     """There is no Lean to be had as wanted; the message says what to do."""
-
-
-class LoopThread:
-    """An event loop in a thread of its own, for what lives longer than one call."""
-
-    def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._forever, name=name, daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run on the loop and return what comes of it; what interrupts the caller cancels it."""
-        running = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return running.result()
-        except BaseException:
-            running.cancel()
-            raise
-
-    async def of_another_loop(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run on this loop what a task of another one waits for."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
-
-    def close(self) -> None:
-        """End the loop. What still runs on it is cancelled."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-
-    def _forever(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-            left = asyncio.all_tasks(self._loop)
-            for task in left:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        finally:
-            self._loop.close()
 
 
 class Server:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
-from daemon.agents import ExternalAgent
+from daemon.compat import ExternalAgent
 from tests.support.daemon.study import Study
 
 

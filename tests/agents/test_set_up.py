@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from daemon.agents import AgentError, ExternalAgent
-from daemon.agents.base import BaseAgent
+from daemon.compat import AgentError, BaseAgent, ExternalAgent
 from daemon.lock import AlreadyRunningError, DaemonLock, holder
 from store.leandojo import DynamicDatabase
 from tests.support.daemon.remote import Remote

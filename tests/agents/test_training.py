@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from daemon.agents import AgentError, HFAgent, LeanAgent
+from daemon.compat import AgentError, HFAgent, LeanAgent
 from daemon.lock import holder
 from pipeline.models.errors import DivergedError, NothingToLearnError
 from pipeline.models.tactics import SFTTrainer

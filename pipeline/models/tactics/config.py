@@ -31,7 +31,7 @@ class TacticsConfig(Config):
         model_name: what the first checkpoint begins with: a folder or hub name of a causal language model.
         objective: "sft": people's tactics are learned. Not "grpo": its reward runs what a model writes, so that its job
             would have to be due only where the very commit of the trace is built, hold that build and its Lean, and be
-            counted with those that run Lean, as jobs that prove are. An agent does so (`daemon.agents.HFAgent`).
+            counted with those that run Lean, as jobs that prove are. An agent does so (`daemon.compat.HFAgent`).
         epochs: over the repository's training split.
         batch_size: rows at once.
         lr: the highest learning rate; it falls to 0 in a line.
