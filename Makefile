@@ -7,12 +7,13 @@ PIP := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pip --disable-pip-version
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help demo test test-all nightly unit lint lock audit clean install uninstall install-user uninstall-user
+.PHONY: help demo docs test test-all nightly unit lint lock audit clean install uninstall install-user uninstall-user
 
 help:
 	@echo "make demo       the whole loop, from a commit to a checked proof, on a small Lean project"
 	@echo "make test       lint, types and every test"
 	@echo "make unit       the fast tests only"
+	@echo "make docs       write the generated parts of docs/cli.md and docs/configuration.md"
 	@echo "make nightly    the long variants of tests"
 	@echo "make lint       ruff, the layers of imports, and mypy"
 	@echo "make lock       choose the dependencies' versions anew and write their hashes to locks/ (needs the network)"
@@ -40,6 +41,9 @@ $(VENV)/.train: pyproject.toml constraints.txt $(VENV)/.core
 $(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.train
 	$(PIP) install -c constraints.txt -e ".[train,serve,dev]"
 	@touch $@
+
+docs: $(VENV)/.dev
+	@$(BIN)/python -m tests.support.reference
 
 demo: $(VENV)/.train
 	@$(BIN)/python examples/demo.py

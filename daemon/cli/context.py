@@ -36,12 +36,20 @@ class ExitCode(enum.IntEnum):
     """The exit status of the process. A code that is not listed here means failure."""
 
     OK = 0
+    """done; for `status` this means that there is an answer, not that all is well (see `healthy`)"""
     FAILURE = 1
+    """it could not be done; the message says why and what to do"""
     USAGE = 2
+    """the command line is wrong"""
     NOT_RUNNING = 3
+    """the verb needs a running daemon (`poll`, `jobs retry`, `models promote`, `models rollback`)"""
     DIFFERENCES = 6
+    """`db verify` found differences"""
     ALREADY_RUNNING = 75
+    """another daemon holds the state folder (`run`, `db rebuild`, `import`), or another command does (also `proofs
+    pr`), or another process the builds (`toolchain`); the message names its process"""
     BAD_CONFIG = 78
+    """the configuration has mistakes, or the named file is missing; `serve` has no token where it needs one"""
 
 
 class CliError(Exception):

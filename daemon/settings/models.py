@@ -109,41 +109,70 @@ class Generator(Section):
     """[prove.generator]: how models suggest tactics (rungs 1 and 2), and which one does at rung 1."""
 
     model: ModelName = Field("", examples=["./my-generator"])
+    """of rung 1, which needs it: a hub name, or a folder, relative to this file"""
     device: Literal["auto", "cuda", "cpu"] = Field("auto", examples=["auto"])
+    """of rungs 1 to 3: `auto` (a GPU where one works, else the processor), `cuda`, `cpu`. But with `cpu`, a job has a
+    GPU for itself as long as it runs, and waits for one that another job or another process has"""
     candidates: Annotated[int, Strict()] = Field(8, ge=1, le=256, examples=[8])
+    """tactics asked for at each goal; 1 to 256"""
     decoding: Literal["beam", "sample"] = Field("beam", examples=["beam"])
+    """`beam` or `sample`"""
     temperature: Number = Field(0.7, gt=0, le=10, allow_inf_nan=False, examples=[0.7])
+    """of sampling, and of whole proofs at rung 3; more than 0, at most 10"""
     premises: Annotated[int, Strict()] = Field(10, ge=0, le=1000, examples=[10])
+    """at rung 1, how many of the retriever's stand before the goal; 0 to 1000"""
     progress_weight: Number = Field(0.5, ge=0, le=1, allow_inf_nan=False, examples=[0.5])
+    """the share, 0 to 1, that the steps which the progress model in use still expects have in a state's score; 0: it
+    is not asked"""
     seconds_per_sorry: SearchTime = Field(None, examples=["5m"])
+    """`""` is `[prove]`'s; 1s to 1d"""
 
 
 class Whole(Section):
     """[prove.whole]: how whole proofs are written and mended (rungs 3 and 4), and which model does at rung 3."""
 
     model: ModelName = Field("", examples=["./my-author"])
+    """of rung 3, which needs it: a hub name, or a folder, relative to this file"""
     proofs: Annotated[int, Strict()] = Field(4, ge=1, le=1000, examples=[4])
+    """written for one sorry; 1 to 1000"""
     repairs: Annotated[int, Strict()] = Field(2, ge=0, le=100, examples=[2])
+    """of each; 0 to 100"""
     max_tokens: Annotated[int, Strict()] = Field(2048, ge=16, le=1_000_000, examples=[2048])
+    """of one proof; 16 to 1000000"""
     seconds_per_sorry: SearchTime = Field(None, examples=["5m"])
+    """of rung 3; `""` is `[prove]`'s; 1s to 1d"""
 
 
 class External(Section):
     """[prove.external]: the endpoint of rung 4, and what it may cost. The key itself is never here."""
 
     base_url: BaseUrl = Field("", examples=["https://api.example.org/v1"])
+    """such as `https://api.example.org/v1`; http only for this machine itself"""
     model: Text = Field("", examples=["a-model"])
+    """its name there"""
     mode: Literal["whole", "tactics"] = Field("whole", examples=["whole"])
+    """what it is asked for: `"whole"` proofs, as `[prove.whole]` says, or the `"tactics"` of a search: `candidates` of
+    `[prove.generator]` for each state, at its `temperature`, of `max_tokens` of `[prove.whole]` at most. A search
+    asks for every state that it expands, and tries no negation"""
     credential: Name = Field("unsorry-model-key", examples=["unsorry-model-key"])
+    """the name of systemd's credential that holds the key"""
     key_variable: Name = Field("UNSORRY_MODEL_KEY", examples=["UNSORRY_MODEL_KEY"])
+    """the name of the environment variable that holds it"""
     timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=3600, example="2m"))] = Field(
         120.0, alias="timeout", examples=["2m"]
     )
+    """of one call; 1s to 1h"""
     retries: Annotated[int, Strict()] = Field(4, ge=0, le=100, examples=[4])
+    """of a call that failed for a reason that may pass; 0 to 100"""
     usd_per_day: Dollars = Field(None, gt=0, allow_inf_nan=False, examples=[5])
+    """what may be spent in a day (UTC); no call is made that could cost more, and what it kept back is tried the next
+    day. Rung 4 needs it unless both prices are 0"""
     usd_per_million_prompt: Dollars = Field(None, ge=0, allow_inf_nan=False, examples=[1.25])
+    """US dollars for a million tokens of prompt, 0 where it costs nothing; rung 4 needs it"""
     usd_per_million_completion: Dollars = Field(None, ge=0, allow_inf_nan=False, examples=[10])
+    """and of answer; rung 4 needs it"""
     seconds_per_sorry: SearchTime = Field(None, examples=["5m"])
+    """of rung 4; `""` is `[prove]`'s; 1s to 1d"""
 
     @property
     def free(self) -> bool:
@@ -155,29 +184,43 @@ class Prove(Section):
     """[prove]: the ladder, and the budget of the search for one sorry."""
 
     enabled: Flag = Field(True, examples=[True])
+    """whether sorries are attempted at all"""
     rungs: Annotated[
         tuple[Annotated[int, Strict()], ...], AfterValidator(_rungs), BeforeValidator(table_list)
     ] = Field((0,), examples=[[0, 2]])
+    """the ladder: some of 0 to 4, in the order in which they are tried"""
     seconds_per_sorry: Annotated[
         float, BeforeValidator(duration(minimum_s=1, maximum_s=86400, example="60s"))
     ] = Field(60.0, examples=["60s"])
+    """search time for one sorry at one rung; 1s to 1d. The tables below may say otherwise for theirs"""
     nodes_per_sorry: Annotated[int, Strict()] = Field(400, ge=1, le=1_000_000, examples=[400])
+    """search nodes for one sorry; 1 to 1000000"""
     calls_per_sorry: Annotated[int | None, Strict(), BeforeValidator(left_out)] = Field(
         None, ge=1, le=10_000_000, examples=[5000]
     )
+    """tactics that a search sends to Lean for one sorry, replays not counted; `""` is no limit; 1 to 10000000"""
     tactic_timeout_s: Annotated[
         float, BeforeValidator(duration(minimum_s=0.1, maximum_s=3600, example="5s"))
     ] = Field(5.0, alias="tactic_timeout", examples=["5s"])
+    """of one tactic; 100ms to 1h"""
     parallel: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
+    """sorries searched at the same time inside a job; 1 to 256"""
     sorries_per_job: Annotated[int, Strict()] = Field(16, ge=1, le=10_000, examples=[16])
+    """at most; fewer where their search would not end within `[jobs] timeout`; 1 to 10000"""
     seed: Annotated[int, Strict()] = Field(0, ge=0, lt=2**32, examples=[0])
+    """of what models draw"""
     hours_per_day: Annotated[Number | None, BeforeValidator(left_out)] = Field(
         None, gt=0, allow_inf_nan=False, examples=[8]
     )
+    """search time above rung 0, of all jobs together, from one midnight (UTC) to the next: the sum of what attempts
+    took. A job begins only where what it may take at most is left. `""` is no limit. `unsorry status` says what was
+    spent"""
     memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="16G"))] = Field(
         2**34, alias="memory", examples=["16G"]
     )
+    """of each process of a job that runs a model (rungs 1 to 3); at least 256M"""
     opt_out_authors: People = Field((), examples=[["ada@example.org"]])
+    """names or e-mail addresses as git has them: where one of them wrote the lines, no proof is proposed"""
     generator: Generator = Field(default_factory=Generator)
     whole: Whole = Field(default_factory=Whole)
     external: External = Field(default_factory=External)
@@ -298,8 +341,13 @@ class Train(Section):
     """
 
     enabled: Flag = Field(True, examples=[True])
+    """train at all. A repository with `opt_out` is not learned from"""
     device: Literal["cuda", "cpu", "auto"] = Field("cuda", examples=["cuda"])
+    """`cuda`: on a GPU, and not at all where there is none. `cpu`: on the processor. `auto`: on a GPU where one works,
+    else on the processor. A GPU that falls off the bus keeps its jobs waiting, with `cuda`, until it answers again"""
     new_theorems: Annotated[int, Strict()] = Field(100, ge=1, examples=[100])
+    """a repository is due when its newest trace has so many theorems that the checkpoint in use did not learn from:
+    for the retriever those with a tactic that uses a premise, for the other models those with a tactic; 1 or more"""
     tolerance_points: Annotated[float, Strict()] = Field(
         RULES["retriever"].tolerance,
         alias="tolerance",
@@ -308,15 +356,31 @@ class Train(Section):
         allow_inf_nan=False,
         examples=[2],
     )
+    """a trained checkpoint takes the place of the one in use only if its recall@10 on each task that the latter was
+    measured on, over the same frozen test set, is lower by at most this, in points (100 points are all); 0 to 100.
+    Where that is not known it stays out of use. The first checkpoint of a model comes into use whatever its figures
+    are: there is nothing to compare it with. The other models have a tolerance of their own. [`unsorry
+    models`](cli.md#unsorry-models) shows both sides"""
     memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="32G"))] = Field(
         2**35, alias="memory", examples=["32G"]
     )
+    """of each process; at least `"256M"`"""
     timeout_s: Annotated[
         float, BeforeValidator(duration(minimum_s=1, maximum_s=30 * 86400, example="2d"))
     ] = Field(172_800.0, alias="timeout", examples=["2d"])
+    """of one job, at most `"30d"`. An attempt that is ended goes on from its last saved step"""
     retriever: Annotated[dict[str, Any], AfterValidator(_fields("retriever"))] = Field(default_factory=dict)
+    """how to train: the table `[train.retriever]`. Its keys are fields of LeanDojo-v2's `TrainingConfig` and ours
+    (`pipeline/models/retriever/config.py` has them all with their defaults); a folder in `model_name` is relative
+    to this file. Other values make another chain link: what was trained stays"""
     tactics: Annotated[dict[str, Any], AfterValidator(_fields("tactics"))] = Field(default_factory=dict)
+    """the table `[train.tactics]`: `enabled` (`false` unless set), `tolerance` (points of tactic@8, 2 unless set), and
+    the fields of `pipeline/models/tactics/config.py`. People's tactics are learned; training with Lean's reward
+    (GRPO) is no job of the daemon, as it needs the commit's build: an [agent](agents.md) with a `GRPOTrainer` does
+    it"""
     progress: Annotated[dict[str, Any], AfterValidator(_fields("progress"))] = Field(default_factory=dict)
+    """the table `[train.progress]`: `enabled` (`false` unless set), `tolerance` (steps of mean absolute error, 0.1
+    unless set), and the fields of `pipeline/models/progress/config.py`"""
 
     def of(self, model: ModelKind) -> Learning:
         """Return how a model learns here."""
@@ -387,24 +451,48 @@ class ServeModel(Section):
     """[[serve.models]]: a model by the name that requests ask for it."""
 
     name: Annotated[Text, AfterValidator(_called)] = Field(examples=["tactics"])
+    """up to 200 characters; no two may have the same"""
     kind: ServedKind = Field(examples=["tactics"])
+    """`tactics`: a generator of tactics; `retrieval`: a retriever, and a generator that is shown what it finds;
+    `causal`, `seq2seq`: a generator of Hugging Face's; `encoder`: an encoder of Hugging Face's; `retriever`: a
+    retriever as an encoder; `endpoint`: a model behind an address that speaks OpenAI's chat API"""
     model: ModelName = Field("", examples=["./my-model"])
+    """a hub name, a folder relative to this file, or the endpoint's name for it. `""`, for `tactics`, `retrieval` and
+    `retriever` only: the checkpoint in use; when a better one is promoted it takes its place, and no request is
+    dropped"""
     generator: ModelName = Field("", examples=["./my-generator"])
+    """of `retrieval`, which needs it: a hub name or a folder"""
     device: Literal["", "cpu", "cuda"] = Field("", examples=["cpu"])
+    """`cpu` or `cuda`; `""`: `[serve] device`. `cuda` takes `[serve] device = "cuda"`"""
     candidates: Annotated[int, Strict()] = Field(8, ge=1, le=256, examples=[8])
+    """answers to a request of `/generate`; 1 to 256"""
     decoding: Literal["beam", "sample"] = Field("beam", examples=["beam"])
+    """`beam` or `sample`"""
     temperature: Number = Field(0.7, gt=0, le=10, allow_inf_nan=False, examples=[0.7])
+    """of sampling; more than 0, at most 10"""
     max_tokens: Annotated[int | None, BeforeValidator(left_out)] = Field(
         None, ge=1, le=1_000_000, strict=True, examples=[256]
     )
+    """of an answer; 1 to 1000000. `""`: as many as the model was trained with"""
     premises: Annotated[int, Strict()] = Field(10, ge=0, le=1000, examples=[10])
+    """of `retrieval`, how many stand before the goal; 0 to 1000"""
     base_url: BaseUrl = Field("", examples=["https://api.example.org/v1"])
+    """of an `endpoint`: `https://api.openai.com/v1`, `https://api.anthropic.com/v1`,
+    `https://generativelanguage.googleapis.com/v1beta/openai`, `https://router.huggingface.co/v1`, or a vLLM
+    server's, such as `http://127.0.0.1:8000/v1`; http only for this machine itself"""
     credential: Name = Field("unsorry-model-key", examples=["unsorry-model-key"])
+    """of an `endpoint`: the name of systemd's credential that holds its key"""
     key_variable: Name = Field("UNSORRY_MODEL_KEY", examples=["UNSORRY_MODEL_KEY"])
+    """else the name of the environment variable that holds it"""
     retries: Annotated[int, Strict()] = Field(4, ge=0, le=100, examples=[4])
+    """of a call of an `endpoint` that failed for a reason that may pass; 0 to 100"""
     usd_per_day: Dollars = Field(None, gt=0, allow_inf_nan=False, examples=[5])
+    """what may be spent in a day (UTC), together with rung 4 and all other endpoints; no call is made that could cost
+    more. It takes the two prices"""
     usd_per_million_prompt: Dollars = Field(None, ge=0, allow_inf_nan=False, examples=[1.25])
+    """US dollars for a million tokens of prompt"""
     usd_per_million_completion: Dollars = Field(None, ge=0, allow_inf_nan=False, examples=[10])
+    """and of answer"""
 
     @model_validator(mode="after")
     def _is_whole(self) -> ServeModel:
@@ -437,37 +525,58 @@ class ServeLimits(Section):
     body_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**10, example="1M"))] = Field(
         2**20, alias="body", examples=["1M"]
     )
+    """of a request; a longer one is answered 413; at least `"1K"`"""
     queue: Annotated[int, Strict()] = Field(256, ge=1, le=100_000, examples=[256])
+    """requests that are worked on or wait, all together; one more is answered 429, with Retry-After, and so is one
+    more than half of them for one model, or for Lean. 1 to 100000"""
     timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=0.1, maximum_s=3600, example="1m"))] = (
         Field(60.0, alias="timeout", examples=["1m"])
     )
+    """of a request; then 504; 100ms to 1h"""
     lean_timeout_s: Annotated[
         float, BeforeValidator(duration(minimum_s=0.1, maximum_s=86400, example="10m"))
     ] = Field(600.0, alias="lean_timeout", examples=["10m"])
+    """of a request that Lean works on (`/check`, `/fill`): then 504, or, where the answer has begun, a last event
+    `error`; 100ms to 1d"""
     lean_processes: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
+    """at once; 1 to 256. Their memory and calls are `[lean]`'s"""
     batch: Annotated[int, Strict()] = Field(32, ge=1, le=1024, examples=[32])
+    """requests, of any clients, that a model answers together; `1`: one at a time. 1 to 1024"""
 
 
 class ServeProgress(Section):
     """[serve.progress]: the model that says how many steps remain, for requests with `use_reward`."""
 
     model: ModelName = Field("", examples=["./my-progress-model"])
+    """a hub name, or a folder, relative to this file. `""`: the progress model in use, if there is one"""
     device: Text = Field("auto", examples=["auto"])
+    """`auto`, `cpu`, `cuda`, `cuda:1`; a GPU takes `[serve] device = "cuda"`, else the server does not start and says
+    so"""
     template: Text = Field("", examples=["Goal: {goal}"])
+    """how a step is written for the model; `""`: as our models were trained"""
 
 
 class Serve(Section):
     """[serve]: where the server listens, with which models."""
 
     host: Annotated[Text, AfterValidator(checked_host)] = Field("127.0.0.1", examples=["127.0.0.1"])
+    """the address that is listened on. One that other machines reach needs a token: without, the server does not start
+    and says so"""
     port: Annotated[int, Strict()] = Field(23337, ge=1, le=65535, examples=[23337])
+    """1 to 65535. 23337 is where LeanCopilot asks"""
     token_file: Annotated[Text, AfterValidator(_token_file)] = Field(
         "", examples=["/etc/unsorry/serve-token"]
     )
+    """a file that holds the token as its only line, readable by its owner only (mode 600). Another token in it is
+    taken up with the server's next reload"""
     device: Literal["cpu", "cuda", "auto"] = Field("cpu", examples=["cpu"])
+    """where models compute: `cpu`, `cuda` or `auto`. With `cuda` the server has a GPU for itself as long as it runs,
+    by the same lock as jobs, and where none is free it does not start and says so: no job gets that one meanwhile.
+    `auto`: likewise where a GPU works, else on the processor, and it stays there until it is started anew"""
     models: Annotated[tuple[ServeModel, ...], BeforeValidator(table_list), AfterValidator(_named_once)] = (
         Field(())
     )
+    """the tables `[[serve.models]]`; `[]`: `tactics` and `retriever`, the checkpoints in use"""
     limits: ServeLimits = Field(default_factory=ServeLimits)
     progress: ServeProgress = Field(default_factory=ServeProgress)
 

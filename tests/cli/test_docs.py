@@ -5,21 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-import typer.main
-from pydantic import BaseModel
 
-from daemon.cli.app import VERBS, build
-from daemon.cli.config import _toml
-from daemon.cli.context import ExitCode
-from daemon.settings.schema import ConfigFile, RepoEntry
+from daemon.cli.app import VERBS
+from tests.support.reference import BEGIN, DOCS, commands, generated, parts
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
 CLI = (DOCS / "cli.md").read_text(encoding="utf-8")
-CONFIGURATION = (DOCS / "configuration.md").read_text(encoding="utf-8")
 PROOF = "d0" * 8
 DOCUMENTS = {
     "status": ["status"],
@@ -64,36 +57,22 @@ def sections(text: str, marker: str) -> dict[str, str]:
 VERB_SECTIONS = {name.removeprefix("unsorry "): body for name, body in sections(CLI, "###").items()}
 
 
-def commands() -> Iterator[tuple[str, Any]]:
-    """Every verb that can be called by itself, with its parsed command."""
-    top: Any = typer.main.get_command(build())
-    for name, command in top.commands.items():
-        below = getattr(command, "commands", {})
-        if not below or command.invoke_without_command:
-            yield name, command
-        for verb, inner in below.items():
-            yield f"{name} {verb}", inner
-
-
 def test_every_verb_has_a_section_and_every_section_a_verb() -> None:
     assert set(VERB_SECTIONS) == {name for name, _ in commands()}
     assert {name.split()[0] for name in VERB_SECTIONS} == set(VERBS)
 
 
-@pytest.mark.parametrize(
-    ("name", "command"), list(commands()), ids=lambda value: value if isinstance(value, str) else ""
-)
-def test_every_option_stands_in_its_verbs_section(name: str, command: Any) -> None:
-    body = VERB_SECTIONS[name]
-    options = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
-    documented = set(re.findall(r"`(--[a-z-]+)", body))
-    assert options - {"--help"} == documented & options - {"--help"}
-    assert documented - {"--version"} <= options, "documented, but not there"
+@pytest.mark.parametrize("page", sorted(parts()))
+def test_the_generated_parts_of_a_page_are_those_of_the_code(page: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    assert text == generated(text, parts()[page]), "run `make docs`"
 
 
-def test_every_exit_code_is_in_the_table_and_no_other() -> None:
-    rows = re.findall(r"^\| (\d+) \| ([A-Z_]+) \|", sections(CLI, "##")["Exit codes"], flags=re.MULTILINE)
-    assert {(int(number), name) for number, name in rows} == {(int(code), code.name) for code in ExitCode}
+def test_a_page_without_the_place_of_a_generated_part_is_an_error() -> None:
+    text = (DOCS / "cli.md").read_text(encoding="utf-8")
+    for broken in (text.replace("### `unsorry jobs`", "### `unsorry tasks`"), text.replace(BEGIN, "", 1)):
+        with pytest.raises(ValueError, match="heading"):
+            generated(broken, parts()["cli.md"])
 
 
 def keys_of(value: Any) -> Iterator[str]:
@@ -124,35 +103,3 @@ def test_the_fields_of_scan_are_documented(folder: Any) -> None:
     document = folder.unsorry("scan", ".", "--json").json
     undocumented = {key for key in keys_of(document) if f"`{key}`" not in VERB_SECTIONS["scan"]}
     assert undocumented - {"schema"} == set()
-
-
-def settings_documented(heading: str, marker: str = "##") -> dict[str, str]:
-    body = re.split(r"^#+ ", sections(CONFIGURATION, marker)[heading], flags=re.MULTILINE)[0]
-    return dict(re.findall(r"^\| `([a-z_]+)` \| (.+?) \|", body, flags=re.MULTILINE))
-
-
-def test_every_setting_is_documented_with_its_default_and_no_other() -> None:
-    for section, field in ConfigFile.model_fields.items():
-        if section == "repos":
-            continue
-        assert_documented(f"[{section}]", "##", field.get_default(call_default_factory=True))
-
-
-def assert_documented(heading: str, marker: str, table: Any) -> None:
-    """Look at the settings of a table, and of the tables below it."""
-    expected = {}
-    for name, setting in type(table).model_fields.items():
-        key, value = setting.alias or name, getattr(table, name)
-        if isinstance(value, BaseModel):
-            assert_documented(f"{heading[:-1]}.{key}]", "###", value)
-        else:
-            expected[key] = f"`{_toml(name, key, value)}`"
-    assert settings_documented(heading, marker) == expected, heading
-
-
-def test_every_setting_of_a_repository_is_documented_with_its_default() -> None:
-    expected = {}
-    for name, setting in RepoEntry.model_fields.items():
-        key = setting.alias or name
-        expected[key] = "required" if setting.is_required() else f"`{_toml(name, key, setting.default)}`"
-    assert settings_documented("[[repos]]") == expected
