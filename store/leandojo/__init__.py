@@ -1,9 +1,7 @@
 """LeanDojo's formats, in and out: what moves a LeanDojo-v2 or LeanAgent user over, and back.
 
-In: `reading`, of the `records` of a file or a folder. Out: `exporting`. `database` is LeanDojo's own `DynamicDatabase`
-with its `models`; `merging` has its splits too.
-
-The names of LeanDojo's `database` package are here, loaded when they are asked for (reading verbs pay for none of it):
+In: `reading`, of the `records` of a file or a folder. Out: `exporting`; `merging` has LeanDojo's own splits too. The
+names of LeanDojo's `database` package are in `compat`, which is loaded when one is used (reading verbs pay for none):
 
     from store.leandojo import DynamicDatabase, Repository, Theorem
 """
@@ -14,21 +12,28 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from store.leandojo.database import DynamicDatabase as DynamicDatabase
-    from store.leandojo.models import AnnotatedTactic as AnnotatedTactic
-    from store.leandojo.models import Annotation as Annotation
-    from store.leandojo.models import Pos as Pos
-    from store.leandojo.models import Premise as Premise
-    from store.leandojo.models import PremiseFile as PremiseFile
-    from store.leandojo.models import Repository as Repository
-    from store.leandojo.models import Theorem as Theorem
+    from store.leandojo.compat import AnnotatedTactic as AnnotatedTactic
+    from store.leandojo.compat import Annotation as Annotation
+    from store.leandojo.compat import DynamicDatabase as DynamicDatabase
+    from store.leandojo.compat import Pos as Pos
+    from store.leandojo.compat import Premise as Premise
+    from store.leandojo.compat import PremiseFile as PremiseFile
+    from store.leandojo.compat import Repository as Repository
+    from store.leandojo.compat import Theorem as Theorem
 
-_MODELS = ("AnnotatedTactic", "Annotation", "Pos", "Premise", "PremiseFile", "Repository", "Theorem")
+_NAMES = (
+    "AnnotatedTactic",
+    "Annotation",
+    "DynamicDatabase",
+    "Pos",
+    "Premise",
+    "PremiseFile",
+    "Repository",
+    "Theorem",
+)
 
 
 def __getattr__(name: str) -> Any:
-    if name == "DynamicDatabase":
-        return importlib.import_module("store.leandojo.database").DynamicDatabase
-    if name in _MODELS:
-        return getattr(importlib.import_module("store.leandojo.models"), name)
+    if name in _NAMES:
+        return getattr(importlib.import_module("store.leandojo.compat"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.prove.lean_server import Server, StatementError, of_goal, of_theorem
 from pipeline.prove.retrieval import Place
-from store.leandojo.models import Pos, Theorem
+from store.leandojo.compat import Pos, Theorem
 
 FILE = """\
 import Init

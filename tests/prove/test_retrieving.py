@@ -22,7 +22,7 @@ from pipeline.prove.compat import RetrievalProver
 from pipeline.prove.lean_server import Server
 from pipeline.prove.retrieval import Place, PremiseFinder, Retrieval, accessible, corpus_of_log, read_corpus
 from store.leandojo.choosing import choose
-from store.leandojo.models import Pos, Theorem
+from store.leandojo.compat import Pos, Theorem
 from store.leandojo.reading import import_leandojo
 from store.log.log import EventLog
 from store.recording import record_trace

@@ -31,7 +31,7 @@ from store.leandojo import (
     Repository,
     Theorem,
 )
-from store.leandojo.database import TracerMissingError
+from store.leandojo.compat import TracerMissingError
 from store.leandojo.folder import NotReplaceableError
 from store.leandojo.records import ImportFormatError
 from store.log.log import EventLog
