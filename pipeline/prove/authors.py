@@ -28,7 +28,7 @@ _PROMPT_TOKENS = 4096
 
 
 class ExternalAuthor:
-    """A model behind an endpoint."""
+    """A model behind an endpoint. `usage` is the sum over its requests."""
 
     name = "external"
 
@@ -36,10 +36,11 @@ class ExternalAuthor:
         self, client: ChatClient, *, max_tokens: int = 2048, temperature: float | None = None
     ) -> None:
         """Args:
-        client: asks it; whoever made it closes it.
-        max_tokens: of one answer, with what the model thinks before it.
+        client: sends the requests; the caller closes it.
+        max_tokens: of one answer, with the model's thinking.
         temperature: None for the endpoint's own.
         """
+        self.usage = Usage()
         self._client = client
         self._max_tokens = max_tokens
         self._temperature = temperature
@@ -66,7 +67,9 @@ class ExternalAuthor:
         try:
             chat = await self._client.complete(asked, count=ask.count, seconds=ask.seconds, heard=heard)
         except ExternalError as error:
+            self.usage += error.usage
             raise AuthorError(str(error), reason=error.reason, cost=_cost(error.usage)) from error
+        self.usage += chat.usage
         return _written(chat)
 
 

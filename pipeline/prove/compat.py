@@ -1,33 +1,41 @@
-"""LeanDojo-v2's provers: `HFProver` asks a causal model or a LoRA adapter, `RetrievalProver` ReProver's generator with
-retrieved premises.
+"""LeanDojo-v2's provers, and the Lean server that they search on.
 
     prover = HFProver("outputs/sft")
     with Server(project="/path/to/repository", imports=["Mathlib"]) as server:
         result, tactics = prover.search(server, goal="∀ p : Prop, p → p")
 
-Prompts are those that the trainer used. The search is the prove job's: best first, budgeted, all searches of a prover
-batched together. What it finds was tried as a whole text in its place; it is a candidate all the same until the gate
-has checked it.
+Prompts are the trainer's. The search is the prove job's: best first, budgeted, with the requests of all searches of a
+prover in one batch. Lean took every proof that a search returns as a whole text in its place; it is a candidate until
+the gate has checked it.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
-from collections.abc import Coroutine
-from contextlib import AsyncExitStack
+from collections.abc import Coroutine, Sequence
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from pipeline.jobs.specs import Budget, EndpointSpec
+from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.client.errors import ReplError
 from pipeline.lean.client.messages import Goal
 from pipeline.lean.goal_text import as_lean_prints, split_goals
+from pipeline.lean.pool.pool import PoolLimits, ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session
+from pipeline.lean.sandbox.command import SandboxError
+from pipeline.lean.source.lexer import tokens_of
+from pipeline.lean.source.scanner import SourceFile, locate, parse
+from pipeline.lean.source.splice import Declaration, Replacement, splice
+from pipeline.lean.toolchain.toolchains import ToolchainError
 from pipeline.loop_thread import LoopThread
 from pipeline.models.config import Device
 from pipeline.models.endpoint.client import open_client
@@ -35,6 +43,7 @@ from pipeline.models.endpoint.errors import Usage
 from pipeline.models.errors import ModelError
 from pipeline.models.libraries import device_of
 from pipeline.models.tactics.generate import Generator
+from pipeline.models.tactics.goals import NAME, SourcePlaces, statement
 from pipeline.models.tactics.models import ADAPTER
 from pipeline.models.tactics.requests import Decoding, Request, Suggestions
 from pipeline.models.tactics.service import GenerationService
@@ -44,20 +53,11 @@ from pipeline.prove.declaration import CannotAttempt, Way, prove_declaration
 from pipeline.prove.effort import Outcome, Worked
 from pipeline.prove.generator import TACTIC_TOKENS, EndpointSuggests, GeneratorProposer, Retrieve
 from pipeline.prove.graph import Asked, ModelScoring
-from pipeline.prove.lean_server import (
-    Restated,
-    Server,
-    StatementError,
-    checked,
-    of_goal,
-    of_theorem,
-)
 from pipeline.prove.retrieval import Place, PremiseFinder, Retrieval, read_corpus
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole_proof import (
     Author,
     AuthorError,
-    Cost,
     Filling,
     WholeAsk,
     WholeBudget,
@@ -67,39 +67,355 @@ from pipeline.prove.whole_proof import (
     read_proof,
 )
 
-# ---- What LeanDojo-v2's tactic provers have in common
-# A generator that all searches of a prover ask together, the search, and one tactic at a time. The provers themselves
-# are in `pipeline.prove.compat`.
-
-
 BUDGET = Budget(nodes=256, seconds=600.0, tactic_timeout_s=30.0)
-"""Of one search, where none is named."""
-CANDIDATE = "a candidate until the gate has checked it"
-SIMULATED = "the simulator took it, which proves nothing"
+"""The default budget of one search."""
+ROUTER = "https://router.huggingface.co/v1"
+"""Hugging Face's, LeanDojo-v2's default; its key is in HF_TOKEN."""
+PROVABLE = frozenset({"theorem", "lemma", "example"})
 
 _OFFERED = 1024
 _ENDED = {"budget": "the budget ended the search", "exhausted": "no tactic is left to try"}
+_SORRY = "by\n{indent}sorry"
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+# ---- Lean
+
+
+class ServerError(Exception):
+    """No Lean here fits the request; the message gives the remedy."""
+
+
+class Server:
+    """REPL processes of one project, in the place of PyPantograph's `Server`. A context; `close` ends them.
+
+    Several threads may search on one server at once: each search has its own states, and they share the processes.
+
+    Attributes:
+        project: the folder of the Lake project; an empty one if the caller named none.
+        imports: modules that a bare goal may use.
+        backend: runs Lean.
+    """
+
+    def __init__(
+        self,
+        project: str | Path | None = None,
+        imports: Sequence[str] = ("Init",),
+        lean: str | LeanBackend = "auto",
+        *,
+        repl: str = "",
+        sandbox: str = "bubblewrap",
+        toolchains: str | Path | None = None,
+        limits: PoolLimits | None = None,
+    ) -> None:
+        """Find the backend of the project's toolchain. Processes start with the first search.
+
+        Args:
+            project: the folder of a Lake project, built; None for Lean's own modules alone.
+            imports: modules.
+            lean: "auto" (Lean, by the project's lean-toolchain), "pantograph", "simulator" (proves nothing: for
+                trials), or a backend that `pipeline.lean.backend` found.
+            repl: path of a pantograph-repl; "" looks for one, as `[lean] repl` of the settings.
+            sandbox: "bubblewrap", or "none" for trusted projects.
+            toolchains: the folder of `unsorry toolchain install`; None for its default.
+            limits: of the processes.
+
+        Raises:
+            ServerError: the folder does not exist, or no Lean fits it; the message gives the remedy.
+        """
+        self._attached = ExitStack()
+        if project is None:
+            self.project = Path(
+                self._attached.enter_context(tempfile.TemporaryDirectory(prefix="unsorry-lean-"))
+            )
+        else:
+            self.project = Path(project).resolve()
+            if not self.project.is_dir():
+                raise ServerError(
+                    f"project is {project}: there is no such folder. Name one of a Lake project"
+                )
+        self.imports = tuple(imports) or ("Init",)
+        try:
+            if not isinstance(lean, LeanBackend):
+                toolchains = _default_toolchains() if toolchains is None else Path(toolchains)
+                leans = find_leans(backend=lean, repl=repl, sandbox=sandbox, toolchains=toolchains)
+                # Without a project any Lean will do.
+                lean = leans.summary if project is None else leans.for_toolchain(_toolchain_of(self.project))
+            self.backend = lean
+            if self.backend.kind == "none":
+                raise ServerError(
+                    f"no Lean for {self.project}: {self.backend.detail}. To try things out without Lean: "
+                    "lean='simulator'"
+                )
+            self._attached.enter_context(self.backend.in_use())
+        except (ValueError, ToolchainError, SandboxError, ServerError) as error:
+            self._attached.close()
+            raise ServerError(str(error)) from error
+        self._pool = ReplPool(limits)
+        self._loop: LoopThread | None = LoopThread("lean-server")
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the simulator stands in for Lean: nothing that it accepts is a proof."""
+        return self.backend.simulated
+
+    def session(self, theorem: RestatedTheorem) -> Session:
+        """Return a session where a theorem is stated; for work that `run` runs."""
+        key = ReplKey(self.backend, self.project, theorem.imports or self.imports)
+        return Session(self._pool, key, theorem.setup)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run on the server's loop and return the result.
+
+        Raises:
+            ServerError: the server is closed.
+        """
+        if self._loop is None:
+            work.close()
+            raise ServerError("the server was closed; make another one")
+        return self._loop.run(work)
+
+    def close(self) -> None:
+        """End the processes for good."""
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.run(self._pool.close())
+            loop.close()
+        self._attached.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _toolchain_of(project: Path) -> str:
+    file = project / "lean-toolchain"
+    return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+
+
+def _default_toolchains() -> Path:
+    """Return the folder of `unsorry toolchain install` under the default settings."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "unsorry" / "toolchains"
+
+
+def checked(server: object) -> Server:
+    """Return the server, if it is one of ours.
+
+    Raises:
+        TypeError: it is PyPantograph's, or no server.
+    """
+    if isinstance(server, Server):
+        return server
+    if type(server).__module__.partition(".")[0] == "pantograph":
+        raise TypeError(
+            "this is a Server of PyPantograph, which runs one search at a time and leaves a dead REPL dead. Use "
+            "pipeline.prove.Server instead: Server(project=PROJECT_PATH, imports=IMPORTS) takes the same "
+            "folder and modules, and starts the pantograph-repl that PyPantograph brought"
+        )
+    raise TypeError(
+        f"server is a {type(server).__qualname__}; it takes a pipeline.prove.Server, made with the "
+        "folder of the project"
+    )
+
+
+# ---- A theorem to prove
+# A statement, a goal as Lean prints it or a traced theorem becomes a declaration with a sorry for its proof, so that a
+# found proof is tried as a whole text, as the prove job does. A theorem whose file is in the project has that file up
+# to the theorem as its context; a proof that it already has is dropped.
+
+
+class StatementError(Exception):
+    """The input states no theorem to prove; the message gives the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestatedTheorem:
+    """A declaration with one sorry, and its context.
+
+    Attributes:
+        declaration: see `pipeline.prove.declaration`.
+        imports: of its file; none: the server's.
+        setup: the file's text before it.
+        place: in its file, for retrieval.
+        whole_file: whether its own file is the context.
+    """
+
+    declaration: Declaration
+    imports: tuple[str, ...] = ()
+    setup: Setup = Setup()  # noqa: RUF009 - frozen
+    place: Place = Place()  # noqa: RUF009 - frozen
+    whole_file: bool = False
+
+    @property
+    def context(self) -> str:
+        """The text of its own file before the declaration; "" without the file."""
+        before = self.declaration.data[: self.declaration.byte_start] if self.whole_file else b""
+        return before.decode("utf-8", "replace")
+
+    def proof(self, replacement: Replacement) -> str:
+        """Return the text behind the `:=` with the replacement in the sorry's place."""
+        (sorry,) = self.declaration.sorries
+        data = self.declaration.data
+        begin = data.rindex(b"by", 0, sorry.byte_start)
+        end = self.declaration.byte_end - len(data)
+        patched = splice(data, replacement)
+        return patched[begin : len(patched) + end].decode("utf-8", "replace").rstrip()
+
+
+def restate_goal(goal: str, imports: Sequence[str] = ()) -> RestatedTheorem:
+    """Return a theorem that states a goal: a proposition of Lean, or a goal as Lean prints it.
+
+    Raises:
+        StatementError: it is empty, has several goals, or mentions hypotheses without a name that can be written.
+    """
+    text = goal.strip()
+    if not text:
+        raise StatementError("the goal is empty; give a proposition, or a goal as Lean prints it")
+    header = f"theorem {NAME} : {text}"
+    if "⊢" in text:
+        stated = statement(text)
+        if stated is None:
+            raise StatementError(
+                f"{text[:200]!r} cannot be written as a theorem: it has local definitions, hypotheses without a name, "
+                "or no target. Give the theorem itself"
+            )
+        header = stated.header
+    return _bare(header, Place(imports=tuple(imports) or None))
+
+
+def restate_theorem(theorem: Any, server: Server | None) -> RestatedTheorem:
+    """Return a theorem in its file's context; by its statement alone if the server's project has no such file.
+
+    Args:
+        theorem: a record of `store.leandojo`, or anything with `theorem_statement`, or `full_name` and `file_path`;
+            or its text.
+        server: whose project has the file; None: no file is looked for.
+
+    Raises:
+        StatementError: it has neither, or its kind cannot be proved.
+    """
+    if isinstance(theorem, str):
+        return _of_text(theorem, Place())
+    name, path = getattr(theorem, "full_name", None), getattr(theorem, "file_path", None)
+    place = _place_of(theorem)
+    if name and path is not None and server is not None:
+        found = _in_file(server, str(path), str(name), place.position)
+        if found is not None:
+            return found
+    text = getattr(theorem, "theorem_statement", None)
+    if not text:
+        where = "no project was named" if server is None else f"{server.project} has no such theorem"
+        raise StatementError(
+            f"{name or type(theorem).__name__} cannot be stated: its record has no theorem_statement, and {where} in "
+            f"{path}. Make the server with the folder of its repository, at the commit of the record"
+        )
+    return _of_text(str(text), place)
+
+
+def _place_of(theorem: Any) -> Place:
+    """Return the place that a record names; any place without a file."""
+    path, start = getattr(theorem, "file_path", None), getattr(theorem, "start", None)
+    if path is None:
+        return Place()
+    position = None
+    if start is not None:
+        line, column = start
+        position = (int(line), int(column))
+    return Place(str(path), position, str(getattr(theorem, "full_name", None) or ""), ())
+
+
+def _of_text(text: str, place: Place) -> RestatedTheorem:
+    """Read a theorem's text, with or without its proof; or a proposition."""
+    data = text.encode("utf-8", "replace")
+    located = locate(data)
+    if not located.declarations:
+        return restate_goal(text)
+    first = located.declarations[0]
+    if first.record.kind not in PROVABLE:
+        raise StatementError(f"{first.record.name} is a {first.record.kind}, and only theorems are proved")
+    return _bare(data[: located.positions.byte(first.stated)].decode("utf-8", "replace").rstrip(), place)
+
+
+def _bare(header: str, place: Place) -> RestatedTheorem:
+    data = f"{header} := {_SORRY.format(indent='  ')}\n".encode("utf-8", "replace")
+    source = parse(data)
+    if len(source.commands) != 1 or len(source.scanned.sorries) != 1:
+        raise StatementError(f"{header[:200]!r} is not the statement of one theorem")
+    return RestatedTheorem(_declaration(data, source, 0, ""), place=place)
+
+
+def _in_file(server: Server, path: str, name: str, start: tuple[int, int] | None) -> RestatedTheorem | None:
+    """Return a theorem of a file with a sorry for its proof; None if the project has no such file or theorem."""
+    file = server.project / path
+    if not file.is_file() or not file.resolve().is_relative_to(server.project):
+        return None
+    data = file.read_bytes()
+    located = locate(data)
+    named = [item for item in located.declarations if item.record.name == name]
+    if not named:
+        return None
+    chosen = min(named, key=lambda item: 0 if start is None else abs(item.record.line - start[0]))
+    record = chosen.record
+    if record.kind not in PROVABLE:
+        raise StatementError(f"{name} is a {record.kind}, and only theorems are proved")
+    stated = data[: located.positions.byte(chosen.stated)].rstrip()
+    proof = _SORRY.format(indent=" " * (record.column + 2))
+    patched = stated + f" := {proof}\n".encode() + data[record.byte_end :]
+    source = parse(patched)
+    spans = [(item.byte_start, item.byte_end) for item in source.commands]
+    number = next((n for n, (begin, end) in enumerate(spans) if begin <= record.byte_start < end), None)
+    position = (record.line, record.column + 1)
+    found = SourcePlaces(server.backend, server.project)({"path": path, "start": position})
+    if number is None or found is None:
+        return None
+    declaration = _declaration(patched, source, number, found.preamble)
+    begin, end = spans[number]
+    inside = [one for one in source.scanned.declarations if begin <= one.byte_start < end]
+    if len(inside) != 1 or len(declaration.sorries) != 1:
+        raise StatementError(
+            f"{name} shares its command with other declarations (mutual), or its statement has a sorry"
+        )
+    imports = found.key.imports
+    place = Place(path, position, name, imports)
+    return RestatedTheorem(declaration, imports, found.setup, place, whole_file=True)
+
+
+def _declaration(data: bytes, source: SourceFile, number: int, preamble: str) -> Declaration:
+    start, end = source.commands[number].byte_start, source.commands[number].byte_end
+    return Declaration(
+        data=data,
+        byte_start=start,
+        byte_end=end,
+        preamble=preamble,
+        tokens=tokens_of(data, start, end),
+        sorries=tuple(one for one in source.scanned.sorries if start <= one.byte_start < end),
+    )
+
+
+# ---- Provers
 
 
 @dataclass(frozen=True, slots=True)
 class ProverResult:
-    """How a search ended; the first four are Pantograph's.
+    """The end of a search; the first four fields are Pantograph's.
 
     Attributes:
-        n_goals_root: goals that the search began with.
+        n_goals_root: goals at the beginning.
         duration: in seconds.
-        success: whether a proof was found that Lean took as a whole text. It is a candidate until the gate has
-            checked it (axioms, the kernel's word, the file as a whole).
-        steps: states expanded.
+        success: whether Lean took a proof as a whole text. It is a candidate until the gate has checked it.
+        steps: expanded states.
         outcome: "found"; "exhausted": nothing is left to try; "budget"; "error": see `detail`.
-        detail: why there is no proof, in words; "" where there is one.
-        best: how far it got, one line for people.
-        proof: what Lean took in the place of the proof; "" without one.
+        detail: the reason for no proof; "" with one.
+        best: the progress, in a line for people.
+        proof: the text that Lean took as the proof; "" without one.
         whole_file: whether the theorem's own file was the context.
         simulated: whether the simulator stood in for Lean: then nothing is proved.
-        tree: the search; None where it did not begin.
+        tree: the search; None if it did not begin.
     """
 
     n_goals_root: int
@@ -115,30 +431,46 @@ class ProverResult:
     tree: Tree | None = None
 
 
-class Asking(Protocol):
-    """Who answers a prover's questions, on an event loop of its own; asked from the loops of servers."""
+class _Model(ABC):
+    """A prover's model on an event loop of its own; searches send requests from the loops of their servers."""
 
-    loop: LoopThread
+    def __init__(self, name: str) -> None:
+        self.loop = LoopThread(name)
 
-    async def suggest(self, request: Request) -> Suggestions: ...
-
-    def retrieving(self, place: Place) -> Retrieve | None:
-        """Return what finds premises for goals of that place; None for a model that is shown none."""
+    async def suggest(self, request: Request) -> Suggestions:
+        return await self.loop.of_another_loop(self._suggest(request))
 
     async def tactics(self, state: str, place: Place, decoding: Decoding, seed: int) -> list[str]:
         """Return tactics for a state, the likeliest first. Runs on `loop`."""
+        found = await self._suggest(Request(state, await self._premises(state, place), decoding, seed))
+        if not found.tactics:
+            why = found.error or ", ".join(f"{name} {count}" for name, count in found.left_out.items())
+            _log.warning("no tactic for a goal: %s", why or "the model returned nothing")
+        return [one.tactic for one in found.tactics]
 
-    def close(self) -> None: ...
+    def retrieving(self, place: Place) -> Retrieve | None:  # noqa: ARG002
+        """Return a premise lookup for goals of that place; None for a model without premises."""
+        return None
+
+    def close(self) -> None:
+        self.loop.run(self._stop())
+        self.loop.close()
+
+    @abstractmethod
+    async def _suggest(self, request: Request) -> Suggestions: ...
+
+    async def _premises(self, state: str, place: Place) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    @abstractmethod
+    async def _stop(self) -> None: ...
 
 
-A = TypeVar("A", bound=Asking)
-
-
-class Prover(ABC, Generic[A]):
-    """What all provers have in common: who is asked, by all of a prover's searches together, and the search.
+class Prover(ABC):
+    """A model and a search. Requests of several searches at once go to the model in one batch.
 
     Attributes:
-        theorem: whose states `next_tactic` is asked about; None: of no theorem that is known.
+        theorem: the theorem of the states that `next_tactic` receives; None: unknown.
     """
 
     def __init__(self, *, decoding: Decoding, budget: Budget, seed: int) -> None:
@@ -147,7 +479,7 @@ class Prover(ABC, Generic[A]):
         self._budget = budget
         self._seed = seed
         self._offered: OrderedDict[tuple[str, Place], deque[str]] = OrderedDict()
-        self._asking: A | None = None
+        self._model: _Model | None = None
         self._lock = threading.Lock()
 
     def search(
@@ -157,20 +489,18 @@ class Prover(ABC, Generic[A]):
         theorem: Any = None,
         verbose: bool = False,
     ) -> tuple[ProverResult, list[str] | None]:
-        """Search for a proof, of one of the two.
+        """Search for a proof of a goal or of a theorem.
 
-        Success means a candidate: Lean took the text where it stands, and only the gate's check makes it a proof.
         Several threads may search at once, on one server too.
 
         Args:
-            server: runs Lean (`pipeline.prove.lean_server.Server`).
+            server: runs Lean.
             goal: a proposition, or a goal as Lean prints it.
-            theorem: a record of `store.leandojo`: as it stands in its file where the server's project has that, else
-                by its statement; or anything with `theorem_statement`; or the text of a theorem.
-            verbose: whether to print what happens.
+            theorem: as `restate_theorem` takes it.
+            verbose: whether to print the progress.
 
         Returns:
-            how it ended, and the tactics in their order; None for these without a proof.
+            the result, and the tactics in their order; None for these without a proof.
 
         Raises:
             TypeError: the server is PyPantograph's.
@@ -180,46 +510,46 @@ class Prover(ABC, Generic[A]):
         ours = checked(server)
         if (goal is None) == (theorem is None):
             raise ValueError("search takes a goal or a theorem: exactly one of them")
-        say = _say if verbose else _nothing
         try:
-            restated = of_theorem(theorem, ours) if goal is None else of_goal(goal, ours.imports)
+            restated = restate_theorem(theorem, ours) if goal is None else restate_goal(goal, ours.imports)
         except StatementError as error:
-            say(f"nothing to search: {error}")
+            if verbose:
+                _print(f"nothing to search: {error}")
             return ProverResult(0, 0.0, False, 0, "error", str(error), simulated=ours.simulated), None
-        say(f"searching: {restated.declaration.text.strip()}")
-        result, tactics = ours.run(self._searched(ours, restated))
-        if tactics is None:
-            say(
-                f"no proof ({result.outcome}) after {result.steps} states, {result.duration:.1f} s: {result.detail}"
-            )
-        else:
-            say("\n".join([f"found after {result.steps} states, {result.duration:.1f} s:", *tactics]))
-            say(f"This is {CANDIDATE}{f'; {SIMULATED}' if ours.simulated else ''}.")
+        if verbose:
+            _print(f"searching: {restated.declaration.text.strip()}")
+        result, tactics = ours.run(self._search(ours, restated))
+        if verbose:
+            head = f"after {result.steps} states, {result.duration:.1f} s"
+            if tactics is None:
+                _print(f"no proof ({result.outcome}) {head}: {result.detail}")
+            else:
+                simulator = "; the simulator took it, which proves nothing" if ours.simulated else ""
+                candidate = f"This is a candidate until the gate has checked it{simulator}."
+                _print("\n".join([f"found {head}:", *tactics, candidate]))
         return result, tactics
 
     def next_tactic(self, state: Any, goal_id: int = 0) -> str | None:
-        """Return the model's likeliest tactic for a goal; asked again about the same goal, the next one, so that who
-        tries them one by one comes to the end of them.
+        """Return the model's likeliest tactic for a goal, and the next one with each repeated call.
 
         Args:
             state: a proposition, goals as Lean prints them, or an object with `goals` (Pantograph's, or a session's).
             goal_id: which of the goals, from 0.
 
         Returns:
-            None where there is none (left); the log says why.
+            None if no tactic is left; the log says why.
 
         Raises:
             ValueError: the state has no such goal.
         """
-        text = _state_text(state, goal_id)
-        place = self._place()
+        text, place = _state_text(state, goal_id), _place_of(self.theorem)
         with self._lock:
             offered = self._offered.get((text, place))
         if offered is None:
-            asking = self._open()
-            offered = deque(asking.loop.run(asking.tactics(text, place, self._decoding, self._seed)))
+            model = self._open()
+            offered = deque(model.loop.run(model.tactics(text, place, self._decoding, self._seed)))
             if not offered:
-                # Who failed to answer may do so the next time.
+                # Not kept: the next call asks the model again.
                 return None
             with self._lock:
                 self._offered[text, place] = offered
@@ -234,17 +564,24 @@ class Prover(ABC, Generic[A]):
 
     @abstractmethod
     def generate_whole_proof(self, theorem: Any, server: Server | None = None) -> str:
-        """Return a whole proof of a theorem, as text that may stand behind its `:=`; "" where there is none.
+        """Return a whole proof of a theorem, as text that may follow its `:=`; "" without one, and the log says why.
 
-        What it returns is a candidate until the gate has checked it.
+        It is a candidate until the gate has checked it.
+
+        Args:
+            theorem: as `restate_theorem` takes it.
+            server: see each prover.
+
+        Raises:
+            StatementError: the theorem cannot be stated.
         """
 
     def close(self) -> None:
-        """End the prover's threads; it may be used again, and starts others then."""
+        """End the prover's threads; the next call starts them again."""
         with self._lock:
-            asking, self._asking = self._asking, None
-        if asking is not None:
-            asking.close()
+            model, self._model = self._model, None
+        if model is not None:
+            model.close()
 
     def __enter__(self) -> Self:
         return self
@@ -255,97 +592,58 @@ class Prover(ABC, Generic[A]):
         self.close()
 
     @abstractmethod
-    def _begin(self) -> A:
-        """Return who is asked from now on."""
+    def _start(self) -> _Model: ...
 
-    def _place(self) -> Place:
-        return Place()
-
-    def _open(self) -> A:
+    def _open(self) -> _Model:
         with self._lock:
-            if self._asking is None:
-                self._asking = self._begin()
-            return self._asking
+            if self._model is None:
+                self._model = self._start()
+            return self._model
 
-    async def _searched(self, server: Server, restated: Restated) -> tuple[ProverResult, list[str] | None]:
-        asking = self._open()
+    async def _search(
+        self, server: Server, restated: RestatedTheorem
+    ) -> tuple[ProverResult, list[str] | None]:
+        model = self._open()
         proposer = GeneratorProposer(
-            asking, decoding=self._decoding, retrieve=asking.retrieving(restated.place)
+            model, decoding=self._decoding, retrieve=model.retrieving(restated.place)
         )
-        key = server.key(restated.imports)
+        way = Way(proposer, scoring=ModelScoring(), seed=self._seed)
         worked, problem = Worked(), ""
         try:
-            async with Session(await server.pool(), key, restated.setup) as session:
-                worked = await prove_declaration(
-                    session,
-                    restated.declaration,
-                    way=Way(proposer, scoring=ModelScoring(), seed=self._seed),
-                    budget=self._budget,
-                )
+            async with server.session(restated) as session:
+                worked = await prove_declaration(session, restated.declaration, way=way, budget=self._budget)
         except (CannotAttempt, ReplError) as error:
             problem = str(error)
         return _result(worked, problem, proposer.reason, restated, server.simulated)
 
 
-class TacticProver(Prover["_Asking"]):
-    """A prover with a generator of its own, asked through one service."""
-
-    def __init__(self, generator: Generator, *, decoding: Decoding, budget: Budget, seed: int) -> None:
-        super().__init__(decoding=decoding, budget=budget, seed=seed)
-        self.generator = generator
-
-    def _finder(self) -> PremiseFinder | None:
-        return None
-
-    def _begin(self) -> _Asking:
-        return _Asking(self.generator, self._finder())
-
-
-class _Asking:
-    """A prover's models on an event loop of their own, asked from the loops of servers (`generating.Suggests`)."""
-
-    def __init__(self, generator: Generator, finder: PremiseFinder | None) -> None:
-        self.loop = LoopThread("prover")
-        self._service = GenerationService(generator)
-        self._retrieval = None if finder is None else Retrieval(finder)
-        self._held = AsyncExitStack()
-        self.loop.run(self._start())
-
-    async def suggest(self, request: Request) -> Suggestions:
-        return await self.loop.of_another_loop(self._service.suggest(request))
-
-    def retrieving(self, place: Place) -> Retrieve | None:
-        retrieval = self._retrieval
-        if retrieval is None:
-            return None
-
-        async def premises(asked: Asked) -> tuple[str, ...]:
-            found: Coroutine[Any, Any, tuple[str, ...]] = retrieval.premises(state_of(asked.goals), place)
-            return await self.loop.of_another_loop(found)
-
-        return premises
-
-    async def tactics(self, state: str, place: Place, decoding: Decoding, seed: int) -> list[str]:
-        """Return tactics for a state, the likeliest first. Runs on this loop."""
-        premises = () if self._retrieval is None else await self._retrieval.premises(state, place)
-        found = await self._service.suggest(Request(state, premises, decoding, seed))
-        if not found.tactics:
-            why = found.error or ", ".join(f"{name} {count}" for name, count in found.left_out.items())
-            _log.warning("no tactic for a goal: %s", why or "the model said nothing")
-        return [one.tactic for one in found.tactics]
-
-    def close(self) -> None:
-        self.loop.run(self._held.aclose())
-        self.loop.close()
-
-    async def _start(self) -> None:
-        if self._retrieval is not None:
-            await self._held.enter_async_context(self._retrieval)
-        await self._held.enter_async_context(self._service)
+def _result(
+    worked: Worked, problem: str, reason: str, restated: RestatedTheorem, simulated: bool
+) -> tuple[ProverResult, list[str] | None]:
+    flags: dict[str, Any] = {"whole_file": restated.whole_file, "simulated": simulated}
+    if worked.solved:
+        (solved,) = worked.solved.values()
+        effort, proof = solved.effort, restated.proof(solved.replacement)
+        result = ProverResult(
+            1, effort.seconds, True, effort.nodes, "found", "", effort.best, proof, tree=effort.tree, **flags
+        )
+        return result, list(solved.tactics)
+    if not worked.unsolved:
+        return ProverResult(0, 0.0, False, 0, "error", problem, **flags), None
+    effort = worked.unsolved[-1][1]
+    outcome, why = effort.outcome, [problem, effort.detail or reason]
+    if outcome == "found":
+        outcome = "error"
+        why.append(f"a proof was found and Lean does not take it as a whole text: {worked.unplaced}")
+    detail = "; ".join(filter(None, why)) or _ENDED.get(outcome, "")
+    result = ProverResult(
+        1, effort.seconds, False, effort.nodes, outcome, detail, effort.best, tree=effort.tree, **flags
+    )
+    return result, None
 
 
-async def first_proof(author: Author, ask: WholeAsk) -> str:
-    """Return the first proof that an author writes, which Lean has not seen; "" without one, and the log says why."""
+async def _first_proof(author: Author, ask: WholeAsk) -> str:
+    """Return the first proof that an author writes, unseen by Lean; "" without one, and the log says why."""
     try:
         written = await author.write(ask)
     except AuthorError as error:
@@ -357,35 +655,12 @@ async def first_proof(author: Author, ask: WholeAsk) -> str:
         if read.proofs:
             return read.proofs[0]
         why = read.why
-    _log.warning("no whole proof: %s", why or "the model said nothing")
+    _log.warning("no whole proof: %s", why or "the model returned nothing")
     return ""
 
 
-def _result(
-    worked: Worked, problem: str, said: str, restated: Restated, simulated: bool
-) -> tuple[ProverResult, list[str] | None]:
-    whole: dict[str, Any] = {"whole_file": restated.whole_file, "simulated": simulated}
-    if worked.solved:
-        (solved,) = worked.solved.values()
-        effort, proof = solved.effort, restated.proof(solved.replacement)
-        return ProverResult(
-            1, effort.seconds, True, effort.nodes, "found", "", effort.best, proof, tree=effort.tree, **whole
-        ), list(solved.tactics)
-    if not worked.unsolved:
-        return ProverResult(0, 0.0, False, 0, "error", problem, **whole), None
-    effort, outcome = worked.unsolved[-1][1], worked.unsolved[-1][1].outcome
-    why = [problem, effort.detail or said]
-    if outcome == "found":
-        outcome = "error"
-        why.append(f"a proof was found and Lean does not take it as a whole text: {worked.unplaced}")
-    detail = "; ".join(filter(None, why)) or _ENDED.get(outcome, "")
-    return ProverResult(
-        1, effort.seconds, False, effort.nodes, outcome, detail, effort.best, tree=effort.tree, **whole
-    ), None
-
-
 def _state_text(state: Any, goal_id: int) -> str:
-    """Return a state as the datasets have it, the goal that is asked about first."""
+    """Return a state as the datasets have it, the requested goal first."""
     if isinstance(state, str):
         goals = split_goals(state) if "⊢" in state or state.strip() == "" else [f"⊢ {state.strip()}"]
     else:
@@ -395,16 +670,46 @@ def _state_text(state: Any, goal_id: int) -> str:
     return "\n\n".join([goals[goal_id], *goals[:goal_id], *goals[goal_id + 1 :]])
 
 
-def _say(line: str) -> None:
-    print(line)  # noqa: T201 - asked for
+def _print(text: str) -> None:
+    print(text)  # noqa: T201 - the caller's `verbose`
 
 
-def _nothing(_: str) -> None:
-    return
+class _LocalModel(_Model):
+    """A generator, and a retriever for it."""
+
+    def __init__(self, generator: Generator, finder: PremiseFinder | None) -> None:
+        super().__init__("prover")
+        self._service = GenerationService(generator)
+        self._retrieval = None if finder is None else Retrieval(finder)
+        self._attached = AsyncExitStack()
+        self.loop.run(self._begin())
+
+    def retrieving(self, place: Place) -> Retrieve | None:
+        if self._retrieval is None:
+            return None
+
+        async def premises(asked: Asked) -> tuple[str, ...]:
+            return await self.loop.of_another_loop(self._premises(state_of(asked.goals), place))
+
+        return premises
+
+    async def _suggest(self, request: Request) -> Suggestions:
+        return await self._service.suggest(request)
+
+    async def _premises(self, state: str, place: Place) -> tuple[str, ...]:
+        return () if self._retrieval is None else await self._retrieval.premises(state, place)
+
+    async def _begin(self) -> None:
+        if self._retrieval is not None:
+            await self._attached.enter_async_context(self._retrieval)
+        await self._attached.enter_async_context(self._service)
+
+    async def _stop(self) -> None:
+        await self._attached.aclose()
 
 
-class HFProver(TacticProver):
-    """Proves with a causal model (or an encoder-decoder) alone: a folder, a hub name, or a LoRA adapter's folder."""
+class HFProver(Prover):
+    """A prover with a causal model (or an encoder-decoder): a folder, a hub name, or a LoRA adapter's folder."""
 
     def __init__(
         self,
@@ -421,12 +726,12 @@ class HFProver(TacticProver):
 
         Args:
             ckpt_path: as a trainer wrote it, with its tokenizer.
-            use_lora: whether it is an adapter. One that is found is used either way.
-            device: "auto" is a GPU where there is one.
-            decoding: how many tactics for a state, and how; None: 8 beams.
+            use_lora: require an adapter. One that is found is used either way.
+            device: "auto" is a GPU if there is one.
+            decoding: the number of tactics for a state, and the sampling; None: 8 beams.
             budget: of one search.
-            seed: of what is drawn.
-            whole_tokens: of a whole proof, at most.
+            seed: of the sampling.
+            whole_tokens: the maximum of a whole proof.
 
         Raises:
             ModelError: it cannot be used; or it is no adapter and should be one.
@@ -437,41 +742,27 @@ class HFProver(TacticProver):
                 f"{ckpt_path} is no LoRA adapter (it has no {ADAPTER}). Leave use_lora out, or name the folder that a "
                 "trainer with lora_config wrote"
             )
-        super().__init__(
-            Generator.load(ckpt_path, device=device),
-            decoding=decoding or Decoding(),
-            budget=budget,
-            seed=seed,
-        )
-        self._model = str(ckpt_path)
+        super().__init__(decoding=decoding or Decoding(), budget=budget, seed=seed)
+        self.generator = Generator.load(ckpt_path, device=device)
+        self._name = str(ckpt_path)
         self._whole_tokens = whole_tokens
 
     def generate_whole_proof(self, theorem: Any, server: Server | None = None) -> str:
-        """Return the model's likeliest proof; Lean is not asked about it.
+        """Return the model's likeliest proof, without Lean; the server's project gives the model the theorem's file."""
+        restated = restate_theorem(theorem, None if server is None else checked(server))
+        ask = WholeAsk(restated.context, restated.declaration.text, seed=self._seed)
+        return self._open().loop.run(self._write(ask))
 
-        Args:
-            theorem: as `search` takes it.
-            server: whose project has the theorem's file, which the model is then shown; None: the statement alone.
+    async def _write(self, ask: WholeAsk) -> str:
+        async with HFAuthor(self.generator, self._name, max_tokens=self._whole_tokens) as author:
+            return await _first_proof(author, ask)
 
-        Returns:
-            text that may stand behind the theorem's `:=`: a candidate until the gate has checked it. "" where the
-            model wrote none; the log says why.
-
-        Raises:
-            StatementError: the theorem cannot be stated.
-        """
-        restated = of_theorem(theorem, None if server is None else checked(server))
-        context = restated.context if restated.whole_file else ""
-        ask = WholeAsk(context, restated.declaration.text, seed=self._seed)
-        return self._open().loop.run(self._written(ask))
-
-    async def _written(self, ask: WholeAsk) -> str:
-        async with HFAuthor(self.generator, self._model, max_tokens=self._whole_tokens) as author:
-            return await first_proof(author, ask)
+    def _start(self) -> _Model:
+        return _LocalModel(self.generator, None)
 
 
-class RetrievalProver(TacticProver):
-    """Proves with ReProver's generator, which is shown the premises nearest to the goal."""
+class RetrievalProver(Prover):
+    """A prover with ReProver's generator, which gets the premises nearest to the goal."""
 
     def __init__(
         self,
@@ -486,31 +777,24 @@ class RetrievalProver(TacticProver):
         budget: Budget = BUDGET,
         seed: int = 0,
     ) -> None:
-        """Load both models and the corpus; embed what of that is not embedded yet.
+        """Load both models and the corpus; embed new premises.
 
         Args:
             ret_ckpt_path: the retriever: a folder (a checkpoint of the chain), a hub name, or LeanDojo's `.ckpt`.
             gen_ckpt_path: the tactic generator.
             indexed_corpus_path: a corpus.jsonl, or the folder of a dataset.
-            device: "auto" is a GPU where there is one.
-            premises: how many a goal is shown with.
+            device, decoding, budget, seed: see `HFProver`.
+            premises: the number for each goal.
             indices: a folder that keeps embeddings; None: the corpus is embedded anew each time.
-            decoding: how many tactics for a state, and how; None: 8 beams.
-            budget: of one search.
-            seed: of what is drawn.
 
         Raises:
             ModelError: the generator cannot be used.
             LearningError: the retriever or the corpus cannot be used.
             ConfigError: there is no such device.
         """
-        super().__init__(
-            Generator.load(gen_ckpt_path, device=device),
-            decoding=decoding or Decoding(),
-            budget=budget,
-            seed=seed,
-        )
-        self._premises = PremiseFinder.load(
+        super().__init__(decoding=decoding or Decoding(), budget=budget, seed=seed)
+        self.generator = Generator.load(gen_ckpt_path, device=device)
+        self._finder = PremiseFinder.load(
             ret_ckpt_path,
             read_corpus(indexed_corpus_path),
             device=device_of(device),
@@ -519,18 +803,10 @@ class RetrievalProver(TacticProver):
         )
 
     def generate_whole_proof(self, theorem: Any, server: Server | None = None) -> str:
-        """Search for a proof and return it as text; LeanDojo's RetrievalProver has no whole proofs.
-
-        Args:
-            theorem: as `search` takes it.
-            server: runs Lean; None: one is made for the search alone, with nothing but Lean's own modules.
-
-        Returns:
-            text that Lean took behind the theorem's `:=`: a candidate until the gate has checked it. "" where none was
-            found; the log says why.
+        """Search for a proof and return it as text; without a server, on one with Lean's own modules alone.
 
         Raises:
-            ServerError: no server was given, and there is no Lean here.
+            ServerError: the caller gave no server, and there is no Lean here.
         """
         if server is None:
             with Server() as own:
@@ -540,43 +816,48 @@ class RetrievalProver(TacticProver):
             _log.warning("no whole proof (%s): %s", result.outcome, result.detail)
         return result.proof
 
-    def _finder(self) -> PremiseFinder:
-        return self._premises
-
-    def _place(self) -> Place:
-        path, start = getattr(self.theorem, "file_path", None), getattr(self.theorem, "start", None)
-        if path is None or start is None:
-            return Place()
-        line, column = start
-        return Place(str(path), (int(line), int(column)), str(getattr(self.theorem, "full_name", "")), ())
+    def _start(self) -> _Model:
+        return _LocalModel(self.generator, self._finder)
 
 
-# ---- `ExternalProver`: LeanDojo-v2's prover that asks a model behind an OpenAI-compatible endpoint
-#
-#     prover = ExternalProver("org/model", base_url="http://127.0.0.1:8000/v1")
-#     with Server(project="/path/to/repository", imports=["Mathlib"]) as server:
-#         result, tactics = prover.search(server, goal="∀ p : Prop, p → p")
-#         proof = prover.generate_whole_proof("theorem t (p : Prop) : p → p", server)
-# It is the other provers' search, with another model to ask. An endpoint tells no probabilities: of the tactics that
-# it suggests for a state, those that it suggests more often are tried first.
+class _EndpointModel(_Model):
+    """An OpenAI-compatible endpoint. It returns no probabilities: tactics that it suggests more often come first."""
+
+    name = ExternalAuthor.name
+
+    def __init__(self, spec: EndpointSpec, whole_tokens: int) -> None:
+        self._client = open_client(spec)
+        super().__init__("external")
+        self._suggests = EndpointSuggests(self._client)
+        self._author = ExternalAuthor(self._client, max_tokens=whole_tokens)
+
+    @property
+    def model(self) -> str:
+        return self._client.endpoint.model
+
+    @property
+    def usage(self) -> Usage:
+        return self._suggests.usage + self._author.usage
+
+    async def write(self, ask: WholeAsk) -> Written:
+        return await self.loop.of_another_loop(self._author.write(ask))
+
+    async def _suggest(self, request: Request) -> Suggestions:
+        return await self._suggests.suggest(request)
+
+    async def _stop(self) -> None:
+        await self._client.close()
 
 
-ROUTER = "https://router.huggingface.co/v1"
-"""Hugging Face's, which LeanDojo-v2 asks; its key is in HF_TOKEN."""
-CREDENTIAL = "unsorry-model-key"
-KEY_VARIABLE = "UNSORRY_MODEL_KEY"
-_ROUTER_KEY = "HF_TOKEN"
-
-
-class ExternalProver(Prover["_Endpoint"]):
-    """Proves with a model behind an endpoint. It costs money where the endpoint does: `usage` says how much."""
+class ExternalProver(Prover):
+    """A prover with a model behind an OpenAI-compatible endpoint, which may cost money: see `usage`."""
 
     def __init__(
         self,
         model_name: str,
         *,
         base_url: str = ROUTER,
-        credential: str = CREDENTIAL,
+        credential: str = "unsorry-model-key",
         key_variable: str = "",
         usd_per_day: float | None = None,
         usd_per_million_prompt: float | None = None,
@@ -593,7 +874,7 @@ class ExternalProver(Prover["_Endpoint"]):
         budget: Budget = BUDGET,
         seed: int = 0,
     ) -> None:
-        """Nothing is asked yet.
+        """Check the address, the key and the cap; send nothing yet.
 
         Args:
             model_name: as the endpoint names it.
@@ -601,27 +882,27 @@ class ExternalProver(Prover["_Endpoint"]):
             credential: name of systemd's credential with the key.
             key_variable: name of the environment variable with the key; "": UNSORRY_MODEL_KEY, and HF_TOKEN for Hugging
                 Face's router.
-            usd_per_day: a cap for the UTC day, over all that is in the ledger; None: no cap. It takes the prices and a
-                ledger.
+            usd_per_day: a cap for the UTC day, over all of the ledger; None: no cap. It needs the prices and a ledger.
             usd_per_million_prompt, usd_per_million_completion: the prices.
             ledger: a file that several processes may share.
             timeout_s, retries: see `pipeline.models.endpoint.dialect.Endpoint`.
-            candidates, temperature, max_tokens: answers for a state, how they are drawn, and their tokens at most.
-            whole_tokens: of a whole proof, at most.
+            candidates, temperature, max_tokens: answers for a state, their sampling, and their maximum of tokens.
+            whole_tokens: the maximum of a whole proof.
             proofs, repairs: whole proofs a turn, and turns after the first.
             budget: of one search.
-            seed: of what is drawn, where the endpoint listens to it.
+            seed: of the sampling, for endpoints that support it.
 
         Raises:
-            ExternalError: the address cannot be meant, the key cannot be used, or the cap could not be held.
+            ExternalError: the address, the key or the cap cannot be used.
         """
         decoding = Decoding(candidates, "sampling", temperature, max_tokens=max_tokens)
         super().__init__(decoding=decoding, budget=budget, seed=seed)
+        own_key = "HF_TOKEN" if base_url.startswith(ROUTER) else "UNSORRY_MODEL_KEY"
         self._spec = EndpointSpec(
             base_url=base_url,
             model=model_name,
             credential=credential,
-            key_variable=key_variable or (_ROUTER_KEY if base_url.startswith(ROUTER) else KEY_VARIABLE),
+            key_variable=key_variable or own_key,
             timeout_s=timeout_s,
             retries=retries,
             ledger=None if ledger is None else Path(ledger),
@@ -630,116 +911,51 @@ class ExternalProver(Prover["_Endpoint"]):
             usd_per_million_completion=usd_per_million_completion,
         )
         self._whole_tokens, self._proofs, self._repairs = whole_tokens, proofs, repairs
-        self._spent = Usage()
-        # What cannot be meant is said here, and not at the first question.
-        self._begin().close()
+        self._earlier = Usage()
+        # An unusable setting is refused here, not with the first request.
+        self._start().close()
 
     @property
     def usage(self) -> Usage:
-        """Tokens and money so far; `usd` is None where no prices are given."""
-        return self._spent if self._asking is None else self._spent + self._asking.usage
+        """Tokens and money so far; `usd` is None without prices."""
+        return self._earlier + self._model.usage if isinstance(self._model, _EndpointModel) else self._earlier
 
     def generate_whole_proof(self, theorem: Any, server: Server | None = None) -> str:
-        """Return a whole proof.
+        """Return a whole proof that Lean took, after at most `repairs` turns with Lean's errors.
 
-        Args:
-            theorem: as `search` takes it.
-            server: runs Lean: its errors go back to the model for `repairs` turns, and what is returned is a text that
-                Lean took. None: Lean is not asked, and the first text is returned.
-
-        Returns:
-            text that may stand behind the theorem's `:=`: a candidate until the gate has checked it. "" where there is
-            none; the log says why.
-
-        Raises:
-            StatementError: the theorem cannot be stated.
+        Without a server it is the model's first text, unseen by Lean.
         """
         ours = None if server is None else checked(server)
-        restated = of_theorem(theorem, ours)
-        asking = self._open()
+        restated = restate_theorem(theorem, ours)
+        model = self._open()
+        assert isinstance(model, _EndpointModel)
+        count = 1 if ours is None else self._proofs
+        ask = WholeAsk(restated.context, restated.declaration.text, count=count, seed=self._seed)
         if ours is None:
-            return asking.loop.run(first_proof(asking, self._ask(restated, count=1)))
-        result = ours.run(self._proved(ours, restated, asking))
+            return model.loop.run(_first_proof(model, ask))
+        result = ours.run(self._repair(ours, restated, model, ask))
         if result.found is None:
             _log.warning("no whole proof (%s): %s; %s", result.outcome, result.detail, result.best)
         return result.found or ""
 
     def close(self) -> None:
-        self._spent = self.usage
+        self._earlier = self.usage
         super().close()
 
-    def _begin(self) -> _Endpoint:
-        return _Endpoint(self._spec, self._whole_tokens)
+    def _start(self) -> _Model:
+        return _EndpointModel(self._spec, self._whole_tokens)
 
-    def _ask(self, restated: Restated, *, count: int) -> WholeAsk:
-        context = restated.context if restated.whole_file else ""
-        return WholeAsk(context, restated.declaration.text, count=count, seed=self._seed)
-
-    async def _proved(self, server: Server, restated: Restated, asking: _Endpoint) -> WholeResult:
-        key = server.key(restated.imports)
-        async with Session(await server.pool(), key, restated.setup) as session:
+    async def _repair(
+        self, server: Server, restated: RestatedTheorem, author: Author, ask: WholeAsk
+    ) -> WholeResult:
+        async with server.session(restated) as session:
             (sorry,) = restated.declaration.sorries
             timeout_s = max(self._budget.tactic_timeout_s, 10.0)
             return await prove_whole(
-                self._ask(restated, count=self._proofs),
-                author=asking,
+                ask,
+                author=author,
                 check=Filling(session, restated.declaration, sorry, timeout_s=timeout_s),
                 budget=WholeBudget(self._budget.seconds),
                 repairs=self._repairs,
                 judge=session.judge,
             )
-
-
-class _Endpoint:
-    """An endpoint on an event loop of its own, asked from the loops of servers (`tactic_prover.Asking`)."""
-
-    name = ExternalAuthor.name
-
-    def __init__(self, spec: EndpointSpec, whole_tokens: int) -> None:
-        self._client = open_client(spec)
-        self.loop = LoopThread("external")
-        self._suggests = EndpointSuggests(self._client)
-        self._author = ExternalAuthor(self._client, max_tokens=whole_tokens)
-        self._written = Usage()
-
-    @property
-    def model(self) -> str:
-        return self._client.endpoint.model
-
-    @property
-    def usage(self) -> Usage:
-        return self._suggests.usage + self._written
-
-    async def suggest(self, request: Request) -> Suggestions:
-        return await self.loop.of_another_loop(self._suggests.suggest(request))
-
-    async def write(self, ask: WholeAsk) -> Written:
-        return await self.loop.of_another_loop(self._write(ask))
-
-    def retrieving(self, place: Place) -> Retrieve | None:  # noqa: ARG002 - it is the protocol's
-        return None
-
-    async def tactics(self, state: str, place: Place, decoding: Decoding, seed: int) -> list[str]:  # noqa: ARG002
-        """Return tactics for a state, the likeliest first. Runs on this loop."""
-        found = await self._suggests.suggest(Request(state, (), decoding, seed))
-        if not found.tactics:
-            why = found.error or ", ".join(f"{name} {count}" for name, count in found.left_out.items())
-            _log.warning("no tactic for a goal: %s", why or "the model said nothing")
-        return [one.tactic for one in found.tactics]
-
-    def close(self) -> None:
-        self.loop.run(self._client.close())
-        self.loop.close()
-
-    async def _write(self, ask: WholeAsk) -> Written:
-        try:
-            written = await self._author.write(ask)
-        except AuthorError as error:
-            self._written += _usage(error.cost)
-            raise
-        self._written += _usage(written.cost)
-        return written
-
-
-def _usage(cost: Cost) -> Usage:
-    return Usage(cost.prompt_tokens, cost.completion_tokens, cost.usd)

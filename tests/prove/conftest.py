@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pipeline.models.tactics.models import load_model
-from pipeline.prove.lean_server import Server
+from pipeline.prove.compat import Server
 from tests.support.tiny_models import make_tiny_causal
 
 STEPS = [

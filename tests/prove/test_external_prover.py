@@ -16,10 +16,9 @@ from pipeline.models.endpoint.client import ChatClient
 from pipeline.models.endpoint.dialect import Endpoint
 from pipeline.models.endpoint.errors import ExternalError, SpendingError
 from pipeline.models.tactics.requests import Decoding
-from pipeline.prove.compat import ExternalProver
+from pipeline.prove.compat import ExternalProver, Server
 from pipeline.prove.generator import EndpointSuggests, GeneratorProposer
 from pipeline.prove.graph import Asked, Proposer
-from pipeline.prove.lean_server import Server
 from tests.support.chat_server import ChatServer, Fails, Reply, Says, Sends
 
 SMALL = Budget(nodes=6, seconds=20.0, tactic_timeout_s=5.0)

@@ -13,8 +13,7 @@ from pipeline.jobs.specs import Budget
 from pipeline.lean.backend import simulator
 from pipeline.models.errors import ModelError
 from pipeline.models.tactics.requests import Decoding
-from pipeline.prove.compat import HFProver
-from pipeline.prove.lean_server import Server, ServerError
+from pipeline.prove.compat import HFProver, Server, ServerError
 from store.leandojo.compat import Pos, Theorem
 from tests.support.tiny_models import make_tiny_causal, make_tiny_seq2seq
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.prove.lean_server import Server, StatementError, of_goal, of_theorem
+from pipeline.prove.compat import Server, StatementError, restate_goal, restate_theorem
 from pipeline.prove.retrieval import Place
 from store.leandojo.compat import Pos, Theorem
 
@@ -48,7 +48,7 @@ def record(name: str, *, path: str = "Demo.lean", line: int = 9, statement: str 
 
 
 def test_a_theorem_stands_in_its_file_with_a_sorry_for_its_proof(server: Server) -> None:
-    found = of_theorem(record("Demo.both"), server)
+    found = restate_theorem(record("Demo.both"), server)
     assert found.whole_file
     assert found.declaration.text.endswith("(hq : q) : p ∧ q := by\n    sorry")
     assert found.declaration.preamble == "namespace Demo\nvariable (p q : Prop)"
@@ -65,34 +65,34 @@ def test_a_theorem_stands_in_its_file_with_a_sorry_for_its_proof(server: Server)
 
 def test_what_is_not_in_the_project_is_stated_by_its_record(server: Server) -> None:
     said = "theorem gone (p : Prop) : p"
-    found = of_theorem(record("Demo.gone", statement=said), server)
+    found = restate_theorem(record("Demo.gone", statement=said), server)
     assert (found.whole_file, found.declaration.text) == (False, f"{said} := by\n  sorry")
     assert found.place == Place("Demo.lean", (9, 3), "Demo.gone", ())
     with pytest.raises(
         StatementError, match=r"has no theorem_statement, and .* has no such theorem in Demo\.lean"
     ):
-        of_theorem(record("Demo.gone"), server)
+        restate_theorem(record("Demo.gone"), server)
     with pytest.raises(StatementError, match="no project was named"):
-        of_theorem(record("Demo.both"), None)
+        restate_theorem(record("Demo.both"), None)
     outside = record("Demo.both", path="../Demo.lean", statement=said)
-    assert not of_theorem(outside, server).whole_file, "no file beside the project is read"
+    assert not restate_theorem(outside, server).whole_file, "no file beside the project is read"
 
 
 def test_what_is_no_theorem_of_its_own_is_refused(server: Server) -> None:
     with pytest.raises(StatementError, match=r"Demo\.data is a def, and only theorems are proved"):
-        of_theorem(record("Demo.data"), server)
+        restate_theorem(record("Demo.data"), server)
     with pytest.raises(StatementError, match="shares its command with other declarations"):
-        of_theorem(record("Demo.one"), server)
+        restate_theorem(record("Demo.one"), server)
     with pytest.raises(StatementError, match="is a def"):
-        of_theorem("def x : Nat := 3", None)
+        restate_theorem("def x : Nat := 3", None)
     with pytest.raises(StatementError, match="is not the statement of one theorem"):
-        of_goal("p\n\ntheorem other : q")
+        restate_goal("p\n\ntheorem other : q")
 
 
 def test_a_goal_becomes_a_theorem_that_states_it() -> None:
-    assert of_goal("∀ p : Prop, p → p").declaration.text == (
+    assert restate_goal("∀ p : Prop, p → p").declaration.text == (
         "theorem unsorry_goal : ∀ p : Prop, p → p := by\n  sorry"
     )
-    printed = of_goal("case inl\np q : Prop\nh : p\n⊢ p ∨ q", ("Init",))
+    printed = restate_goal("case inl\np q : Prop\nh : p\n⊢ p ∨ q", ("Init",))
     assert printed.declaration.text == ("theorem unsorry_goal (p q : Prop) (h : p) : p ∨ q := by\n  sorry")
     assert printed.place == Place(imports=("Init",))

@@ -18,8 +18,7 @@ from pipeline.models.retriever.retriever import PremiseRetriever
 from pipeline.models.tactics.generate import Completion
 from pipeline.models.tactics.requests import Decoding
 from pipeline.prove import retrieval
-from pipeline.prove.compat import RetrievalProver
-from pipeline.prove.lean_server import Server
+from pipeline.prove.compat import RetrievalProver, Server
 from pipeline.prove.retrieval import Place, PremiseFinder, Retrieval, accessible, corpus_of_log, read_corpus
 from store.leandojo.choosing import choose
 from store.leandojo.compat import Pos, Theorem
