@@ -41,12 +41,22 @@ VERBS = (
     "trigger",
     "version",
 )
-"""Every verb, in the order of the help; `daemon.cli.<verb>` defines `register(app)`."""
+"""Every verb; `daemon.cli.<verb>`, or the module in `_MODULES`, defines `register(app)`."""
 
 COMPLETING = "_UNSORRY_COMPLETE"
 """Set by Typer's scripts as they ask for candidates, and to print one: `_UNSORRY_COMPLETE=source_bash unsorry`."""
-_MODULES = {"import": "import_"}
-"""Where a verb's module has another name, because Python has a word like it."""
+_MODULES = {
+    "serve": "run",
+    "curriculum": "models",
+    "import": "exchange",
+    "export": "exchange",
+    "poll": "work",
+    "pause": "work",
+    "resume": "work",
+    "trigger": "work",
+    "version": "doctor",
+}
+"""The modules that have several verbs."""
 
 
 def main() -> None:
@@ -97,13 +107,13 @@ def build(verbs: tuple[str, ...] = VERBS) -> typer.Typer:
         show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
     ) -> None:
         if show_version:
-            from daemon.cli.version import text
+            from daemon.cli.doctor import text
 
             print(text())
             raise typer.Exit
 
-    for verb in verbs:
-        importlib.import_module(f"daemon.cli.{_MODULES.get(verb, verb)}").register(app)
+    for module in dict.fromkeys(_MODULES.get(verb, verb) for verb in verbs):
+        importlib.import_module(f"daemon.cli.{module}").register(app)
     return app
 
 

@@ -1,6 +1,10 @@
-"""`unsorry doctor`: what is installed and what is missing, each with the remedy."""
+"""`unsorry doctor` and `unsorry version`: what is installed and what is missing, each with the remedy."""
 
 from __future__ import annotations
+
+import platform
+import sqlite3
+from importlib import metadata
 
 import typer
 
@@ -12,6 +16,7 @@ _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "missing": ("
 
 def register(app: typer.Typer) -> None:
     app.command("doctor", help="Check what is installed and what is missing.")(doctor)
+    app.command("version", help="Show the version of unsorry, Python and SQLite.")(version)
 
 
 def doctor(config: Config = None, as_json: Json = False) -> None:
@@ -36,3 +41,24 @@ def doctor(config: Config = None, as_json: Json = False) -> None:
                 say(f"{' ' * (width + 13)}-> {clean(item.remedy)}")
     if lacking:
         raise typer.Exit(ExitCode.FAILURE)
+
+
+def version(as_json: Json = False) -> None:
+    if as_json:
+        emit_json(
+            {
+                "version": metadata.version("unsorry"),
+                "python": platform.python_version(),
+                "sqlite": sqlite3.sqlite_version,
+            }
+        )
+        return
+    say(text())
+
+
+def text() -> str:
+    """The line that `unsorry version` and `unsorry --version` show."""
+    return (
+        f"unsorry {metadata.version('unsorry')} (Python {platform.python_version()},"
+        f" SQLite {sqlite3.sqlite_version})"
+    )

@@ -22,14 +22,15 @@ from daemon.cli.context import (
     one_match,
     view,
 )
-from daemon.cli.listing import check_choice, listing_group
 from daemon.cli.render import (
     ago,
+    check_choice,
     clean,
     clean_block,
     emit_json,
     fields,
     headline,
+    listing_group,
     row_json,
     say,
     size,

@@ -1,16 +1,29 @@
-"""`unsorry run`: the daemon, in the foreground."""
+"""`unsorry run` and `unsorry serve`: the daemon, and the server for editors, in the foreground."""
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from daemon.cli.config import refuse
 from daemon.cli.context import CliError, Config, ExitCode, locate
+from daemon.cli.render import note
+
+if TYPE_CHECKING:
+    from daemon.paths import Paths
+    from daemon.serve_spec import Lease
+    from daemon.settings import Settings
+    from pipeline.serve.spec import ServeSpec
 
 
 def register(app: typer.Typer) -> None:
     app.command("run", help="Run the daemon in the foreground.")(run)
+    app.command("serve", help="Serve tactics, premises and verdicts to editors, over HTTP.")(serve)
 
 
 def run(config: Config = None) -> None:
@@ -23,11 +36,11 @@ def run(config: Config = None) -> None:
             code=ExitCode.ALREADY_RUNNING,
         )
     from daemon.lock import AlreadyRunningError
-    from daemon.run import run as serve
+    from daemon.run import run as run_daemon
     from daemon.settings.errors import ConfigError
 
     try:
-        code = serve(place.config)
+        code = run_daemon(place.config)
     except ConfigError as error:
         for line in error.errors:
             print(line, file=sys.stderr)
@@ -35,3 +48,122 @@ def run(config: Config = None) -> None:
     except AlreadyRunningError as error:
         raise CliError(str(error), code=ExitCode.ALREADY_RUNNING) from error
     raise typer.Exit(code)
+
+
+def serve(
+    host: Annotated[
+        str | None,
+        typer.Option("--host", metavar="ADDRESS", help="The address to listen on; default: that of [serve]."),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port", min=0, max=65535, help="The port; 0 for any free one; default: that of [serve]."
+        ),
+    ] = None,
+    config: Config = None,
+) -> None:
+    place = locate(config)
+    from daemon.serve_spec import spec_of, why_not_servable
+    from daemon.settings import ConfigError, load
+    from pipeline.models.endpoint.errors import CredentialError
+    from pipeline.serve.auth import read_token
+    from pipeline.serve.checkouts import BY_HAND
+
+    try:
+        settings = load(place.config)
+    except ConfigError as error:
+        refuse(error)
+        raise typer.Exit(ExitCode.BAD_CONFIG) from error
+    spec = spec_of(
+        settings,
+        scratch=f"{BY_HAND}{os.getpid()}",
+        host=None if host is None else _checked(host),
+        port=port,
+        lease=_lease(settings),
+        reload=_command(place.config, host, port),
+    )
+    missing = why_not_servable(spec)
+    if missing:
+        raise CliError(missing)
+    try:
+        read_token(spec)
+    except CredentialError as error:
+        raise CliError(str(error), code=ExitCode.BAD_CONFIG) from error
+    _check_store(place.paths)
+    _check_port(spec)
+    where = f"{_shown(spec.host)}:{spec.port or '(a free port)'}"
+    note(f"serving at http://{where}, with its routes at /docs; Ctrl-C ends it")
+    _become(spec)
+
+
+def _checked(host: str) -> str:
+    from daemon.settings.models import checked_host
+
+    try:
+        return checked_host(host)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--host") from error
+
+
+def _lease(settings: Settings) -> Lease | None:
+    """Return a GPU for the server to lock, where [serve] device asks for one; its own process takes the lock."""
+    from daemon.jobs.gpus import Gpus, NoGpuError, chosen
+    from daemon.serve_spec import Lease
+
+    if settings.serve.device == "cpu":
+        return None
+    gpus = Gpus(settings.paths.runtime / "gpus")
+    seen = gpus.seen({})
+    gpus.close()
+    try:
+        free = chosen(seen, device=settings.serve.device)
+    except NoGpuError as error:
+        raise CliError(
+            f'{error}; {error.remedy}, or write device = "cpu" under [serve] in {settings.path}'
+        ) from error
+    if free is None:
+        return None
+    return Lease(gpus.lock(free.uuid), free.uuid or None)
+
+
+def _check_store(paths: Paths) -> None:
+    if not paths.database_db.exists():
+        raise CliError(
+            f"{paths.database_db}: missing, and the server reads from it which models there are; run the daemon once"
+            " (`unsorry run`)"
+        )
+
+
+def _check_port(spec: ServeSpec) -> None:
+    """Say who is in the way before anything heavy is loaded; the server itself binds, and decides."""
+    family = socket.AF_INET6 if ":" in spec.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((spec.host, spec.port))
+        except OSError as error:
+            raise CliError(
+                f"{_shown(spec.host)}:{spec.port} cannot be listened on: {error.strerror or error}; choose another"
+                " port with --port, or end what listens there (perhaps unsorry-serve.service)"
+            ) from error
+
+
+def _command(config: Path, host: str | None, port: int | None) -> tuple[str, ...]:
+    """Return the command that begins anew with the settings as they are then."""
+    options = [] if host is None else ["--host", host]
+    options += [] if port is None else ["--port", str(port)]
+    return (sys.executable, "-P", "-m", "daemon.cli", "serve", "--config", str(config.absolute()), *options)
+
+
+def _become(spec: ServeSpec) -> None:
+    """Become the server. The specification is in no file: this process reads it from an inherited descriptor."""
+    descriptor = os.memfd_create("unsorry-serve-spec", 0)
+    os.write(descriptor, spec.as_json().encode("utf-8"))
+    path = Path("/proc/self/fd") / str(descriptor)
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "pipeline.serve", str(path)])  # noqa: S606 - no shell
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -18,15 +18,16 @@ from daemon.cli.context import (
     one_match,
     view,
 )
-from daemon.cli.listing import check_choice, listing_group
-from daemon.cli.proof_tree import described as tried_with
+from daemon.cli.proofs import attempt_described as tried_with
 from daemon.cli.render import (
     ago,
+    check_choice,
     clean,
     clean_block,
     counted,
     emit_json,
     fields,
+    listing_group,
     row_json,
     say,
     span,

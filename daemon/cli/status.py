@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
 
 from daemon.cli import repos
-from daemon.cli.context import AsOf, Config, Json, locate
+from daemon.cli.context import AsOf, CliError, Config, Json, locate
 from daemon.cli.render import (
     ago,
     by_state,
     clean,
     counted,
+    cut_line,
     emit_json,
+    emit_json_line,
     fields,
     headline,
     say,
@@ -21,6 +34,10 @@ from daemon.cli.render import (
     styled,
     table,
 )
+from daemon.cli.status_report import collect, work_lines
+from daemon.http.control_client import ControlError
+from daemon.lock import FolderError
+from store.errors import LogError
 
 EVERY_S = 2.0
 SHORTEST_S, LONGEST_S = 0.2, 86400.0
@@ -49,14 +66,10 @@ def status(
     if watch:
         if as_of is not None:
             raise typer.BadParameter("waits for what comes, and --as-of is of what was", param_hint="--watch")
-        from daemon.cli.status_watch import watch as begin
-
-        begin(config, every_s=EVERY_S if seconds is None else seconds, as_json=as_json, show=show)
+        show_again(config, every_s=EVERY_S if seconds is None else seconds, as_json=as_json, show=show)
         return
     if seconds is not None:
         raise typer.BadParameter("says how often, and only --watch asks more than once", param_hint="SECONDS")
-    from daemon.cli.status_report import collect
-
     report = collect(locate(config, as_of))
     if as_json:
         emit_json(report)
@@ -74,8 +87,6 @@ def show(report: dict[str, Any]) -> None:
         for line in problem.get("errors", ()):
             say(f"      {clean(line)}")
         say(f"    -> {clean(problem['remedy'])}")
-    from daemon.cli.status_report import work_lines
-
     daemon, log, jobs = report["daemon"], report["log"], report["jobs"]
     earlier = "as_of" in report
     say()
@@ -216,3 +227,125 @@ def _progress(progress: dict[str, Any] | None) -> str:
         return "-"
     done, total = progress.get("done", 0), progress.get("total")
     return f"{done}/{total}" if total else str(done)
+
+
+_TRANSIENT = (CliError, LogError, ControlError, FolderError)
+"""What one turn may meet and the next one not: a file that an editor just replaces, a view that is being rebuilt."""
+
+_OTHER_SCREEN, _OWN_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+_HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
+
+
+# ---- Again and again, in place on a terminal, line by line anywhere else
+# Each turn looks for the daemon, its folders and its database anew, so that a restart, a rebuild or an edited
+# configuration in between is shown and ends nothing.
+
+
+def show_again(
+    config: Path | None, *, every_s: float, as_json: bool, show: Callable[[dict[str, Any]], None]
+) -> None:
+    """Answer every `every_s` seconds until Ctrl-C; `show` writes a report for people to standard output.
+
+    Raises:
+        CliError: the first answer cannot be given. Later ones that cannot be say so and are asked again.
+    """
+    report = collect(locate(config))
+    turns = _turns(report, config, every_s)
+    with contextlib.suppress(KeyboardInterrupt):
+        if as_json:
+            for report in turns:
+                emit_json_line(report)
+        elif sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+            _redraw(turns, every_s=every_s, show=show)
+        else:
+            _tell(turns)
+
+
+def _turns(first: dict[str, Any], config: Path | None, every_s: float) -> Iterator[dict[str, Any]]:
+    """Yield a report for each turn; one that could not be made has `unreadable` alone, with the reason."""
+    yield first
+    due = time.monotonic()
+    while True:
+        # From the turn's beginning, so that a slow answer does not stretch the interval, and never a burst.
+        due = max(due + every_s, time.monotonic())
+        time.sleep(max(0.0, due - time.monotonic()))
+        try:
+            report = collect(locate(config))
+        except _TRANSIENT as error:
+            report = {"unreadable": str(error)}
+        yield report
+
+
+def _redraw(
+    turns: Iterator[dict[str, Any]], *, every_s: float, show: Callable[[dict[str, Any]], None]
+) -> None:
+    with _other_screen():
+        for report in turns:
+            screen = _Screen()
+            with contextlib.redirect_stdout(screen):
+                if "unreadable" in report:
+                    say(f"cannot be said now: {headline(report['unreadable'])}")
+                else:
+                    show(report)
+            sys.stdout.write(_frame(screen.getvalue().splitlines(), every_s=every_s))
+            sys.stdout.flush()
+    # What was on the screen last is gone with it: one line of it stays.
+    if "unreadable" not in report:
+        say(report["summary"])
+
+
+class _Screen(io.StringIO):
+    """A frame for the terminal, buffered until it is complete."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def _frame(lines: list[str], *, every_s: float) -> str:
+    """Put the lines over those of the frame before, cut to the terminal as it is now."""
+    size = shutil.get_terminal_size()
+    clock = datetime.now(UTC).strftime("%H:%M:%S")
+    head = f"{clock} UTC, every {every_s:g}s, Ctrl-C ends"
+    room = max(size.lines - 1, 1)
+    body = lines if len(lines) <= room else [*lines[: room - 1], f"({len(lines) - room + 1} more lines)"]
+    shown = [cut_line(line, size.columns) for line in [head, *body][: size.lines]]
+    return _HOME + f"{_REST_OF_LINE}\n".join(shown) + _REST_OF_LINE + _REST_OF_SCREEN
+
+
+@contextlib.contextmanager
+def _other_screen() -> Iterator[None]:
+    """Draw on the terminal's second screen; whatever ends us, the first one comes back with its cursor."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    sys.stdout.write(_OTHER_SCREEN)
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.stdout.write(_OWN_SCREEN)
+        sys.stdout.flush()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tell(turns: Iterator[dict[str, Any]]) -> None:
+    """One line a turn, and below it each problem that was not there the turn before."""
+    known: set[tuple[str, str | None, str]] = set()
+    for report in turns:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        if "unreadable" in report:
+            say(f"{now}  cannot be said now: {headline(report['unreadable'])}")
+        else:
+            say(f"{now}  {report['summary']}")
+            present = set()
+            for problem in report["problems"]:
+                key = (problem["code"], problem["subject"], headline(problem["message"]))
+                present.add(key)
+                if key not in known:
+                    say(f"  {problem['severity']}: {key[2]}  -> {clean(problem['remedy'])}")
+            known = present
+        sys.stdout.flush()

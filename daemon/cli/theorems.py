@@ -18,8 +18,19 @@ from daemon.cli.context import (
     locate,
     view,
 )
-from daemon.cli.listing import check_choice, listing_group
-from daemon.cli.render import ago, clean, emit_json, fields, note, row_json, say, styled, table
+from daemon.cli.render import (
+    ago,
+    check_choice,
+    clean,
+    emit_json,
+    fields,
+    listing_group,
+    note,
+    row_json,
+    say,
+    styled,
+    table,
+)
 from daemon.cli.repos import resolve
 from daemon.cli.sorries import Branch, Every
 

@@ -359,9 +359,7 @@ def test_what_the_simulator_found_is_proposed_to_nobody(unproved: World) -> None
 def test_a_patch_that_says_simulated_is_not_proposed_whatever_its_row_says(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "daemon.cli.proof_pull_request._patch", lambda *_: PATCH.replace(b"Simulated: no", b"SIMULATED")
-    )
+    monkeypatch.setattr("daemon.cli.proofs._patch", lambda *_: PATCH.replace(b"Simulated: no", b"SIMULATED"))
     assert "the patch is simulated" in world.refused()
 
 

@@ -1,0 +1,331 @@
+"""`unsorry import` and `unsorry export`: other programs' files, in and out. The work is done in `store.leandojo`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from daemon.cli.completion import repositories
+from daemon.cli.context import AsOf, CliError, Config, ExitCode, Json, Place, locate, view
+from daemon.cli.render import clean, counted, emit_json, note, say, span, table
+from daemon.lock import AlreadyRunningError, DaemonLock
+
+if TYPE_CHECKING:
+    from store.leandojo.exporting import ExportReport
+    from store.leandojo.progress import ProgressReport
+    from store.leandojo.reading import ImportedTrace, ImportReport
+
+_EVERY_S = 0.2
+
+
+def register(app: typer.Typer) -> None:
+    imports = typer.Typer(
+        help="Import the database or a dataset of LeanDojo-v2 or LeanAgent.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    imports.command(
+        "leandojo", help="Import a dynamic_database.json or a dataset folder; needs the daemon stopped."
+    )(take_in)
+    app.add_typer(imports, name="import")
+    exports = typer.Typer(
+        help="Write theorems, premises and splits as the files of other programs.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    exports.command(
+        "leandojo", help="Write a folder that ReProver, LeanAgent and LeanDojo-v2 read; the daemon may run."
+    )(write_out)
+    exports.command(
+        "progress",
+        help="Write the steps of all proofs, each with how many come after it: LeanProgress's dataset.",
+    )(progress)
+    app.add_typer(exports, name="export")
+
+
+def take_in(
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="FILE|DIR", help="A dynamic_database.json, or a folder with metadata.json."),
+    ],
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    from daemon.cli.config import refuse
+    from daemon.settings import ConfigError, load
+    from store.leandojo.reading import import_leandojo
+
+    place = locate(config)
+    try:
+        # Folders are read leniently, and a mistyped state_dir must not send the data to another log.
+        load(place.config)
+    except ConfigError as error:
+        refuse(error)
+        raise typer.Exit(ExitCode.BAD_CONFIG) from error
+    if not source.exists():
+        raise CliError(f"{source}: there is no such file or folder; name what LeanDojo wrote")
+    try:
+        # Held to the end: the daemon and an import would write the same log.
+        lock = DaemonLock.acquire(place.paths.lock, purpose="unsorry import")
+    except AlreadyRunningError as error:
+        raise CliError(str(error), code=ExitCode.ALREADY_RUNNING) from error
+    progress = _Progress()
+    try:
+        report = import_leandojo(
+            source,
+            events_db=place.paths.events_db,
+            database_db=place.paths.database_db,
+            stage=place.paths.state / "import",
+            progress=progress if sys.stderr.isatty() else None,
+        )
+    finally:
+        progress.clear()
+        lock.release()
+    for text in report.notes:
+        note(f"unsorry: note: {clean(text)}")
+    if as_json:
+        emit_json({"daemon": {"running": False, "pid": None}, **_document(report)})
+    else:
+        _show(report)
+
+
+def _document(report: ImportReport) -> dict[str, Any]:
+    return {
+        "path": str(report.path),
+        "form": report.form,
+        "already_imported": report.repeated,
+        "repositories": [
+            {
+                "repository": item.head.repository,
+                "url": item.head.url,
+                "name": item.head.name,
+                "commit": item.head.sha,
+                "lean_version": item.head.lean_version,
+                "lean_dojo_version": item.head.tracer_version,
+                "trace": item.recorded.trace,
+                "already_imported": item.recorded.repeated,
+                "files_changed": item.recorded.files_changed,
+                "files_removed": item.recorded.files_removed,
+                **_counts([item]),
+            }
+            for item in report.traces
+        ],
+        "totals": _counts(report.traces),
+        "notes": list(report.notes),
+        "seconds": round(report.seconds, 3),
+        "position": report.position,
+    }
+
+
+def _counts(traces: list[ImportedTrace] | tuple[ImportedTrace, ...]) -> dict[str, int]:
+    return {
+        "theorems": sum(item.recorded.n_theorems for item in traces),
+        "tactics": sum(item.recorded.n_tactics for item in traces),
+        "premises": sum(item.recorded.n_premises for item in traces),
+        "files": sum(item.recorded.files_traced for item in traces),
+    }
+
+
+def _show(report: ImportReport) -> None:
+    if report.traces:
+        rows = [
+            (
+                item.head.repository,
+                item.head.sha[:12],
+                *(f"{number:,}" for number in _counts([item]).values()),
+                _outcome(item),
+            )
+            for item in report.traces
+        ]
+        table(("repository", "commit", "theorems", "tactics", "premises", "files", ""), rows)
+    totals = _counts(report.traces)
+    what = ", ".join(
+        (
+            counted(len(report.traces), "repository"),
+            counted(totals["theorems"], "theorem"),
+            counted(totals["tactics"], "tactic"),
+            counted(totals["premises"], "premise"),
+            counted(totals["files"], "file"),
+        )
+    )
+    verb = "already imported, nothing was written" if report.repeated else "imported"
+    say(f"{report.path}: {verb}: {what}, in {span(report.seconds)}; the log is at event {report.position}")
+
+
+def _outcome(item: ImportedTrace) -> str:
+    if item.recorded.repeated:
+        return "already imported"
+    parts = [(item.recorded.files_changed, "changed"), (item.recorded.files_removed, "removed")]
+    return (
+        ", ".join(f"{counted(number, 'file')} {what}" for number, what in parts if number) or "order changed"
+    )
+
+
+class _Progress:
+    """One line on standard error that says how far it has come; for terminals."""
+
+    def __init__(self) -> None:
+        self._shown_at = 0.0
+        self._what = ""
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if what == self._what and now - self._shown_at < _EVERY_S:
+            return
+        self._what, self._shown_at = what, now
+        sys.stderr.write(f"\r\x1b[K{what} {done / max(total, 1):.0%}")
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._what:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+_Repo = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--repo",
+        metavar="R",
+        help="Only this repository (key or its end); may be repeated.",
+        autocompletion=repositories,
+    ),
+]
+
+
+def write_out(
+    out: Annotated[
+        Path,
+        typer.Argument(metavar="OUT", help="The folder to make; an earlier export there is replaced whole."),
+    ],
+    repo: _Repo = None,
+    every_commit: Annotated[
+        bool,
+        typer.Option("--every-commit", help="All imported commits of a repository, not the newest alone."),
+    ] = False,
+    compat: Annotated[
+        bool, typer.Option("--compat", help="LeanDojo-v2's own merge, splits and bare Infinity.")
+    ] = False,
+    as_imported: Annotated[
+        bool, typer.Option("--as-imported", help="Give an import back as it was: its files, in its order.")
+    ] = False,
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="Also what the simulator made; metadata.json then says so.")
+    ] = False,
+    as_of: AsOf = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    if every_commit and (compat or as_imported):
+        raise typer.BadParameter(
+            "--compat and --as-imported have every commit already", param_hint="--every-commit"
+        )
+    place = _with_log(config, as_of)
+    from store.leandojo.exporting import Mode, export_leandojo
+    from store.log.reader import LogReader
+
+    if as_imported:
+        mode = Mode.AS_IMPORTED_COMPAT if compat else Mode.AS_IMPORTED
+    else:
+        mode = Mode.COMPAT if compat else Mode.FOR_LIFE
+    with view(place) as database, LogReader.open(place.paths.events_db) as log:
+        report = export_leandojo(
+            out.absolute(),
+            log=log,
+            view=database,
+            mode=mode,
+            repositories=repo or (),
+            every_commit=every_commit,
+            simulated=simulated,
+        )
+    if as_json:
+        emit_json({**place.head, **_exported(report)})
+    else:
+        _show_export(report)
+
+
+def progress(
+    out: Annotated[
+        Path,
+        typer.Argument(metavar="OUT", help="The file to make; an earlier export there is replaced whole."),
+    ],
+    repo: _Repo = None,
+    simulated: Annotated[bool, typer.Option("--simulated", help="Also what the simulator made.")] = False,
+    as_of: AsOf = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    place = _with_log(config, as_of)
+    from store.leandojo.progress import export_progress
+
+    with view(place) as database:
+        report = export_progress(out.absolute(), view=database, repositories=repo or (), simulated=simulated)
+    if as_json:
+        emit_json({**place.head, **asdict(report), "seconds": round(report.seconds, 3)})
+    else:
+        _show_progress(report)
+
+
+def _with_log(config: Path | None, as_of: str | None) -> Place:
+    place = locate(config, as_of)
+    if not place.paths.events_db.exists():
+        raise CliError(f"{place.paths.events_db}: no log there; start the daemon, or import something")
+    return place
+
+
+def _exported(report: ExportReport) -> dict[str, Any]:
+    return {
+        "path": report.path,
+        "mode": report.mode.value,
+        "position": report.position,
+        "simulated": report.simulated,
+        "repositories": [
+            {"url": item["url"], "commit": item["commit"], "in_dataset": in_dataset}
+            for item, in_dataset in report.repositories
+        ],
+        "theorems": report.theorems,
+        "withheld": report.withheld,
+        "corpus_files": report.corpus_files,
+        "files_renamed": report.files_renamed,
+        "imports_left_out": report.imports_left_out,
+        "files_untraced": report.files_untraced,
+        "seconds": round(report.seconds, 3),
+    }
+
+
+def _show_export(report: ExportReport) -> None:
+    if report.theorems:
+        table(("LIST", "THEOREMS"), [(name, f"{number:,}") for name, number in report.theorems.items()])
+    for split, number in report.withheld.items():
+        if number:
+            note(
+                f"unsorry: {split}: {counted(number, 'theorem')} in no list: training on them would give a test away"
+            )
+    if report.files_renamed:
+        note(
+            f"unsorry: {counted(report.files_renamed, 'file')} of the corpus renamed: another repository has the path"
+        )
+    if report.imports_left_out:
+        note(f"unsorry: {counted(report.imports_left_out, 'import')} left out, of files that were not traced")
+    if report.files_untraced:
+        note(
+            f"unsorry: {counted(report.files_untraced, 'file')} of the corpus without premises: proofs name them and "
+            "they were not traced"
+        )
+    what = counted(len(report.repositories), "repository")
+    say(f"{report.path}: {what} as of event {report.position}, in {span(report.seconds)}")
+
+
+def _show_progress(report: ProgressReport) -> None:
+    rows = [(side, f"{report.proofs[side]:,}", f"{report.steps[side]:,}") for side in report.proofs]
+    table(("SIDE", "PROOFS", "STEPS"), rows)
+    if report.repeated:
+        note(f"unsorry: {counted(report.repeated, 'proof')} left out that another one repeats word for word")
+    if report.simulated:
+        note("unsorry: simulated proofs are among them")
+    say(f"{report.path}: as of event {report.position}, in {span(report.seconds)}")

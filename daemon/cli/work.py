@@ -1,0 +1,143 @@
+"""`unsorry poll`, `pause`, `resume` and `trigger`: have the running daemon do work now, or not."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from daemon.cli.completion import one_of, repositories
+from daemon.cli.context import Config, Json, Place, command, locate, view
+from daemon.cli.render import clean, emit_json, say
+from daemon.cli.repos import resolve
+
+
+def register(app: typer.Typer) -> None:
+    app.command("poll", help="Ask repositories for new commits now.")(poll)
+    app.command("pause", help="Keep work from beginning: poll, train, prove or all.")(pause)
+    app.command("resume", help="Let paused work begin again: poll, train, prove or all.")(resume)
+    app.command("trigger", help="Have a repository traced, learned from or searched once, now.")(trigger)
+
+
+def poll(
+    repository: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[REPO]",
+            help="Its key, such as github.com/owner/name, or the end of it.",
+            autocompletion=repositories,
+        ),
+    ] = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    place = locate(config)
+    repository = _key(place, repository) if place.running else repository
+    answer = command(place, "/poll", {"repository": repository})
+    polling = [str(key) for key in answer.get("polling", ())]
+    if as_json:
+        emit_json({"daemon": place.daemon_json, "polling": polling})
+        return
+    if not polling:
+        say("nothing to poll: no repository is watched and enabled")
+        return
+    say(f"polling {', '.join(polling)} now; `unsorry repos` shows what came of it")
+
+
+def _key(place: Place, name: str | None) -> str | None:
+    """The whole key where the view knows it; otherwise as written, for the daemon to judge."""
+    if name is None or not place.paths.database_db.exists():
+        return name
+    with view(place) as database:
+        return resolve(database, name)
+
+
+WORK = ("poll", "train", "prove", "all")
+Work = Annotated[
+    str, typer.Argument(metavar="[WORK]", help=f"One of {', '.join(WORK)}.", autocompletion=one_of(WORK))
+]
+_WHAT = {
+    "poll": "no repository is polled by itself",
+    "train": "no training begins",
+    "prove": "no search and no check begins",
+    "all": "nothing begins",
+}
+
+
+def checked(work: str) -> str:
+    """Return the name of a sort of work that can be paused; refuse another one."""
+    if work not in WORK:
+        raise typer.BadParameter(f'"{work}" is none of {", ".join(WORK)}', param_hint="WORK")
+    return work
+
+
+def pause(
+    work: Work = "all",
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="The reason, shown by `unsorry status`.")
+    ] = "",
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    place = locate(config)
+    answer = command(place, "/pause", {"work": checked(work), "reason": reason})
+    paused = bool(answer["paused"])
+    if as_json:
+        emit_json({"daemon": place.daemon_json, "work": work, "paused": paused})
+        return
+    if paused:
+        say(f"{work} is paused: {_WHAT[work]} until `unsorry resume {work}`")
+    else:
+        say(f"{work} was paused before, and stays so; `unsorry status` says by whom")
+
+
+def resume(work: Work = "all", config: Config = None, as_json: Json = False) -> None:
+    place = locate(config)
+    answer = command(place, "/resume", {"work": checked(work)})
+    resumed = bool(answer["resumed"])
+    if as_json:
+        emit_json({"daemon": place.daemon_json, "work": work, "resumed": resumed})
+        return
+    what = "everything" if work == "all" else work
+    if resumed:
+        say(f"{what} goes on")
+    else:
+        say("nothing was paused" if work == "all" else f"{work} was not paused")
+
+
+TRIGGERED = ("trace", "train", "prove")
+
+
+def trigger(
+    work: Annotated[
+        str,
+        typer.Argument(
+            metavar="WORK", help=f"One of {', '.join(TRIGGERED)}.", autocompletion=one_of(TRIGGERED)
+        ),
+    ],
+    repository: Annotated[
+        str,
+        typer.Argument(
+            metavar="REPO",
+            help="Its key, such as github.com/owner/name, or the end of it.",
+            autocompletion=repositories,
+        ),
+    ],
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    if work not in TRIGGERED:
+        raise typer.BadParameter(f'"{work}" is none of {", ".join(TRIGGERED)}', param_hint="WORK")
+    place = locate(config)
+    key: str | None = repository
+    if place.running and place.paths.database_db.exists():
+        with view(place) as database:
+            key = resolve(database, repository)
+    answer = command(place, "/trigger", {"work": work, "repository": key})
+    triggered, waits = bool(answer["triggered"]), answer.get("waits")
+    if as_json:
+        came = {"work": work, "repository": key, "triggered": triggered, "waits": waits}
+        emit_json({"daemon": place.daemon_json, **came})
+        return
+    done = "is due now" if triggered else "was triggered before, and has not begun yet"
+    say(f"{work} {key}: {done}{f'; it waits: {clean(str(waits))}' if waits else ''}")
