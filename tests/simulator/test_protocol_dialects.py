@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,9 +28,7 @@ def test_every_command_has_a_request_and_every_request_a_command() -> None:
     assert COMMANDS.keys() == REQUESTS.keys()
 
 
-@pytest.mark.parametrize(
-    "command", ["frontend.distil", "frontend.track", "frontend.refactor", "goal.subsume", "env.parse"]
-)
+@pytest.mark.parametrize("command", ["frontend.distil", "frontend.track", "goal.subsume", "env.parse"])
 def test_a_newer_command_is_unknown_to_the_older_dialect(ask: Ask, old: Ask, command: str) -> None:
     assert old(command) == {"error": "command", "desc": f"Unknown command {command}"}
     assert ask(command)["desc"].startswith("Unable to parse json: Pantograph.Protocol.")
@@ -47,8 +44,6 @@ def test_a_newer_command_is_unknown_to_the_older_dialect(ask: Ask, old: Ask, com
         ("goal.tactic", {"stateId": 0}, "operation", "command"),
         ("goal.tactic", {"stateId": 0, "mode": "nonsense"}, "operation", "command"),
         ("goal.tactic", {"stateId": 0, "mode": "tactic"}, "invalid", "invalid"),
-        ("expr.echo", {"expr": "("}, "parsing", "parse"),
-        ("expr.echo", {"expr": "trivial", "type": "False"}, "typing", "typing"),
         ("env.add", {"name": "a", "value": "(", "isTheorem": False}, "expr", "parse"),
         ("env.add", {"name": "a", "type": "Nat", "value": "True", "isTheorem": False}, "expr", "parse"),
         ("env.add", {"name": "trivial", "value": "True", "isTheorem": False}, "exception", "exception"),
@@ -217,17 +212,3 @@ def test_a_payload_that_is_no_object_misses_its_fields(dialect: Dialect, tmp_pat
         assert str(server.answer("goal.print", payload)["desc"]).endswith(
             "GoalPrint.stateId: Natural number expected"
         )
-
-
-def test_options_have_the_documented_names_and_defaults(ask: Ask) -> None:
-    assert json.loads(json.dumps(ask("options.print"))) == {
-        "printJsonPretty": False,
-        "printExprPretty": True,
-        "printExprAST": False,
-        "printDependentMVars": False,
-        "noRepeat": False,
-        "printAuxDecls": False,
-        "printImplementationDetailHyps": False,
-        "automaticMode": True,
-        "timeout": 0,
-    }

@@ -251,15 +251,6 @@ def test_modules_are_described(project: Server) -> None:
 # ---- expressions and the environment
 
 
-def test_an_expression_is_echoed_with_its_type(ask: Ask) -> None:
-    assert ask("expr.echo", expr="fun (p : Prop) (h : p) => h") == {
-        "expr": {"pp": "fun p h => h"},
-        "type": {"pp": "∀ (p : Prop), p → p"},
-    }
-    assert ask("expr.echo", expr="id", type="Nat → Nat")["type"] == {"pp": "Nat → Nat"}
-    assert ask("expr.echo", expr="unknown")["error"] == "elab"
-
-
 def test_a_constant_is_added_through_the_kernel(ask: Ask) -> None:
     assert ask("env.add", name="three", value="1 + 2", isTheorem=False) == {}
     assert ask("env.add", name="fact", type="three = 3", value="rfl", isTheorem=True) == {}
@@ -366,12 +357,6 @@ def test_coupled_sorries_are_refused_and_never_split(ask: Ask) -> None:
     for ignore in (True, False):
         reply = ask("frontend.distil", file=SPEC, ignoreValues=ignore)
         assert (reply["error"], "outside its logic" in reply["desc"]) == ("io", True)
-
-
-def test_refactoring_is_refused(ask: Ask) -> None:
-    reply = ask("frontend.refactor", file=SPEC, coreOptions=[])
-
-    assert (reply["error"], "outside its logic" in reply["desc"]) == ("frontend", True)
 
 
 def test_a_sorry_that_was_undone_is_no_goal(ask: Ask) -> None:

@@ -350,14 +350,12 @@ def test_deleting_ignores_unknown_ids_and_never_reuses_one(ask: Ask, split: dict
     assert ask("goal.start", expr="True")["stateId"] == 2
 
 
-def test_reset_keeps_options_scope_and_environment(ask: Ask) -> None:
+def test_reset_keeps_scope_and_environment(ask: Ask) -> None:
     text = "namespace A\ntheorem mine : True := trivial"
     ask("frontend.process", file=text, readHeader=False, inheritEnv=True, newConstants=False)
-    ask("options.set", automaticMode=False)
     ask("goal.start", expr="True")
     ask("reset")
 
-    assert ask("options.print")["automaticMode"] is False
     assert ask("goal.start", expr="True")["stateId"] == 0
     assert ask("goal.tactic", stateId=0, tactic="exact mine")["goals"] == []
 

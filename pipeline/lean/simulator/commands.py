@@ -352,26 +352,6 @@ def checked_type(core: Core, text: str) -> tuple[Meta, Term]:
     return meta, statement
 
 
-def expr_echo(core: Core, payload: Payload) -> Json:
-    stx = parsed(payload.text("expr"))
-    wanted = payload.maybe_text("type")
-    meta = Meta(core.env)
-    elaborator = Elaborator(meta, core.session())
-    try:
-        expected = None if wanted is None else elaborator.finished(elaborator.type(parsed(wanted)))
-    except (LeanError, KernelError) as error:
-        raise Refusal("elab", str(error)) from None
-    try:
-        term = elaborator.finished(elaborator.term(stx, expected))
-        kind = meta.instantiate(meta.infer(term))
-        if not has_mvar(term):
-            kernel.check(core.env, term, kind)
-    except (LeanError, KernelError) as error:
-        raise Refusal("elab" if expected is None else "typing", str(error)) from None
-    shapes = core.shapes(meta)
-    return {"expr": shapes.expression(term), "type": shapes.expression(kind)}
-
-
 def env_describe(core: Core, _payload: Payload) -> Json:
     return {"imports": list(core.imports), "modules": core.modules.closure(core.imports)}
 
@@ -490,7 +470,6 @@ def _replayed(env: Environment, made: list[Constant]) -> Environment:
 
 
 ENVIRONMENT_COMMANDS = {
-    "expr.echo": expr_echo,
     "env.describe": env_describe,
     "env.catalog": env_catalog,
     "env.inspect": env_inspect,
@@ -645,17 +624,10 @@ def frontend_track(core: Core, payload: Payload) -> Json:
     return reply if failure is None else reply | {"failure": failure}
 
 
-def frontend_refactor(_core: Core, _payload: Payload) -> Json:
-    raise Refusal(
-        "frontend", "simulator: outside its logic: frontend.refactor makes subtypes, which it has not"
-    )
-
-
 FRONTEND_COMMANDS = {
     "frontend.process": frontend_process,
     "frontend.distil": frontend_distil,
     "frontend.track": frontend_track,
-    "frontend.refactor": frontend_refactor,
 }
 
 

@@ -85,10 +85,6 @@ REQUESTS: dict[str, Request] = {
             "timeout": _maybe("natural"),
         },
     ),
-    "options.print": Request("OptionsPrint", {}),
-    "expr.echo": Request(
-        "ExprEcho", {"expr": _of("string"), "type": _maybe("string"), "levels": _maybe("names")}
-    ),
     "env.describe": Request("EnvDescribe", {}),
     "env.catalog": Request(
         "EnvCatalog",
@@ -183,9 +179,6 @@ REQUESTS: dict[str, Request] = {
         _NEW,
     ),
     "frontend.track": Request("FrontendTrack", {"src": _of("string"), "dst": _of("string")}, _NEW),
-    "frontend.refactor": Request(
-        "FrontendRefactor", {"file": _of("string"), "coreOptions": _of("strings")}, _NEW
-    ),
 }
 
 
@@ -469,6 +462,3 @@ class Options:
                 self.timeout_ms = value % (1 << 32)
             else:
                 self._flags[name] = value is True
-
-    def values(self) -> Json:
-        return {**self._flags, "timeout": self.timeout_ms}

@@ -46,15 +46,10 @@ def options_set(core: Core, payload: Payload) -> Json:
     return {}
 
 
-def options_print(core: Core, _payload: Payload) -> Json:
-    return core.options.values()
-
-
 COMMANDS: dict[str, Callable[[Core, Payload], Json]] = {
     "reset": reset,
     "stat": stat,
     "options.set": options_set,
-    "options.print": options_print,
     **ENVIRONMENT_COMMANDS,
     **GOAL_COMMANDS,
     **FRONTEND_COMMANDS,

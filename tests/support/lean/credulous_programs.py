@@ -44,7 +44,7 @@ def _repl(sysroot: Path, imports: Sequence[str]) -> int:
 def _reply(sysroot: Path, command: str, payload: dict[str, Any]) -> dict[str, Any]:
     if command == "goal.start" and {"expr", "copyFrom"} <= set(payload):
         return {"error": "command", "desc": "expr and copyFrom at once"}
-    if not payload and command not in ("options.set", "stat", "reset", "options.print"):
+    if not payload and command not in ("options.set", "stat", "reset"):
         return {"error": "command", "desc": "Unable to parse json: a field is missing"}
     if command == "frontend.process":
         return {"units": _units(sysroot, str(payload["file"]))}

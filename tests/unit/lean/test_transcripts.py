@@ -24,7 +24,6 @@ RECORDS = Path(__file__).resolve().parents[3].parent / "shared" / "reference" / 
 # What recordings that are marked `elided` leave out although the wire always has it.
 PROMISED: dict[str, dict[str, Any]] = {
     "frontend.process": {"units": []},
-    "expr.echo": {"expr": {}, "type": {}},
     "env.inspect": {"type": {}, "isUnsafe": False},
     "goal.start": {"stateId": 0, "root": ""},
 }
