@@ -121,12 +121,12 @@ def test_what_is_no_number_is_none_however_large(raw: object) -> None:
     [
         ([], "tree: expected an object"),
         (damaged(version=2), "this version reads 1"),
-        (damaged(outcome="great"), "tree.outcome: expected one of found"),
+        (damaged(outcome="great"), "tree.outcome: Input should be 'found'"),
         (damaged(nodes=[]), "not numbered upwards from 0"),
-        (damaged(nodes=[7]), r"tree.nodes\[0\]: expected an object, got 7"),
+        (damaged(nodes=[7]), r"tree.nodes\[0\]: .*\(it is 7\)"),
         (damaged(proof=[0, 9]), "tree.proof: state 9 does not come after 0"),
-        (damaged(nodes_left_out=-1), "expected a number from 0 on"),
-        (damaged(best=None), "tree.best: expected a string"),
+        (damaged(nodes_left_out=-1), "tree.nodes_left_out: .* greater than or equal to 0"),
+        (damaged(best=None), "tree.best: .* valid string"),
     ],
 )
 def test_what_is_no_tree_is_refused_with_its_place(raw: object, complaint: str) -> None:
