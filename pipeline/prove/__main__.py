@@ -30,12 +30,11 @@ from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.imports import local_file
 from pipeline.lean.source.scanner import parse
-from pipeline.prove.answering import Answering
-from pipeline.prove.attempt import Attempt
+from pipeline.prove.effort import Attempt
 from pipeline.prove.file import FileProver
 from pipeline.prove.journal import ASIDE, Journal, JournalFile
-from pipeline.prove.lemmas import Known, Lemma, known_to, lemmas_of
-from pipeline.prove.rungs import Engine, engine
+from pipeline.prove.lemmas import KnownProof, Lemma, known_to, lemmas_of
+from pipeline.prove.rungs import Engine, ModelHealth, engine
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole_declaration import AnswerJournal
 from pipeline.worktree import read_inside
@@ -132,7 +131,7 @@ class Run:
             if not built.ok:
                 print(f"lake build: {built.explain(BUILD_BOUNDS)}: {built.output}", file=sys.stderr)  # noqa: T201
 
-    def _known(self) -> tuple[Mapping[str, Sequence[Known]], Sequence[Lemma]]:
+    def _known(self) -> tuple[Mapping[str, Sequence[KnownProof]], Sequence[Lemma]]:
         """Return, by sorry, the proofs that the repository has of the same statement; and what others may cite."""
         given = self._given
         if given.database_db is None:
@@ -157,7 +156,7 @@ class Run:
         wanted: list[SorryToProve],
         pool: ReplPool,
         rung: Engine,
-        known: Mapping[str, Sequence[Known]],
+        known: Mapping[str, Sequence[KnownProof]],
         lemmas: Sequence[Lemma],
     ) -> None:
         given = self._given
@@ -220,14 +219,14 @@ class Run:
         except ReplStartError:
             raise JobError("lean_does_not_start", str(error), remedy=REPL_FAILED_REMEDY) from error
 
-    def _ended(self, attempt: Attempt, answering: Answering | None) -> None:
+    def _ended(self, attempt: Attempt, answering: ModelHealth | None) -> None:
         """Record an attempt; one that ended in an error while nobody is answered is held back (`answering`)."""
         if attempt.outcome == "error" and answering is not None and answering.failure:
             self._held.append((attempt, answering.answered))
         else:
             self._record(attempt)
 
-    def _let_go(self, answering: Answering | None) -> None:
+    def _let_go(self, answering: ModelHealth | None) -> None:
         """Record what was held back, or fail because nobody is answered any more."""
         if answering is None:
             return

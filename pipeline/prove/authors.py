@@ -15,16 +15,16 @@ from pipeline.models.endpoint.errors import ExternalError, Usage
 from pipeline.models.errors import LearningError
 from pipeline.models.tactics.prompt import whole_proof_messages
 from pipeline.models.text import CUT
-from pipeline.prove.whole_proof import AuthorError, Cost, WholeAsk, Written
+from pipeline.prove.whole_proof import AuthorAnswers, AuthorError, Cost, WholeAsk
 
 if TYPE_CHECKING:
     from pipeline.models.tactics.generate import Completion, Generator
     from pipeline.models.tactics.service import Batching
 
 _CONTEXT_CHARACTERS = 24_000
-"""Of the file before the declaration, as much as an endpoint is shown: it is paid for each time."""
+"""The maximum of the file before the declaration for an endpoint, which charges for it each time."""
 _PROMPT_TOKENS = 4096
-"""Of a prompt for a model here; what is longer takes longer to read than a search has time."""
+"""The maximum of a prompt for a local model; a longer one takes longer than a search has time."""
 
 
 class ExternalAuthor:
@@ -49,8 +49,8 @@ class ExternalAuthor:
     def model(self) -> str:
         return self._client.endpoint.model
 
-    async def write(self, ask: WholeAsk) -> Written:
-        """Return the endpoint's answers. See `whole.Author`."""
+    async def write(self, ask: WholeAsk) -> AuthorAnswers:
+        """Return the endpoint's answers. See `Author`."""
         messages = whole_proof_messages(
             ask.declaration,
             context=end_of(ask.context, _CONTEXT_CHARACTERS),
@@ -58,11 +58,11 @@ class ExternalAuthor:
             failed=[(one.text, one.errors) for one in ask.earlier],
         )
         asked = Ask(messages, self._max_tokens, self._temperature, ask.seed)
-        told = ask.heard
+        report = ask.heard
 
         def heard(some: Chat) -> None:
-            if told is not None:
-                told(_written(some), len(some.choices))
+            if report is not None:
+                report(_written(some), len(some.choices))
 
         try:
             chat = await self._client.complete(asked, count=ask.count, seconds=ask.seconds, heard=heard)
@@ -74,7 +74,7 @@ class ExternalAuthor:
 
 
 class HFAuthor:
-    """A causal model here. What several sorries ask meanwhile goes to it together. A context, on one event loop."""
+    """A local causal model. Requests for several sorries go to it in one batch. A context, on one event loop."""
 
     name = "whole"
 
@@ -82,10 +82,10 @@ class HFAuthor:
         self, generator: Generator, model: str, *, max_tokens: int = 2048, temperature: float = 0.7
     ) -> None:
         """Args:
-        generator: nobody else may use it meanwhile.
+        generator: for exclusive use while the context is open.
         model: its name, for the record.
-        max_tokens: of one answer; half of what the model has positions for, at most.
-        temperature: of sampling; where one answer is asked for, it is the likeliest.
+        max_tokens: of one answer; at most half of the model's positions.
+        temperature: of sampling; a single answer is the likeliest.
         """
         from pipeline.models.tactics.service import Batching
 
@@ -94,7 +94,7 @@ class HFAuthor:
         self._answer_tokens = min(max_tokens, generator.positions // 2)
         self._prompt_tokens = min(_PROMPT_TOKENS, generator.positions - self._answer_tokens)
         self._temperature = temperature
-        self._service: Batching[_Wanted, list[Completion] | str] = Batching(self._complete, name="author")
+        self._service: Batching[_Prompt, list[Completion] | str] = Batching(self._complete, name="author")
 
     async def __aenter__(self) -> HFAuthor:
         await self._service.start()
@@ -105,8 +105,8 @@ class HFAuthor:
     ) -> None:
         await self._service.close()
 
-    async def write(self, ask: WholeAsk) -> Written:
-        """Return the model's answers. See `whole.Author`. What it has begun it ends: `ask.seconds` is not looked at."""
+    async def write(self, ask: WholeAsk) -> AuthorAnswers:
+        """Return the model's answers. See `Author`. `ask.seconds` is ignored: a generation runs to its end."""
         try:
             prompt = self._generator.prompts.whole_proof_ids(
                 ask.declaration,
@@ -115,10 +115,10 @@ class HFAuthor:
                 failed=[(one.text, one.errors) for one in ask.earlier],
                 max_length=self._prompt_tokens,
             )
-            answers = await self._service.ask(_Wanted(tuple(prompt), ask.count, ask.seed))
+            answers = await self._service.ask(_Prompt(tuple(prompt), ask.count, ask.seed))
         except LearningError as error:
             raise AuthorError(str(error), reason=error.reason) from error
-        # Whatever a model and its libraries raise concerns this sorry: the others go on.
+        # Any error of a model or its libraries concerns this sorry alone.
         except (RuntimeError, ValueError, IndexError) as error:
             raise AuthorError(f"the model failed: {error}", reason="model_failed") from error
         if isinstance(answers, str):
@@ -136,10 +136,10 @@ class HFAuthor:
             else:
                 texts.append(text)
         written = sum(len(one.ids) + one.ended for one in answers)
-        return Written(tuple(dict.fromkeys(texts)), len(prompt), written, None, of_no_use(left_out))
+        return AuthorAnswers(tuple(dict.fromkeys(texts)), len(prompt), written, None, of_no_use(left_out))
 
-    def _complete(self, wanted: Sequence[_Wanted]) -> list[list[Completion] | str]:
-        """Answer a batch: those that want as many answers go to the model together. In the service's thread."""
+    def _complete(self, wanted: Sequence[_Prompt]) -> list[list[Completion] | str]:
+        """Answer a batch, grouped by the number of answers. Runs in the service's thread."""
         from pipeline.models.tactics.requests import Decoding
 
         found: dict[int, list[Completion] | str] = {}
@@ -157,14 +157,14 @@ class HFAuthor:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Prompt:
     prompt: tuple[int, ...]
     count: int
     seed: int
 
 
 def end_of(text: str, longest: int) -> str:
-    """Return the last lines of a text, so many characters at most, with a mark where some were cut away."""
+    """Return the last lines of a text, at most `longest` characters, with a mark if some were cut."""
     if len(text) <= longest:
         return text
     kept = text[len(text) - longest :]
@@ -172,16 +172,16 @@ def end_of(text: str, longest: int) -> str:
 
 
 def of_no_use(left_out: Mapping[str, int]) -> str:
-    """Say which answers were of no use, in words; "" where all were."""
+    """Return the unusable answers, for people; "" for none."""
     if not left_out:
         return ""
     said = ", ".join(f"{number} {why.replace('_', ' ')}" for why, number in sorted(left_out.items()))
     return f"answers of no use: {said}" + ("; raise max_tokens" if "cut_off" in left_out else "")
 
 
-def _written(chat: Chat) -> Written:
+def _written(chat: Chat) -> AuthorAnswers:
     cost = _cost(chat.usage)
-    return Written(
+    return AuthorAnswers(
         chat.texts,
         cost.prompt_tokens,
         cost.completion_tokens,

@@ -49,20 +49,20 @@ from pipeline.models.tactics.requests import Decoding, Request, Suggestions
 from pipeline.models.tactics.service import GenerationService
 from pipeline.models.text import state_of
 from pipeline.prove.authors import ExternalAuthor, HFAuthor
-from pipeline.prove.declaration import CannotAttempt, Way, prove_declaration
-from pipeline.prove.effort import Outcome, Worked
+from pipeline.prove.declaration import CannotAttempt, SearchMethod, prove_declaration
+from pipeline.prove.effort import DeclarationResult, Outcome
 from pipeline.prove.generator import TACTIC_TOKENS, EndpointSuggests, GeneratorProposer, Retrieve
-from pipeline.prove.graph import Asked, ModelScoring
+from pipeline.prove.graph import ModelScoring, TacticRequest
 from pipeline.prove.retrieval import Place, PremiseFinder, Retrieval, read_corpus
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole_proof import (
     Author,
+    AuthorAnswers,
     AuthorError,
-    Filling,
+    SorryCheck,
     WholeAsk,
     WholeBudget,
     WholeResult,
-    Written,
     prove_whole,
     read_proof,
 )
@@ -607,8 +607,8 @@ class Prover(ABC):
         proposer = GeneratorProposer(
             model, decoding=self._decoding, retrieve=model.retrieving(restated.place)
         )
-        way = Way(proposer, scoring=ModelScoring(), seed=self._seed)
-        worked, problem = Worked(), ""
+        way = SearchMethod(proposer, scoring=ModelScoring(), seed=self._seed)
+        worked, problem = DeclarationResult(), ""
         try:
             async with server.session(restated) as session:
                 worked = await prove_declaration(session, restated.declaration, way=way, budget=self._budget)
@@ -618,7 +618,7 @@ class Prover(ABC):
 
 
 def _result(
-    worked: Worked, problem: str, reason: str, restated: RestatedTheorem, simulated: bool
+    worked: DeclarationResult, problem: str, reason: str, restated: RestatedTheorem, simulated: bool
 ) -> tuple[ProverResult, list[str] | None]:
     flags: dict[str, Any] = {"whole_file": restated.whole_file, "simulated": simulated}
     if worked.solved:
@@ -688,7 +688,7 @@ class _LocalModel(_Model):
         if self._retrieval is None:
             return None
 
-        async def premises(asked: Asked) -> tuple[str, ...]:
+        async def premises(asked: TacticRequest) -> tuple[str, ...]:
             return await self.loop.of_another_loop(self._premises(state_of(asked.goals), place))
 
         return premises
@@ -839,7 +839,7 @@ class _EndpointModel(_Model):
     def usage(self) -> Usage:
         return self._suggests.usage + self._author.usage
 
-    async def write(self, ask: WholeAsk) -> Written:
+    async def write(self, ask: WholeAsk) -> AuthorAnswers:
         return await self.loop.of_another_loop(self._author.write(ask))
 
     async def _suggest(self, request: Request) -> Suggestions:
@@ -954,7 +954,7 @@ class ExternalProver(Prover):
             return await prove_whole(
                 ask,
                 author=author,
-                check=Filling(session, restated.declaration, sorry, timeout_s=timeout_s),
+                check=SorryCheck(session, restated.declaration, sorry, timeout_s=timeout_s),
                 budget=WholeBudget(self._budget.seconds),
                 repairs=self._repairs,
                 judge=session.judge,

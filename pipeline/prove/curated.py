@@ -1,7 +1,7 @@
 """Rung 0: which tactics to try on a goal, in which order.
 
 First what closes a goal outright, cheapest first, for whatever Lean and Mathlib there are: a tactic that the
-REPL cannot parse is unknown there and `Ladder` stops offering it to that process. Then what the goal's and the
+REPL cannot parse is unknown there and `CuratedTactics` stops offering it to that process. Then what the goal's and the
 hypotheses' connectives suggest. No model, no randomness: the same goal gives the same list.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from pipeline.lean.client.messages import Goal, Variable
 from pipeline.lean.goal_text import Shape, shape, strip_parentheses
-from pipeline.prove.graph import Asked, Candidate
+from pipeline.prove.graph import Candidate, TacticRequest
 
 CLOSERS: tuple[str, ...] = (
     "rfl",
@@ -55,7 +55,7 @@ _PARSE_FAILURES_OF_A_SHAPE = 3
 
 
 @dataclass(slots=True)
-class Ladder:
+class CuratedTactics:
     """Rung 0's proposer: the candidates for a goal, less what one REPL process has shown not to know.
 
     `core_only`: no library is imported. `closers` replaces the list of that name.
@@ -66,7 +66,7 @@ class Ladder:
     _parsed: set[str] = field(default_factory=set)
     _unparsed: dict[str, int] = field(default_factory=dict)
 
-    async def propose(self, asked: Asked) -> Iterator[Candidate]:
+    async def propose(self, asked: TacticRequest) -> Iterator[Candidate]:
         """Return what to try on the first goal; the seed plays no part."""
         return self.candidates(asked.goals[0], at_start=asked.at_start)
 

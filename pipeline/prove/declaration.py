@@ -19,10 +19,10 @@ from pipeline.lean.client.messages import Goal, Unit, first_error
 from pipeline.lean.client.repl import ReplDied, ReplRefused
 from pipeline.lean.pool.session import Session, State, StateLost
 from pipeline.lean.source.splice import Declaration, Replacement, Script, join, placements, splice
-from pipeline.prove.effort import Effort, Solved, Worked
+from pipeline.prove.effort import DeclarationResult, Effort, SolvedSorry
 from pipeline.prove.graph import Failures, Proposer, Remaining, Scoring
 from pipeline.prove.journal import Journal
-from pipeline.prove.lemmas import Known, Lemma, Recalled, cite
+from pipeline.prove.lemmas import KnownProof, Lemma, RecallProposer, cite
 from pipeline.prove.search import Search
 from pipeline.prove.whole_proof import Cost
 
@@ -161,7 +161,7 @@ class CannotAttempt(Exception):  # noqa: N818 - named by what it means for the c
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class SearchMethod:
     """The parts of a search: the proposer, the ranking of states, and the journal.
 
     `scoring` None is rung 0's. `journal` returns the journal of the search for the goal with a number, None for no
@@ -212,10 +212,10 @@ async def prove_declaration(
     session: Session,
     declaration: Declaration,
     *,
-    way: Way,
+    way: SearchMethod,
     budget: Budget,
-    known: Mapping[int, Sequence[Known]] | None = None,
-) -> Worked:
+    known: Mapping[int, Sequence[KnownProof]] | None = None,
+) -> DeclarationResult:
     """Search for a proof of every sorry of the declaration.
 
     Args:
@@ -231,7 +231,7 @@ async def prove_declaration(
     """
     states = await states_of(session, declaration, budget=budget)
     goals = [(state, at) for state in states for at in range(len(state.goals))]
-    worked, failures = Worked(), Failures()
+    worked, failures = DeclarationResult(), Failures()
     ordinals = [sorry.ordinal for sorry in declaration.sorries]
     for number, (state, at) in enumerate(goals):
         if len(worked.solved) == len(ordinals):
@@ -286,12 +286,12 @@ async def prove_declaration(
 async def cite_lemmas(
     session: Session,
     declaration: Declaration,
-    worked: Worked,
+    worked: DeclarationResult,
     state: State,
     at: int,
     effort: Effort,
     *,
-    way: Way,
+    way: SearchMethod,
     budget: Budget,
     likely: int | None,
     failures: Failures,
@@ -336,7 +336,13 @@ async def cite_lemmas(
 
 
 async def _disproved(
-    session: Session, declaration: Declaration, goal: Goal, effort: Effort, *, way: Way, budget: Budget
+    session: Session,
+    declaration: Declaration,
+    goal: Goal,
+    effort: Effort,
+    *,
+    way: SearchMethod,
+    budget: Budget,
 ) -> Effort:
     """Return what the search took and found, and that the theorem is false where its negation is proved."""
     calls, began, before = session.calls, time.monotonic(), way.cost()
@@ -359,7 +365,9 @@ async def _disproved(
     return replace(spent, outcome="disproved", detail=f"false as it stands, by {'; '.join(tactics)}")
 
 
-def _and_spent(effort: Effort, session: Session, way: Way, *, calls: int, began: float, cost: Cost) -> Effort:
+def _and_spent(
+    effort: Effort, session: Session, way: SearchMethod, *, calls: int, began: float, cost: Cost
+) -> Effort:
     """Return an effort with what was spent since the session's calls, the time and the cost were these."""
     return replace(
         effort,
@@ -372,13 +380,13 @@ def _and_spent(effort: Effort, session: Session, way: Way, *, calls: int, began:
 async def recall(
     session: Session,
     declaration: Declaration,
-    worked: Worked,
+    worked: DeclarationResult,
     state: State,
     at: int,
     *,
     budget: Budget,
     likely: int | None,
-    known: Mapping[int, Sequence[Known]],
+    known: Mapping[int, Sequence[KnownProof]],
 ) -> list[Effort] | None:
     """Try the known proofs on a goal; return what was in vain, None where one was placed."""
     vain: list[Effort] = []
@@ -387,7 +395,7 @@ async def recall(
     )
     for one in candidates:
         few = Budget(nodes=len(one.tactics), seconds=budget.seconds, tactic_timeout_s=budget.tactic_timeout_s)
-        result = await Search(session, Recalled(one), budget=few).run(state, goal=at)
+        result = await Search(session, RecallProposer(one), budget=few).run(state, goal=at)
         effort = Effort.of_search(result, detail=f"by the tactics of proof {one.proof}").after(*vain)
         if result.script and not await _place(session, declaration, worked, effort, result.script, likely):
             return None
@@ -395,7 +403,7 @@ async def recall(
     return vain
 
 
-async def join_up(session: Session, declaration: Declaration, worked: Worked) -> None:
+async def join_up(session: Session, declaration: Declaration, worked: DeclarationResult) -> None:
     """If all of several sorries are solved, join their proofs into one text and check it with Lean."""
     if len(worked.solved) == len(declaration.sorries) > 1:
         worked.joint = await _joined(session, declaration, worked)
@@ -404,7 +412,7 @@ async def join_up(session: Session, declaration: Declaration, worked: Worked) ->
 async def _place(
     session: Session,
     declaration: Declaration,
-    worked: Worked,
+    worked: DeclarationResult,
     effort: Effort,
     script: Script,
     likely: int | None,
@@ -429,14 +437,16 @@ async def _place(
         ):
             complaint = await _complaint(session, declaration, replacement)
             if complaint is None:
-                worked.solved[sorry.ordinal] = Solved(script.tactics, replacement, effort)
+                worked.solved[sorry.ordinal] = SolvedSorry(script.tactics, replacement, effort)
                 taken = True
                 break
             first = first or complaint
     return "" if taken else first or "(no place is left for it)"
 
 
-async def _joined(session: Session, declaration: Declaration, worked: Worked) -> Replacement | None:
+async def _joined(
+    session: Session, declaration: Declaration, worked: DeclarationResult
+) -> Replacement | None:
     joint = join(declaration.data, [solved.replacement for solved in worked.solved.values()])
     patched = splice(declaration.data, joint)
     units = await session.process(declaration.framed(patched))

@@ -1,4 +1,4 @@
-"""The cost and the progress of the work on one sorry, by search or by whole proofs."""
+"""Attempts on sorries: their outcomes, costs and proofs, by search or by whole proofs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from pipeline.jobs.specs import SorryToProve
 from pipeline.lean.source.splice import Replacement
 from pipeline.prove.search import SearchResult
 from pipeline.prove.tree import Tree
@@ -16,19 +17,19 @@ Outcome = Literal["found", "disproved", "exhausted", "budget", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The end of the work on a goal.
+    """The result of the work on a goal.
 
     Attributes:
         outcome: as in `store.events.proofs.AttemptFinished`.
-        detail: why, in words, where there is more to say than the outcome.
-        best: how far it got, in a line for people.
-        goals_left: open goals of the state nearest to a proof; None where no state was reached.
-        nodes: states expanded, or proofs that Lean judged.
+        detail: the reason, where it adds to the outcome.
+        best: the progress, in a line for people.
+        goals_left: open goals of the state nearest to a proof; None without a state.
+        nodes: expanded states, or proofs that Lean judged.
         repl_calls: requests to Lean.
         seconds: in all.
         killed: tactics that ended the Lean process each time; they count as failed.
-        cost: tokens and money, where they are counted.
-        tree: the search's; None where there was none.
+        cost: tokens and money, if they are counted.
+        tree: the search's; None without one.
     """
 
     outcome: Outcome
@@ -70,7 +71,7 @@ class Effort:
         )
 
     def after(self, *earlier: Effort) -> Effort:
-        """Return this one with what others took before it for the same sorry."""
+        """Return this effort with the cost of earlier ones for the same sorry added."""
         return replace(
             self,
             nodes=self.nodes + sum(one.nodes for one in earlier),
@@ -82,8 +83,8 @@ class Effort:
 
 
 @dataclass(frozen=True, slots=True)
-class Solved:
-    """A sorry's proof: its tactics and the text that Lean took in its place."""
+class SolvedSorry:
+    """A sorry's proof: its tactics, and the text that Lean accepted in its place."""
 
     tactics: tuple[str, ...]
     replacement: Replacement
@@ -91,30 +92,81 @@ class Solved:
 
 
 @dataclass(slots=True)
-class Worked:
-    """The result of a declaration. `joint` is set when every sorry of several was solved and they fit together."""
+class DeclarationResult:
+    """The results of a declaration. `joint` is set if every one of several sorries was solved and they fit together."""
 
-    solved: dict[int, Solved] = field(default_factory=dict)
+    solved: dict[int, SolvedSorry] = field(default_factory=dict)
     """By the sorry's ordinal in the declaration."""
     unsolved: list[tuple[int | None, Effort]] = field(default_factory=list)
-    """With the ordinal of the sorry that it was for; None where Lean's goals do not say which is whose."""
+    """With the ordinal of its sorry; None if Lean's goals cannot be matched to sorries."""
     joint: Replacement | None = None
     unplaced: str = ""
-    """The first complaint about a found proof that no sorry's place would take."""
+    """The first complaint about a found proof that fits no sorry's place."""
 
     def efforts(self, ordinal: int) -> list[Effort]:
-        """Return what was in vain for a sorry, or for no sorry in particular."""
+        """Return the failed efforts for a sorry, or for no sorry in particular."""
         return [effort for whose, effort in self.unsolved if whose in (ordinal, None)]
 
 
 def nearest(efforts: Iterable[Effort]) -> Effort | None:
-    """Return the one that got nearest to a proof; None of none."""
+    """Return the effort that came nearest to a proof; None of none."""
     far = float("inf")
     return min(efforts, key=lambda one: far if one.goals_left is None else one.goals_left, default=None)
 
 
 def _goals_left(tree: Tree) -> int | None:
-    """Count the goals of the state with the fewest; the root, where all begins, does not count."""
+    """Count the goals of the state with the fewest; the root does not count."""
     if tree.outcome == "found":
         return 0
     return min((len(node.goals) for node in tree.nodes if node.number), default=None)
+
+
+# ---- Attempts, as the prove job records them
+
+
+AttemptOutcome = Literal["found", "disproved", "exhausted", "budget", "unsupported", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundProof:
+    """A text that Lean accepted in the sorry's place, alone or together with the neighbours' texts."""
+
+    replacement: Replacement
+    tactics: tuple[str, ...]
+    text_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The result of the work on one sorry."""
+
+    wanted: SorryToProve
+    outcome: AttemptOutcome
+    detail: str = ""
+    effort: Effort = field(default_factory=lambda: Effort("error"))
+    proof: FoundProof | None = None
+
+
+def in_vain(one: SorryToProve, worked: DeclarationResult) -> Attempt:
+    """Sum the failed efforts for a sorry up as one attempt, with the tree and detail of the nearest to a proof."""
+    efforts = worked.efforts(one.ordinal)
+    best = nearest(efforts) or Effort(
+        "exhausted", detail="its goal was proved, and no place in the source takes that"
+    )
+    whole = best.after(*(effort for effort in efforts if effort is not best))
+    outcomes = {effort.outcome for effort in efforts}
+    outcome: AttemptOutcome
+    if "disproved" in outcomes:
+        outcome, detail = "disproved", "a proof of the negation was accepted"
+    elif "budget" in outcomes:
+        outcome, detail = "budget", "the budget ended the search"
+    elif worked.unplaced:
+        outcome, detail = "error", f"a proof was found and no sorry's place takes it: {worked.unplaced}"
+    elif "error" in outcomes:
+        outcome, detail = "error", "it could not be tried to the end"
+    else:
+        outcome, detail = "exhausted", "no tactic is left to try"
+    said = [detail, best.detail] if best.detail else [detail]
+    if whole.killed:
+        said.append(f"tactics that ended the process each time, and count as failed: {whole.killed}")
+    return Attempt(one, outcome, "; ".join(said), whole)

@@ -23,11 +23,10 @@ from pipeline.lean.source.imports import closure
 from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.scanner import Command, SourceFile, parse, scan_source
 from pipeline.lean.source.splice import Declaration, splice
-from pipeline.prove.attempt import Attempt, AttemptOutcome, FoundProof, in_vain
-from pipeline.prove.declaration import CannotAttempt, Way, prove_declaration
-from pipeline.prove.effort import Worked
+from pipeline.prove.declaration import CannotAttempt, SearchMethod, prove_declaration
+from pipeline.prove.effort import Attempt, AttemptOutcome, DeclarationResult, FoundProof, in_vain
 from pipeline.prove.journal import Journal
-from pipeline.prove.lemmas import Known, Lemma
+from pipeline.prove.lemmas import KnownProof, Lemma
 from pipeline.prove.rungs import Engine, FilePlace, Propose, ladder
 from pipeline.prove.whole_declaration import AnswerJournal, prove_declaration_wholly
 from pipeline.worktree import read_inside
@@ -66,7 +65,7 @@ class FileProver:
         seed: int = 0,
         journals: Journals | None = None,
         answers: AnswerJournals | None = None,
-        known: Mapping[str, Sequence[Known]] | None = None,
+        known: Mapping[str, Sequence[KnownProof]] | None = None,
         lemmas: Sequence[Lemma] = (),
     ) -> None:
         """Args:
@@ -222,7 +221,7 @@ class FileProver:
             else:
                 self._conclude(piece.group, worked)
 
-    async def _work(self, session: Session, piece: _Piece) -> Worked:
+    async def _work(self, session: Session, piece: _Piece) -> DeclarationResult:
         command, first = piece.command, piece.group[0]
         declaration = Declaration(
             data=self._data,
@@ -236,7 +235,7 @@ class FileProver:
         answers, journals = self._answers, self._journals
         # Each sorry's own: what one is done with goes when that is recorded, and the others' stays.
         own = {one.ordinal: one for one in piece.group}
-        way = Way(
+        way = SearchMethod(
             self._propose(first.declaration, self._position(first)),
             scoring=self._engine.scoring,
             remaining=self._engine.remaining,
@@ -299,7 +298,7 @@ class FileProver:
                 self._prefix = (*self._prefix, text)
             self._reached = offset
 
-    def _conclude(self, group: list[SorryToProve], worked: Worked) -> None:
+    def _conclude(self, group: list[SorryToProve], worked: DeclarationResult) -> None:
         for one in group:
             solved = worked.solved.get(one.ordinal)
             if solved is None:

@@ -25,41 +25,41 @@ from pipeline.models.tactics.prompt import messages
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions, read_tactic
 from pipeline.models.tactics.service import Batching, GenerationStoppedError
 from pipeline.models.text import state_of
-from pipeline.prove.graph import Asked, Candidate
+from pipeline.prove.graph import Candidate, TacticRequest
 from pipeline.prove.whole_proof import Cost
 
-Retrieve = Callable[[Asked], Awaitable[tuple[str, ...]]]
+Retrieve = Callable[[TacticRequest], Awaitable[tuple[str, ...]]]
 """Returns premises for a goal as marked code, the nearest first."""
 
 _log = logging.getLogger(__name__)
 
 
 class Suggests(Protocol):
-    """Answers one request: `tactics.service.GenerationService`, or what passes requests on to one."""
+    """The interface of a tactic generator, such as `tactics.service.GenerationService`."""
 
     async def suggest(self, request: Request) -> Suggestions: ...
 
 
 class GeneratorProposer:
-    """A rung that asks a tactic model (`proposing.Proposer`). Make one for each sorry: it counts what came.
+    """A proposer with a tactic model (`graph.Proposer`). Make one for each sorry: it counts the model's answers.
 
     Attributes:
-        asked: states for which tactics were wanted.
-        empty: those of them for which the model said nothing that could be one.
-        failed: those for which there was no answer at all.
-        unretrieved: those that were asked without premises because finding them failed.
-        left_out: of the model's answers, how many were no tactics, by why (`requests.Suggestions`).
+        asked: states for which the search requested tactics.
+        empty: states for which the model returned no usable tactic.
+        failed: states without an answer.
+        unretrieved: states without premises because the retrieval failed.
+        left_out: unusable answers, by reason (`requests.Suggestions`).
         unparsed: candidates that Lean could not parse.
-        cost: the model's tokens; what a run that was killed took is not in it.
+        cost: the model's tokens, without those of a run that was killed.
     """
 
     def __init__(
         self, service: Suggests, *, decoding: Decoding | None = None, retrieve: Retrieve | None = None
     ) -> None:
         """Args:
-        service: whose model is asked.
-        decoding: how many tactics, and how they are found; None for the defaults.
-        retrieve: finds premises; None for a model that is shown none.
+        service: the generator.
+        decoding: the number of tactics, and the sampling; None for the defaults.
+        retrieve: finds premises; None for a model without premises.
         """
         self._service = service
         self._decoding = decoding or Decoding()
@@ -70,12 +70,12 @@ class GeneratorProposer:
         self._failure = ""
         self._retrieval_failure = ""
 
-    async def propose(self, asked: Asked) -> list[Candidate]:
-        """Return the model's tactics, the likeliest first; none where it has none (see `reason`).
+    async def propose(self, asked: TacticRequest) -> list[Candidate]:
+        """Return the model's tactics, the likeliest first; none on a failure (see `reason`).
 
         Raises:
-            GenerationStoppedError: the service is closed, so that no search can go on.
-            JobError: nobody is answered.
+            GenerationStoppedError: the service is closed, which ends every search.
+            JobError: the endpoint is down.
         """
         self.asked += 1
         premises = await self._premises(asked)
@@ -84,7 +84,7 @@ class GeneratorProposer:
             found = await self._service.suggest(request)
         except (GenerationStoppedError, JobError):
             raise
-        # Whatever a model and its libraries raise: the other searches go on, and this one says why it did not.
+        # Any error of a model or its libraries ends this search alone, which records it.
         except Exception as error:  # noqa: BLE001
             return self._fail(_first_line(error))
         self.cost += Cost(found.prompt_tokens, found.written_tokens, found.usd)
@@ -97,8 +97,8 @@ class GeneratorProposer:
             for one in found.tactics
         ]
 
-    def saw(self, candidate: Candidate, *, parsed: bool) -> None:  # noqa: ARG002 - it is the protocol's
-        """Count what Lean cannot parse; nothing is remembered of it, as each state gets its own tactics."""
+    def saw(self, candidate: Candidate, *, parsed: bool) -> None:  # noqa: ARG002
+        """Count the tactics that Lean cannot parse; none is remembered, as each state gets its own tactics."""
         self.tried += 1
         self.unparsed += not parsed
 
@@ -129,14 +129,14 @@ class GeneratorProposer:
             _log.warning("a search gets no tactics: %s", why)
         return []
 
-    async def _premises(self, asked: Asked) -> tuple[str, ...]:
+    async def _premises(self, asked: TacticRequest) -> tuple[str, ...]:
         if self._retrieve is None:
             return ()
         try:
             return await self._retrieve(asked)
         except GenerationStoppedError:
             raise
-        # As above: the model is asked all the same.
+        # As above; the model still gets the request, without premises.
         except Exception as error:  # noqa: BLE001
             self.unretrieved += 1
             if not self._retrieval_failure:
@@ -152,17 +152,17 @@ class Predicting(Protocol):
 
 
 class ProgressRemaining:
-    """A progress model for all the searches of a job (`proposing.Remaining`). A context, on one event loop.
+    """A progress model for all the searches of a job (`graph.Remaining`). A context, on one event loop.
 
     Attributes:
-        asked: steps that were rated.
-        failed: those that the model failed on.
-        reason: the first failure, in words; "" where there was none.
+        asked: rated steps.
+        failed: steps that the model failed on.
+        reason: the first failure, for people; "" for none.
     """
 
     def __init__(self, model: Predicting, *, at_once: int = 64) -> None:
         """Args:
-        model: nobody else may use it meanwhile.
+        model: for exclusive use while the context is open.
         at_once: steps in a batch.
         """
         self._service: Batching[Step, float] = Batching(model.predict, at_once=at_once, name="progress")
@@ -170,8 +170,9 @@ class ProgressRemaining:
         self.reason = ""
 
     async def remaining(self, steps: Sequence[Step]) -> list[float]:
-        """Return how many steps a proof still needs after each: from 0; infinite, which a search takes last, for a
-        step that the model fails on.
+        """Return the number of steps, from 0, that a proof still needs after each of these.
+
+        It is infinite, which a search takes last, for a step that the model fails on.
 
         Raises:
             GenerationStoppedError: the service is closed.
@@ -205,20 +206,19 @@ def _first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-# ---- Tactics for states from an endpoint, for searches that would ask a model here otherwise
-# An endpoint tells no probabilities: of the tactics that it suggests for a state, those that it suggests more often
-# are taken for the likelier ones.
+# ---- Tactics from an endpoint
+# An endpoint returns no probabilities: a tactic that it suggests more often for a state counts as likelier.
 
 
 TACTIC_TOKENS = 1024
-"""Of an answer at most, where nobody says otherwise: a tactic, and what the model thinks before it."""
+"""The default maximum of an answer: a tactic, and the model's thinking before it."""
 
 
 class EndpointSuggests:
-    """Tactics for states from an endpoint (`generating.Suggests`). A failure concerns the state at hand.
+    """A generator behind an endpoint (`Suggests`). A failure concerns the state of the request.
 
     Attributes:
-        usage: what all of it took.
+        usage: the sum over its requests.
     """
 
     def __init__(
@@ -229,9 +229,9 @@ class EndpointSuggests:
         ends: Callable[[str, str], Exception | None] = lambda _reason, _message: None,
     ) -> None:
         """Args:
-        client: asks; whoever made it closes it.
-        max_tokens: of one answer, with what the model thinks before it.
-        ends: returns what to raise for a failure, by its reason and message, that concerns all states; else None.
+        client: sends the requests; the caller closes it.
+        max_tokens: of one answer, with the model's thinking.
+        ends: returns the exception for a failure, by its reason and message, that concerns all states; else None.
         """
         self.usage = Usage()
         self._client = client
@@ -239,10 +239,10 @@ class EndpointSuggests:
         self._ends = ends
 
     async def suggest(self, request: Request) -> Suggestions:
-        """Return tactics, those suggested most often first; `error` says why there are none at all.
+        """Return tactics, the most frequent first; `error` gives the reason for none.
 
         Raises:
-            Exception: what `ends` returned.
+            Exception: from `ends`.
         """
         decoding = request.decoding
         ask = Ask(
@@ -271,7 +271,7 @@ class EndpointSuggests:
             else:
                 left_out[said.flaw] += 1
         left_out["repeated"] = found.total() - len(found)
-        # The order of the first mention stays among those as frequent.
+        # Equally frequent ones keep the order of their first mention.
         tactics = tuple(
             Suggestion(tactic, math.log(times / found.total()), 1) for tactic, times in found.most_common()
         )

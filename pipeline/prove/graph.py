@@ -24,7 +24,7 @@ from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.splice import Script, Step
 from pipeline.models.progress.steps import Step as ProgressStep
 from pipeline.models.tactics.requests import LONGEST
-from pipeline.prove.tree import Ended, NodeOutcome, Tree, TreeNode, Tried, TriedOutcome
+from pipeline.prove.tree import Ended, NodeOutcome, Tree, TreeNode, TriedOutcome, TriedTactic
 
 # ---- What a search asks its rung for
 # Tactics to try on goals, and how many steps a proof still needs after one.
@@ -52,7 +52,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TacticRequest:
     """The state of a search at a request for tactics.
 
     Attributes:
@@ -73,7 +73,7 @@ class Asked:
 class Proposer(Protocol):
     """A rung's way to tactics. May be asked by several searches at once."""
 
-    async def propose(self, asked: Asked) -> Iterable[Candidate]:
+    async def propose(self, asked: TacticRequest) -> Iterable[Candidate]:
         """Return what to try, best first. It is read lazily: what `saw` teaches meanwhile may already count."""
 
     def saw(self, candidate: Candidate, *, parsed: bool) -> None:
@@ -97,7 +97,7 @@ _REASON = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class TacticResult:
     """The outcome of a candidate.
 
     Attributes:
@@ -123,12 +123,12 @@ class Failures:
     """Failed tactics by goal. Searches of one declaration may share it: a failure for one is a failure for all."""
 
     def __init__(self) -> None:
-        self._failed: dict[tuple[str, str], Ran] = {}
+        self._failed: dict[tuple[str, str], TacticResult] = {}
 
-    def known(self, seen: str, tactic: str) -> Ran | None:
+    def known(self, seen: str, tactic: str) -> TacticResult | None:
         return self._failed.get((seen, tactic))
 
-    def note(self, seen: str, tactic: str, ran: Ran) -> None:
+    def note(self, seen: str, tactic: str, ran: TacticResult) -> None:
         """Remember what failed; what ran or ended a process is left alone, and what may be read in two ways."""
         if seen and ran.outcome in ("failed", "unparsed", "sorry"):
             self._failed[seen, tactic] = ran
@@ -145,7 +145,7 @@ def seen_by_tactics(goals: tuple[Goal, ...]) -> str:
     return canonical(goals) if "?" in first else first
 
 
-class Trying:
+class TacticRunner:
     """Tries candidates for one search.
 
     Attributes:
@@ -175,7 +175,9 @@ class Trying:
         """Seconds that a tactic took, on average over those for which a process was at hand; 0 before the first."""
         return self._seconds / self._timed if self._timed else 0.0
 
-    async def run(self, state: State, goals: tuple[Goal, ...], first: int, candidate: Candidate) -> Ran:
+    async def run(
+        self, state: State, goals: tuple[Goal, ...], first: int, candidate: Candidate
+    ) -> TacticResult:
         """Try a candidate.
 
         Raises:
@@ -183,7 +185,7 @@ class Trying:
         """
         text = candidate.text
         if refused := _refused(text):
-            return Ran(text, "failed", refused)
+            return TacticResult(text, "failed", refused)
         if self._seen[0] is not goals:
             self._seen = (goals, seen_by_tactics(goals))
         if (known := self._failures.known(self._seen[1], text)) is not None:
@@ -198,12 +200,16 @@ class Trying:
         self._failures.note(self._seen[1], text, ran)
         return ran
 
-    async def _suggested(self, state: State, first: int, text: str, messages: Sequence[Message]) -> Ran:
+    async def _suggested(
+        self, state: State, first: int, text: str, messages: Sequence[Message]
+    ) -> TacticResult:
         suggestion = _suggestion(messages)
         if suggestion is None:
-            return Ran(text, "failed", "it ran, and suggests nothing", parsed=True)
+            return TacticResult(text, "failed", "it ran, and suggests nothing", parsed=True)
         if refused := _refused(suggestion):
-            return Ran(suggestion, "failed", f"suggested by {text}: {refused}"[:_REASON], parsed=True)
+            return TacticResult(
+                suggestion, "failed", f"suggested by {text}: {refused}"[:_REASON], parsed=True
+            )
         ran = self._read(suggestion, await self._send(state, first, suggestion))
         return dataclasses.replace(ran, parsed=True)
 
@@ -220,19 +226,19 @@ class Trying:
             self._seconds += time.monotonic() - began
         return answer
 
-    def _read(self, text: str, answer: Answer) -> Ran:
+    def _read(self, text: str, answer: Answer) -> TacticResult:
         if isinstance(answer, TacticKilled):
-            return Ran(text, "killed", _line(answer.reason))
+            return TacticResult(text, "killed", _line(answer.reason))
         if isinstance(answer, TacticParseError):
-            return Ran(text, "unparsed", _line(answer.text), parsed=False)
+            return TacticResult(text, "unparsed", _line(answer.text), parsed=False)
         if not isinstance(answer, Stepped):
-            return Ran(text, "failed", _line(answer.reason), parsed=True)
+            return TacticResult(text, "failed", _line(answer.reason), parsed=True)
         if answer.has_sorry or answer.has_unsafe:
             self._session.release([answer.state])
             what = "a sorry" if answer.has_sorry else "unsafe code"
-            return Ran(text, "sorry", f"it rests on {what}", parsed=True)
+            return TacticResult(text, "sorry", f"it rests on {what}", parsed=True)
         own, at = self.own(answer.state.goals)
-        return Ran(text, "step", goals=own, first=at, state=answer.state, parsed=True)
+        return TacticResult(text, "step", goals=own, first=at, state=answer.state, parsed=True)
 
     def own(self, goals: Sequence[Goal]) -> tuple[tuple[Goal, ...], int]:
         """Return the goals that belong to this search, and the index of the first of them in the state."""
@@ -288,7 +294,7 @@ _GOAL_WEIGHT = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ReachedState:
     """A state as a score sees it, on the way that is scored.
 
     Attributes:
@@ -309,7 +315,7 @@ class Reached:
 class Scoring(Protocol):
     """The ranking of states. Equal scorings print the same (`repr`): a search is not resumed under another."""
 
-    def score(self, reached: Reached) -> float:
+    def score(self, reached: ReachedState) -> float:
         """Return the score, lower first; infinite: last."""
 
 
@@ -322,7 +328,7 @@ class StepScoring:
     def __post_init__(self) -> None:
         _check_weight(self.progress_weight)
 
-    def score(self, reached: Reached) -> float:
+    def score(self, reached: ReachedState) -> float:
         counted = reached.depth + reached.cost + _GOAL_WEIGHT * reached.goals
         return _blended(counted, reached.remaining, self.progress_weight)
 
@@ -345,7 +351,7 @@ class ModelScoring:
             raise ValueError(f"scoring: alpha is {self.alpha}; it must be between 0 and 1")
         _check_weight(self.progress_weight)
 
-    def score(self, reached: Reached) -> float:
+    def score(self, reached: ReachedState) -> float:
         normalised = (0.0 - reached.log_probability) / reached.depth**self.alpha
         return _blended(normalised, reached.remaining, self.progress_weight)
 
@@ -393,10 +399,10 @@ class Node:
     state: State | None = None
     status: Literal["new", "open", "expanded", "lost", "proved"] = "open"
     version: int = 0
-    tried: list[Tried] = field(default_factory=list)
+    tried: list[TriedTactic] = field(default_factory=list)
     texts: set[str] = field(default_factory=set)
     answered: Sequence[Candidate] | None = None
-    fresh: list[Way] = field(default_factory=list)
+    fresh: list[Edge] = field(default_factory=list)
     settled: bool = False
 
     def way(self) -> list[Node]:
@@ -412,13 +418,13 @@ class Node:
     def steps(self) -> tuple[Step, ...]:
         return tuple(node.step for node in self.way() if node.step is not None)
 
-    def asked(self, seed: int) -> Asked:
+    def asked(self, seed: int) -> TacticRequest:
         """Return what a proposer is told of this state."""
-        return Asked(self.goals, tuple(step.tactic for step in self.steps), seed)
+        return TacticRequest(self.goals, tuple(step.tactic for step in self.steps), seed)
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Edge:
     """A step found from a node to another."""
 
     to: Node
@@ -472,7 +478,7 @@ class Graph:
         dropped, self._dropped = self._dropped, []
         return dropped
 
-    def took(self, node: Node, candidate: Candidate, ran: Ran) -> None:
+    def took(self, node: Node, candidate: Candidate, ran: TacticResult) -> None:
         """Note what came of a candidate. A finished proof makes `proved`; what leads on waits for `rank`."""
         node.texts |= {normalised(candidate.text), normalised(ran.tactic)}
         outcome, reason, to = ran.outcome, ran.reason, None
@@ -485,9 +491,9 @@ class Graph:
                 or outcome == "proved"
                 or (outcome == "step" and _closed_cleanly(node.goals, ran.goals))
             )
-        node.tried.append(Tried(ran.tactic, outcome, reason, candidate.log_probability, to))
+        node.tried.append(TriedTactic(ran.tactic, outcome, reason, candidate.log_probability, to))
 
-    def _stepped(self, node: Node, candidate: Candidate, ran: Ran) -> tuple[TriedOutcome, int]:
+    def _stepped(self, node: Node, candidate: Candidate, ran: TacticResult) -> tuple[TriedOutcome, int]:
         step = Step(ran.tactic, len(node.goals), len(ran.goals))
         key = goals_key(ran.goals)
         # What reads the same and may differ is one only with what it came from: or a step that does nothing would
@@ -503,7 +509,7 @@ class Graph:
             self.nodes.append(child)
         else:
             child = known
-        way = Way(child, step, ran.goals, ran.first, candidate.cost, candidate.log_probability, ran.state)
+        way = Edge(child, step, ran.goals, ran.first, candidate.cost, candidate.log_probability, ran.state)
         if not ran.goals:
             self._lead(node, way, math.nan, None)
             child.status, child.score = "proved", -math.inf
@@ -527,7 +533,7 @@ class Graph:
             left = None if remaining is None else remaining[at]
             child = way.to
             score = self._scoring.score(
-                Reached(
+                ReachedState(
                     depth=node.depth + 1,
                     goals=len(way.goals),
                     cost=way.cost,
@@ -561,7 +567,7 @@ class Graph:
         """Return the proof, where one is found."""
         return None if self.proved is None else Script(self.proved.steps)
 
-    def _lead(self, node: Node, way: Way, score: float, remaining: float | None) -> None:
+    def _lead(self, node: Node, way: Edge, score: float, remaining: float | None) -> None:
         child = way.to
         child.parent, child.step, child.depth = node, way.step, node.depth + 1
         child.goals, child.first, child.state = way.goals, way.first, way.state
@@ -675,7 +681,7 @@ def _node(node: Node, outcome: NodeOutcome) -> TreeNode:
     # What led somewhere is kept before what failed.
     led = [one for one in node.tried if one.to is not None][:TRIED]
     room = TRIED - len(led)
-    shown: list[Tried] = []
+    shown: list[TriedTactic] = []
     for one in node.tried:
         if one in led:
             shown.append(_cut(one))
@@ -709,8 +715,8 @@ def _goals(node: Node) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _cut(one: Tried) -> Tried:
-    return Tried(shortened(one.tactic, _TACTIC), one.outcome, one.reason, one.log_probability, one.to)
+def _cut(one: TriedTactic) -> TriedTactic:
+    return TriedTactic(shortened(one.tactic, _TACTIC), one.outcome, one.reason, one.log_probability, one.to)
 
 
 def _without_strangers(node: TreeNode, kept: dict[int, TreeNode]) -> TreeNode:

@@ -16,7 +16,7 @@ from typing import IO, Any, Self
 
 from pipeline.lean.client.errors import MalformedReply
 from pipeline.lean.client.messages import goals_from_json
-from pipeline.prove.graph import Candidate, Graph, Node, Ran
+from pipeline.prove.graph import Candidate, Graph, Node, TacticResult
 from pipeline.prove.tree import number_json, number_of
 
 # ---- A file of JSON lines that work is written down in while it is done, so that what was killed goes on where it wa
@@ -147,7 +147,7 @@ class Identity:
 
 
 @dataclass(slots=True)
-class Spent:
+class SearchCost:
     """The cost of a search so far: tactics sent, requests with replays and setups, seconds."""
 
     calls: int = 0
@@ -175,7 +175,7 @@ class Journal(JournalFile):
         """Keep what the proposer said about a state."""
         self._write({"node": node.number, "answered": [_candidate_json(one) for one in candidates]})
 
-    def tried(self, node: Node, candidate: Candidate, ran: Ran, spent: Spent) -> None:
+    def tried(self, node: Node, candidate: Candidate, ran: TacticResult, spent: SearchCost) -> None:
         """Keep what came of a tactic."""
         self._write(
             {
@@ -191,7 +191,9 @@ class Journal(JournalFile):
             }
         )
 
-    def expanded(self, node: Node, remaining: Sequence[float] | None, spent: Spent, *, lost: bool) -> None:
+    def expanded(
+        self, node: Node, remaining: Sequence[float] | None, spent: SearchCost, *, lost: bool
+    ) -> None:
         """Keep that a state is expanded, or was lost on the way, with the progress model's word on its ways on."""
         left = None if remaining is None else [number_json(value) for value in remaining]
         self._write(
@@ -201,13 +203,13 @@ class Journal(JournalFile):
 
 def replay(
     graph: Graph, lines: Sequence[Mapping[str, Any]], *, saw: Callable[[Candidate, bool], None]
-) -> Spent:
+) -> SearchCost:
     """Bring a new graph to where the lines leave off; `saw` hears what Lean could parse.
 
     Raises:
         JournalError: the lines do not fit together.
     """
-    spent = Spent()
+    spent = SearchCost()
     for number, line in enumerate(lines, start=2):
         try:
             at = line["node"]
@@ -244,8 +246,8 @@ def _expanded(graph: Graph, node: Node, line: Mapping[str, Any]) -> None:
     # Else it went down with a process that is long gone: it is open again.
 
 
-def _ran(line: Mapping[str, Any]) -> Ran:
-    return Ran(
+def _ran(line: Mapping[str, Any]) -> TacticResult:
+    return TacticResult(
         tactic=str(line["tactic"]),
         outcome=line["outcome"],
         reason=str(line["reason"]),
@@ -273,10 +275,10 @@ def _candidate(raw: Any) -> Candidate:
     )
 
 
-def _spent_json(spent: Spent) -> list[float]:
+def _spent_json(spent: SearchCost) -> list[float]:
     return [spent.calls, spent.repl_calls, round(spent.seconds, 4)]
 
 
-def _spent(raw: Any) -> Spent:
+def _spent(raw: Any) -> SearchCost:
     calls, repl_calls, seconds = raw
-    return Spent(int(calls), int(repl_calls), float(seconds))
+    return SearchCost(int(calls), int(repl_calls), float(seconds))

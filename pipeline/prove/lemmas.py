@@ -1,12 +1,12 @@
-"""Proofs that the repository has already: for the same statement again, and for others that may cite what they prove.
+"""Proofs that the repository already has: for the same statement again, and as lemmas for other statements.
 
-Where the same statement or goal comes again (`Known`), its proof is the first candidate: another file or branch may
-state the same lemma, and a sorry whose file changed is a new one to every rung. It is tried tactic by tactic, and no
-more than that: Lean elaborates it in its new place, and the gate judges it like any other.
+If a statement or goal recurs (`KnownProof`), its proof is the first candidate: another file or branch may state the same
+lemma, and a sorry whose file changed is new to every rung. The search replays it tactic by tactic, Lean elaborates it in
+its new place, and the gate judges it like any other.
 
-What is proved and still a sorry upstream (`Lemma`) is never cited by its name: what rests on it would rest on that
-sorry. A later search may bring it in with its whole proof (`citing`). One that is filled in the source is in Lean's
-environment, and every rung may cite it.
+A lemma that is proved and still a sorry upstream (`Lemma`) is never cited by name: the citation would rest on that
+sorry. A later search may bring it in with its whole proof (`CitingProposer`). A lemma that is filled in the source is in
+Lean's environment, and every rung may cite it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pipeline.lean.source.lexer import tokens_of_text, words
 from pipeline.lean.source.splice import Script
 from pipeline.models.tactics.goals import NAME, statement
 from pipeline.models.tactics.requests import LONGEST
-from pipeline.prove.graph import Asked, Candidate, Failures, Proposer, Remaining, Scoring
+from pipeline.prove.graph import Candidate, Failures, Proposer, Remaining, Scoring, TacticRequest
 from pipeline.prove.search import Search, SearchResult
 from store.view import queries
 from store.view.queries import citable_proofs, known_proofs
@@ -41,7 +41,7 @@ MOST_LEMMAS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownProof:
     """A proof that is known: its id and its tactics, in order."""
 
     proof: str
@@ -69,13 +69,13 @@ class Lemma:
     tactics: tuple[str, ...]
 
 
-class Recalled:
+class RecallProposer:
     """Proposes a known proof's next tactic, as long as the search goes its way (`proposing.Proposer`)."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: KnownProof) -> None:
         self._tactics = known.tactics
 
-    async def propose(self, asked: Asked) -> Iterable[Candidate]:
+    async def propose(self, asked: TacticRequest) -> Iterable[Candidate]:
         at = len(asked.steps)
         if asked.steps != self._tactics[:at] or at >= len(self._tactics):
             return []
@@ -87,7 +87,7 @@ class Recalled:
 
 def known_to(
     database_db: Path, *, repository: str, sorries: Iterable[str], simulated: bool
-) -> Mapping[str, tuple[Known, ...]]:
+) -> Mapping[str, tuple[KnownProof, ...]]:
     """Return, by sorry, what the repository's proofs offer; one text once.
 
     Args:
@@ -101,11 +101,11 @@ def known_to(
     """
     with closing(queries.connect(database_db)) as view:
         rows = known_proofs(view, repository=repository, sorries=sorries, simulated=simulated)
-    found: dict[str, dict[tuple[str, ...], Known]] = {}
+    found: dict[str, dict[tuple[str, ...], KnownProof]] = {}
     for row in rows:
         offered = found.setdefault(row.sorry, {})
         if row.tactics and len(offered) < MOST:
-            offered.setdefault(row.tactics, Known(row.proof, row.tactics))
+            offered.setdefault(row.tactics, KnownProof(row.proof, row.tactics))
     return {sorry: tuple(offered.values()) for sorry, offered in found.items()}
 
 
@@ -303,7 +303,7 @@ def _outside(text: str, symbol: str) -> int | None:
 # ---- the search
 
 
-class Citing:
+class CitingProposer:
     """Proposes to bring lemmas in, one after the other, then what a rung does and the lemmas' use (`Proposer`)."""
 
     def __init__(self, proposer: Proposer, lemmas: Sequence[Lemma], *, model: bool = False) -> None:
@@ -317,7 +317,7 @@ class Citing:
         self._lemmas = tuple(lemmas)
         self._number = {text: at for at, lemma in enumerate(lemmas) for text in texts_of(lemma)}
 
-    async def propose(self, asked: Asked) -> Iterable[Candidate]:
+    async def propose(self, asked: TacticRequest) -> Iterable[Candidate]:
         """Return the lemmas that are not brought in yet, as long as nothing else was done, and the rung's word.
 
         At first the lemmas alone: what the rung does without them was tried before.
@@ -362,7 +362,7 @@ _TEMPLATES = frozenset({_BRING, _APPLY, _REWRITE})
 
 
 @dataclass(frozen=True, slots=True)
-class Cited:
+class CitingResult:
     """The result of a search with these lemmas."""
 
     result: SearchResult
@@ -406,7 +406,7 @@ async def cite(
     budget: Budget,
     seed: int,
     failures: Failures,
-) -> Cited | None:
+) -> CitingResult | None:
     """Search for a proof of a goal that cites lemmas; None where none of them has anything in common with the goal.
 
     Args:
@@ -432,11 +432,11 @@ async def cite(
     )
     search = Search(
         session,
-        Citing(proposer, near, model=scoring is not None),
+        CitingProposer(proposer, near, model=scoring is not None),
         budget=few,
         scoring=scoring,
         remaining=remaining,
         seed=seed,
         failures=failures,
     )
-    return Cited(await search.run(state, goal=at), near)
+    return CitingResult(await search.run(state, goal=at), near)

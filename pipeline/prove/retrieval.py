@@ -35,7 +35,7 @@ from pipeline.models.retriever.index import EmbeddingIndex, embed_texts, top_k
 from pipeline.models.retriever.retriever import PremiseRetriever
 from pipeline.models.tactics.service import Batching
 from pipeline.models.text import query_text, state_of
-from pipeline.prove.graph import Asked
+from pipeline.prove.graph import TacticRequest
 from store.domain.identity import short_hash
 from store.domain.records import Position
 from store.errors import LogError
@@ -233,7 +233,7 @@ class RetrieveAt:
     retrieval: Retrieval
     place: Place
 
-    async def __call__(self, asked: Asked) -> tuple[str, ...]:
+    async def __call__(self, asked: TacticRequest) -> tuple[str, ...]:
         return await self.retrieval.premises(state_of(asked.goals), self.place)
 
 

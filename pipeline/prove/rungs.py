@@ -1,8 +1,8 @@
-"""The rungs of the ladder: for each, what it takes to work on a job's sorries, made once and used by all of them.
+"""The rungs of the ladder: for each the engine that works on all sorries of a job.
 
-0 the curated tactics, 1 a generator that is shown retrieved premises, 2 a generator, 3 whole proofs by a local model,
-4 an external model: whole proofs, or tactics for searches. Models are loaded when their rung is asked for and not
-before: rung 0 needs no torch.
+0 the curated tactics, 1 a generator with retrieved premises, 2 a generator, 3 whole proofs by a local model,
+4 an external model: whole proofs, or tactics for searches. A rung loads its models on its first use: rung 0 needs no
+torch.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import (
+    OF_AN_ENDPOINT,
+    UNANSWERED,
     CuratedRung,
     EndpointRung,
     EndpointTactics,
@@ -27,28 +29,136 @@ from pipeline.jobs.specs import (
     WholeSpec,
 )
 from pipeline.models.errors import LearningError
-from pipeline.prove.answering import (
-    ENDPOINT_REMEDY,
-    Answering,
-    AnsweringAuthor,
-    AnsweringSuggests,
-    everybodys,
-)
-from pipeline.prove.curated import Ladder
+from pipeline.models.tactics.service import GenerationStoppedError
+from pipeline.prove.curated import CuratedTactics
 from pipeline.prove.graph import ModelScoring, Proposer, Remaining, Scoring
-from pipeline.prove.whole_declaration import Wholly
-from pipeline.prove.whole_proof import Author
+from pipeline.prove.whole_declaration import WholeProofMethod
+from pipeline.prove.whole_proof import Author, AuthorAnswers, AuthorError, AuthorWrapper, WholeAsk
 from store.errors import LogError
 
 if TYPE_CHECKING:
     from pipeline.models.endpoint.client import ChatClient
     from pipeline.models.tactics.generate import Generator
+    from pipeline.models.tactics.requests import Request, Suggestions
     from pipeline.prove.retrieval import Retrieval
+
+# ---- Outages: the failure of one request against the failure of the model or endpoint
+# A model that answers other requests and fails on a sorry has failed on that sorry, and its attempt records that. A
+# model that has answered nothing since its first failure is down, and no sorry may count as tried because of that: the
+# job holds those attempts back until the next answer, and fails, to be retried, if none comes.
+
+
+ENDPOINT_REMEDY = "see [prove.external] in the configuration; the job is tried again"
+_CAP_REMEDY = "raise usd_per_day under [prove.external]; else its sorries are tried again tomorrow (UTC)"
+_UNANSWERED_REMEDY = "see `unsorry doctor` and what it answered; the job is tried again, later and later"
+# Other reasons (too long, refused) concern one prompt, and so one sorry.
+_OUTAGES = frozenset({"overloaded", "timeout", "hung_up", "forbidden", "not_understood", "model_failed"})
+
+
+class ModelHealth:
+    """The outcomes of a job's requests to its model. On one event loop.
+
+    Attributes:
+        answered: the number of answers.
+        failure: the first failure since the last answer; "" if the last request was answered.
+    """
+
+    def __init__(self, *, alone: bool) -> None:
+        """Args:
+        alone: whether one unanswered sorry is enough to fail the job, as for an endpoint; a local model may have
+            failed on that sorry alone.
+        """
+        self.answered = 0
+        self.failure = ""
+        self._alone = alone
+
+    def heard(self) -> None:
+        """Record an answer."""
+        self.answered += 1
+        self.failure = ""
+
+    def failed(self, why: str) -> None:
+        """Record a failure."""
+        self.failure = self.failure or why
+
+    def given_up(self, sorries: int) -> JobError | None:
+        """Return the job's failure after this many sorries ended in errors since the last answer; None to go on."""
+        if not sorries or not self.failure:
+            return None
+        if sorries == 1 and (self.answered or not self._alone):
+            return None
+        since = "since its last answer" if self.answered else "at all"
+        return JobError(
+            UNANSWERED,
+            f"the model answered for none of {sorries} sorries {since}: {self.failure}",
+            remedy=_UNANSWERED_REMEDY,
+        )
+
+
+def outage(reason: str, message: str) -> JobError | None:
+    """Return the job's failure for an endpoint's failure that concerns every request; None if it concerns one."""
+    if reason not in OF_AN_ENDPOINT:
+        return None
+    # Today's money does not come back: tomorrow, or with another cap, the plan has another job.
+    capped = reason == "spending_cap"
+    return JobError(reason, message, remedy=_CAP_REMEDY if capped else ENDPOINT_REMEDY, deterministic=capped)
+
+
+class WatchedAuthor(AuthorWrapper):
+    """An author whose answers and failures are recorded; an outage ends the job."""
+
+    def __init__(self, author: Author, answering: ModelHealth) -> None:
+        super().__init__(author)
+        self._answering = answering
+
+    async def write(self, ask: WholeAsk) -> AuthorAnswers:
+        """Return the author's answers. See `Author`.
+
+        Raises:
+            JobError: the endpoint is down.
+        """
+        try:
+            written = await super().write(ask)
+        except AuthorError as error:
+            if (ends := outage(error.reason, str(error))) is not None:
+                raise ends from error
+            if error.reason in _OUTAGES:
+                self._answering.failed(str(error))
+            raise
+        self._answering.heard()
+        return written
+
+
+class _Suggests(Protocol):
+    async def suggest(self, request: Request) -> Suggestions: ...
+
+
+class WatchedGenerator:
+    """A tactic generator with its outcomes recorded (`generator.Suggests`)."""
+
+    def __init__(self, suggests: _Suggests, answering: ModelHealth) -> None:
+        self._suggests = suggests
+        self._answering = answering
+
+    async def suggest(self, request: Request) -> Suggestions:
+        """Return the generator's answer."""
+        try:
+            found = await self._suggests.suggest(request)
+        except (GenerationStoppedError, JobError):
+            raise
+        except Exception as error:
+            self._answering.failed(f"{type(error).__name__}: {error}".splitlines()[0])
+            raise
+        if not found.error:
+            self._answering.heard()
+        elif found.reason in _OUTAGES:
+            self._answering.failed(found.error)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:
-    """A file whose sorries are worked on. `core_only`: it imports nothing but what comes with Lean."""
+    """A file with sorries. `core_only`: it imports only Lean's own modules."""
 
     path: str
     imports: tuple[str, ...]
@@ -56,31 +166,30 @@ class FilePlace:
 
 
 Propose = Callable[[str, tuple[int, int]], Proposer]
-"""Returns who proposes for a declaration, by its name and where it begins: line and column, from 1."""
+"""Returns the proposer of a declaration, by its name and position: line and column, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """The method by which a job works on its sorries.
+    """A rung with its models loaded.
 
     Attributes:
-        propose: for a file, who proposes tactics for a declaration of it.
-        scoring: ranks a search's states; None: as rung 0 does.
-        remaining: the progress model, where there is one.
-        wholly: who writes whole proofs; None: tactics are searched.
-        again: whether what was not proved is searched again, with lemmas brought in and for its negation; not where
-            each question is paid for.
-        answering: hears whether the model answers; None where no model is asked.
-        together: whether the declarations of one file are worked on side by side, so that a model is asked for many
-            at once. Where no model is asked it costs only: each process then gets the file's beginning anew.
+        propose: returns the proposers of a file's declarations.
+        scoring: ranks a search's states; None: rung 0's.
+        remaining: the progress model, if any.
+        wholly: the author of whole proofs; None: a search for tactics.
+        again: whether an unproved sorry is searched again, with lemmas and for its negation; not on paid endpoints.
+        answering: records the model's answers and failures; None without a model.
+        together: whether the declarations of one file run side by side, so that requests to the model are batched.
+            Without a model it only costs: each process then reads the file's beginning anew.
     """
 
     propose: Callable[[FilePlace], Propose]
     scoring: Scoring | None = None
     remaining: Remaining | None = None
-    wholly: Wholly | None = None
+    wholly: WholeProofMethod | None = None
     again: bool = True
-    answering: Answering | None = None
+    answering: ModelHealth | None = None
     together: bool = True
 
 
@@ -88,8 +197,8 @@ def ladder() -> Engine:
     """Return rung 0."""
 
     def of_file(place: FilePlace) -> Propose:
-        # One for the file: what one process could not parse, no other of the same imports can.
-        tactics = Ladder(core_only=place.core_only)
+        # One for the file: a tactic that one process cannot parse is unknown to all with the same imports.
+        tactics = CuratedTactics(core_only=place.core_only)
         return lambda _name, _position: tactics
 
     return Engine(of_file, together=False)
@@ -97,7 +206,7 @@ def ladder() -> Engine:
 
 @asynccontextmanager
 async def engine(given: ProveSpec) -> AsyncIterator[Engine]:
-    """Make the engine of the job's rung; its models are closed at the end of the block.
+    """Load the engine of the job's rung; close its models at the end of the block.
 
     Raises:
         JobError: a model cannot be loaded.
@@ -131,8 +240,8 @@ async def _by_generator(
     retrieval = await _retrieval(given, rung, open_) if isinstance(rung, RetrievalRung) else None
     suggesting = await asyncio.to_thread(_generator, generator)
     service = await open_.enter_async_context(GenerationService(suggesting))
-    answering = Answering(alone=False)
-    suggests = AnsweringSuggests(service, answering)
+    answering = ModelHealth(alone=False)
+    suggests = WatchedGenerator(service, answering)
     remaining = None
     scoring = ModelScoring()
     if rung.progress is not None:
@@ -190,7 +299,7 @@ async def _by_author(given: ProveSpec, rung: WholeProofRung, open_: AsyncExitSta
         generator, given.model, max_tokens=rung.whole.max_tokens, temperature=rung.generator.temperature
     )
     author = await open_.enter_async_context(author)
-    return _written(author, Answering(alone=False), rung.whole, given.seed)
+    return _written(author, ModelHealth(alone=False), rung.whole, given.seed)
 
 
 async def _by_endpoint(given: ProveSpec, rung: EndpointRung, open_: AsyncExitStack) -> Engine:
@@ -203,22 +312,22 @@ async def _by_endpoint(given: ProveSpec, rung: EndpointRung, open_: AsyncExitSta
     except ExternalError as error:
         raise JobError(error.reason, str(error), remedy=ENDPOINT_REMEDY) from error
     await open_.enter_async_context(client)
-    answering = Answering(alone=True)
+    answering = ModelHealth(alone=True)
     if rung.tactics is not None:
         with _loads("endpoint's tactics", rung.endpoint.base_url):
             return _endpoint_searches(client, rung.tactics, answering)
-    assert rung.whole is not None  # one of both is given
+    assert rung.whole is not None  # the specification has one of both
     author = ExternalAuthor(client, max_tokens=rung.whole.max_tokens)
     return _written(author, answering, rung.whole, given.seed)
 
 
-def _endpoint_searches(client: ChatClient, asked: EndpointTactics, answering: Answering) -> Engine:
-    """Return the engine of searches whose tactics an endpoint suggests."""
+def _endpoint_searches(client: ChatClient, asked: EndpointTactics, answering: ModelHealth) -> Engine:
+    """Return the engine of searches with an endpoint's tactics."""
     from pipeline.models.tactics.requests import Decoding
     from pipeline.prove.generator import EndpointSuggests, GeneratorProposer
 
     decoding = Decoding(asked.candidates, "sampling", asked.temperature, max_tokens=asked.max_tokens)
-    suggests = AnsweringSuggests(EndpointSuggests(client, ends=everybodys), answering)
+    suggests = WatchedGenerator(EndpointSuggests(client, ends=outage), answering)
 
     def of_file(_place: FilePlace) -> Propose:
         return lambda _name, _position: GeneratorProposer(suggests, decoding=decoding)
@@ -226,8 +335,8 @@ def _endpoint_searches(client: ChatClient, asked: EndpointTactics, answering: An
     return Engine(of_file, scoring=ModelScoring(), again=False, answering=answering)
 
 
-def _written(author: Author, answering: Answering, asked: WholeSpec, seed: int) -> Engine:
-    wholly = Wholly(AnsweringAuthor(author, answering), asked.proofs, asked.repairs, seed)
+def _written(author: Author, answering: ModelHealth, asked: WholeSpec, seed: int) -> Engine:
+    wholly = WholeProofMethod(WatchedAuthor(author, answering), asked.proofs, asked.repairs, seed)
     return Engine(ladder().propose, wholly=wholly, answering=answering)
 
 
@@ -253,7 +362,7 @@ def _progress(path: str, *, device: str) -> Any:
 
 @contextmanager
 def _loads(what: str, where: str | Path) -> Iterator[None]:
-    """Turn what a model's loading raises into the job's failure. A name of the hub may be there the next time."""
+    """Turn a model's loading error into the job's failure. A hub name may be reachable the next time."""
     try:
         yield
     except LearningError as error:

@@ -33,11 +33,11 @@ from pipeline.prove.graph import (
     Remaining,
     Scoring,
     StepScoring,
-    Trying,
+    TacticRunner,
     normalised,
     outline,
 )
-from pipeline.prove.journal import Identity, Journal, Spent, replay
+from pipeline.prove.journal import Identity, Journal, SearchCost, replay
 from pipeline.prove.tree import Tree
 
 Outcome = Literal["found", "exhausted", "budget"]
@@ -105,9 +105,9 @@ class Search:
         self._seed = seed
         self._failures = failures or Failures()
         self._lost: StateLost | None = None
-        self._spent = Spent()
+        self._spent = SearchCost()
         self._graph: Graph
-        self._trying: Trying
+        self._trying: TacticRunner
         self._began = 0.0
         self._calls_before = 0
 
@@ -121,9 +121,9 @@ class Search:
             Exception: whatever the proposer or the progress model raises.
         """
         self._began, self._calls_before = time.monotonic(), self._session.calls
-        self._lost, self._spent = None, Spent()
+        self._lost, self._spent = None, SearchCost()
         siblings = frozenset(other.name for at, other in enumerate(state.goals) if at != goal)
-        self._trying = Trying(
+        self._trying = TacticRunner(
             self._session,
             siblings=siblings,
             timeout_s=self._budget.tactic_timeout_s,
@@ -185,8 +185,8 @@ class Search:
                 return limit
         return ""
 
-    def _so_far(self) -> Spent:
-        return Spent(
+    def _so_far(self) -> SearchCost:
+        return SearchCost(
             self._spent.calls + self._trying.calls,
             self._spent.repl_calls + self._session.calls - self._calls_before,
             self._spent.seconds + time.monotonic() - self._began,

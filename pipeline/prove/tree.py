@@ -51,7 +51,7 @@ Natural = Annotated[int, Field(strict=True, ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedTactic:
     """A tactic that was tried on a state.
 
     Attributes:
@@ -99,7 +99,7 @@ class TreeNode:
     log_probability: Number
     remaining: Number | None
     outcome: NodeOutcome
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[TriedTactic, ...] = ()
     tried_left_out: Natural = 0
 
 

@@ -15,20 +15,20 @@ from typing import Any
 from pipeline.jobs.specs import Budget
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.splice import Declaration
-from pipeline.prove.declaration import Way, cite_lemmas, join_up, recall, states_of
-from pipeline.prove.effort import Effort, Solved, Worked
+from pipeline.prove.declaration import SearchMethod, cite_lemmas, join_up, recall, states_of
+from pipeline.prove.effort import DeclarationResult, Effort, SolvedSorry
 from pipeline.prove.graph import Failures
 from pipeline.prove.journal import JournalError, JournalFile
-from pipeline.prove.lemmas import Known
+from pipeline.prove.lemmas import KnownProof
 from pipeline.prove.whole_proof import (
     Author,
+    AuthorAnswers,
     AuthorError,
+    AuthorWrapper,
     Cost,
-    Filling,
-    Relay,
+    SorryCheck,
     WholeAsk,
     WholeBudget,
-    Written,
     block_of,
     prove_whole,
 )
@@ -37,7 +37,7 @@ from store.domain.identity import short_hash
 # ---- What an author wrote for a sorry, on disk as it comes, so that after a kill nothing that was paid for is asked
 #
 #     with AnswerJournal(path) as journal:
-#         author = KeptAuthor(author, journal)  # a `whole.Author`: what the journal has is not asked for
+#         author = JournaledAuthor(author, journal)  # a `whole.Author`: what the journal has is not asked for
 # One sorry's file (`journal_file.py`). A turn is known by its seed, whatever Lean said of the turn before it: a
 # message that is worded otherwise after a restart is no reason to pay twice. Proofs are judged anew, which costs
 # nothing.
@@ -68,8 +68,8 @@ class _Turn:
         self.ended = self.ended or bool(line["ended"])
         self.missing = "; ".join(dict.fromkeys(filter(None, (self.missing, str(line["missing"])))))
 
-    def written(self) -> Written:
-        return Written(
+    def written(self) -> AuthorAnswers:
+        return AuthorAnswers(
             self.texts, self.cost.prompt_tokens, self.cost.completion_tokens, self.cost.usd, self.missing
         )
 
@@ -104,7 +104,7 @@ class AnswerJournal(JournalFile):
     def turn(self, seed: int) -> _Turn:
         return self.turns.setdefault(seed, _Turn())
 
-    def heard(self, seed: int, written: Written, answers: int, *, seconds: float, ended: bool) -> None:
+    def heard(self, seed: int, written: AuthorAnswers, answers: int, *, seconds: float, ended: bool) -> None:
         """Keep answers of a turn; `ended` says that these are the last."""
         line: dict[str, Any] = {
             "turn": seed,
@@ -126,7 +126,7 @@ class AnswerJournal(JournalFile):
         self.turns = turns
 
 
-class KeptAuthor(Relay):
+class JournaledAuthor(AuthorWrapper):
     """An author with a journal. For one sorry; whoever made the journal closes it.
 
     Attributes:
@@ -139,7 +139,7 @@ class KeptAuthor(Relay):
         self._journal = journal
         self._begun = False
 
-    async def write(self, ask: WholeAsk) -> Written:
+    async def write(self, ask: WholeAsk) -> AuthorAnswers:
         """Return a turn's answers, those that the journal has first. See `whole.Author`.
 
         Raises:
@@ -155,7 +155,7 @@ class KeptAuthor(Relay):
         began, had, texts, paid = time.monotonic(), turn.answers, turn.texts, turn.cost
         failed = False
 
-        def heard(written: Written, answers: int) -> None:
+        def heard(written: AuthorAnswers, answers: int) -> None:
             # What was missing is told once, of the whole turn.
             self._journal.heard(ask.seed, replace(written, missing=""), answers, seconds=0.0, ended=False)
 
@@ -167,12 +167,12 @@ class KeptAuthor(Relay):
             if not turn.answers:
                 raise
             # What came before is judged all the same.
-            new = Written(turn.texts[len(texts) :], *_parts(error.cost), str(error))
+            new = AuthorAnswers(turn.texts[len(texts) :], *_parts(error.cost), str(error))
             failed = True
         came = turn.answers - had
         # Of what was heard as it came, only what failed on the way is not paid for in the journal yet.
         left = _at_least_nothing((paid + new.cost).since(turn.cost))
-        last = Written(() if came else new.texts, *_parts(left), new.missing)
+        last = AuthorAnswers(() if came else new.texts, *_parts(left), new.missing)
         # What did not come is asked for again where the search is gone on with.
         self._journal.heard(
             ask.seed,
@@ -198,7 +198,7 @@ _GOES_ON = ("|", "<;>", ")", "]", "}", "⟩")
 
 
 @dataclass(frozen=True, slots=True)
-class Wholly:
+class WholeProofMethod:
     """The author of the proofs: `proofs` of them a turn, with `repairs` turns after the first."""
 
     author: Author
@@ -211,13 +211,13 @@ async def prove_declaration_wholly(
     session: Session,
     declaration: Declaration,
     *,
-    wholly: Wholly,
+    wholly: WholeProofMethod,
     budget: Budget,
     context: str = "",
-    known: Mapping[int, Sequence[Known]] | None = None,
+    known: Mapping[int, Sequence[KnownProof]] | None = None,
     journal: Callable[[int], AnswerJournal | None] = lambda _: None,
-    way: Way | None = None,
-) -> Worked:
+    way: SearchMethod | None = None,
+) -> DeclarationResult:
     """Have every sorry of the declaration proved by whole proofs, one after the other.
 
     Args:
@@ -236,7 +236,7 @@ async def prove_declaration_wholly(
     """
     states = await states_of(session, declaration, budget=budget)
     goals = [(state, at) for state in states for at in range(len(state.goals))]
-    worked = Worked()
+    worked = DeclarationResult()
     for number, sorry in enumerate(declaration.sorries):
         vain: list[Effort] | None = []
         goal, at_goal = "", None
@@ -255,9 +255,9 @@ async def prove_declaration_wholly(
             )
         if vain is None or sorry.ordinal in worked.solved:
             continue
-        filling = Filling(session, declaration, sorry, timeout_s=max(budget.seconds, 10.0))
+        filling = SorryCheck(session, declaration, sorry, timeout_s=max(budget.seconds, 10.0))
         calls, kept = session.calls, journal(sorry.ordinal)
-        author = wholly.author if kept is None else KeptAuthor(wholly.author, kept)
+        author = wholly.author if kept is None else JournaledAuthor(wholly.author, kept)
         try:
             result = await prove_whole(
                 WholeAsk(
@@ -280,10 +280,10 @@ async def prove_declaration_wholly(
         if result.failure is not None:
             raise result.failure
         effort = Effort.of_whole(result, repl_calls=session.calls - calls).after(*vain)
-        if isinstance(author, KeptAuthor):
+        if isinstance(author, JournaledAuthor):
             effort = replace(effort, seconds=effort.seconds + author.earlier_s)
         if result.found is not None and filling.replacement is not None:
-            worked.solved[sorry.ordinal] = Solved(tactics_of(result.found), filling.replacement, effort)
+            worked.solved[sorry.ordinal] = SolvedSorry(tactics_of(result.found), filling.replacement, effort)
             continue
         if way is not None and at_goal is not None and result.outcome != "error":
             again = await cite_lemmas(
@@ -313,13 +313,13 @@ def tactics_of(proof: str) -> tuple[str, ...]:
     return tuple(tactics)
 
 
-class _Lending(Relay):
+class _Lending(AuthorWrapper):
     """An author during whose work the session's process is anybody's: a model may write for a minute."""
 
     def __init__(self, author: Author, session: Session) -> None:
         super().__init__(author)
         self._session = session
 
-    async def write(self, ask: WholeAsk) -> Written:
+    async def write(self, ask: WholeAsk) -> AuthorAnswers:
         self._session.park()
         return await super().write(ask)

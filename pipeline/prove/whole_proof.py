@@ -224,7 +224,7 @@ _LONGEST_TEXT = 6000
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedProof:
     """A proof that was not taken, and why: Lean's errors, or what the gate or the reader has against it."""
 
     text: str
@@ -250,12 +250,12 @@ class WholeAsk:
     context: str
     declaration: str
     goal: str = ""
-    earlier: tuple[Failed, ...] = ()
+    earlier: tuple[FailedProof, ...] = ()
     count: int = 1
     seed: int = 0
     ordinal: int = 0
     seconds: float | None = None
-    heard: Callable[[Written, int], None] | None = None
+    heard: Callable[[AuthorAnswers, int], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +284,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class AuthorAnswers:
     """An author's answers, free-form, in the order in which they are to be tried, and what they took.
 
     `missing` says why there are fewer than were asked for; "" where there are as many.
@@ -321,7 +321,7 @@ class Author(Protocol):
     def model(self) -> str:
         """The name of the model."""
 
-    async def write(self, ask: WholeAsk) -> Written:
+    async def write(self, ask: WholeAsk) -> AuthorAnswers:
         """Return answers.
 
         Raises:
@@ -329,7 +329,7 @@ class Author(Protocol):
         """
 
 
-class Relay:
+class AuthorWrapper:
     """An author that has another one write (`Author`): it goes by that one's name."""
 
     def __init__(self, author: Author) -> None:
@@ -343,7 +343,7 @@ class Relay:
     def model(self) -> str:
         return self._author.model
 
-    async def write(self, ask: WholeAsk) -> Written:
+    async def write(self, ask: WholeAsk) -> AuthorAnswers:
         """Return the other one's answers. See `Author`."""
         return await self._author.write(ask)
 
@@ -386,7 +386,7 @@ class WholeResult:
     refused: int
     cost: Cost
     seconds: float
-    failed: tuple[Failed, ...] = ()
+    failed: tuple[FailedProof, ...] = ()
     failure: ReplError | None = None
 
     @property
@@ -438,9 +438,9 @@ class _Work:
     found: str | None = None
     detail: str = ""
     failure: ReplError | None = None
-    judged: list[Failed] = field(default_factory=list)
-    refused: list[Failed] = field(default_factory=list)
-    failed: list[Failed] = field(default_factory=list)
+    judged: list[FailedProof] = field(default_factory=list)
+    refused: list[FailedProof] = field(default_factory=list)
+    failed: list[FailedProof] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
 
     async def run(self, turns: int) -> Outcome:
@@ -485,15 +485,15 @@ class _Work:
         for text in texts:
             read = read_proof(text, self.ask.declaration, ordinal=self.ask.ordinal)
             if not read.proofs:
-                self._refuse(Failed(text.strip(), (read.why,)))
-            first: Failed | None = None
+                self._refuse(FailedProof(text.strip(), (read.why,)))
+            first: FailedProof | None = None
             for proof in read.proofs:
                 if proof in self.seen:
                     continue
                 self.seen.add(proof)
                 if against := complaints(proof):
                     self.refused.append(
-                        Failed(proof, tuple(f"not allowed in a proof: {one}" for one in against))
+                        FailedProof(proof, tuple(f"not allowed in a proof: {one}" for one in against))
                     )
                     first = first or self.refused[-1]
                     continue
@@ -506,17 +506,17 @@ class _Work:
                     self.failure, self.detail = error, f"{self.judge} failed: {error}"
                     return "error"
                 if not errors:
-                    self.judged.append(Failed(proof, ()))
+                    self.judged.append(FailedProof(proof, ()))
                     self.found, self.detail = proof, ""
                     return "found"
-                self.judged.append(Failed(proof, errors))
+                self.judged.append(FailedProof(proof, errors))
                 first = first or self.judged[-1]
             # Of several readings of one answer the first is the likely one: its errors are what the model is told.
             if first is not None:
                 self.failed.append(_short(first))
         return None
 
-    def _refuse(self, failed: Failed) -> None:
+    def _refuse(self, failed: FailedProof) -> None:
         if failed.text in self.seen:
             return
         self.seen.add(failed.text)
@@ -554,9 +554,9 @@ class _Work:
         return "no text was written"
 
 
-def _short(failed: Failed) -> Failed:
+def _short(failed: FailedProof) -> FailedProof:
     errors = tuple(_cut(error, _LONGEST_ERROR) for error in failed.errors[:_ERRORS])
-    return Failed(_cut(failed.text, _LONGEST_TEXT), errors)
+    return FailedProof(_cut(failed.text, _LONGEST_TEXT), errors)
 
 
 def _cut(text: str, longest: int) -> str:
@@ -570,11 +570,11 @@ def _line(text: str) -> str:
 # ---- Lean's judgement of a proof text in a sorry's place
 # The declaration is elaborated with it, as it stands in the file.
 #
-#     filling = Filling(session, declaration, sorry, timeout_s=60)
+#     filling = SorryCheck(session, declaration, sorry, timeout_s=60)
 #     errors = await filling("by simp")  # () where Lean takes it; `filling.replacement` is then the text
 
 
-class Filling:
+class SorryCheck:
     """A `whole.Check` for one sorry.
 
     Attributes:

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
-from pipeline.prove.tree import NodeOutcome, Tree, TreeNode, Tried
+from pipeline.prove.tree import NodeOutcome, Tree, TreeNode, TriedTactic
 from pipeline.report.charts import cut, safe
 
 DRAWN = 300
@@ -111,7 +111,7 @@ def _node_lines(node: TreeNode, mark: str, before: str, width: int) -> list[str]
     return lines
 
 
-def _failed(failed: list[Tried], left_out: int) -> str:
+def _failed(failed: list[TriedTactic], left_out: int) -> str:
     shown = ", ".join(cut(_line(one.tactic), 24) for one in failed[:_FAILED])
     rest = len(failed[_FAILED:]) + left_out
     if not shown:

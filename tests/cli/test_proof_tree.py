@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from pipeline.prove.tree import Tree, TreeNode, Tried
+from pipeline.prove.tree import Tree, TreeNode, TriedTactic
 from store.events.base import BlobRef, EventBody
 from store.events.proofs import AttemptFinished, ProofFound
 
@@ -24,7 +24,7 @@ TREE = Tree(
     nodes=(
         TreeNode(
             0, None, "", ("p : Prop\n⊢ p → p",), 0, 0.0, 0.0, None, "proved",
-            tried=(Tried("rfl", "failed", "no"), Tried("intro <h>", "step", to=1)),
+            tried=(TriedTactic("rfl", "failed", "no"), TriedTactic("intro <h>", "step", to=1)),
         ),
         TreeNode(1, 0, "intro <h>", (), 1, 1.5, -0.5, None, "proved"),
     ),

@@ -17,8 +17,8 @@ from pipeline.lean.backend import LeanBackend, simulator
 from pipeline.lean.pool.pool import PoolLimits, ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session, StateLost
 from pipeline.models.progress.steps import Step as ProgressStep
-from pipeline.prove.curated import Ladder
-from pipeline.prove.graph import Asked, Candidate, Failures, ModelScoring, Proposer
+from pipeline.prove.curated import CuratedTactics
+from pipeline.prove.graph import Candidate, Failures, ModelScoring, Proposer, TacticRequest
 from pipeline.prove.journal import Journal
 from pipeline.prove.search import Search, SearchResult
 from pipeline.prove.tree import Tree
@@ -38,10 +38,10 @@ class Listing:
             Candidate(text, text, log_probability=-0.1 * at, tokens=3) for at, text in enumerate(texts)
         ]
         self.wait_s = wait_s
-        self.asked: list[Asked] = []
+        self.asked: list[TacticRequest] = []
         self.at_once = self.most_at_once = 0
 
-    async def propose(self, asked: Asked) -> Iterable[Candidate]:
+    async def propose(self, asked: TacticRequest) -> Iterable[Candidate]:
         self.asked.append(asked)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -139,7 +139,7 @@ def test_states_that_only_read_the_same_are_told_apart(lean: Lean) -> None:
 
 def test_a_better_way_to_an_open_state_is_taken(lean: Lean) -> None:
     class Doubled(Listing):
-        async def propose(self, asked: Asked) -> Iterable[Candidate]:
+        async def propose(self, asked: TacticRequest) -> Iterable[Candidate]:
             await super().propose(asked)
             if asked.at_start:
                 bad, worse = (
@@ -409,7 +409,7 @@ def test_a_search_that_is_killed_again_and_again_ends_as_one_that_is_not(
     lean: Lean, tmp_path: Path, statement: str, kind: str
 ) -> None:
     def proposer() -> Any:
-        return logic() if kind == "model" else Ladder(core_only=True, closers=("rfl", "assumption"))
+        return logic() if kind == "model" else CuratedTactics(core_only=True, closers=("rfl", "assumption"))
 
     async def use(new: Callable[[], Session]) -> None:
         async with new() as session:

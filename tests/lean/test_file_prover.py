@@ -14,7 +14,7 @@ from pipeline.lean.backend import LeanBackend, simulator
 from pipeline.lean.client.repl import ReplStartError
 from pipeline.lean.pool.pool import PoolLimits, PoolStats, ReplPool
 from pipeline.lean.source.scanner import scan_source
-from pipeline.prove.attempt import Attempt
+from pipeline.prove.effort import Attempt
 from pipeline.prove.file import FileProver
 from store.domain.identity import git_blob
 

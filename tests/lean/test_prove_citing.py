@@ -21,14 +21,14 @@ from pipeline.jobs.specs import Budget, CheckSpec
 from pipeline.lean.backend import simulator
 from pipeline.lean.pool.pool import PoolLimits, ReplPool
 from pipeline.lean.source.scanner import scan_source
-from pipeline.prove.attempt import Attempt
+from pipeline.prove.effort import Attempt
 from pipeline.prove.file import FileProver
-from pipeline.prove.graph import Asked, Candidate, ModelScoring
+from pipeline.prove.graph import Candidate, ModelScoring, TacticRequest
 from pipeline.prove.lemmas import Lemma
 from pipeline.prove.rungs import Engine, ladder
 from pipeline.prove.tree import Tree
-from pipeline.prove.whole_declaration import Wholly
-from pipeline.prove.whole_proof import WholeAsk, Written
+from pipeline.prove.whole_declaration import WholeProofMethod
+from pipeline.prove.whole_proof import AuthorAnswers, WholeAsk
 from store.domain.identity import git_blob, short_hash
 from store.events.base import EventBody
 from store.events.proofs import AttemptFinished, ProofChecked, ProofFound, ProofRejected
@@ -238,7 +238,7 @@ class Assuming:
     def __init__(self) -> None:
         self.asked = self.failed = 0
 
-    async def propose(self, asked: Asked) -> Iterable[Candidate]:
+    async def propose(self, asked: TacticRequest) -> Iterable[Candidate]:
         self.asked += 1
         return [Candidate("assumption", "assumption", log_probability=-0.5, tokens=2)]
 
@@ -250,8 +250,8 @@ class Wrong:
 
     name, model = "whole", "m"
 
-    async def write(self, ask: WholeAsk) -> Written:
-        return Written(("by\n  assumption",), 100, 10)
+    async def write(self, ask: WholeAsk) -> AuthorAnswers:
+        return AuthorAnswers(("by\n  assumption",), 100, 10)
 
 
 def attempt_with(folder: Path, engine: Engine, source: str, *lemmas: Lemma) -> Attempt:
@@ -287,7 +287,7 @@ def test_a_model_s_search_is_offered_the_lemma_s_use_beside_the_model_s_steps(tm
 
 
 def test_whole_proofs_that_fail_leave_the_lemma_to_the_curated_tactics(tmp_path: Path) -> None:
-    engine = Engine(ladder().propose, wholly=Wholly(Wrong(), proofs=1, repairs=0))
+    engine = Engine(ladder().propose, wholly=WholeProofMethod(Wrong(), proofs=1, repairs=0))
     attempt = attempt_with(tmp_path, engine, CLASSICAL, DOUBLE)
     assert attempt.proof is not None, attempt
     assert attempt.detail == "brings in drop_double (proof 99aabbccddeeff00); the steps are rung 0's"
@@ -296,7 +296,7 @@ def test_whole_proofs_that_fail_leave_the_lemma_to_the_curated_tactics(tmp_path:
 
 
 def test_what_needs_no_lemma_is_no_proof_of_an_author_who_did_not_find_it(tmp_path: Path) -> None:
-    engine = Engine(ladder().propose, wholly=Wholly(Wrong(), proofs=1, repairs=0))
+    engine = Engine(ladder().propose, wholly=WholeProofMethod(Wrong(), proofs=1, repairs=0))
     attempt = attempt_with(tmp_path, engine, SWAPPED, SWAP)
     assert (attempt.outcome, attempt.proof) == ("exhausted", None)
 

@@ -20,15 +20,15 @@ from pipeline.jobs.specs import Budget
 from pipeline.lean.backend import LeanBackend, simulator
 from pipeline.lean.pool.pool import PoolLimits, ReplPool
 from pipeline.models.tactics.requests import Request, Suggestion, Suggestions
-from pipeline.prove.attempt import Attempt
+from pipeline.prove.effort import Attempt
 from pipeline.prove.file import FileProver
 from pipeline.prove.generator import GeneratorProposer
-from pipeline.prove.graph import Asked, Candidate
-from pipeline.prove.lemmas import Known
+from pipeline.prove.graph import Candidate, TacticRequest
+from pipeline.prove.lemmas import KnownProof
 from pipeline.prove.rungs import Engine
 from pipeline.prove.tree import Tree
-from pipeline.prove.whole_declaration import Wholly, tactics_of
-from pipeline.prove.whole_proof import AuthorError, WholeAsk, Written
+from pipeline.prove.whole_declaration import WholeProofMethod, tactics_of
+from pipeline.prove.whole_proof import AuthorAnswers, AuthorError, WholeAsk
 from store.events.proofs import AttemptFinished, ProofFound
 from tests.support.prove import BUDGET, attempts, parameters, recorded, run, wanted
 from tests.support.specs import raw_spec
@@ -183,7 +183,7 @@ class Meeting:
         self._barrier = asyncio.Barrier(expected)
         self._missing = expected
 
-    async def propose(self, asked: Asked) -> list[Candidate]:
+    async def propose(self, asked: TacticRequest) -> list[Candidate]:
         if self._missing:
             self._missing -= 1
             async with asyncio.timeout(10):
@@ -238,18 +238,18 @@ class Writer:
         self.turns = turns
         self.asked: list[WholeAsk] = []
 
-    async def write(self, ask: WholeAsk) -> Written:
+    async def write(self, ask: WholeAsk) -> AuthorAnswers:
         turn = self.turns[sum(one.declaration == ask.declaration for one in self.asked) % len(self.turns)]
         self.asked.append(ask)
         if isinstance(turn, AuthorError):
             raise turn
-        return Written((turn,), 100, 10, 0.001)
+        return AuthorAnswers((turn,), 100, 10, 0.001)
 
 
 def whole(*turns: str | AuthorError) -> tuple[Engine, Writer]:
     writer = Writer(*turns)
     return Engine(
-        lambda _: lambda _name, _position: Meeting(1), wholly=Wholly(writer, proofs=1, repairs=2)
+        lambda _: lambda _name, _position: Meeting(1), wholly=WholeProofMethod(writer, proofs=1, repairs=2)
     ), writer
 
 
@@ -294,7 +294,7 @@ def test_a_proof_text_is_told_as_its_tactics() -> None:
 class Citing:
     """Proposes one lemma."""
 
-    async def propose(self, asked: Asked) -> list[Candidate]:
+    async def propose(self, asked: TacticRequest) -> list[Candidate]:
         return [Candidate("exact lie", "exact _")]
 
     def saw(self, candidate: Candidate, *, parsed: bool) -> None: ...
@@ -320,9 +320,9 @@ def test_a_negation_that_rests_on_an_axiom_of_the_project_proves_nothing(tmp_pat
 
 def test_a_known_proof_is_tried_first_and_a_wrong_one_does_no_harm(tmp_path: Path) -> None:
     known = {
-        "first": (Known("k1", ("intro h", "exact h")),),
-        "second": (Known("k2", ("intro h", "exact h")), Known("k3", ("simp_all",))),
-        "third": (Known("k4", ("rfl",)),),
+        "first": (KnownProof("k1", ("intro h", "exact h")),),
+        "second": (KnownProof("k2", ("intro h", "exact h")), KnownProof("k3", ("simp_all",))),
+        "third": (KnownProof("k4", ("rfl",)),),
     }
     engine = Engine(lambda _: lambda _name, _position: Meeting(1))
     tried = attempt_all(tmp_path, engine, known=known)
@@ -382,7 +382,7 @@ def test_a_job_that_made_way_and_was_killed_goes_on_where_its_search_was(tmp_pat
     os.utime(forgotten, (0, 0))
     given |= {"lean": slow_lean, "journal": str(journal)}
     done: list[set[str]] = []
-    # Asked to make way the job alone is, and not what it started; then what follows it is killed.
+    # TacticRequest to make way the job alone is, and not what it started; then what follows it is killed.
     for number, told in ((signal.SIGTERM, half // 2), (signal.SIGKILL, half)):
         folder = tmp_path / number.name
         folder.mkdir()

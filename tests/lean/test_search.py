@@ -16,9 +16,9 @@ from pipeline.lean.pool.session import Session
 from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.scanner import parse
 from pipeline.lean.source.splice import Declaration, Replacement, splice
-from pipeline.prove.curated import Ladder
-from pipeline.prove.declaration import CannotAttempt, Way, _complaint, prove_declaration
-from pipeline.prove.effort import Worked
+from pipeline.prove.curated import CuratedTactics
+from pipeline.prove.declaration import CannotAttempt, SearchMethod, _complaint, prove_declaration
+from pipeline.prove.effort import DeclarationResult
 from pipeline.prove.search import Search, SearchResult
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ def search(project: Path, statement: str, *, budget: Budget = BUDGET) -> tuple[S
 
     async def use(session: Session) -> tuple[SearchResult, int]:
         state = await session.start(statement)
-        ladder = Ladder(core_only=True, closers=BARE)
+        ladder = CuratedTactics(core_only=True, closers=BARE)
         result = await Search(session, ladder, budget=budget).run(state)
         return result, await session.stat()
 
@@ -115,12 +115,14 @@ def test_the_same_statement_gives_the_same_script(tmp_path: Path) -> None:
     assert first.script == second.script
 
 
-def prove(project: Path, text: str, *, closers: tuple[str, ...] = BARE) -> tuple[Worked, Declaration]:
+def prove(
+    project: Path, text: str, *, closers: tuple[str, ...] = BARE
+) -> tuple[DeclarationResult, Declaration]:
     declaration = declared(text)
 
-    async def use(session: Session) -> Worked:
-        ladder = Ladder(core_only=True, closers=closers)
-        return await prove_declaration(session, declaration, way=Way(ladder), budget=BUDGET)
+    async def use(session: Session) -> DeclarationResult:
+        ladder = CuratedTactics(core_only=True, closers=closers)
+        return await prove_declaration(session, declaration, way=SearchMethod(ladder), budget=BUDGET)
 
     return with_session(project, use), declaration
 

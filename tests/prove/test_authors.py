@@ -15,23 +15,23 @@ from pipeline.models.endpoint.dialect import Endpoint
 from pipeline.models.endpoint.errors import ExternalError, SpendingError
 from pipeline.models.tactics.generate import Generator
 from pipeline.prove.authors import ExternalAuthor, HFAuthor
-from pipeline.prove.whole_proof import Author, AuthorError, Failed, WholeAsk, Written
+from pipeline.prove.whole_proof import Author, AuthorAnswers, AuthorError, FailedProof, WholeAsk
 from tests.support.chat_server import ChatServer, Fails, PassingTime, Reply, Says
 
 ASK = WholeAsk(
     "import Mathlib\n\nlemma helper : True := trivial\n",
     "theorem t (p : Prop) : p → p := by\n  sorry\n",
     goal="p : Prop\n⊢ p → p",
-    earlier=(Failed("by\n  simp", ("at `simp`: simp made no progress",)),),
+    earlier=(FailedProof("by\n  simp", ("at `simp`: simp made no progress",)),),
     count=2,
     seed=3,
 )
 
 
-def written(*script: Reply, ask: WholeAsk = ASK, **part: Any) -> tuple[Written, ChatServer]:
+def written(*script: Reply, ask: WholeAsk = ASK, **part: Any) -> tuple[AuthorAnswers, ChatServer]:
     with ChatServer(script) as server:
 
-        async def main() -> Written:
+        async def main() -> AuthorAnswers:
             async with open_client(
                 EndpointSpec(base_url=server.url, model="org/model", retries=0, **part)
             ) as client:
@@ -134,8 +134,10 @@ def generator(learned: Path) -> Generator:
     return Generator.load(learned)
 
 
-def by_model(generator: Generator, *asks: WholeAsk, max_tokens: int = 12) -> list[Written | BaseException]:
-    async def main() -> list[Written | BaseException]:
+def by_model(
+    generator: Generator, *asks: WholeAsk, max_tokens: int = 12
+) -> list[AuthorAnswers | BaseException]:
+    async def main() -> list[AuthorAnswers | BaseException]:
         async with HFAuthor(generator, "tiny", max_tokens=max_tokens) as author:
             checked: Author = author
             assert (checked.name, checked.model) == ("whole", "tiny")
@@ -152,7 +154,7 @@ def test_a_model_writes_for_several_sorries_at_once_and_the_same_again(generator
     first = by_model(generator, *asks)
     assert generator.counts.batches - batches == 1
     for answer in first:
-        assert isinstance(answer, Written)
+        assert isinstance(answer, AuthorAnswers)
         assert answer.prompt_tokens > 0
         assert 0 < answer.completion_tokens <= 3 * 12
         assert answer.usd is None
@@ -161,7 +163,7 @@ def test_a_model_writes_for_several_sorries_at_once_and_the_same_again(generator
 
 def test_what_a_model_does_not_end_is_no_answer(generator: Generator) -> None:
     (answer,) = by_model(generator, WholeAsk("", ASK.declaration), max_tokens=1)
-    assert isinstance(answer, Written)
+    assert isinstance(answer, AuthorAnswers)
     assert answer.texts == ()
     assert "cut off" in answer.missing or "empty" in answer.missing
 
@@ -171,7 +173,7 @@ def test_a_declaration_that_no_prompt_has_room_for_concerns_itself_only(generato
     failed, fine = by_model(generator, long, WholeAsk("", ASK.declaration))
     assert isinstance(failed, AuthorError)
     assert "declaration alone" in str(failed)
-    assert isinstance(fine, Written)
+    assert isinstance(fine, AuthorAnswers)
 
 
 def test_a_model_that_fails_is_an_author_s_error(

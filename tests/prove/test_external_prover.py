@@ -18,7 +18,7 @@ from pipeline.models.endpoint.errors import ExternalError, SpendingError
 from pipeline.models.tactics.requests import Decoding
 from pipeline.prove.compat import ExternalProver, Server
 from pipeline.prove.generator import EndpointSuggests, GeneratorProposer
-from pipeline.prove.graph import Asked, Proposer
+from pipeline.prove.graph import Proposer, TacticRequest
 from tests.support.chat_server import ChatServer, Fails, Reply, Says, Sends
 
 SMALL = Budget(nodes=6, seconds=20.0, tactic_timeout_s=5.0)
@@ -129,7 +129,7 @@ def test_the_key_is_the_router_s_own_where_it_is_asked(monkeypatch: pytest.Monke
 
 
 def test_a_rung_proposes_with_the_share_of_the_answers_as_probability() -> None:
-    asked = Asked(
+    asked = TacticRequest(
         (Goal.from_json({"name": "g", "target": {"pp": "p → p"}, "vars": [], "isConversion": False}),), (), 7
     )
 

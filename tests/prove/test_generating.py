@@ -19,13 +19,13 @@ from pipeline.models.tactics.models import TacticModel, load_model
 from pipeline.models.tactics.requests import Decoding, Request, Suggestions
 from pipeline.models.tactics.service import GenerationService, GenerationStoppedError
 from pipeline.prove.generator import GeneratorProposer, ProgressRemaining
-from pipeline.prove.graph import Asked, ModelScoring
+from pipeline.prove.graph import ModelScoring, TacticRequest
 from pipeline.prove.search import Search, SearchResult
 from tests.support.tiny_models import make_tiny_causal
 
 T = TypeVar("T")
 GOAL = Goal("g", target=Expression("p"), vars=(Variable("_h", "h", False, Expression("p")),))
-ASKED = Asked((GOAL,), (), 7)
+ASKED = TacticRequest((GOAL,), (), 7)
 BUDGET = Budget(nodes=8, seconds=20.0, tactic_timeout_s=5.0)
 
 
@@ -95,7 +95,7 @@ def test_answers_become_candidates_with_their_probabilities(model: TacticModel) 
     generator = Says(model, {"": ["exact h", "simp", ""]})
     decoding = Decoding(candidates=3)
 
-    async def retrieve(asked: Asked) -> tuple[str, ...]:
+    async def retrieve(asked: TacticRequest) -> tuple[str, ...]:
         assert asked is ASKED
         return ("theorem <a>foo</a> : p",)
 
@@ -139,7 +139,7 @@ def test_what_is_of_no_use_proposes_nothing_and_says_why(
 
 
 def test_premises_that_cannot_be_found_are_done_without_and_it_is_said(model: TacticModel) -> None:
-    async def retrieve(_: Asked) -> tuple[str, ...]:
+    async def retrieve(_: TacticRequest) -> tuple[str, ...]:
         raise ValueError("the index is gone")
 
     async def ask(service: GenerationService) -> tuple[int, str]:

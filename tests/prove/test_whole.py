@@ -18,20 +18,20 @@ from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.scanner import parse
 from pipeline.lean.source.splice import Declaration, splice
 from pipeline.prove.whole_proof import (
+    AuthorAnswers,
     AuthorError,
     Cost,
-    Filling,
+    SorryCheck,
     WholeAsk,
     WholeBudget,
     WholeResult,
-    Written,
     prove_whole,
 )
 
 ASK = WholeAsk("", "theorem t (p q : Prop) : p ∧ q → q ∧ p := by\n  sorry\n", count=2, seed=5)
 RIGHT = "by\n  intro h\n  exact ⟨h.2, h.1⟩"
 BUDGET = WholeBudget(seconds=60)
-Turn = Written | AuthorError
+Turn = AuthorAnswers | AuthorError
 
 
 class Author:
@@ -44,12 +44,12 @@ class Author:
         self.asked: list[WholeAsk] = []
         self._turns = turns
 
-    async def write(self, ask: WholeAsk) -> Written:
+    async def write(self, ask: WholeAsk) -> AuthorAnswers:
         turn = self._turns[min(len(self.asked), len(self._turns) - 1)]
         self.asked.append(ask)
         if isinstance(turn, AuthorError):
             raise turn
-        return turn if isinstance(turn, Written) else Written(tuple(turn), 10, 5, 0.5)
+        return turn if isinstance(turn, AuthorAnswers) else AuthorAnswers(tuple(turn), 10, 5, 0.5)
 
 
 class Judge:
@@ -152,7 +152,7 @@ def test_no_repairs_is_one_turn() -> None:
 
 
 def test_an_author_that_says_nothing_is_asked_again_and_reported() -> None:
-    result = prove(Author(Written((), 3, 4, missing="answers of no use: 2 empty")))
+    result = prove(Author(AuthorAnswers((), 3, 4, missing="answers of no use: 2 empty")))
     assert (result.outcome, result.turns, result.tokens) == ("exhausted", 3, 21)
     assert result.best == "no text was written"
     assert "2 empty" in result.detail
@@ -167,7 +167,7 @@ def test_an_author_that_fails_ends_it_with_what_was_spent() -> None:
 
 
 def test_dollars_are_unknown_where_nobody_knows_prices() -> None:
-    result = prove(Author(Written((RIGHT,), 1, 2)))
+    result = prove(Author(AuthorAnswers((RIGHT,), 1, 2)))
     assert (result.usd, result.tokens) == (None, 3)
 
 
@@ -241,13 +241,15 @@ PLACES = [
 ANSWERS = [RIGHT, "fun h => ⟨h.2, h.1⟩", "fun h =>\n  And.intro\n    h.2\n    h.1"]
 
 
-def filled(project: Path, text: str, answers: Sequence[Sequence[str]]) -> tuple[WholeResult, Filling, Author]:
+def filled(
+    project: Path, text: str, answers: Sequence[Sequence[str]]
+) -> tuple[WholeResult, SorryCheck, Author]:
     declaration = declared(text)
     author = Author(*answers)
 
-    async def main() -> tuple[WholeResult, Filling]:
+    async def main() -> tuple[WholeResult, SorryCheck]:
         async with ReplPool() as pool, Session(pool, ReplKey(simulator(), project, ("Init",))) as session:
-            filling = Filling(session, declaration, declaration.sorries[0], timeout_s=10)
+            filling = SorryCheck(session, declaration, declaration.sorries[0], timeout_s=10)
             ask = replace(ASK, declaration=declaration.framed())
             return await prove_whole(ask, author=author, check=filling, budget=BUDGET, repairs=1), filling
 
@@ -262,7 +264,7 @@ def test_a_written_proof_fits_into_every_place(tmp_path: Path) -> None:
         async with ReplPool() as pool, Session(pool, ReplKey(simulator(), tmp_path, ("Init",))) as session:
             for place, answer in itertools.product(PLACES, ANSWERS):
                 declaration = declared(place)
-                filling = Filling(session, declaration, declaration.sorries[0], timeout_s=10)
+                filling = SorryCheck(session, declaration, declaration.sorries[0], timeout_s=10)
                 if errors := await filling(answer):
                     refused[place, answer] = errors
                     continue

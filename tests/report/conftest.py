@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import tests.support.memory_log
-from pipeline.prove.tree import Tree, TreeNode, Tried
+from pipeline.prove.tree import Tree, TreeNode, TriedTactic
 from pipeline.report.gather import ReportData, gather
 from pipeline.report.page import render
 from pipeline.report.writing import write
@@ -136,7 +136,7 @@ def tree(states: int) -> bytes:
             log_probability=-0.5,
             remaining=None,
             outcome="proved" if at <= 3 else "dead" if at % 3 else "open",
-            tried=(Tried("omega", "failed", "not arithmetic"),),
+            tried=(TriedTactic("omega", "failed", "not arithmetic"),),
         )
         for at in range(states)
     ]

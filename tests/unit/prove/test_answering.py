@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from pipeline.jobs.protocol import JobError
-from pipeline.prove.answering import Answering, AnsweringAuthor
-from pipeline.prove.whole_proof import AuthorError, WholeAsk, Written
+from pipeline.prove.rungs import ModelHealth, WatchedAuthor
+from pipeline.prove.whole_proof import AuthorAnswers, AuthorError, WholeAsk
 
 
 class Author:
@@ -19,15 +19,15 @@ class Author:
     def __init__(self, *reasons: str) -> None:
         self.reasons = list(reasons)
 
-    async def write(self, ask: WholeAsk) -> Written:
+    async def write(self, ask: WholeAsk) -> AuthorAnswers:
         if reason := self.reasons.pop(0):
             raise AuthorError(f"no: {reason}", reason=reason)
-        return Written(("by simp",))
+        return AuthorAnswers(("by simp",))
 
 
-def asked(*reasons: str, alone: bool = True) -> Answering:
-    answering = Answering(alone=alone)
-    watched = AnsweringAuthor(Author(*reasons), answering)
+def asked(*reasons: str, alone: bool = True) -> ModelHealth:
+    answering = ModelHealth(alone=alone)
+    watched = WatchedAuthor(Author(*reasons), answering)
 
     async def go() -> None:
         for _ in reasons:

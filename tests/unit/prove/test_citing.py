@@ -10,8 +10,17 @@ import pytest
 from pipeline.lean.client.messages import Expression, Goal, Variable
 from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.splice import Script, Step
-from pipeline.prove.graph import Asked, Candidate
-from pipeline.prove.lemmas import CITING_MOST, Cited, Citing, Lemma, contents_of, name_of, nearest, texts_of
+from pipeline.prove.graph import Candidate, TacticRequest
+from pipeline.prove.lemmas import (
+    CITING_MOST,
+    CitingProposer,
+    CitingResult,
+    Lemma,
+    contents_of,
+    name_of,
+    nearest,
+    texts_of,
+)
 from pipeline.prove.search import SearchResult
 from pipeline.prove.tree import Tree, TreeNode
 
@@ -149,7 +158,7 @@ class Rung:
     def __init__(self) -> None:
         self.heard: list[str] = []
 
-    async def propose(self, asked: Asked) -> Iterable[Candidate]:
+    async def propose(self, asked: TacticRequest) -> Iterable[Candidate]:
         return [Candidate("own", "own")]
 
     def saw(self, candidate: Candidate, *, parsed: bool) -> None:
@@ -163,8 +172,8 @@ BRING_FIRST, BRING_SECOND = texts_of(FIRST)[0], texts_of(SECOND)[0]
 
 
 def proposed(steps: tuple[str, ...], target: str = "a ∧ b") -> list[str]:
-    asked = Asked((goal(target),), steps, 0)
-    return [one.text for one in asyncio.run(Citing(Rung(), BOTH).propose(asked))]
+    asked = TacticRequest((goal(target),), steps, 0)
+    return [one.text for one in asyncio.run(CitingProposer(Rung(), BOTH).propose(asked))]
 
 
 def test_lemmas_come_in_one_after_the_other_before_anything_else_is_done() -> None:
@@ -184,8 +193,8 @@ def test_a_lemma_whose_conclusion_fits_is_used_before_the_rung_s_steps_and_anoth
 
 def test_a_rung_hears_of_its_own_steps_alone() -> None:
     rung = Rung()
-    citing = Citing(rung, BOTH)
-    asked = Asked((goal("a ∧ b"),), (BRING_FIRST,), 0)
+    citing = CitingProposer(rung, BOTH)
+    asked = TacticRequest((goal("a ∧ b"),), (BRING_FIRST,), 0)
     for candidate in asyncio.run(citing.propose(asked)):
         citing.saw(candidate, parsed=True)
     assert rung.heard == ["own"]
@@ -194,10 +203,10 @@ def test_a_rung_hears_of_its_own_steps_alone() -> None:
 # --- what is found
 
 
-def cited(*tactics: str) -> Cited:
+def cited(*tactics: str) -> CitingResult:
     script = Script(tuple(Step(tactic, 1, int(at < len(tactics))) for at, tactic in enumerate(tactics, 1)))
     tree = Tree("found", "", "", (TreeNode(0, None, "", (), 0, 0.0, 0.0, None, "proved"),))
-    return Cited(SearchResult("found", script, 1, 1, 0.1, tree, ""), BOTH)
+    return CitingResult(SearchResult("found", script, 1, 1, 0.1, tree, ""), BOTH)
 
 
 def test_a_lemma_that_no_step_names_is_left_out_if_lean_takes_that() -> None:

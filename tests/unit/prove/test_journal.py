@@ -13,8 +13,8 @@ import pytest
 
 from pipeline.lean.client.messages import Expression, Goal, StateRef
 from pipeline.lean.pool.session import State
-from pipeline.prove.graph import Candidate, Graph, ModelScoring, Ran
-from pipeline.prove.journal import Identity, Journal, JournalError, Spent, replay
+from pipeline.prove.graph import Candidate, Graph, ModelScoring, TacticResult
+from pipeline.prove.journal import Identity, Journal, JournalError, SearchCost, replay
 
 IDENTITY = Identity("⊢ A", "generator", "m1", "Budget()", "ModelScoring()", 0, False)
 ODD = Candidate("\ud800 ⟨h⟩\n", "t", cost=math.inf, commits=True, log_probability=-math.inf, tokens=3)
@@ -46,12 +46,12 @@ def written(path: Path) -> Graph:
         plain = Candidate("b", "b", log_probability=-0.1)
         journal.answered(node, [plain, ODD])
         for candidate, ran in (
-            (plain, Ran("b", "step", goals=(goal("B"),), first=1, parsed=True)),
-            (ODD, Ran(ODD.text, "unparsed", "no", parsed=False)),
+            (plain, TacticResult("b", "step", goals=(goal("B"),), first=1, parsed=True)),
+            (ODD, TacticResult(ODD.text, "unparsed", "no", parsed=False)),
         ):
-            journal.tried(node, candidate, ran, Spent(1, 2, 0.5))
+            journal.tried(node, candidate, ran, SearchCost(1, 2, 0.5))
             live.took(node, candidate, ran)
-        journal.expanded(node, [math.nan], Spent(2, 4, 1.25), lost=False)
+        journal.expanded(node, [math.nan], SearchCost(2, 4, 1.25), lost=False)
         live.rank(node, [math.nan])
         live.close(node)
     return live
@@ -65,7 +65,7 @@ def test_what_is_written_comes_back_to_the_last_bit(tmp_path: Path) -> None:
     again = graph()
     spent = replay(again, lines, saw=lambda candidate, parsed: heard.append((candidate, parsed)))
     journal.close()
-    assert spent == Spent(2, 4, 1.25)
+    assert spent == SearchCost(2, 4, 1.25)
     assert [parsed for _, parsed in heard] == [True, False]
     assert heard[1][0] == ODD
     for one, other in zip(live.nodes, again.nodes, strict=True):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.prove.whole_declaration import AnswerJournal, KeptAuthor
-from pipeline.prove.whole_proof import AuthorError, Failed, WholeAsk, Written
+from pipeline.prove.whole_declaration import AnswerJournal, JournaledAuthor
+from pipeline.prove.whole_proof import AuthorAnswers, AuthorError, FailedProof, WholeAsk
 
 ASK = WholeAsk("import A\n", "theorem t : True := sorry", "⊢ True", count=3, seed=7)
 
@@ -26,7 +26,7 @@ class Piecewise:
         self.killed_at, self.refused_at = killed_at, refused_at
         self.asked: list[WholeAsk] = []
 
-    async def write(self, ask: WholeAsk) -> Written:
+    async def write(self, ask: WholeAsk) -> AuthorAnswers:
         self.asked.append(ask)
         texts = []
         for number in range(ask.seed, ask.seed + ask.count):
@@ -36,26 +36,26 @@ class Piecewise:
                 raise AuthorError("it answered 500", reason="overloaded")
             texts.append(f"by {number}")
             if ask.heard is not None:
-                ask.heard(Written((texts[-1],), 10, 2, 0.5, "one piece"), 1)
-        return Written(tuple(texts), 10 * len(texts), 2 * len(texts), 0.5 * len(texts), "one of no use")
+                ask.heard(AuthorAnswers((texts[-1],), 10, 2, 0.5, "one piece"), 1)
+        return AuthorAnswers(tuple(texts), 10 * len(texts), 2 * len(texts), 0.5 * len(texts), "one of no use")
 
 
 class AtOnce(Piecewise):
     """An author that has all answers at once."""
 
-    async def write(self, ask: WholeAsk) -> Written:
+    async def write(self, ask: WholeAsk) -> AuthorAnswers:
         self.asked.append(ask)
-        return Written(("by a", "by b"), 30, 6, None)
+        return AuthorAnswers(("by a", "by b"), 30, 6, None)
 
 
-def write(path: Path, author: Piecewise, *asks: WholeAsk) -> list[Written]:
+def write(path: Path, author: Piecewise, *asks: WholeAsk) -> list[AuthorAnswers]:
     with AnswerJournal(path) as journal:
-        kept = KeptAuthor(author, journal)
+        kept = JournaledAuthor(author, journal)
         return [asyncio.run(kept.write(ask)) for ask in asks]
 
 
 def second(ask: WholeAsk = ASK) -> WholeAsk:
-    return WholeAsk(ask.context, ask.declaration, ask.goal, (Failed("by 7", ("no",)),), 3, 17)
+    return WholeAsk(ask.context, ask.declaration, ask.goal, (FailedProof("by 7", ("no",)),), 3, 17)
 
 
 def test_answers_that_were_there_before_a_kill_are_not_asked_for_again(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from pipeline.prove.graph import ModelScoring, Reached, StepScoring
+from pipeline.prove.graph import ModelScoring, ReachedState, StepScoring
 
 
 def reached(
@@ -15,8 +15,8 @@ def reached(
     cost: float = 0,
     log_probability: float = 0.0,
     remaining: float | None = None,
-) -> Reached:
-    return Reached(depth, goals, cost, log_probability, remaining)
+) -> ReachedState:
+    return ReachedState(depth, goals, cost, log_probability, remaining)
 
 
 def test_rung_0_counts_steps_cost_and_goals() -> None:

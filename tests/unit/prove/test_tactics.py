@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from pipeline.lean.client.messages import Expression, Goal, Variable
-from pipeline.prove.curated import CLOSERS, Ladder
+from pipeline.prove.curated import CLOSERS, CuratedTactics
 from pipeline.prove.graph import Candidate
 
 
@@ -14,7 +14,7 @@ def goal(target: str, **hypotheses: str) -> Goal:
 
 
 def texts(state: Goal, *, at_start: bool = False) -> list[str]:
-    return [candidate.text for candidate in Ladder().candidates(state, at_start=at_start)]
+    return [candidate.text for candidate in CuratedTactics().candidates(state, at_start=at_start)]
 
 
 def test_what_closes_a_goal_outright_comes_first_and_the_slow_ones_last() -> None:
@@ -55,7 +55,7 @@ def test_inaccessible_hypotheses_are_not_named() -> None:
 
 
 def test_a_tactic_that_does_not_parse_is_not_offered_again() -> None:
-    ladder = Ladder()
+    ladder = CuratedTactics()
     ladder.saw(Candidate("tauto", "tauto"), parsed=False)
     offered = [candidate.text for candidate in ladder.candidates(goal("p"), at_start=False)]
     assert "tauto" not in offered
@@ -64,7 +64,7 @@ def test_a_tactic_that_does_not_parse_is_not_offered_again() -> None:
 
 def test_a_shape_is_given_up_only_after_several_failures_to_parse() -> None:
     """One bad name must not cost every hypothesis its `obtain`."""
-    ladder = Ladder()
+    ladder = CuratedTactics()
     candidate = Candidate("obtain ⟨a, b⟩ := c", "obtain ⟨_, _⟩ := _")
     ladder.saw(candidate, parsed=False)
     assert ladder.offers(candidate)

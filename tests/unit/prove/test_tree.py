@@ -12,8 +12,17 @@ from pipeline.lean.client.messages import Expression, Goal, StateRef, Variable
 from pipeline.lean.goal_text import ambiguous, goals_key
 from pipeline.lean.pool.session import State
 from pipeline.prove import graph as outlining
-from pipeline.prove.graph import Candidate, Graph, ModelScoring, Ran, StepScoring, best, normalised, outline
-from pipeline.prove.tree import Tree, TreeError, Tried, TriedOutcome, number_of
+from pipeline.prove.graph import (
+    Candidate,
+    Graph,
+    ModelScoring,
+    StepScoring,
+    TacticResult,
+    best,
+    normalised,
+    outline,
+)
+from pipeline.prove.tree import Tree, TreeError, TriedOutcome, TriedTactic, number_of
 
 
 def goal(target: str, **hypotheses: str) -> Goal:
@@ -36,7 +45,7 @@ def expand(of: Graph, *found: tuple[str, str, float]) -> None:
         candidate = Candidate(tactic, tactic, log_probability=log_probability)
         outcome: TriedOutcome = "failed" if targets == "!" else "step"
         goals = () if targets in ("", "!") else tuple(goal(one) for one in targets.split())
-        of.took(node, candidate, Ran(tactic, outcome, "no" if targets == "!" else "", goals))
+        of.took(node, candidate, TacticResult(tactic, outcome, "no" if targets == "!" else "", goals))
     of.rank(node, None)
     of.close(node)
 
@@ -172,7 +181,7 @@ def test_texts_without_end_do_not_make_a_tree_without_end(monkeypatch: pytest.Mo
     node = one.pop()
     for at in range(200):
         wide = (goal("x" * 5000 + str(at)),)
-        one.took(node, Candidate(f"t{at}" * 500, ""), Ran(f"t{at}" * 500, "step", "", wide))
+        one.took(node, Candidate(f"t{at}" * 500, ""), TacticResult(f"t{at}" * 500, "step", "", wide))
     one.rank(node, None)
     one.close(node)
     tree = outline(one, outcome="budget", limit="nodes")
@@ -210,7 +219,7 @@ def test_what_was_tried_is_told_in_order_with_its_reason() -> None:
     expand(one, ("no", "!", -2), ("b", "B", -1), ("back", "A", 0))
     tree = outline(one, outcome="budget", limit="nodes")
     assert tree.node(0).tried == (
-        Tried("no", "failed", "no", -2),
-        Tried("b", "step", "", -1, 1),
-        Tried("back", "repeated", "", 0, 0),
+        TriedTactic("no", "failed", "no", -2),
+        TriedTactic("b", "step", "", -1, 1),
+        TriedTactic("back", "repeated", "", 0, 0),
     )

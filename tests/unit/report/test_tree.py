@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from pipeline.prove.tree import Tree, TreeNode, Tried
+from pipeline.prove.tree import Tree, TreeNode, TriedTactic
 from pipeline.report import tree as search_tree
 from pipeline.report.gather import Blob, ReportData, gather, gather_at
 from pipeline.report.page import render
@@ -50,7 +50,7 @@ def node(number: int, parent: int | None, tactic: str = "t", *goals: str, outcom
 
 
 def proved(tactic: str = "intro h") -> Tree:
-    tried = (Tried("omega", "failed", "not arithmetic"), Tried(tactic, "step", "", -1.25, 1))
+    tried = (TriedTactic("omega", "failed", "not arithmetic"), TriedTactic(tactic, "step", "", -1.25, 1))
     nodes = (
         replace(node(0, None, "", "p : Prop\n⊢ p → p", outcome="proved"), tried=tried),
         node(1, 0, tactic, "p : Prop\nh : p\n⊢ p", outcome="proved"),
@@ -61,7 +61,7 @@ def proved(tactic: str = "intro h") -> Tree:
 
 
 def hostile() -> Tree:
-    tried = (Tried(HOSTILE, "failed", HOSTILE), Tried(HOSTILE, "step", HOSTILE, 0, 1))
+    tried = (TriedTactic(HOSTILE, "failed", HOSTILE), TriedTactic(HOSTILE, "step", HOSTILE, 0, 1))
     root = replace(node(0, None, "", HOSTILE), tried=tried)
     return Tree("budget", "nodes", HOSTILE, (root, node(1, 0, HOSTILE, HOSTILE, HOSTILE)))
 
