@@ -1,12 +1,12 @@
 """Proofs that the repository already has: for the same statement again, and as lemmas for other statements.
 
-If a statement or goal recurs (`KnownProof`), its proof is the first candidate: another file or branch may state the same
-lemma, and a sorry whose file changed is new to every rung. The search replays it tactic by tactic, Lean elaborates it in
-its new place, and the gate judges it like any other.
+If a statement or goal recurs (`KnownProof`), its proof is the first candidate: another file or branch may state the
+same lemma, and a sorry whose file changed is new to every rung. The search replays it tactic by tactic, Lean elaborates
+it in its new place, and the gate judges it like any other.
 
 A lemma that is proved and still a sorry upstream (`Lemma`) is never cited by name: the citation would rest on that
-sorry. A later search may bring it in with its whole proof (`CitingProposer`). A lemma that is filled in the source is in
-Lean's environment, and every rung may cite it.
+sorry. A later search may bring it in with its whole proof (`CitingProposer`). A lemma that is filled in the source is
+in Lean's environment, and every rung may cite it.
 """
 
 from __future__ import annotations
