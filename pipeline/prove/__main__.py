@@ -2,9 +2,8 @@
 
 `python -m pipeline.prove --spec spec.json`, whose parameters are a `ProveSpec`.
 
-Emits, as each sorry ends, one batch: `proof_found` where there is one, and `attempt_finished` with the search's tree. A
-model that cannot be loaded, or that answers nobody, fails the job; what goes wrong with one sorry is that sorry's
-attempt.
+The job emits one batch for each attempt: `proof_found` for a proof, and `attempt_finished` with the search's tree. A
+model that cannot be loaded, or is down, fails the job; a failure with one sorry is that sorry's attempt.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,42 +46,7 @@ _JOURNALS_STAY_S = 14 * 24 * 3600.0
 IMPORT_FAILED = "uncaught exception"  # how Lean's REPL ends when a module cannot be imported
 
 
-class _Kept(JournalFile):
-    """A journal of the job: where it cannot be kept the job fails, and no sorry is taken for tried."""
-
-    def _begin(self, header: Mapping[str, Any], replay: Callable[[list[Mapping[str, Any]]], None]) -> None:
-        with self._writable():
-            super()._begin(header, replay)
-
-    def close(self) -> None:
-        with self._writable():
-            super().close()
-
-    def _write(self, entry: Mapping[str, Any]) -> None:
-        with self._writable():
-            super()._write(entry)
-
-    @contextmanager
-    def _writable(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise JobError(
-                "journal",
-                f"the journal {self.path} cannot be kept: {error.strerror or error}",
-                remedy="make room there, or let this user write; the job is tried again",
-            ) from error
-
-
-class _KeptSearch(_Kept, Journal):
-    """The journal of a search, of the job."""
-
-
-class _KeptAnswers(_Kept, AnswerJournal):
-    """The journal of whole proofs, of the job."""
-
-
-class Run:
+class ProveJob:
     """One run of the job: the files side by side, on the REPLs of one pool."""
 
     def __init__(self, spec: JobSpec[ProveSpec], reporter: Reporter) -> None:
@@ -107,17 +71,17 @@ class Run:
         known, lemmas = self._known()
         await self._build(files)
         self._reporter.progress(0, len(given.sorries))
-        # Its model first: without one there is nothing to start Lean for.
+        # The model first: without it Lean need not start.
         async with engine(given) as rung, ReplPool(given.limits) as pool, asyncio.TaskGroup() as tasks:
             for path in sorted(files):
                 tasks.create_task(self._file(path, files[path], pool, rung, known, lemmas))
-        self._let_go(rung.answering)
+        self._record_held(rung.answering)
         return {"sorries": len(given.sorries), **self._outcomes, "simulated": given.lean.simulated}
 
     async def _build(self, files: Iterable[str]) -> None:
-        """Have lake build the project's modules that the files import: the REPL reads only what is built.
+        """Have lake build the project's modules that the files import: the REPL reads only built ones.
 
-        A build that fails is not the end: a file whose imports are then missing says so itself.
+        A failed build is only printed: the attempts in a file whose imports are missing report that.
         """
         lake = LakeRunner.find(self._given.lean, project=self._project)
         if isinstance(lake, str):
@@ -132,7 +96,7 @@ class Run:
                 print(f"lake build: {built.explain(BUILD_BOUNDS)}: {built.output}", file=sys.stderr)  # noqa: T201
 
     def _known(self) -> tuple[Mapping[str, Sequence[KnownProof]], Sequence[Lemma]]:
-        """Return, by sorry, the proofs that the repository has of the same statement; and what others may cite."""
+        """Return, by sorry, the repository's proofs of the same statement; and the lemmas that searches may cite."""
         given = self._given
         if given.database_db is None:
             return {}, ()
@@ -194,7 +158,7 @@ class Run:
         path = journal_of(self._given, wanted, goal)
         if path is None:
             return None
-        journal = _KeptSearch(path, prover=self._given.prover, model=self._given.model)
+        journal = Journal(path, prover=self._given.prover, model=self._given.model)
         self._journals.setdefault(wanted.sorry, []).append(journal)
         return journal
 
@@ -202,14 +166,14 @@ class Run:
         path = journal_of(self._given, wanted, ordinal)
         if path is None:
             return None
-        journal = _KeptAnswers(path)
+        journal = AnswerJournal(path)
         self._journals.setdefault(wanted.sorry, []).append(journal)
         return journal
 
     async def _blame(self, error: ReplStartError, pool: ReplPool) -> None:
-        """Tell a file whose imports fail from a Lean that does not run or crashes: the latter fails the job.
+        """Fail the job if Lean does not run or crashes; return if only the file's imports fail.
 
-        An attempt is remembered for as long as the file stays as it is, so it must not record our own trouble.
+        An attempt is remembered until the file changes, so it must not record a failure of the machine.
         """
         if IMPORT_FAILED not in str(error):
             raise JobError("lean_does_not_start", str(error), remedy=REPL_FAILED_REMEDY) from error
@@ -220,14 +184,14 @@ class Run:
             raise JobError("lean_does_not_start", str(error), remedy=REPL_FAILED_REMEDY) from error
 
     def _ended(self, attempt: Attempt, answering: ModelHealth | None) -> None:
-        """Record an attempt; one that ended in an error while nobody is answered is held back (`answering`)."""
+        """Record an attempt; hold back one that ended in an error during an outage of the model (`ModelHealth`)."""
         if attempt.outcome == "error" and answering is not None and answering.failure:
             self._held.append((attempt, answering.answered))
         else:
             self._record(attempt)
 
-    def _let_go(self, answering: ModelHealth | None) -> None:
-        """Record what was held back, or fail because nobody is answered any more."""
+    def _record_held(self, answering: ModelHealth | None) -> None:
+        """Record the attempts that were held back, or fail because the model is down."""
         if answering is None:
             return
         for attempt, answered in self._held:
@@ -266,7 +230,7 @@ class Run:
                 simulated=given.lean.simulated,
                 job=self._spec.job,
             )
-            # The job is in the keys: another rung, or another branch's job, may find the same text.
+            # The job is part of the key: another rung, or another branch's job, may find the same text.
             batch.append(Recorded(f"proof:{proof}", body, (proof, self._spec.job)))
         effort = attempt.effort
         finished = AttemptFinished(
@@ -312,14 +276,14 @@ def _imports(project: Path, path: str) -> tuple[str, ...]:
     try:
         return parse(read_inside(project, path)).imports
     except OSError:
-        return ()  # the attempts at its sorries say why it cannot be read
+        return ()  # the attempts at its sorries report that
 
 
 def journal_of(given: ProveSpec, wanted: SorryToProve, goal: int) -> Path | None:
-    """Return the file that the search for a goal is kept in, whichever job works on it; None for nowhere.
+    """Return the journal of the search for a goal, the same for every job; None for no journal.
 
-    A job that was killed is followed by one of another id, without the sorries that had ended. The branch is in the
-    name because the jobs of two branches may run at once.
+    The job after a killed one has another id, and lacks the sorries that had ended. The branch is part of the name
+    because the jobs of two branches may run at once.
     """
     if given.journal is None:
         return None
@@ -338,7 +302,7 @@ def journal_of(given: ProveSpec, wanted: SorryToProve, goal: int) -> Path | None
 
 
 def forget_old_journals(folder: Path) -> None:
-    """Remove journals that no job continued: their sorry or its file has changed since."""
+    """Remove old journals: their sorry or its file has changed since."""
     if not folder.is_dir():
         return
     for path in folder.glob(f"*.jsonl{ASIDE}"):
@@ -354,7 +318,7 @@ def work(spec: JobSpec[ProveSpec], reporter: Reporter) -> dict[str, Any]:
     lean = spec.parameters.lean
     hold_that_lean_is_there(lean)
     with lean_held(lean):
-        return asyncio.run(Run(spec, reporter).run())
+        return asyncio.run(ProveJob(spec, reporter).run())
 
 
 if __name__ == "__main__":

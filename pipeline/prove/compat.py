@@ -607,11 +607,13 @@ class Prover(ABC):
         proposer = GeneratorProposer(
             model, decoding=self._decoding, retrieve=model.retrieving(restated.place)
         )
-        way = SearchMethod(proposer, scoring=ModelScoring(), seed=self._seed)
+        method = SearchMethod(proposer, scoring=ModelScoring(), seed=self._seed)
         worked, problem = DeclarationResult(), ""
         try:
             async with server.session(restated) as session:
-                worked = await prove_declaration(session, restated.declaration, way=way, budget=self._budget)
+                worked = await prove_declaration(
+                    session, restated.declaration, method=method, budget=self._budget
+                )
         except (CannotAttempt, ReplError) as error:
             problem = str(error)
         return _result(worked, problem, proposer.reason, restated, server.simulated)

@@ -1,8 +1,8 @@
-"""Rung 0: which tactics to try on a goal, in which order.
+"""Rung 0: a fixed list of tactics for a goal, in a fixed order.
 
-First what closes a goal outright, cheapest first, for whatever Lean and Mathlib there are: a tactic that the
-REPL cannot parse is unknown there and `CuratedTactics` stops offering it to that process. Then what the goal's and the
-hypotheses' connectives suggest. No model, no randomness: the same goal gives the same list.
+Tactics that close a goal come first, cheapest first, for any Lean and Mathlib: `CuratedTactics` stops offering a tactic
+that the REPL cannot parse. Then follow the steps that the connectives of the goal and the hypotheses suggest. Without a
+model or randomness, the same goal gives the same list.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CLOSERS: tuple[str, ...] = (
 
 # bv_decide is not here: it rests on native evaluation, which the axiom check refuses.
 CLOSERS_AT_START: tuple[str, ...] = ("simp_arith", "gcongr", "fun_prop", "measurability", "exact?")
-"""Slow or special: tried on a sorry's own goal only, after everything in `CLOSERS`."""
+"""Slow or special tactics, tried on a sorry's own goal only, after `CLOSERS`."""
 
 OF_LIBRARIES = frozenset(
     (
@@ -47,7 +47,7 @@ OF_LIBRARIES = frozenset(
         *("gcongr", "fun_prop", "measurability"),
     )
 )
-"""Those of Mathlib and its kin; not offered where nothing but Lean's own modules is imported."""
+"""Tactics of Mathlib and related libraries; not offered to files that import only Lean's own modules."""
 
 _INDUCTIVE = re.compile(r"^(?:Nat|ℕ|Bool|List\b.*|Option\b.*|Fin\b.*)$")
 _IDENTIFIER = re.compile(r"^[^\W\d]\w*[!?']*$")
@@ -56,9 +56,9 @@ _PARSE_FAILURES_OF_A_SHAPE = 3
 
 @dataclass(slots=True)
 class CuratedTactics:
-    """Rung 0's proposer: the candidates for a goal, less what one REPL process has shown not to know.
+    """Rung 0's proposer: the candidates for a goal, without those that the REPL could not parse.
 
-    `core_only`: no library is imported. `closers` replaces the list of that name.
+    `core_only`: the file imports no library. `closers` replaces the list of that name.
     """
 
     core_only: bool = False
@@ -67,17 +67,17 @@ class CuratedTactics:
     _unparsed: dict[str, int] = field(default_factory=dict)
 
     async def propose(self, asked: TacticRequest) -> Iterator[Candidate]:
-        """Return what to try on the first goal; the seed plays no part."""
+        """Return the candidates for the first goal; the seed has no effect."""
         return self.candidates(asked.goals[0], at_start=asked.at_start)
 
     def candidates(self, goal: Goal, *, at_start: bool) -> Iterator[Candidate]:
-        """Yield what to try on the goal, best first; what is learnt meanwhile already counts."""
+        """Yield the candidates for the goal, best first; `saw` takes effect meanwhile."""
         for candidate in _all(goal, closers=self.closers, at_start=at_start):
             if self.offers(candidate):
                 yield candidate
 
     def offers(self, candidate: Candidate) -> bool:
-        """Say whether there is a chance that the process knows the tactic."""
+        """Return whether the process may know the tactic."""
         if self.core_only and candidate.template in OF_LIBRARIES:
             return False
         if candidate.template in self._parsed:
@@ -111,7 +111,7 @@ def _all(goal: Goal, *, closers: tuple[str, ...], at_start: bool) -> Iterator[Ca
 
 
 def _of_target(target: Shape, names: _Names) -> Iterator[Candidate]:
-    """Steps that the target itself asks for and that lose nothing."""
+    """Yield the steps that the target suggests and that lose nothing."""
     if target.connective == "forall":
         for name in target.names or ("x",):
             yield Candidate(f"intro {names.fresh(name)}", "intro _", commits=True)
@@ -153,12 +153,12 @@ def _of_hypotheses(shapes: list[tuple[Variable, Shape]], names: _Names) -> Itera
             continue
         if shape(found.right).connective in ("and", "or", "exists", "iff", "arrow", "false", "not"):
             text = f"have {names.fresh('h')} := {variable.user_name} {argument.user_name}"
-            # What comes of it is a hypothesis more and nothing less.
+            # It only adds a hypothesis.
             yield Candidate(text, "have _ := _ _", cost=1, commits=True)
 
 
 def _choices(target: Shape, shapes: list[tuple[Variable, Shape]]) -> Iterator[Candidate]:
-    """Steps that may lead astray: each is a branch of the search."""
+    """Yield steps that may fail later: each is a branch of the search."""
     for variable, found in shapes:
         if found.connective in ("arrow", "forall", "not", "iff") and not _is_type(variable):
             yield Candidate(f"apply {variable.user_name}", "apply _", cost=1)
@@ -223,5 +223,5 @@ def _type(variable: Variable) -> str:
 
 
 def _is_type(variable: Variable) -> bool:
-    """Say whether the hypothesis is a type or a predicate (`p : Prop`, `P : Nat → Prop`): nothing to apply."""
+    """Return whether the hypothesis is a type or a predicate (`p : Prop`, `P : Nat → Prop`): never applied."""
     return _type(variable).rstrip().endswith(("Prop", "Type", "Sort"))

@@ -1,8 +1,8 @@
-"""One declaration with sorries: its frame (what makes it compile alone) and the proofs found for it.
+"""The search for proofs of one declaration's sorries, and for a proof of its negation.
 
-The frame is the scanner's preamble (open namespaces, sections, variables, options) before the declaration's own
-text, because each REPL call starts with a fresh scope. The REPL's goals carry no positions, so a proof found for
-a goal is tried at every sorry of the declaration and kept where the declaration then elaborates without error.
+The declaration is elaborated in its frame: the scanner's preamble (open namespaces, sections, variables, options)
+precedes its text, because each REPL call starts with a fresh scope. The REPL's goals carry no positions, so a found
+proof is tried at every sorry of the declaration and kept where the declaration then elaborates without error.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, cast
+from typing import cast
 
 from pipeline.gate.lake_checks import ALLOWED_AXIOMS, read_axioms
 from pipeline.jobs.specs import Budget
@@ -22,40 +22,29 @@ from pipeline.lean.source.splice import Declaration, Replacement, Script, join, 
 from pipeline.prove.effort import DeclarationResult, Effort, SolvedSorry
 from pipeline.prove.graph import Failures, Proposer, Remaining, Scoring
 from pipeline.prove.journal import Journal
-from pipeline.prove.lemmas import KnownProof, Lemma, RecallProposer, cite
+from pipeline.prove.lemmas import KnownProof, Lemma, RecallProposer, cite, small_budget
 from pipeline.prove.search import Search
 from pipeline.prove.whole_proof import Cost
 
-# ---- Whether a theorem with a sorry is false as stated: its negation is tried, within a small budget
-# The statement is read off the goal, as Lean prints it, and what Lean prints is not always what it reads. So Lean has
-# to agree twice: that the theorem, sorry and all, is a proof of what was read; and in the end that the theorem and
-# the proof of the negation together give False. The theorem itself is not there while its negation is searched for. A
-# proof counts only where Lean says what it rests on, and that is nothing but what the gate lets a proof rest on: from
-# another sorry, or from an axiom of the project, anything follows.
+# ---- The negation of a theorem
+# A theorem with a sorry may be false as stated, so its negation is tried, within a small budget. The statement is read
+# off the goal as Lean prints it, and Lean does not always read its own output, so Lean has to agree twice: that the
+# theorem, sorry and all, is a proof of the text that was read; and in the end that the theorem and the proof of the
+# negation together give False. The search for the negation cannot use the theorem itself. A proof counts only if Lean
+# reports that it rests on axioms that the gate allows: another sorry, or an axiom of the project, would prove anything.
 
 
-NODES, CALLS, SHARE_OF_SECONDS, MOST_SECONDS = 16, 200, 0.2, 10.0
-"""The budget: so many states and tactics, and this share of the sorry's own seconds."""
+NODES, CALLS = 16, 200
+"""The budget in states and tactics."""
 
 _NAME = "unsorry_negation"
 _PRINTED = re.compile(r"\A'(.+)' d(?:epends on|oes not depend on any) axioms")
 _WRITABLE = re.compile(r"[^\W\d][\w'!?₀-₉]*")
 
 
-class Stated(Protocol):
-    """The interface of a declaration: `declaration.Declaration`."""
-
-    @property
-    def name(self) -> str: ...
-
-    def framed_for_distil(self) -> str: ...
-
-    def beside(self, text: str) -> str: ...
-
-
 async def disprove(
     session: Session,
-    declaration: Stated,
+    declaration: Declaration,
     goal: Goal,
     *,
     proposer: Proposer,
@@ -63,17 +52,17 @@ async def disprove(
     budget: Budget,
     seed: int = 0,
 ) -> tuple[str, ...] | None:
-    """Return the tactics of a proof that the declaration cannot be proved as it stands; None where none is found.
+    """Return the tactics of a proof of the declaration's negation; None without one.
 
     Args:
         session: at the declaration's place in its file.
-        declaration: a theorem, all of whose proof is one sorry.
+        declaration: a theorem with one sorry for its whole proof.
         goal: the sorry's.
-        proposer, scoring, seed: as for a search of the goal itself.
-        budget: what that search had.
+        proposer, scoring, seed: of the search for the goal itself.
+        budget: of that search.
 
     Raises:
-        ReplError: there is no process to be had (see `Session`).
+        ReplError: no process can be started (see `Session`).
     """
     claim = closed(goal)
     if claim is None:
@@ -81,12 +70,7 @@ async def disprove(
     theorem = declaration.framed_for_distil()
     if not await _taken(session, f"{theorem}\nexample : {claim} := @{declaration.name}\n"):
         return None
-    few = replace(
-        budget,
-        nodes=min(budget.nodes, NODES),
-        seconds=min(SHARE_OF_SECONDS * budget.seconds, MOST_SECONDS),
-        calls=CALLS,
-    )
+    few = small_budget(budget, nodes=NODES, calls=CALLS)
     try:
         states = await session.distil(declaration.beside(f"theorem {_NAME} : ¬({claim}) := by\n  sorry\n"))
     except ReplRefused:
@@ -105,7 +89,7 @@ async def disprove(
 
 
 def closed(goal: Goal) -> str | None:
-    """Return the goal as a proposition without hypotheses; None where it cannot be written as one."""
+    """Return the goal as a proposition without hypotheses; None if it cannot be written as one."""
     binders = []
     for variable in goal.vars:
         if variable.value is not None or variable.type is None:
@@ -134,7 +118,7 @@ async def _contradicts(session: Session, theorem: str, name: str, claim: str, sc
 
 
 async def _taken(session: Session, text: str, *, sound: str = "") -> bool:
-    """Say whether Lean takes a text; `sound` names what of it must rest on allowed axioms alone."""
+    """Return whether Lean accepts a text; `sound` names a theorem in it that must rest on allowed axioms alone."""
     try:
         units = await session.process(text)
     except (ReplDied, ReplRefused):
@@ -145,7 +129,7 @@ async def _taken(session: Session, text: str, *, sound: str = "") -> bool:
 
 
 def _is_sound(units: Sequence[Unit], name: str) -> bool:
-    """Say whether Lean said once what a theorem rests on, and all of it is allowed; namespaces may stand before it."""
+    """Return whether Lean printed a theorem's axioms once, under any namespace, and all of them are allowed."""
     said = [message.data for unit in units for message in unit.messages if not message.is_error]
     found = [
         axioms
@@ -157,16 +141,21 @@ def _is_sound(units: Sequence[Unit], name: str) -> bool:
 
 
 class CannotAttempt(Exception):  # noqa: N818 - named by what it means for the caller
-    """The declaration cannot be worked on; the message is what the attempt records."""
+    """The declaration cannot be worked on; the message is recorded with the attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchMethod:
-    """The parts of a search: the proposer, the ranking of states, and the journal.
+    """The parts of a search.
 
-    `scoring` None is rung 0's. `journal` returns the journal of the search for the goal with a number, None for no
-    journal. `seed` is of what is drawn. Where no proof was found: `lemmas` are those that a second search may cite
-    (`citing`), and `negate` says whether the negation is tried too.
+    Attributes:
+        proposer: of tactics.
+        scoring: ranks the states; None: rung 0's.
+        remaining: a progress model, if any.
+        seed: of the sampling.
+        journal: returns the journal of the search for the goal with a number; None for no journal.
+        negate: whether the negation is tried after a search without a proof.
+        lemmas: that a second search may cite after a search without a proof.
     """
 
     proposer: Proposer
@@ -177,286 +166,282 @@ class SearchMethod:
     negate: bool = False
     lemmas: Sequence[Lemma] = ()
 
-    def said(self) -> str:
-        """Return what the proposer has to say of its own trouble; "" where it has none."""
+    @property
+    def reason(self) -> str:
+        """The proposer's own failure; "" for none."""
         return str(getattr(self.proposer, "reason", ""))
 
+    @property
     def cost(self) -> Cost:
-        """Return what the proposer's model took so far; nothing where it has none, or counts nothing."""
+        """The cost of the proposer's model so far; nothing without a model."""
         return cast(Cost, getattr(self.proposer, "cost", Cost()))
 
+    @property
     def failures(self) -> tuple[int, int]:
-        """Return for how many states tactics were wanted so far, and for how many there was no answer at all."""
+        """The number of requests for tactics so far, and of those without any answer."""
         return int(getattr(self.proposer, "asked", 0)), int(getattr(self.proposer, "failed", 0))
 
 
-async def states_of(session: Session, declaration: Declaration, *, budget: Budget) -> tuple[State, ...]:
-    """Have Lean make a goal of each sorry; the goals of these states are theirs.
+class DeclarationProver:
+    """Works on the sorries of one declaration. `result` has the proofs and the failed efforts so far."""
 
-    Raises:
-        CannotAttempt: the declaration does not compile, or Lean makes no goals of it.
-        ReplError: no process gets as far (see `Session`).
-    """
-    try:
-        states = await session.distil(declaration.framed_for_distil(), timeout_s=max(budget.seconds, 10.0))
-    except ReplRefused as error:
-        raise CannotAttempt(
-            f"{session.judge} makes no goal of the declaration: {_first_line(error.desc)}"
-        ) from error
-    if not any(state.goals for state in states):
-        raise CannotAttempt(f"{session.judge} makes no goal of the declaration")
-    return states
+    def __init__(
+        self,
+        session: Session,
+        declaration: Declaration,
+        *,
+        budget: Budget,
+        method: SearchMethod | None,
+        known: Mapping[int, Sequence[KnownProof]] | None = None,
+    ) -> None:
+        """Args:
+        session: at the declaration's place in its file.
+        declaration: with its sorries.
+        budget: of one search.
+        method: of searching; None: no search.
+        known: by ordinal, proofs of the same statement from elsewhere, which are tried first.
+        """
+        self.result = DeclarationResult()
+        self.goals: list[tuple[State, int]] = []
+        """A state for each of Lean's goals of the declaration, and the goal's index in it."""
+        self._session = session
+        self._declaration = declaration
+        self._budget = budget
+        self._method = method
+        self._known = known or {}
+        self._failures = Failures()
+        self._states: tuple[State, ...] = ()
+
+    async def start(self) -> None:
+        """Have Lean make a goal of each sorry.
+
+        Raises:
+            CannotAttempt: the declaration does not compile, or Lean makes no goals of it.
+            ReplError: no process gets as far (see `Session`).
+        """
+        text, judge = self._declaration.framed_for_distil(), self._session.judge
+        try:
+            self._states = await self._session.distil(text, timeout_s=max(self._budget.seconds, 10.0))
+        except ReplRefused as error:
+            raise CannotAttempt(
+                f"{judge} makes no goal of the declaration: {_first_line(error.desc)}"
+            ) from error
+        self.goals = [(state, at) for state in self._states for at in range(len(state.goals))]
+        if not self.goals:
+            raise CannotAttempt(f"{judge} makes no goal of the declaration")
+
+    async def finish(self) -> DeclarationResult:
+        """Free the states. If every one of several sorries is solved, join their proofs and check the whole text."""
+        self._session.release(self._states)
+        if len(self.result.solved) == len(self._declaration.sorries) > 1:
+            data = self._declaration.data
+            joint = join(data, [solved.replacement for solved in self.result.solved.values()])
+            units = await self._session.process(self._declaration.framed(splice(data, joint)))
+            if first_error(units) is None and not any(unit.uses_sorry for unit in units):
+                self.result.joint = joint
+        return self.result
+
+    async def search(self, number: int, *, likely: int | None) -> None:
+        """Search for a proof of a goal, by known proofs, tactics, lemmas and its negation in turn.
+
+        Args:
+            number: of the goal.
+            likely: ordinal of its sorry; None if unknown.
+
+        Raises:
+            ReplError: no process gets as far as a search (see `Session`), or a search is incomplete (`StateLost`).
+        """
+        assert self._method is not None
+        method, (state, at) = self._method, self.goals[number]
+        failed = await self.recall(state, at, likely=likely)
+        if failed is None:
+            return
+        search = Search(
+            self._session,
+            method.proposer,
+            budget=self._budget,
+            scoring=method.scoring,
+            remaining=method.remaining,
+            journal=method.journal(number),
+            seed=method.seed,
+            failures=self._failures,
+        )
+        before, (requests, unanswered) = method.cost, method.failures
+        result = await search.run(state, goal=at)
+        effort = Effort.of_search(result, detail="" if result.script else method.reason).after(*failed)
+        effort = replace(effort, cost=effort.cost + method.cost.since(before))
+        if result.script is not None:
+            if complaint := await self._place(effort, result.script, likely):
+                self._fail(effort, likely, complaint)
+            return
+        if (
+            result.outcome == "exhausted"
+            and method.failures[0] - requests == method.failures[1] - unanswered > 0
+        ):
+            # The proposer answered no request, so nothing was tried.
+            effort = replace(effort, outcome="error")
+        else:
+            again = await self.cite(state, at, effort, likely=likely)
+            if again is None:
+                return
+            effort = again
+            if method.negate and len(self.goals) == len(self._declaration.sorries) == 1:
+                effort = await self._negate(state.goals[at], effort)
+        self._fail(effort, likely)
+
+    async def recall(self, state: State, at: int, *, likely: int | None) -> list[Effort] | None:
+        """Try the known proofs on a goal; return the failed efforts, None if a proof was placed."""
+        failed: list[Effort] = []
+        known = self._known
+        candidates = (
+            [one for some in known.values() for one in some] if likely is None else known.get(likely, ())
+        )
+        for one in candidates:
+            budget = replace(self._budget, nodes=len(one.tactics), calls=None)
+            result = await Search(self._session, RecallProposer(one), budget=budget).run(state, goal=at)
+            effort = Effort.of_search(result, detail=f"by the tactics of proof {one.proof}").after(*failed)
+            if result.script and not await self._place(effort, result.script, likely):
+                return None
+            failed = [effort]
+        return failed
+
+    async def cite(
+        self, state: State, at: int, effort: Effort, *, likely: int | None, author: str = ""
+    ) -> Effort | None:
+        """Search again with the method's lemmas; return the whole effort, None if a proof was found and placed.
+
+        Args:
+            author: of the method's tactics, if it is not the rung itself: then only a proof that cites a lemma counts.
+        """
+        assert self._method is not None
+        spent_since, method = self._meter(effort), self._method
+        before = method.cost
+        try:
+            cited = await cite(
+                self._session,
+                state,
+                at,
+                lemmas=method.lemmas,
+                proposer=method.proposer,
+                scoring=method.scoring,
+                remaining=method.remaining,
+                budget=self._budget,
+                seed=method.seed,
+                failures=self._failures,
+            )
+        except StateLost:
+            # The result of the search without lemmas remains.
+            return spent_since()
+        if cited is None:
+            return effort
+        spent = replace(Effort.of_search(cited.result), cost=method.cost.since(before))
+        complaint = ""
+        for script in cited.scripts():
+            detail = cited.citation(script)
+            if author and not detail:
+                break
+            if author:
+                detail = f"{detail}; the steps are {author}"
+            complaint = await self._place(replace(spent.after(effort), detail=detail), script, likely)
+            if not complaint:
+                return None
+        self.result.unplaced = self.result.unplaced or complaint
+        return effort.after(spent)
+
+    async def _negate(self, goal: Goal, effort: Effort) -> Effort:
+        """Search for a proof of the negation; return the whole effort, with the outcome "disproved" if there is one."""
+        assert self._method is not None
+        spent_since, method = self._meter(effort), self._method
+        try:
+            tactics = await disprove(
+                self._session,
+                self._declaration,
+                goal,
+                proposer=method.proposer,
+                scoring=method.scoring,
+                budget=self._budget,
+                seed=method.seed,
+            )
+        except StateLost:
+            # The result of the theorem's own search remains.
+            tactics = None
+        spent = spent_since()
+        if tactics is None:
+            return spent
+        return replace(spent, outcome="disproved", detail=f"false as it stands, by {'; '.join(tactics)}")
+
+    def _meter(self, effort: Effort) -> Callable[[], Effort]:
+        """Return a function that adds the calls, time and cost since now to an effort."""
+        assert self._method is not None
+        session, method = self._session, self._method
+        calls, began, before = session.calls, time.monotonic(), method.cost
+        return lambda: replace(
+            effort,
+            repl_calls=effort.repl_calls + session.calls - calls,
+            seconds=effort.seconds + time.monotonic() - began,
+            cost=effort.cost + method.cost.since(before),
+        )
+
+    def _fail(self, effort: Effort, likely: int | None, complaint: str = "") -> None:
+        self.result.unplaced = self.result.unplaced or complaint
+        self.result.unsolved.append((likely, effort))
+
+    async def _place(self, effort: Effort, script: Script, likely: int | None) -> str:
+        """Try the script at every unsolved sorry, the likely one first, and keep it where Lean accepts it.
+
+        Returns:
+            the first complaint if no sorry takes it, else "".
+        """
+        declaration, solved = self._declaration, self.result.solved
+        first, taken = "", False
+        for sorry in sorted(declaration.sorries, key=lambda sorry: (sorry.ordinal != likely, sorry.ordinal)):
+            if sorry.ordinal in solved:
+                continue
+            for replacement in placements(
+                declaration.data,
+                declaration.tokens,
+                script,
+                byte_start=sorry.byte_start,
+                byte_end=sorry.byte_end,
+                mode=sorry.mode,
+                declaration_start=declaration.byte_start,
+                declaration_end=declaration.byte_end,
+            ):
+                complaint = await _complaint(self._session, declaration, replacement)
+                if complaint is None:
+                    solved[sorry.ordinal] = SolvedSorry(script.tactics, replacement, effort)
+                    taken = True
+                    break
+                first = first or complaint
+        return "" if taken else first or "(no place is left for it)"
 
 
 async def prove_declaration(
     session: Session,
     declaration: Declaration,
     *,
-    way: SearchMethod,
+    method: SearchMethod,
     budget: Budget,
     known: Mapping[int, Sequence[KnownProof]] | None = None,
 ) -> DeclarationResult:
-    """Search for a proof of every sorry of the declaration.
-
-    Args:
-        session: at the declaration's place in its file.
-        declaration: what to fill.
-        way: how to search.
-        budget: of one search.
-        known: by ordinal, proofs of the same statement from elsewhere, which are tried first.
+    """Search for a proof of every sorry of the declaration; see `DeclarationProver` for the arguments.
 
     Raises:
-        CannotAttempt: the declaration does not compile, or Lean makes no goals of it.
-        ReplError: no process gets as far as a search (see `Session`), or a search is incomplete (`StateLost`).
+        CannotAttempt, ReplError: see `DeclarationProver.start` and `DeclarationProver.search`.
     """
-    states = await states_of(session, declaration, budget=budget)
-    goals = [(state, at) for state in states for at in range(len(state.goals))]
-    worked, failures = DeclarationResult(), Failures()
+    prover = DeclarationProver(session, declaration, budget=budget, method=method, known=known)
+    await prover.start()
     ordinals = [sorry.ordinal for sorry in declaration.sorries]
-    for number, (state, at) in enumerate(goals):
-        if len(worked.solved) == len(ordinals):
+    for number in range(len(prover.goals)):
+        if len(prover.result.solved) == len(ordinals):
             break
         # Goals mostly come in the order of their sorries.
-        likely = ordinals[number] if len(goals) == len(ordinals) else None
-        vain = await recall(
-            session, declaration, worked, state, at, budget=budget, likely=likely, known=known or {}
-        )
-        if vain is None:
-            continue
-        search = Search(
-            session,
-            way.proposer,
-            budget=budget,
-            scoring=way.scoring,
-            remaining=way.remaining,
-            journal=way.journal(number),
-            seed=way.seed,
-            failures=failures,
-        )
-        before, (asked, failed) = way.cost(), way.failures()
-        result = await search.run(state, goal=at)
-        effort = Effort.of_search(result, detail="" if result.script else way.said()).after(*vain)
-        effort = replace(effort, cost=effort.cost + way.cost().since(before))
-        now_asked, now_failed = way.failures()
-        if result.outcome == "exhausted" and now_asked - asked == now_failed - failed > 0:
-            # Nothing was left to try because nobody said what to try.
-            effort = replace(effort, outcome="error")
-        elif result.script is None:
-            again = await cite_lemmas(
-                session, declaration, worked, state, at, effort,
-                way=way, budget=budget, likely=likely, failures=failures,
-            )  # fmt: skip
-            if again is None:
-                continue
-            effort = again
-            if way.negate and len(goals) == len(ordinals) == 1:
-                effort = await _disproved(
-                    session, declaration, state.goals[at], effort, way=way, budget=budget
-                )
-        if result.script is None:
-            worked.unsolved.append((likely, effort))
-        elif complaint := await _place(session, declaration, worked, effort, result.script, likely):
-            worked.unplaced = worked.unplaced or complaint
-            worked.unsolved.append((likely, effort))
-    session.release(states)
-    await join_up(session, declaration, worked)
-    return worked
-
-
-async def cite_lemmas(
-    session: Session,
-    declaration: Declaration,
-    worked: DeclarationResult,
-    state: State,
-    at: int,
-    effort: Effort,
-    *,
-    way: SearchMethod,
-    budget: Budget,
-    likely: int | None,
-    failures: Failures,
-    whose: str = "",
-) -> Effort | None:
-    """Search again with the way's lemmas; return what all of it took, None where a proof was found and placed.
-
-    `whose` says whose tactics the way's are where they are not the rung's own: a proof that cites nothing is then none
-    of the rung's, and is not taken.
-    """
-    calls, began, before = session.calls, time.monotonic(), way.cost()
-    try:
-        cited = await cite(
-            session,
-            state,
-            at,
-            lemmas=way.lemmas,
-            proposer=way.proposer,
-            scoring=way.scoring,
-            remaining=way.remaining,
-            budget=budget,
-            seed=way.seed,
-            failures=failures,
-        )
-    except StateLost:
-        # What came of the search without lemmas stands.
-        return _and_spent(effort, session, way, calls=calls, began=began, cost=before)
-    if cited is None:
-        return effort
-    spent = replace(Effort.of_search(cited.result), cost=way.cost().since(before))
-    complaint = ""
-    for script in cited.scripts():
-        said = cited.said(script)
-        if whose and not said:
-            break
-        told = replace(spent.after(effort), detail=f"{said}; the steps are {whose}" if whose else said)
-        complaint = await _place(session, declaration, worked, told, script, likely)
-        if not complaint:
-            return None
-    worked.unplaced = worked.unplaced or complaint
-    return effort.after(spent)
-
-
-async def _disproved(
-    session: Session,
-    declaration: Declaration,
-    goal: Goal,
-    effort: Effort,
-    *,
-    way: SearchMethod,
-    budget: Budget,
-) -> Effort:
-    """Return what the search took and found, and that the theorem is false where its negation is proved."""
-    calls, began, before = session.calls, time.monotonic(), way.cost()
-    try:
-        tactics = await disprove(
-            session,
-            declaration,
-            goal,
-            proposer=way.proposer,
-            scoring=way.scoring,
-            budget=budget,
-            seed=way.seed,
-        )
-    except StateLost:
-        # Of the negation's search: what came of the theorem's own stands.
-        tactics = None
-    spent = _and_spent(effort, session, way, calls=calls, began=began, cost=before)
-    if tactics is None:
-        return spent
-    return replace(spent, outcome="disproved", detail=f"false as it stands, by {'; '.join(tactics)}")
-
-
-def _and_spent(
-    effort: Effort, session: Session, way: SearchMethod, *, calls: int, began: float, cost: Cost
-) -> Effort:
-    """Return an effort with what was spent since the session's calls, the time and the cost were these."""
-    return replace(
-        effort,
-        repl_calls=effort.repl_calls + session.calls - calls,
-        seconds=effort.seconds + time.monotonic() - began,
-        cost=effort.cost + way.cost().since(cost),
-    )
-
-
-async def recall(
-    session: Session,
-    declaration: Declaration,
-    worked: DeclarationResult,
-    state: State,
-    at: int,
-    *,
-    budget: Budget,
-    likely: int | None,
-    known: Mapping[int, Sequence[KnownProof]],
-) -> list[Effort] | None:
-    """Try the known proofs on a goal; return what was in vain, None where one was placed."""
-    vain: list[Effort] = []
-    candidates = (
-        known.get(likely, ()) if likely is not None else [one for some in known.values() for one in some]
-    )
-    for one in candidates:
-        few = Budget(nodes=len(one.tactics), seconds=budget.seconds, tactic_timeout_s=budget.tactic_timeout_s)
-        result = await Search(session, RecallProposer(one), budget=few).run(state, goal=at)
-        effort = Effort.of_search(result, detail=f"by the tactics of proof {one.proof}").after(*vain)
-        if result.script and not await _place(session, declaration, worked, effort, result.script, likely):
-            return None
-        vain = [effort]
-    return vain
-
-
-async def join_up(session: Session, declaration: Declaration, worked: DeclarationResult) -> None:
-    """If all of several sorries are solved, join their proofs into one text and check it with Lean."""
-    if len(worked.solved) == len(declaration.sorries) > 1:
-        worked.joint = await _joined(session, declaration, worked)
-
-
-async def _place(
-    session: Session,
-    declaration: Declaration,
-    worked: DeclarationResult,
-    effort: Effort,
-    script: Script,
-    likely: int | None,
-) -> str:
-    """Try the script at every unsolved sorry, the likely one first, and keep it where Lean takes it.
-
-    Returns the first complaint where no place takes it, else "".
-    """
-    first, taken = "", False
-    for sorry in sorted(declaration.sorries, key=lambda sorry: (sorry.ordinal != likely, sorry.ordinal)):
-        if sorry.ordinal in worked.solved:
-            continue
-        for replacement in placements(
-            declaration.data,
-            declaration.tokens,
-            script,
-            byte_start=sorry.byte_start,
-            byte_end=sorry.byte_end,
-            mode=sorry.mode,
-            declaration_start=declaration.byte_start,
-            declaration_end=declaration.byte_end,
-        ):
-            complaint = await _complaint(session, declaration, replacement)
-            if complaint is None:
-                worked.solved[sorry.ordinal] = SolvedSorry(script.tactics, replacement, effort)
-                taken = True
-                break
-            first = first or complaint
-    return "" if taken else first or "(no place is left for it)"
-
-
-async def _joined(
-    session: Session, declaration: Declaration, worked: DeclarationResult
-) -> Replacement | None:
-    joint = join(declaration.data, [solved.replacement for solved in worked.solved.values()])
-    patched = splice(declaration.data, joint)
-    units = await session.process(declaration.framed(patched))
-    if first_error(units) is not None or any(unit.uses_sorry for unit in units):
-        return None
-    return joint
+        await prover.search(number, likely=ordinals[number] if len(prover.goals) == len(ordinals) else None)
+    return await prover.finish()
 
 
 async def _complaint(session: Session, declaration: Declaration, replacement: Replacement) -> str | None:
-    """Return Lean's first error about the declaration with the replacement in place, None if it has none."""
+    """Return Lean's first error about the declaration with the replacement in place, None without one."""
     try:
         units = await session.process(declaration.framed(splice(declaration.data, replacement)))
     except ReplDied as death:

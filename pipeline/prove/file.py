@@ -1,9 +1,8 @@
-"""All sorries of one file, each declaration in a session of its own: in the order in which they stand, or side by side.
+"""All sorries of one file, each declaration in a session of its own: in the order of the source, or side by side.
 
-The file's text up to a declaration is processed in pieces, each under the preamble of its place, so that what the
-file has declared so far is known, and nothing that comes later. The process that served one declaration knows the
-pieces before it and serves the next one with one piece more; a process that dies or hangs costs only the time to
-bring another to the same place.
+The file's text up to a declaration is elaborated in pieces, each under the preamble of its place, so that a search sees
+all earlier declarations and no later one. The process that served one declaration has the pieces before it and serves
+the next one with one piece more; a process that dies or hangs costs only the time to bring another to the same place.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ from store.domain.records import PROVABLE_KINDS, Sorry
 Journals = Callable[[SorryToProve, int], Journal | None]
 """Returns the journal of a search: of a declaration, by its first wanted sorry, and of a goal of it, by number."""
 AnswerJournals = Callable[[SorryToProve, int], AnswerJournal | None]
-"""Returns the journal of what an author writes: of a declaration as above, and of a sorry of it, by ordinal."""
+"""Returns the journal of an author's answers: of a declaration as above, and of a sorry of it, by ordinal."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A declaration to work on: its command, the wanted sorries in it, and the text before it."""
+    """A declaration: its command, the wanted sorries in it, and the text before it."""
 
     command: Command
     group: list[SorryToProve]
@@ -69,19 +68,19 @@ class FileProver:
         lemmas: Sequence[Lemma] = (),
     ) -> None:
         """Args:
-        backend: which Lean.
+        backend: runs Lean.
         pool: of its processes.
-        project: the folder that the paths are in.
+        project: the folder of the paths.
         path: the file.
         budget: for one sorry.
-        done: hears of each attempt.
+        done: receives each attempt.
         engine: the rung; None: the curated tactics.
-        slots: how many declarations are worked on at once, in all files together; None: one.
-        seed: of what is drawn.
-        journals: where searches are written down; None: nowhere.
-        answers: where whole proofs are written down; None: nowhere.
+        slots: limit the declarations at work, over all files; None: one.
+        seed: of the sampling.
+        journals: of searches; None: no journal.
+        answers: journals of whole proofs; None: no journal.
         known: by sorry, proofs to try first.
-        lemmas: that a search may bring in; a sorry is not offered its own.
+        lemmas: that a search may bring in, without a sorry's own.
         """
         self._backend = backend
         self._pool = pool
@@ -105,7 +104,7 @@ class FileProver:
         self._setup_failed: tuple[SetupFailed, int] | None = None
 
     async def run(self, wanted: Sequence[SorryToProve]) -> None:
-        """Attempt every wanted sorry; `done` hears of each as soon as it ends.
+        """Attempt every wanted sorry; `done` receives each attempt as soon as it ends.
 
         Raises:
             ReplStartError: no REPL could be started with the file's imports.
@@ -129,7 +128,7 @@ class FileProver:
             raise _first(unstarted) from errors
 
     def _readable(self, wanted: Sequence[SorryToProve]) -> list[SorryToProve]:
-        """Read the file; report the sorries that it no longer has as it is here."""
+        """Read the file; report the sorries that it no longer has."""
         try:
             self._data = read_inside(self._project, self._path)
         except OSError as error:
@@ -158,7 +157,7 @@ class FileProver:
         return fitting
 
     def _by_command(self, wanted: Iterable[SorryToProve]) -> list[tuple[Command, list[SorryToProve]]]:
-        """Group by the top-level command; report what cannot be attempted."""
+        """Group by the top-level command; report the sorries that cannot be attempted."""
         groups: dict[int, tuple[Command, list[SorryToProve]]] = {}
         for one in sorted(wanted, key=lambda item: item.byte_start):
             command = self._command_at(one.byte_start)
@@ -233,9 +232,9 @@ class FileProver:
         )
         known = {one.ordinal: self._known[one.sorry] for one in piece.group if one.sorry in self._known}
         answers, journals = self._answers, self._journals
-        # Each sorry's own: what one is done with goes when that is recorded, and the others' stays.
+        # Each sorry has its own journal, which is removed when its attempt is recorded.
         own = {one.ordinal: one for one in piece.group}
-        way = SearchMethod(
+        method = SearchMethod(
             self._propose(first.declaration, self._position(first)),
             scoring=self._engine.scoring,
             remaining=self._engine.remaining,
@@ -255,19 +254,19 @@ class FileProver:
                 journal=lambda ordinal: (
                     None if answers is None else answers(own.get(ordinal, first), ordinal)
                 ),
-                way=way,
+                method=method,
             )
-        return await prove_declaration(session, declaration, way=way, budget=self._budget, known=known)
+        return await prove_declaration(session, declaration, method=method, budget=self._budget, known=known)
 
     def _citable(self, piece: _Piece) -> tuple[Lemma, ...]:
-        """Return the lemmas but for those of the sorries at hand; none where each question is paid for."""
+        """Return the lemmas but for the sorries' own; none for a paid endpoint."""
         if not self._engine.again:
             return ()
         own = {one.sorry for one in piece.group}
         return tuple(one for one in self._lemmas if one.sorry not in own)
 
     def _position(self, wanted: SorryToProve) -> tuple[int, int]:
-        """Return where the sorry's declaration begins: line and column, from 1."""
+        """Return the position of the sorry's declaration: line and column, from 1."""
         scanned = self._source.scanned
         index = next(sorry.index for sorry in scanned.sorries if sorry.byte_start == wanted.byte_start)
         return scanned.declarations[index].line, scanned.declarations[index].column + 1
@@ -289,7 +288,7 @@ class FileProver:
         )
 
     def _advance(self, offset: int) -> None:
-        """Add the text between the last declaration and `offset` to what a process has to know."""
+        """Add the text between the last declaration and `offset` to a process's setup."""
         if self._reached < offset:
             piece = self._data[self._reached : offset].decode()
             preamble = self._source.preamble_at(self._reached)
@@ -318,7 +317,7 @@ class FileProver:
             self._done(Attempt(one, "found", "; ".join(said), solved.effort, proof))
 
     def _text_hash(self, one: SorryToProve, patched: bytes) -> str | None:
-        """Return the scanner's hash of the patched declaration, None if the patch changed more than that."""
+        """Return the scanner's hash of the patched declaration; None if the patch changed more than that."""
         before, after = self._source.scanned, scan_source(patched, path=self._path)
         if after.error is not None or len(after.declarations) != len(before.declarations):
             return None

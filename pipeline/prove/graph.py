@@ -1,8 +1,8 @@
-"""The states that a search has reached, by their rendered goals, and which of them comes next.
+"""The graph of a search: the states that it has reached, by their rendered goals, and the queue of the open ones.
 
-A state reached again is the same node; on a better way it moves there, as long as nothing was tried on it. What is
-decided here follows from what is put in and in which order, and from nothing else: a search that is gone on with
-(`journal.py`) puts the same in and stands where it stood.
+A state that is reached again is the same node; a better way to it replaces the old one, as long as nothing was tried on
+it. The graph depends on its inputs and their order alone: a resumed search (`journal.py`) repeats them and ends up in
+the same state.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from pipeline.models.progress.steps import Step as ProgressStep
 from pipeline.models.tactics.requests import LONGEST
 from pipeline.prove.tree import Ended, NodeOutcome, Tree, TreeNode, TriedOutcome, TriedTactic
 
-# ---- What a search asks its rung for
-# Tactics to try on goals, and how many steps a proof still needs after one.
+# ---- A rung, as a search sees it
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +34,12 @@ class Candidate:
     """A tactic to try.
 
     Attributes:
-        text: the tactic, whole.
-        template: what is remembered as unknown to a process that cannot parse it.
-        cost: what a step with it adds to a priority; for rungs that know no probabilities.
-        commits: when it succeeds nothing that was provable is lost, so the rest of the list need not be tried.
-        log_probability: the model's, natural logarithm; 0 where there is no model.
-        tokens: how many tokens that is of.
+        text: the whole tactic.
+        template: the key under which a process that cannot parse it is remembered.
+        cost: added to the priority of its step; for rungs without probabilities.
+        commits: whether its success loses nothing provable, so that the rest of the list need not be tried.
+        log_probability: the model's, natural logarithm; 0 without a model.
+        tokens: the number of tokens of that probability.
     """
 
     text: str
@@ -53,12 +52,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class TacticRequest:
-    """The state of a search at a request for tactics.
+    """A request for tactics.
 
     Attributes:
         goals: the search's own open goals; the tactics are for the first.
-        steps: the tactics that led here from the root, in order.
-        seed: of what is drawn for this state; the same state of the same search has the same.
+        steps: the tactics from the root to this state, in order.
+        seed: of the sampling for this state: a function of the search and the state.
     """
 
     goals: tuple[Goal, ...]
@@ -71,25 +70,25 @@ class TacticRequest:
 
 
 class Proposer(Protocol):
-    """A rung's way to tactics. May be asked by several searches at once."""
+    """A source of tactics, for several searches at once."""
 
     async def propose(self, asked: TacticRequest) -> Iterable[Candidate]:
-        """Return what to try, best first. It is read lazily: what `saw` teaches meanwhile may already count."""
+        """Return the candidates, best first. They are read lazily, so that `saw` may have its effect meanwhile."""
 
     def saw(self, candidate: Candidate, *, parsed: bool) -> None:
-        """Hear whether Lean could parse a tactic at all."""
+        """Take note whether Lean could parse a tactic."""
 
 
 class Remaining(Protocol):
-    """A progress model as a search asks it."""
+    """A progress model, as a search sees it."""
 
     async def remaining(self, steps: Sequence[ProgressStep]) -> list[float]:
-        """Return how many steps a proof still needs after each of these."""
+        """Return the number of steps that a proof still needs after each of these."""
 
 
-# ---- One candidate on one state, up to what it comes to. Whatever the text is, there is an answer
-# The text policy is asked before Lean: what may not stand in a proof costs no request. What failed on a goal is
-# remembered, so that it is not tried on it again, in this search or in another of the same declaration.
+# ---- Running a candidate on a state
+# The text policy refuses a text before Lean sees it, at no cost. A tactic that failed on a goal is remembered and not
+# tried on it again, in this search or in another of the same declaration.
 
 
 _SUGGESTION = re.compile(r"Try this:\s*(?:\[apply\]\s*)?(.+)", re.DOTALL)
@@ -98,16 +97,16 @@ _REASON = 200
 
 @dataclass(frozen=True, slots=True)
 class TacticResult:
-    """The outcome of a candidate.
+    """The result of a candidate.
 
     Attributes:
-        tactic: what was run last: `exact?` makes way for what it suggests.
-        outcome: "step" where it ran, whatever is left then; "proved" and "repeated" are for the search to say.
-        reason: why not, in a line.
-        goals: the search's own goals afterwards; () for a finished proof, and where it did not run.
+        tactic: the tactic that ran last: the suggestion replaces `exact?`.
+        outcome: "step" if it ran; the graph turns some steps into "proved" and "repeated".
+        reason: of a failure, in a line.
+        goals: the search's own goals afterwards; () for a finished proof, and after a failure.
         first: index of the first of them in the state.
-        state: the session's handle; None where there is none, or none any more.
-        parsed: whether Lean could parse the candidate; None where Lean did not say.
+        state: the session's handle; None without one, or after its release.
+        parsed: whether Lean could parse the candidate; None if Lean did not say.
     """
 
     tactic: str
@@ -129,15 +128,16 @@ class Failures:
         return self._failed.get((seen, tactic))
 
     def note(self, seen: str, tactic: str, ran: TacticResult) -> None:
-        """Remember what failed; what ran or ended a process is left alone, and what may be read in two ways."""
+        """Remember a failure on goals that can be read in one way only; a killed process is no such failure."""
         if seen and ran.outcome in ("failed", "unparsed", "sorry"):
             self._failed[seen, tactic] = ran
 
 
 def seen_by_tactics(goals: tuple[Goal, ...]) -> str:
-    """Render what a tactic sees: the first goal, names and all, and the others where they may share unknowns.
+    """Render the goals that a tactic sees: the first with its names, and the others if they may share unknowns.
 
-    "" where that may be read in two ways.
+    Returns:
+        "" if the text can be read in two ways.
     """
     if ambiguous(goals):
         return ""
@@ -146,10 +146,10 @@ def seen_by_tactics(goals: tuple[Goal, ...]) -> str:
 
 
 class TacticRunner:
-    """Tries candidates for one search.
+    """Runs candidates for one search.
 
     Attributes:
-        calls: tactics that were sent to Lean, what was suggested by others counted; the session's replays are not.
+        calls: tactics that were sent to Lean, with suggestions and without the session's replays.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class TacticRunner:
         self._siblings = siblings
         self._timeout_s = timeout_s
         self._failures = failures
-        # Of the goals at hand: all candidates of a state come one after the other.
+        # Of the last goals: all candidates of a state come one after the other.
         self._seen: tuple[tuple[Goal, ...], str] = ((), "")
         self.calls = 0
         self._timed = 0
@@ -172,13 +172,13 @@ class TacticRunner:
 
     @property
     def mean_s(self) -> float:
-        """Seconds that a tactic took, on average over those for which a process was at hand; 0 before the first."""
+        """The average seconds of a tactic on a process that was ready; 0 before the first."""
         return self._seconds / self._timed if self._timed else 0.0
 
     async def run(
         self, state: State, goals: tuple[Goal, ...], first: int, candidate: Candidate
     ) -> TacticResult:
-        """Try a candidate.
+        """Run a candidate.
 
         Raises:
             ReplError: as `Session.tactic`.
@@ -189,12 +189,12 @@ class TacticRunner:
         if self._seen[0] is not goals:
             self._seen = (goals, seen_by_tactics(goals))
         if (known := self._failures.known(self._seen[1], text)) is not None:
-            # Lean is not asked, so it says nothing new about what it can parse.
+            # Lean does not see it, so nothing new is known about its parsing.
             return dataclasses.replace(known, parsed=None)
         answer = await self._send(state, first, text)
         ran = self._read(text, answer)
         if ran.outcome == "step" and text.endswith("?") and isinstance(answer, Stepped):
-            # `exact?` found something: what it suggests is the proof, not the looking for it.
+            # The suggestion of `exact?` is the proof.
             self._session.release([answer.state])
             ran = await self._suggested(state, first, text, answer.messages)
         self._failures.note(self._seen[1], text, ran)
@@ -214,7 +214,7 @@ class TacticRunner:
         return dataclasses.replace(ran, parsed=True)
 
     async def again(self, state: State, first: int, tactic: str) -> Answer:
-        """Run a tactic that succeeded before, with patience: the machine may be busier than it was."""
+        """Run a tactic that succeeded before, with a longer timeout: the machine may be busier now."""
         return await self._session.tactic(state, tactic, goal=first or None, timeout_s=self._timeout_s * 3)
 
     async def _send(self, state: State, first: int, text: str) -> Answer:
@@ -247,10 +247,10 @@ class TacticRunner:
 
 
 def normalised(text: str) -> str:
-    """Return a tactic with its white space as one would write it; indentation, which Lean reads, stays."""
+    """Return a tactic with its white space normalised, but for indentation, which Lean reads."""
     lines = [line for line in text.expandtabs(2).split("\n") if line.strip()]
     indents = [len(line) - len(line.lstrip()) for line in lines]
-    # The first line's own indentation says nothing.
+    # The first line's own indentation has no meaning.
     return "\n".join(
         " " * (indent if at else 0) + " ".join(line.split())
         for at, (line, indent) in enumerate(zip(lines, indents, strict=True))
@@ -259,12 +259,12 @@ def normalised(text: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _refused(text: str) -> str:
-    """Return why a text is not even tried; "" where it is. The curated tactics come again at every state."""
+    """Return the reason for refusing a text without Lean; "" for none. Curated tactics recur at every state."""
     if not text.strip():
         return "the text is empty"
     if len(text) > LONGEST:
         return f"the text has {len(text)} characters, and no tactic has more than {LONGEST}"
-    # What looks for a proof may be run, because not it but what it finds becomes part of the proof.
+    # A search tactic may run, because its suggestion becomes part of the proof in its place.
     found = complaints(text.removesuffix("?"))
     return f"the text policy refuses {found[0]}"[:_REASON] if found else ""
 
@@ -283,11 +283,10 @@ def _line(text: str) -> str:
     return line if len(line) <= _REASON else line[: _REASON - 1] + "…"
 
 
-# ---- Which state of a search comes next: lower scores first
-# Rung 0 counts: steps so far, the last step's cost, open goals. A model's rung goes by what the model thinks of the
-# steps: BFS-Prover (Xin and others, arXiv:2502.03438) divides the sum of their log-probabilities by L^alpha, L their
-# number, so that deep proofs are not starved; alpha 0 is the plain sum, 1 the mean. A progress model's word, how many
-# steps are left, is mixed in by a weight.
+# ---- The ranking of states: lower scores first
+# Rung 0 adds steps so far, the last step's cost and open goals. A model's rung uses log-probabilities: BFS-Prover (Xin
+# and others, arXiv:2502.03438) divides their sum by L^alpha, L the number of steps, so that deep proofs are not
+# starved; alpha 0 is the plain sum, 1 the mean. A progress model's estimate of the steps left is mixed in by a weight.
 
 
 _GOAL_WEIGHT = 2
@@ -295,14 +294,14 @@ _GOAL_WEIGHT = 2
 
 @dataclass(frozen=True, slots=True)
 class ReachedState:
-    """A state as a score sees it, on the way that is scored.
+    """A state, as a scoring sees it on one way.
 
     Attributes:
         depth: steps from the root, at least 1.
         goals: how many are open.
         cost: the last candidate's (`Candidate.cost`).
         log_probability: the sum over the steps; natural logarithm.
-        remaining: steps that a proof still needs, where a progress model was asked.
+        remaining: steps that a proof still needs, by a progress model.
     """
 
     depth: int
@@ -313,7 +312,7 @@ class ReachedState:
 
 
 class Scoring(Protocol):
-    """The ranking of states. Equal scorings print the same (`repr`): a search is not resumed under another."""
+    """The ranking of states. Equal scorings have the same `repr`: a search resumes only under an equal one."""
 
     def score(self, reached: ReachedState) -> float:
         """Return the score, lower first; infinite: last."""
@@ -339,8 +338,8 @@ class ModelScoring:
 
     Attributes:
         alpha: exponent of the length, 0..1.
-        progress_weight: share of the remaining steps in the score, 0..1; the rest is the model's. 0.5 weighs one step
-            left like one nat of surprise.
+        progress_weight: share of the remaining steps in the score, 0..1; the rest is the model's. 0.5 weighs a
+            remaining step like one nat of surprise.
     """
 
     alpha: float = 0.5
@@ -357,7 +356,7 @@ class ModelScoring:
 
 
 def _blended(own: float, remaining: float | None, weight: float) -> float:
-    """Mix the two. What is not a number ranks last, like what is infinite: a broken model must not come first."""
+    """Mix the two. NaN ranks last, like infinity: a broken model must not come first."""
     mixed = own if remaining is None or not weight else (1 - weight) * own + weight * remaining
     return math.inf if math.isnan(mixed) or (remaining is not None and math.isinf(remaining)) else mixed
 
@@ -372,16 +371,16 @@ class Node:
     """A state of the search.
 
     Attributes:
-        goals: the search's own goals; () where a proof ended here.
+        goals: the search's own goals; () at the end of a proof.
         first: index of the first of them in the session's state.
-        step: what led here from the parent.
+        step: from the parent to here.
         cost: of the candidate that led here.
-        opened: how many goals there have been on the way here, those that are closed counted.
-        state: the session's handle, where there is one at the moment.
+        opened: the number of goals on the way here, with the closed ones.
+        state: the session's handle, if it has one now.
         texts: the tactics tried here, white space normalised.
-        answered: what the proposer said, where that is a sequence and is kept.
-        fresh: ways found from here that are not ranked yet.
-        settled: nothing more is to be tried here, though the way on is not ranked yet.
+        answered: the proposer's answer, if it is a sequence and in the journal.
+        fresh: edges found from here that are not ranked yet.
+        settled: whether no other candidate need be tried here.
     """
 
     number: int
@@ -419,7 +418,7 @@ class Node:
         return tuple(node.step for node in self.way() if node.step is not None)
 
     def asked(self, seed: int) -> TacticRequest:
-        """Return what a proposer is told of this state."""
+        """Return the request for tactics for this state."""
         return TacticRequest(self.goals, tuple(step.tactic for step in self.steps), seed)
 
 
@@ -452,14 +451,14 @@ class Graph:
         self.push(self.root)
 
     def push(self, node: Node) -> None:
-        """Put an open node into the queue, at its place."""
+        """Put an open node into the queue."""
         node.status = "open"
         node.version += 1
         heapq.heappush(self._queue, (node.score, node.number, node.version))
 
     @property
     def any_open(self) -> bool:
-        """Say whether a node is left to expand."""
+        """Whether a node is left to expand."""
         while self._queue:
             _, number, version = self._queue[0]
             if (self.nodes[number].version, self.nodes[number].status) == (version, "open"):
@@ -468,24 +467,24 @@ class Graph:
         return False
 
     def pop(self) -> Node:
-        """Take the open node that comes next out of the queue; there must be one (`any_open`)."""
+        """Take the next open node out of the queue; there must be one (`any_open`)."""
         assert self.any_open
         self.expanded += 1
         return self.nodes[heapq.heappop(self._queue)[1]]
 
     def dropped(self) -> list[State]:
-        """Return the states that are of no more use since this was last asked."""
+        """Return the states that became useless since the last call."""
         dropped, self._dropped = self._dropped, []
         return dropped
 
     def took(self, node: Node, candidate: Candidate, ran: TacticResult) -> None:
-        """Note what came of a candidate. A finished proof makes `proved`; what leads on waits for `rank`."""
+        """Add the result of a candidate. A finished proof sets `proved`; other steps wait for `rank`."""
         node.texts |= {normalised(candidate.text), normalised(ran.tactic)}
         outcome, reason, to = ran.outcome, ran.reason, None
         self.killed += outcome == "killed"
         if outcome == "step":
             outcome, to = self._stepped(node, candidate, ran)
-            # A step that loses nothing and leads to another state leaves nothing to do here.
+            # After a step that loses nothing and leads to another state no other candidate is needed.
             node.settled = (
                 (candidate.commits and to != node.number)
                 or outcome == "proved"
@@ -496,8 +495,7 @@ class Graph:
     def _stepped(self, node: Node, candidate: Candidate, ran: TacticResult) -> tuple[TriedOutcome, int]:
         step = Step(ran.tactic, len(node.goals), len(ran.goals))
         key = goals_key(ran.goals)
-        # What reads the same and may differ is one only with what it came from: or a step that does nothing would
-        # lead on for ever.
+        # Ambiguous goals are the same state only on the same way: else a step without effect would repeat for ever.
         alone = ambiguous(ran.goals)
         known = (
             next((one for one in node.way() if one.key == key), None)
@@ -520,7 +518,7 @@ class Graph:
             return "proved", child.number
         if not alone:
             self._by_key[key] = child
-        # Nothing may have been tried on what moves: what was found from there was found from the state that it had.
+        # A node moves to a better way only if nothing was tried on it: its edges belong to the state that it had.
         if child.status == "new" or (child.status == "open" and not child.texts and child is not node):
             node.fresh.append(way)
         elif ran.state is not None:
@@ -528,7 +526,7 @@ class Graph:
         return ("step" if known is None else "repeated"), child.number
 
     def rank(self, node: Node, remaining: Sequence[float] | None) -> None:
-        """Score the ways found from a node since this was last called, `remaining` for each, and queue what is new."""
+        """Score the edges found from a node since the last call, with `remaining` for each, and queue the new nodes."""
         for at, way in enumerate(node.fresh):
             left = None if remaining is None else remaining[at]
             child = way.to
@@ -551,20 +549,20 @@ class Graph:
         node.fresh = []
 
     def close(self, node: Node, *, lost: bool = False) -> None:
-        """Take note that a node is expanded, or went down on the way; its state is of no more use."""
+        """Mark a node as expanded, or as lost with its process, and drop its state."""
         node.status = "lost" if lost else "expanded"
         if node.state is not None and node is not self.root:
             self._dropped.append(node.state)
             node.state = None
 
     def all_states(self) -> list[State]:
-        """Return the states that are still held, but for the root's, which is the caller's."""
+        """Return the states in use, without the root's, which is the caller's."""
         held = [node.state for node in self.nodes if node.state is not None and node is not self.root]
         waiting = [way.state for node in self.nodes for way in node.fresh if way.state is not None]
         return [*held, *waiting, *self.dropped()]
 
     def script(self) -> Script | None:
-        """Return the proof, where one is found."""
+        """Return the proof, if any."""
         return None if self.proved is None else Script(self.proved.steps)
 
     def _lead(self, node: Node, way: Edge, score: float, remaining: float | None) -> None:
@@ -578,17 +576,17 @@ class Graph:
 
 
 def _closed_cleanly(before: tuple[Goal, ...], after: tuple[Goal, ...]) -> bool:
-    """Say whether the first goal was closed and the others are as they were: nothing else need be tried on it."""
+    """Return whether the first goal was closed and the others are unchanged: it needs no other candidate."""
     return tuple(goal.render() for goal in after) == tuple(goal.render() for goal in before[1:])
 
 
-# ---- From a search's graph to the tree that is kept of it, bounded in size, and to the line that says how far it got
+# ---- The recorded tree of a search, bounded in size, and its summary line
 
 
 NODES = 1000
 TRIED = 40
 CHARACTERS = 2_000_000
-"""Bounds of a tree: states, tactics of one state, characters of all texts. What is over is counted, not kept."""
+"""Bounds of a tree: states, tactics of one state, characters of all texts. The rest is counted only."""
 
 _TACTIC = 400
 _GOALS = 2000
@@ -596,7 +594,7 @@ _TARGET = 120
 
 
 def outline(graph: Graph, *, outcome: Ended, limit: str) -> Tree:
-    """Return the search as a tree: the proof's way first, then states in the order of discovery while there is room."""
+    """Return the search as a tree: the proof's way, and states in the order of discovery within the bounds."""
     outcomes = _outcomes(graph)
     proof = [] if graph.proved is None else graph.proved.way()
     kept: dict[int, TreeNode] = {}
@@ -604,7 +602,7 @@ def outline(graph: Graph, *, outcome: Ended, limit: str) -> Tree:
     for node in (*proof, *graph.nodes):
         for at in node.way():
             if at.status == "new" or at.number in kept:
-                # A way that was found and not ranked yet is no state yet.
+                # An edge that is not ranked yet leads to no state yet.
                 continue
             if len(kept) >= NODES or (room <= 0 and at not in proof):
                 continue
@@ -616,14 +614,14 @@ def outline(graph: Graph, *, outcome: Ended, limit: str) -> Tree:
         outcome=outcome,
         limit=limit,
         best=best(graph),
-        nodes=tuple(_without_strangers(kept[number], kept) for number in numbers),
+        nodes=tuple(_without_dropped(kept[number], kept) for number in numbers),
         proof=tuple(node.number for node in proof),
         nodes_left_out=real - len(kept),
     )
 
 
 def best(graph: Graph) -> str:
-    """Say in one line how far the search got: the state with the fewest goals left, of those the furthest."""
+    """Return the progress in one line: the state with the fewest goals left, and of those the furthest."""
     if graph.proved is not None:
         return f"proved with {_counted(graph.proved.depth, 'tactic')}"
     nearest = min((node for node in graph.nodes if node.status != "new"), key=_distance)
@@ -644,7 +642,7 @@ def _counted(number: int, thing: str) -> str:
 
 
 def _outcomes(graph: Graph) -> list[NodeOutcome]:
-    """Say of each state what it is worth: proved where a proof can be reached from it, dead where nothing open can."""
+    """Return each state's outcome: proved if a proof can be reached from it, dead if no open state can."""
     before: list[list[int]] = [[] for _ in graph.nodes]
     for node in graph.nodes:
         for one in node.tried:
@@ -666,7 +664,7 @@ def _outcomes(graph: Graph) -> list[NodeOutcome]:
 
 
 def _reaching(before: list[list[int]], ends: Iterable[int]) -> set[int]:
-    """Return these nodes and those from which a step, or several, lead to one of them."""
+    """Return these nodes and all nodes from which steps lead to one of them."""
     waiting = list(ends)
     found = set(waiting)
     while waiting:
@@ -678,7 +676,7 @@ def _reaching(before: list[list[int]], ends: Iterable[int]) -> set[int]:
 
 
 def _node(node: Node, outcome: NodeOutcome) -> TreeNode:
-    # What led somewhere is kept before what failed.
+    # Steps have precedence over failures.
     led = [one for one in node.tried if one.to is not None][:TRIED]
     room = TRIED - len(led)
     shown: list[TriedTactic] = []
@@ -719,8 +717,8 @@ def _cut(one: TriedTactic) -> TriedTactic:
     return TriedTactic(shortened(one.tactic, _TACTIC), one.outcome, one.reason, one.log_probability, one.to)
 
 
-def _without_strangers(node: TreeNode, kept: dict[int, TreeNode]) -> TreeNode:
-    """Drop the tried tactics that led to states which are not kept; they count as left out."""
+def _without_dropped(node: TreeNode, kept: dict[int, TreeNode]) -> TreeNode:
+    """Drop the tried tactics that led to dropped states; they count as left out."""
     tried = tuple(one for one in node.tried if one.to is None or one.to in kept)
     if len(tried) == len(node.tried):
         return node
@@ -740,5 +738,5 @@ def _size(node: TreeNode) -> int:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return the text, cut where it is longer than `most` characters."""
+    """Return the text, cut to `most` characters."""
     return text if len(text) <= most else text[: most - 1] + "…"

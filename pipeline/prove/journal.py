@@ -1,48 +1,50 @@
-"""The journal of a search: its requests and answers on disk, so that a killed one resumes.
+"""The journal of a search: its requests and answers on disk, so that a killed search resumes.
 
-One search's file (`journal_file.py`). The first line says which search it is of (`Identity`); then, in order, what the
-proposer answered, what came of each tactic, and each expansion's end.
+The first line identifies the search (`Identity`); then follow, in order, the proposer's answers, the result of each
+tactic, and the end of each expansion.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from pipeline.jobs.protocol import JobError
 from pipeline.lean.client.errors import MalformedReply
 from pipeline.lean.client.messages import goals_from_json
 from pipeline.prove.graph import Candidate, Graph, Node, TacticResult
 from pipeline.prove.tree import number_json, number_of
 
-# ---- A file of JSON lines that work is written down in while it is done, so that what was killed goes on where it wa
-# It is only appended to. The first line says which work it is of. Each line is handed to the system at once; one that
-# a kill has torn at the end is cut off. A journal of other work, or a damaged one, is set aside under another name,
-# and the work begins anew. What the lines say is a search's (`journal.py`) or an author's (`kept.py`).
+# ---- The file of a journal: JSON lines, append-only
+# The first line identifies the work. Each line goes to the system at once; a last line that a kill has torn is cut
+# off. A journal of other work, or a damaged one, is set aside under another name, and the work begins anew. The lines
+# are a search's (`Journal`) or an author's (`whole_declaration.AnswerJournal`).
 
 
 ASIDE = ".aside"
 
 
 class JournalError(Exception):
-    """A journal cannot be read, or is another work's; the message says why."""
+    """A journal cannot be read, or is of other work; the message gives the reason."""
 
 
 class JournalFile:
-    """One journal. Also a context that closes it.
+    """One journal, and a context that closes it.
 
     Attributes:
-        refused: why what was found at the path was set aside; "" where nothing was.
+        refused: the reason for setting a file aside that was at the path; "" if none was.
     """
 
     def __init__(self, path: Path, *, durable: bool = False) -> None:
         """Args:
-        path: of the file; its folder is made where it is missing.
-        durable: whether a line is on the disk before the work goes on: the machine may stop, too.
+        path: of the file; a missing folder is made.
+        durable: whether each line is synced to the disk, for a machine that stops.
         """
         self.path = path
         self.refused = ""
@@ -58,45 +60,63 @@ class JournalFile:
         self.close()
 
     def close(self) -> None:
-        """Close the file; more may be written only after the next `begin`."""
+        """Close the file; `begin` opens it again."""
         file, self._file = self._file, None
         if file is not None:
-            file.close()
+            with self._writable():
+                file.close()
 
     def _begin(self, header: Mapping[str, Any], replay: Callable[[list[Mapping[str, Any]]], None]) -> None:
-        """Open the journal and hand what is in it to `replay`, if it is this work's.
+        """Open the journal and pass its lines to `replay`, if it is of this work.
 
-        What is not, and what `replay` raises `JournalError` at, is set aside; `replay` has then been given a list of
-        lines that it refused, or none. Raises OSError where the file cannot be written.
+        A journal of other work, or one that `replay` refuses with `JournalError`, is set aside.
+
+        Raises:
+            JobError: the file cannot be written.
         """
         self.close()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            good, lines = self._read()
-            if lines:
-                if lines[0] != header:
-                    raise JournalError(_difference(lines[0], header))
-                replay(lines[1:])
-        except JournalError as error:
-            self.refused = str(error)
-            self._set_aside()
-            good, lines = 0, []
-        self._file = self.path.open("ab")
-        if self._file.tell() != good:
-            self._file.truncate(good)
+        with self._writable():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                good, lines = self._read()
+                if lines:
+                    if lines[0] != header:
+                        raise JournalError(_difference(lines[0], header))
+                    replay(lines[1:])
+            except JournalError as error:
+                self.refused = str(error)
+                self.path.replace(self.path.with_name(self.path.name + ASIDE))
+                good, lines = 0, []
+            self._file = self.path.open("ab")
+            if self._file.tell() != good:
+                self._file.truncate(good)
         if not lines:
             self._write(header)
 
     def _write(self, entry: Mapping[str, Any]) -> None:
         assert self._file is not None, "a journal is written between its beginning and close"
-        # Half a character, which a model may write, has no UTF-8: it stays escaped.
-        self._file.write(json.dumps(entry, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n")
-        self._file.flush()
-        if self._durable:
-            os.fsync(self._file.fileno())
+        # Half a character, which a model may write, has no UTF-8 and stays escaped.
+        line = json.dumps(entry, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
+        with self._writable():
+            self._file.write(line)
+            self._file.flush()
+            if self._durable:
+                os.fsync(self._file.fileno())
+
+    @contextmanager
+    def _writable(self) -> Iterator[None]:
+        """Turn a refusal of the system into the job's failure, so that no sorry counts as tried because of it."""
+        try:
+            yield
+        except OSError as error:
+            raise JobError(
+                "journal",
+                f"the journal {self.path} cannot be kept: {error.strerror or error}",
+                remedy="make room there, or let this user write; the job is tried again",
+            ) from error
 
     def _read(self) -> tuple[int, list[Mapping[str, Any]]]:
-        """Return the length of what is whole, and its lines."""
+        """Return the length of the whole lines, and the lines."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -113,9 +133,6 @@ class JournalFile:
             lines.append(entry)
         return good, lines
 
-    def _set_aside(self) -> None:
-        self.path.replace(self.path.with_name(self.path.name + ASIDE))
-
 
 def _difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     other = [name for name in wanted if found.get(name) != wanted[name]]
@@ -127,14 +144,14 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The key of a search, as text: a run resumes another one's journal only under the same key.
+    """The key of a search, as text: a run resumes another run's journal only under the same key.
 
     Attributes:
         root: the root's goals (`canonical`).
-        prover, model: who proposes; model "" where there is none.
+        prover, model: of the proposer; model "" for none.
         budget, scoring: their `repr`.
-        seed: of what is drawn.
-        progress: whether a progress model is asked.
+        seed: of the sampling.
+        progress: whether there is a progress model.
     """
 
     root: str
@@ -160,23 +177,23 @@ class Journal(JournalFile):
 
     def __init__(self, path: Path, *, prover: str, model: str = "") -> None:
         """Args:
-        path: of the file; its folder is made where it is missing.
-        prover, model: who proposes: a journal of another's answers is not gone on with.
+        path: of the file; a missing folder is made.
+        prover, model: of the proposer: a journal of another proposer's answers is not resumed.
         """
         super().__init__(path)
         self.prover = prover
         self.model = model
 
     def begin(self, identity: Identity, replay: Callable[[list[Mapping[str, Any]]], None]) -> None:
-        """Open the journal and hand what is in it to `replay`, if it is this search's (`JournalFile._begin`)."""
+        """Open the journal and pass its lines to `replay`, if it is of this search (`JournalFile._begin`)."""
         self._begin({"search": VERSION, **asdict(identity)}, replay)
 
     def answered(self, node: Node, candidates: Sequence[Candidate]) -> None:
-        """Keep what the proposer said about a state."""
+        """Write the proposer's answer for a state."""
         self._write({"node": node.number, "answered": [_candidate_json(one) for one in candidates]})
 
     def tried(self, node: Node, candidate: Candidate, ran: TacticResult, spent: SearchCost) -> None:
-        """Keep what came of a tactic."""
+        """Write the result of a tactic."""
         self._write(
             {
                 "node": node.number,
@@ -194,7 +211,7 @@ class Journal(JournalFile):
     def expanded(
         self, node: Node, remaining: Sequence[float] | None, spent: SearchCost, *, lost: bool
     ) -> None:
-        """Keep that a state is expanded, or was lost on the way, with the progress model's word on its ways on."""
+        """Write the end of an expansion, or the loss of its state, with the progress model's estimates."""
         left = None if remaining is None else [number_json(value) for value in remaining]
         self._write(
             {"node": node.number, "expanded": not lost, "remaining": left, "spent": _spent_json(spent)}
@@ -204,7 +221,7 @@ class Journal(JournalFile):
 def replay(
     graph: Graph, lines: Sequence[Mapping[str, Any]], *, saw: Callable[[Candidate, bool], None]
 ) -> SearchCost:
-    """Bring a new graph to where the lines leave off; `saw` hears what Lean could parse.
+    """Bring a new graph to the state of the last line; `saw` receives what Lean could parse.
 
     Raises:
         JournalError: the lines do not fit together.
@@ -229,7 +246,7 @@ def replay(
             spent = _spent(line["spent"])
         except (KeyError, TypeError, ValueError, AttributeError, MalformedReply) as error:
             raise JournalError(f"line {number} does not fit: {type(error).__name__}: {error}") from error
-    # The expansion that finds the proof has no end of its own.
+    # The expansion that finds the proof writes no end.
     graph.expanded += graph.proved is not None
     return spent
 
@@ -243,7 +260,7 @@ def _expanded(graph: Graph, node: Node, line: Mapping[str, Any]) -> None:
     graph.expanded += 1
     if line["expanded"]:
         graph.close(node)
-    # Else it went down with a process that is long gone: it is open again.
+    # Else it was lost with its process: it is open again.
 
 
 def _ran(line: Mapping[str, Any]) -> TacticResult:

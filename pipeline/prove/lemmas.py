@@ -35,14 +35,14 @@ from store.view import queries
 from store.view.queries import citable_proofs, known_proofs
 
 MOST = 3
-"""Known proofs that are tried for a sorry, the newest first."""
+"""The maximum of known proofs for a sorry, the newest first."""
 MOST_LEMMAS = 1000
-"""Lemmas of a branch from which a search takes the few that are nearest to its goal: the newest that are proved."""
+"""The maximum of a branch's lemmas, the newest first, from which a search takes the nearest to its goal."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownProof:
-    """A proof that is known: its id and its tactics, in order."""
+    """A known proof: its id and its tactics, in order."""
 
     proof: str
     tactics: tuple[str, ...]
@@ -50,14 +50,14 @@ class KnownProof:
 
 @dataclass(frozen=True, slots=True)
 class Lemma:
-    """What a sorry that still stands in the source says, and a proof of it that stood the gate.
+    """The statement of a sorry that is still in the source, with a proof that passed the gate.
 
     Attributes:
         sorry: its id.
         proof: the proof's.
         declaration: the full name.
         statement: the declaration's binders and type, as its source has them.
-        goal: what the tactics prove, as Lean prints a goal; "" where Lean has not said it.
+        goal: of the tactics, as Lean prints it; "" if unknown.
         tactics: the proof's, in order.
     """
 
@@ -70,7 +70,7 @@ class Lemma:
 
 
 class RecallProposer:
-    """Proposes a known proof's next tactic, as long as the search goes its way (`proposing.Proposer`)."""
+    """A proposer of a known proof's next tactic, as long as the search follows it."""
 
     def __init__(self, known: KnownProof) -> None:
         self._tactics = known.tactics
@@ -82,19 +82,19 @@ class RecallProposer:
         return [Candidate(self._tactics[at], self._tactics[at])]
 
     def saw(self, candidate: Candidate, *, parsed: bool) -> None:
-        """Learn nothing: there is one way to go."""
+        """Do nothing: the proof is fixed."""
 
 
 def known_to(
     database_db: Path, *, repository: str, sorries: Iterable[str], simulated: bool
 ) -> Mapping[str, tuple[KnownProof, ...]]:
-    """Return, by sorry, what the repository's proofs offer; one text once.
+    """Return the repository's known proofs by sorry, without duplicates.
 
     Args:
         database_db: the view, read only; the daemon may be running.
         repository: its key.
         sorries: ids.
-        simulated: whether the simulator's proofs are meant, and not Lean's; never both.
+        simulated: True for the simulator's proofs, False for Lean's.
 
     Raises:
         LogError: the view cannot be read.
@@ -110,7 +110,7 @@ def known_to(
 
 
 def lemmas_of(database_db: Path, *, repository: str, branch: str, simulated: bool) -> tuple[Lemma, ...]:
-    """Return what a branch's searches may cite, one proof a sorry; the newest first.
+    """Return the lemmas that a branch's searches may cite, one proof a sorry, the newest first.
 
     Args:
         database_db: the view, read only; the daemon may be running.
@@ -133,27 +133,28 @@ def lemmas_of(database_db: Path, *, repository: str, branch: str, simulated: boo
     return tuple(found.values())
 
 
-# ---- A search that may cite lemmas that are proved and still a sorry upstream
-# Each is brought in with its whole proof.
-# Its name alone would rest on the sorry. So the first steps of the search are
+# ---- A search that cites lemmas that are proved and still a sorry upstream
+# A lemma's name alone would rest on the sorry, so each is brought in with its whole proof. The first steps are
 #
 #     have swap_1a2b3c4d (p q : Prop) (h : p ∧ q) : q ∧ p := by
 #       exact ⟨h.2, h.1⟩
-# and from there on the lemma is a hypothesis like any other: the rung goes on with its own steps, and `apply` and
-# `rw` with the lemma are offered beside them. Statement and proof are elaborated together where they are put, so a
-# text that Lean reads differently there proves what it says there, or fails and costs a tactic. What is found is a
-# text like any other: it is tried in its place, and the gate judges it.
-# The search comes after one without lemmas has found nothing, on a small budget, and only where lemmas have something
-# in common with the goal. Which, and in which order, follows from the goal and the lemmas alone.
+# and from there on the lemma is a hypothesis like any other: the rung continues with its own steps, and `apply` and
+# `rw` with the lemma are offered beside them. Statement and proof are elaborated together in their new place: a text
+# that Lean reads differently there proves its new meaning, or fails and costs a tactic. A found proof is tried in its
+# place and judged by the gate like any other.
+# This search follows one without lemmas that found nothing, on a small budget, and only if lemmas have something in
+# common with the goal. Their choice and order depend on the goal and the lemmas alone.
 
 
 CITING_MOST = 3
-"""Lemmas that are brought in for a goal, the nearest first."""
-NODES, CALLS, SHARE_OF_SECONDS, MOST_SECONDS = 32, 400, 0.2, 10.0
-"""The budget: so many states and tactics, and this share of the sorry's own seconds."""
+"""The maximum of lemmas for a goal, the nearest first."""
+NODES, CALLS = 32, 400
+"""The budget in states and tactics."""
+SHARE_OF_SECONDS, MOST_SECONDS = 0.2, 10.0
+"""The share of a sorry's own seconds that a small search after the main one has, and its maximum."""
 
 _USE_LOG_PROBABILITY = -1.0
-"""What a model's search takes for the probability of a step that uses a lemma: the model is not asked for it."""
+"""The log-probability of a step that uses a lemma in a model's search: the model does not rate it."""
 _GRAMMAR = words("( ) { } [ ] ⟨ ⟩ ⦃ ⦄ ✝ , . : := => ↦ ⊢ @ _ ∀ → fun λ Prop Type Sort")
 _VARIABLE = re.compile(r"[A-Za-zα-ωΑ-Ω][\d'₀-₉]*")
 _BINDER = re.compile(r"[({\[⦃]([^:(){}\[\]⦃⦄]+):")
@@ -167,17 +168,17 @@ _OPENING, _CLOSING = "([{⟨⦃", ")]}⟩⦄"
 
 
 def name_of(lemma: Lemma) -> str:
-    """Return what a lemma is called where it is brought in: the end of its name, and of which proof it is."""
+    """Return a lemma's local name: the end of its full name, and its proof's id."""
     last = _NOT_IN_A_NAME.sub("_", lemma.declaration.rpartition(".")[2]).strip("_0123456789")
     return f"{last or 'known'}_{lemma.proof[:8]}"
 
 
 @lru_cache(maxsize=1024)
 def texts_of(lemma: Lemma) -> tuple[str, ...]:
-    """Return the steps that bring a lemma in, the one to try first first; none where it cannot be written.
+    """Return the alternative steps that bring a lemma in, the best first; none if it cannot be written.
 
-    First as Lean said what is to be proved: with all that `variable` gave the declaration, or that stood before a sorry
-    in mid-proof. Then as the source states it, which Lean may read where it does not read its own printing.
+    The first is Lean's goal: with the declaration's `variable` binders, or the context of a sorry in mid-proof. The
+    second is the source's statement, which Lean may be able to read when it cannot read its own output.
     """
     lines = "".join(f"\n  {line}" for tactic in lemma.tactics for line in tactic.split("\n"))
     texts = (f"have {name_of(lemma)} {one} := by{lines}" for one in _stated(lemma))
@@ -190,18 +191,18 @@ def _stated(lemma: Lemma) -> tuple[str, ...]:
 
 
 def _as_printed(goal: str) -> str:
-    """Return binders and type of the one goal; "" where it cannot be written so."""
+    """Return binders and type of the one goal; "" if it cannot be written so."""
     stated = statement(goal) if len(split_goals(goal)) == 1 else None
     return "" if stated is None else " ".join(stated.header.removeprefix(f"theorem {NAME}").split())
 
 
 def _as_written(text: str) -> str:
-    """Return binders and type of a declaration's statement; "" where it names no type."""
+    """Return binders and type of a declaration's statement; "" without a type."""
     return "" if text.startswith(".") or _outside(text, ":") is None else text
 
 
 def _any_level(text: str) -> str:
-    """Leave universes to Lean: a name of one is unknown elsewhere, and a hypothesis is of one level only."""
+    """Replace universe names, which are unknown elsewhere: a hypothesis has one level only, and Lean infers it."""
     return _LEVEL.sub(r"\1 _", _LEVELS.sub("", text))
 
 
@@ -210,9 +211,9 @@ def _any_level(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The constants and symbols that a proposition is about: all of them, and those of its conclusion.
+    """The constants and symbols of a proposition: all of them, and those of its conclusion.
 
-    Read off text: hypotheses and names of one letter are variables, and so are not there.
+    They are read off its text, without hypotheses and names of one letter, which count as variables.
     """
 
     all: frozenset[str]
@@ -243,16 +244,16 @@ class Contents:
 
 @lru_cache(maxsize=2 * MOST_LEMMAS)
 def contents_of(lemma: Lemma) -> Contents:
-    """Return what a lemma is about: by Lean's word on its goal, where there is one."""
+    """Return a lemma's constants and symbols: those of Lean's goal, if there is one."""
     if len(split_goals(lemma.goal)) == 1:
         return Contents.of_goal(lemma.goal)
     return Contents.of_statement(lemma.statement)
 
 
 def nearest(lemmas: Iterable[Lemma], goal: Goal) -> tuple[Lemma, ...]:
-    """Return the few lemmas that have the most in common with a goal, those that have nothing left out.
+    """Return the few lemmas that have the most in common with a goal.
 
-    Of equals the one that comes first does, and of those that are stated alike no other.
+    The order of equals stays, and of lemmas with the same statement only the first counts.
     """
     wanted = Contents.of_goal(as_lean_prints(goal))
     near = ((contents_of(one).likeness(wanted), one) for one in lemmas)
@@ -277,7 +278,7 @@ def _share(one: frozenset[str], other: frozenset[str]) -> float:
 
 
 def _conclusion(text: str) -> str:
-    """Return what a proposition says below its outermost quantifiers and premises."""
+    """Return a proposition without its outermost quantifiers and premises."""
     while True:
         text = strip_parentheses(" ".join(text.split()))
         found = shape(text)
@@ -291,7 +292,7 @@ def _conclusion(text: str) -> str:
 
 
 def _outside(text: str, symbol: str) -> int | None:
-    """Return where a symbol first stands outside of brackets."""
+    """Return the first position of a symbol outside of brackets; None without one."""
     depth = 0
     for at, character in enumerate(text):
         depth += (character in _OPENING) - (character in _CLOSING)
@@ -303,13 +304,23 @@ def _outside(text: str, symbol: str) -> int | None:
 # ---- the search
 
 
+def small_budget(budget: Budget, *, nodes: int, calls: int) -> Budget:
+    """Return the budget of a small search after the main one."""
+    return replace(
+        budget,
+        nodes=min(budget.nodes, nodes),
+        seconds=min(SHARE_OF_SECONDS * budget.seconds, MOST_SECONDS),
+        calls=calls if budget.calls is None else min(budget.calls, calls),
+    )
+
+
 class CitingProposer:
-    """Proposes to bring lemmas in, one after the other, then what a rung does and the lemmas' use (`Proposer`)."""
+    """A proposer that brings lemmas in, one after the other, and then mixes their uses with a rung's tactics."""
 
     def __init__(self, proposer: Proposer, lemmas: Sequence[Lemma], *, model: bool = False) -> None:
         """Args:
         proposer: the rung.
-        lemmas: to bring in, in this order.
+        lemmas: in the order of their use.
         model: whether the rung's steps have probabilities.
         """
         self._proposer = proposer
@@ -318,9 +329,9 @@ class CitingProposer:
         self._number = {text: at for at, lemma in enumerate(lemmas) for text in texts_of(lemma)}
 
     async def propose(self, asked: TacticRequest) -> Iterable[Candidate]:
-        """Return the lemmas that are not brought in yet, as long as nothing else was done, and the rung's word.
+        """Return the steps that bring further lemmas in, until another step was done, and the rung's tactics.
 
-        At first the lemmas alone: what the rung does without them was tried before.
+        The first steps are lemmas alone: the rung's tactics without them were tried before.
         """
         if not asked.steps:
             return self._to_bring(after=-1)
@@ -333,18 +344,18 @@ class CitingProposer:
         return itertools.chain(to_bring, fitting, said, others)
 
     def saw(self, candidate: Candidate, *, parsed: bool) -> None:
-        """Pass on what was the rung's own."""
+        """Forward the rung's own candidates."""
         if candidate.template not in _TEMPLATES:
             self._proposer.saw(candidate, parsed=parsed)
 
     def _to_bring(self, *, after: int) -> Iterator[Candidate]:
         for text, at in self._number.items():
             if at > after:
-                # It adds a hypothesis and takes nothing away.
+                # It only adds a hypothesis.
                 yield Candidate(text, _BRING, commits=True)
 
     def _uses(self, lemma: Lemma, goal: Goal) -> tuple[list[Candidate], bool]:
-        """Return the steps that use a lemma, and whether the target is about all that its conclusion is."""
+        """Return the steps that use a lemma, and whether the target has all constants of its conclusion."""
         name, conclusion = name_of(lemma), contents_of(lemma).conclusion
         steps = [(f"apply {name}", _APPLY, 1.0)]
         if {"=", "↔"} & conclusion:
@@ -369,9 +380,9 @@ class CitingResult:
     lemmas: tuple[Lemma, ...]
 
     def scripts(self) -> tuple[Script, ...]:
-        """Return the proof without the lemmas that no later step names, and the proof as it was found.
+        """Return the proof without the lemmas that no later step names, and the proof as found.
 
-        A tactic may use a hypothesis without naming it: whether the first is one, Lean says.
+        A tactic may use a hypothesis without naming it: Lean decides whether the first is a proof.
         """
         script = self.result.script
         if script is None:
@@ -384,8 +395,8 @@ class CitingResult:
         ]
         return tuple(dict.fromkeys((Script(tuple(kept)), script)))
 
-    def said(self, script: Script) -> str:
-        """Return which proofs a script cites, for people; "" for none."""
+    def citation(self, script: Script) -> str:
+        """Return the proofs that a script cites, for people; "" for none."""
         cited = [lemma for tactic in script.tactics if (lemma := self._brought_by(tactic)) is not None]
         names = " and ".join(f"{one.declaration} (proof {one.proof})" for one in cited)
         return f"brings in {names}" if names else ""
@@ -407,33 +418,27 @@ async def cite(
     seed: int,
     failures: Failures,
 ) -> CitingResult | None:
-    """Search for a proof of a goal that cites lemmas; None where none of them has anything in common with the goal.
+    """Search for a proof of a goal that cites lemmas; None if none has anything in common with the goal.
 
     Args:
         session: at the goal's place in its file.
         state: with the goal.
         at: its index there.
-        lemmas: that may be cited, of equals the first one first.
-        proposer, scoring, remaining, seed, failures: as for the search without lemmas.
-        budget: what that search had.
+        lemmas: the candidates; equals keep their order.
+        proposer, scoring, remaining, seed, failures: of the search without lemmas.
+        budget: of that search.
 
     Raises:
         StateLost, ReplError: as `Search.run`.
     """
-    # Many lemmas take seconds the first time: other searches go on meanwhile.
+    # Many lemmas take seconds the first time, so a thread ranks them.
     near = await asyncio.to_thread(nearest, lemmas, state.goals[at])
     if not near:
         return None
-    few = replace(
-        budget,
-        nodes=min(budget.nodes, NODES),
-        seconds=min(SHARE_OF_SECONDS * budget.seconds, MOST_SECONDS),
-        calls=CALLS if budget.calls is None else min(budget.calls, CALLS),
-    )
     search = Search(
         session,
         CitingProposer(proposer, near, model=scoring is not None),
-        budget=few,
+        budget=small_budget(budget, nodes=NODES, calls=CALLS),
         scoring=scoring,
         remaining=remaining,
         seed=seed,

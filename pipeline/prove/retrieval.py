@@ -1,9 +1,8 @@
-"""Premises for a goal, as the generator with retrieval is shown them: those that the retriever ranks first among all
-that the goal's theorem may use.
+"""Premises for a goal: the retriever's nearest among all that the goal's theorem may use.
 
-What is accessible is what it was in training: the premises of all files that the theorem's file imports, and those
-above it in its own. They come as marked code (`pipeline.models.text.document_text`), the nearest first. Queries of
-all open searches are embedded together, in a thread of their own.
+As in training, a theorem may use the premises of all files that its file imports, and those above it in its own. They
+are marked code (`pipeline.models.text.document_text`), the nearest first. The queries of all open searches are embedded
+in one batch, in a thread of their own.
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ class Place:
     """The place of a goal's theorem.
 
     Attributes:
-        path: of its file, as in the corpus; None: in no file.
-        position: where it begins: (line, column) from 1; None: nothing above it in its file counts.
-        name: its full name. A theorem that the corpus has in that file stands where it stood when it was traced,
-            however lines have moved since.
-        imports: modules that its file imports; they count where the corpus does not have the file. None, beside a
-            path of None: every premise counts.
+        path: of its file, as in the corpus; None: no file.
+        position: of its beginning: (line, column) from 1; None: no premise of its own file counts.
+        name: its full name. A theorem that the corpus has in that file keeps its traced position, however lines have
+            moved since.
+        imports: modules that its file imports, for a file that the corpus lacks. None, with a path of None: every
+            premise counts.
     """
 
     path: str | None = None
@@ -67,7 +66,7 @@ class Place:
 
 
 class PremiseFinder:
-    """One retriever with one corpus. For one thread at a time; `Retrieval` is its face for many searches."""
+    """One retriever with one corpus. For one thread at a time; `Retrieval` serves many searches."""
 
     def __init__(
         self,
@@ -80,16 +79,16 @@ class PremiseFinder:
         document_length: int = 512,
         query_length: int = 1024,
     ) -> None:
-        """Embed what of the corpus is not embedded yet.
+        """Embed the new premises of the corpus.
 
         Args:
             encoder: the retriever's, on its device.
-            tokens: makes ids of texts for it.
-            corpus: what is looked for in.
-            indices: the folder of embedding indices; None: embeddings are computed and forgotten.
-            premises: how many are returned for a goal.
-            document_length: tokens of the longest document, as in training.
-            query_length: tokens of the longest query, as in training.
+            tokens: its tokenizer.
+            corpus: of the premises.
+            indices: the folder of embedding indices; None: embeddings are not stored.
+            premises: the number for a goal.
+            document_length: the maximum of tokens in a document, as in training.
+            query_length: the maximum of tokens in a query, as in training.
 
         Raises:
             LearningError: the index cannot be written, or the weights are damaged.
@@ -121,10 +120,10 @@ class PremiseFinder:
         """Load a retriever: a folder, a hub name, or a `.ckpt` file that LeanDojo wrote.
 
         Args:
-            model: of a checkpoint's folder the lengths are those that it was trained with.
-            corpus: what is looked for in.
-            device: where to compute.
-            settings: as the constructor's.
+            model: a checkpoint's folder gives the lengths of its training.
+            corpus: of the premises.
+            device: of the encoder.
+            settings: of the constructor.
 
         Raises:
             LearningError: it cannot be loaded.
@@ -156,20 +155,20 @@ class PremiseFinder:
         premises: int = 10,
         device: str | torch.device = "cpu",
     ) -> PremiseFinder:
-        """Load a checkpoint of the retriever's chain, with the lengths that it was trained with.
+        """Load a checkpoint of the retriever's chain, with the lengths of its training.
 
         Raises:
             LearningError: it is missing or damaged.
         """
         folder = chain / checkpoint
         if not (folder / DESCRIPTION).is_file():
-            Chain(chain).read(checkpoint)  # says what is missing
+            Chain(chain).read(checkpoint)  # raises the error that names the missing file
         return cls.load(folder, corpus, device=device, indices=indices, premises=premises)
 
     def find(self, asked: Sequence[tuple[str, Place]]) -> list[tuple[str, ...]]:
         """Return the marked code of the nearest premises of each (state, place), the nearest first.
 
-        A theorem that may use fewer than wanted gets those.
+        A theorem that may use fewer gets all of them.
 
         Raises:
             DivergedError: the retriever's weights are damaged.
@@ -197,8 +196,8 @@ class Retrieval:
 
     def __init__(self, finder: PremiseFinder, *, at_once: int = 32) -> None:
         """Args:
-        finder: nobody else may use it meanwhile.
-        at_once: goals that are embedded together.
+        finder: for exclusive use while the context is open.
+        at_once: the maximum of goals in a batch.
         """
         self._service: Batching[tuple[str, Place], tuple[str, ...]] = Batching(
             finder.find, at_once=at_once, name="retriever"
@@ -213,7 +212,7 @@ class Retrieval:
         return await self._service.ask((state, place))
 
     def at(self, place: Place) -> RetrieveAt:
-        """Return what a proposer of a search there takes as `retrieve`."""
+        """Return the premise lookup for a proposer at that place."""
         return RetrieveAt(self, place)
 
     async def __aenter__(self) -> Retrieval:
@@ -228,7 +227,7 @@ class Retrieval:
 
 @dataclass(frozen=True, slots=True)
 class RetrieveAt:
-    """Finds premises for the goals of one theorem (`generating.Retrieve`)."""
+    """A premise lookup for the goals of one theorem (`generator.Retrieve`)."""
 
     retrieval: Retrieval
     place: Place
@@ -238,7 +237,7 @@ class RetrieveAt:
 
 
 def accessible(corpus: Corpus, place: Place) -> npt.NDArray[np.bool_]:
-    """Return which premises a theorem at a place may use: bool, shape (len(corpus),)."""
+    """Return a mask of the premises that a theorem at a place may use: bool, shape (len(corpus),)."""
     if place.path is not None and place.path in corpus:
         mask: npt.NDArray[np.bool_] = corpus.imported_files(place.path)[corpus.file_of_premise]
         position = _as_traced(corpus, place)
@@ -250,7 +249,7 @@ def accessible(corpus: Corpus, place: Place) -> npt.NDArray[np.bool_]:
     files = np.zeros(corpus.num_files, dtype=np.bool_)
     wanted = {f"{module.replace('.', '/')}.lean" for module in place.imports or ()}
     for number, file in enumerate(corpus.files):
-        # A library's files stand below its own folder: ".lake/packages/mathlib/Mathlib/Order/Basic.lean".
+        # A library's files are below its own folder: ".lake/packages/mathlib/Mathlib/Order/Basic.lean".
         if file.path in wanted or any(file.path.endswith(f"/{path}") for path in _ends(file.path, wanted)):
             files |= corpus.imported_files(file.path)
             files[number] = True
@@ -265,20 +264,19 @@ def _as_traced(corpus: Corpus, place: Place) -> Position | None:
 
 
 def _ends(path: str, wanted: set[str]) -> list[str]:
-    """Return which of the wanted paths could be the end of this one: by their last part, so that few are compared."""
+    """Return the wanted paths with the same last part, the only ones that this path could end with."""
     last = path.rpartition("/")[2]
     return [one for one in wanted if one.rpartition("/")[2] == last]
 
 
-# ---- The premises that retrieval looks for in
-# Of a repository's newest trace, or of a file that somebody names.
-# To write a trace's corpus all of the trace is read, which takes half a minute for one of Mathlib's size; to read the
-# corpus itself takes three seconds. So it is kept, one for each repository, until there is another trace.
+# ---- The corpus: of a repository's newest trace, or of a given file
+# Writing a trace's corpus reads all of the trace, which takes half a minute at Mathlib's size; reading the corpus takes
+# three seconds. So one corpus for each repository is kept until its next trace.
 
 
 _CORPUS = "corpus.jsonl"
 _VERSION = "1"
-"""Of what an export writes of the same traces."""
+"""The version of the export's output for the same traces."""
 _SCRATCH = "new-"
 _LEFT_S = 24 * 3600.0
 
@@ -293,20 +291,20 @@ def corpus_of_log(
         database_db: its view, read only.
         repository: a key.
         simulated: whether the simulator's traces count.
-        kept: a folder for corpora, of several jobs; what lies there may be removed at any time.
+        kept: a folder for corpora, shared by jobs; its files may be removed at any time.
 
     Raises:
         DatasetError: the repository has no trace.
         CorpusError: its files import each other in a circle.
-        LogError: the log or the view cannot be read, or there is no room for the corpus on the disk.
+        LogError: the log or the view cannot be read, or the disk has no room for the corpus.
     """
     try:
-        # One moment: what lies under a key is what its traces say, whatever is recorded meanwhile.
+        # One transaction: the file of a key has exactly its traces, whatever is recorded meanwhile.
         with closing(queries.connect(database_db)) as view, one_moment(view):
             chosen = choose(view, (repository,), every_commit=False, simulated=simulated)
             path = kept / f"{short_hash('corpora', repository, str(simulated))}-{_key(chosen)}.jsonl"
             if path.is_file():
-                # Another job may remove it meanwhile, and what is damaged is made anew.
+                # Another job may remove it meanwhile, and a damaged one is written anew.
                 with suppress(CorpusError):
                     return Corpus(path)
             return _written(path, chosen, events_db, view)
@@ -317,7 +315,7 @@ def corpus_of_log(
 
 
 def _key(chosen: Sequence[Chosen]) -> str:
-    """Return what tells these traces from later ones of the repository."""
+    """Return a key of these traces, different for later ones of the repository."""
     return short_hash("corpus", _VERSION, *(f"{one.row.trace}@{one.row.seq}" for one in chosen))
 
 

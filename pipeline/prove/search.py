@@ -1,13 +1,13 @@
 """Best-first search over the goal states of one session.
 
 A node is a state (`graph.py`); its candidates come from a rung's proposer and act on its first goal. States whose
-goals read the same are one state. Deterministic: equal scores go in the order of discovery, and what is drawn for a
-state depends on the seed and the state alone. A state is freed as soon as it has been expanded. What ends with no
-goals is a candidate, nothing more: the caller tries it in the source. That a process dies on the way is the session's
-business; a state that it cannot bring back is passed over, and then the search never says that it has tried everything.
+goals read the same are one state. The search is deterministic: equal scores go in the order of discovery, and the
+sampling for a state depends on the seed and the state alone. A state is freed after its expansion. A state without
+goals is only a candidate: the caller tries it in the source. The session replaces a process that dies; a state that
+cannot be restored is skipped, and then the search never reports that it has tried everything.
 
-Searches share nothing but what they are given: those of one job run side by side on one event loop, each with its own
-session, and a proposer that thinks for one may think for all of them.
+Searches share only their arguments: the searches of one job run side by side on one event loop, each with its own
+session, and may share a proposer.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class SearchResult:
     """The result of a search. `script` is set exactly when `outcome` is "found".
 
     Attributes:
-        nodes: states expanded, begun ones counted.
-        repl_calls: requests sent, those of replays and setups included.
+        nodes: expanded states, with the last, unfinished one.
+        repl_calls: requests, with replays and setups.
         tree: the whole search, bounded in size.
-        best: how far it got, in one line.
-        killed: how many tactics ended the Lean process each time they were tried; they count as failed.
-        limit: which of the budget's limits ended it; "" where none did.
+        best: the progress, in one line.
+        killed: the number of tactics that ended the Lean process each time; they count as failed.
+        limit: the limit of the budget that ended the search; "" for none.
     """
 
     outcome: Outcome
@@ -88,13 +88,13 @@ class Search:
         failures: Failures | None = None,
     ) -> None:
         """Args:
-        session: of this search alone while it runs.
+        session: for exclusive use while the search runs.
         proposer: the rung; other searches may use it meanwhile.
         scoring: None: rung 0's.
-        remaining: a progress model, asked once for all that an expansion found.
-        journal: where the search is kept, and gone on with if it is there already; closed afterwards.
-        seed: of what the proposer draws.
-        failures: what failed already, shared by the searches of one declaration; None: of this one alone.
+        remaining: a progress model, which receives one request for each expansion.
+        journal: of the search, which resumes from it; closed afterwards.
+        seed: of the proposer's sampling.
+        failures: of earlier searches of the declaration; None: none.
         """
         self._session = session
         self._proposer = proposer
@@ -115,10 +115,10 @@ class Search:
         """Search for a proof of the state's goal with this index.
 
         Raises:
-            StateLost: all is tried but what comes after a state that was lost with its process.
-            ReplError: there is no process to be had, or none gets as far as the state (see `Session`).
-            OSError: the journal cannot be written.
-            Exception: whatever the proposer or the progress model raises.
+            StateLost: everything is tried but the successors of a state that was lost with its process.
+            ReplError: no process can be started, or none gets as far as the state (see `Session`).
+            JobError: the journal cannot be written.
+            Exception: any error of the proposer or the progress model.
         """
         self._began, self._calls_before = time.monotonic(), self._session.calls
         self._lost, self._spent = None, SearchCost()
@@ -144,7 +144,7 @@ class Search:
         if outcome == "exhausted" and self._lost is not None:
             raise self._lost
         for node in graph.nodes:
-            # What the end came before is part of the picture all the same.
+            # The tree also has the steps that the end of the search left unranked.
             graph.rank(node, None)
         tree = outline(graph, outcome=outcome, limit=limit)
         return SearchResult(
@@ -153,7 +153,7 @@ class Search:
         )  # fmt: skip
 
     def _take_up(self, journal: Journal, state: State, goal: int) -> None:
-        """Open the journal, and stand where it leaves off."""
+        """Open the journal and resume from it."""
 
         def resume(lines: Sequence[Mapping[str, Any]]) -> None:
             graph = Graph((state.goals[goal],), self._scoring, first=goal, state=state)
@@ -172,7 +172,7 @@ class Search:
         journal.begin(identity, resume)
 
     async def _loop(self) -> Limit:
-        """Expand one state after the other; return the limit that ended it, "" for a proof or for nothing left."""
+        """Expand one state after the other; return the limit that ended the search, "" for a proof or no state left."""
         while self._graph.proved is None and self._graph.any_open:
             if self._graph.expanded >= self._budget.nodes:
                 return "nodes"
@@ -180,7 +180,7 @@ class Search:
                 return limit
             node = self._graph.pop()
             if limit := await self._expand(node):
-                # Not exhausted: what was not tried is still open.
+                # Not exhausted: the untried candidates are still open.
                 self._graph.push(node)
                 return limit
         return ""
@@ -193,7 +193,7 @@ class Search:
         )
 
     def _over(self) -> Limit:
-        """Return the limit that is reached in the middle of an expansion, if any."""
+        """Return the limit that is reached, if any."""
         if self._left_s() <= 0:
             return "seconds"
         calls = self._budget.calls
@@ -216,7 +216,7 @@ class Search:
             return ""
         remaining: list[float] | None = None
         if self._progress is not None and node.fresh:
-            remaining = await self._thinking(self._progress.remaining(_progress_steps(node)), node)
+            remaining = await self._wait_for(self._progress.remaining(_progress_steps(node)), node)
             if remaining is None:
                 return "seconds"
             if len(remaining) != len(node.fresh):
@@ -252,13 +252,13 @@ class Search:
         return ""
 
     async def _candidates(self, node: Node) -> Iterable[Candidate] | None:
-        """Ask the proposer, or recall what it said before the search was stopped; None: time is up."""
+        """Return the proposer's answer, or the journal's; None: time is up."""
         if node.answered is not None:
             return node.answered
         asked = node.asked(derived_seed(self._seed, node.key))
-        answer = await self._thinking(self._proposer.propose(asked), node)
+        answer = await self._wait_for(self._proposer.propose(asked), node)
         if self._journal is not None and isinstance(answer, Sequence):
-            # What is read lazily is made again instead: it costs nothing, and learns as it goes.
+            # A lazy answer is made again instead: that costs nothing, and `saw` has its effect.
             self._journal.answered(node, answer)
         return answer
 
@@ -266,10 +266,10 @@ class Search:
         self._proposer.saw(candidate, parsed=parsed)
 
     async def _state(self, node: Node) -> State:
-        """Return the node's state, made again where it is of a run before this one.
+        """Return the node's state, made again if it is of an earlier run.
 
         Raises:
-            StateLost: what succeeded then fails now, or leads elsewhere.
+            StateLost: a tactic that succeeded then fails now, or leads elsewhere.
         """
         if node.state is not None:
             return node.state
@@ -294,28 +294,28 @@ class Search:
             self._session.release(made)
         return node.state
 
-    # ---- while somebody thinks
+    # ---- waiting for a model
 
-    async def _thinking(self, asked: Awaitable[T], node: Node) -> T | None:
-        """Wait for an answer, and lend the process to those who wait for one; None: time is up.
+    async def _wait_for(self, asked: Awaitable[T], node: Node) -> T | None:
+        """Wait for an answer, and park the process for searches that wait for one; None: time is up.
 
-        Where coming back costs a replay, the process is not lent before the thinking has taken as long as that will:
-        at worst this is twice the cost of the better choice.
+        If resuming costs a replay, the process is not parked before the wait has taken as long as the replay will: at
+        worst this is twice the cost of the better choice.
         """
         thinking = asyncio.ensure_future(asked)
-        began, look, lent = time.monotonic(), _FIRST_LOOK_S, False
+        began, look, parked = time.monotonic(), _FIRST_LOOK_S, False
         try:
-            # Whoever answers without having to think keeps nobody waiting.
+            # An immediate answer needs no parking.
             await asyncio.wait({thinking}, timeout=0)
             while not thinking.done():
                 left = self._left_s()
                 if left <= 0:
                     return None
-                cost = None if lent else self._session.lending_s((node.depth + 1) * self._trying.mean_s)
+                cost = None if parked else self._session.lending_s((node.depth + 1) * self._trying.mean_s)
                 if cost is not None and time.monotonic() - began >= cost:
                     self._session.park()
-                    lent = True
-                await asyncio.wait({thinking}, timeout=left if lent else min(left, look))
+                    parked = True
+                await asyncio.wait({thinking}, timeout=left if parked else min(left, look))
                 look = min(2 * look, _LOOK_S)
             return thinking.result()
         finally:

@@ -1,7 +1,6 @@
-"""A declaration's sorries by whole proofs: an author writes what takes a sorry's place; Lean names the errors.
+"""A declaration's sorries by whole proofs: an author writes the text for a sorry's place, and Lean names its errors.
 
-As in a search, what Lean takes here is a candidate; and a sorry is filled beside its neighbours where they are solved
-too.
+As in a search, a text that Lean accepts is a candidate, and the solved sorries of a declaration are joined.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from typing import Any
 from pipeline.jobs.specs import Budget
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.splice import Declaration
-from pipeline.prove.declaration import SearchMethod, cite_lemmas, join_up, recall, states_of
+from pipeline.prove.declaration import DeclarationProver, SearchMethod
 from pipeline.prove.effort import DeclarationResult, Effort, SolvedSorry
-from pipeline.prove.graph import Failures
 from pipeline.prove.journal import JournalError, JournalFile
 from pipeline.prove.lemmas import KnownProof
 from pipeline.prove.whole_proof import (
@@ -34,13 +32,9 @@ from pipeline.prove.whole_proof import (
 )
 from store.domain.identity import short_hash
 
-# ---- What an author wrote for a sorry, on disk as it comes, so that after a kill nothing that was paid for is asked
-#
-#     with AnswerJournal(path) as journal:
-#         author = JournaledAuthor(author, journal)  # a `whole.Author`: what the journal has is not asked for
-# One sorry's file (`journal_file.py`). A turn is known by its seed, whatever Lean said of the turn before it: a
-# message that is worded otherwise after a restart is no reason to pay twice. Proofs are judged anew, which costs
-# nothing.
+# ---- The journal of an author's answers for one sorry, so that a killed job pays for no answer twice
+# A turn is identified by its seed alone: a message of Lean's that reads differently after a restart is no reason to
+# pay again. Proofs are judged anew, which costs nothing.
 
 
 VERSION = 1
@@ -48,7 +42,7 @@ VERSION = 1
 
 @dataclass(slots=True)
 class _Turn:
-    """What came in one turn so far: texts, how many answers that were, what it took; `ended`: no more will come."""
+    """One turn's answers so far: texts, their number, their cost; `ended`: the turn is complete."""
 
     texts: tuple[str, ...] = ()
     answers: int = 0
@@ -78,17 +72,14 @@ class AnswerJournal(JournalFile):
     """The journal of one sorry's whole proofs. Lines are on the disk before the next request."""
 
     def __init__(self, path: Path) -> None:
-        """Args:
-        path: of the file; its folder is made where it is missing.
-        """
         super().__init__(path, durable=True)
         self.turns: dict[int, _Turn] = {}
 
     def begin(self, author: Author, ask: WholeAsk) -> None:
-        """Open the journal and read what it has, if that is of this author and sorry.
+        """Open the journal and read it, if it is of this author and sorry.
 
         Raises:
-            OSError: it cannot be written.
+            JobError: it cannot be written.
         """
         header = {
             "whole": VERSION,
@@ -105,7 +96,7 @@ class AnswerJournal(JournalFile):
         return self.turns.setdefault(seed, _Turn())
 
     def heard(self, seed: int, written: AuthorAnswers, answers: int, *, seconds: float, ended: bool) -> None:
-        """Keep answers of a turn; `ended` says that these are the last."""
+        """Write answers of a turn; `ended` says that these are the last."""
         line: dict[str, Any] = {
             "turn": seed,
             "answers": answers,
@@ -127,10 +118,10 @@ class AnswerJournal(JournalFile):
 
 
 class JournaledAuthor(AuthorWrapper):
-    """An author with a journal. For one sorry; whoever made the journal closes it.
+    """An author with a journal, for one sorry; the caller closes the journal.
 
     Attributes:
-        earlier_s: seconds that the answers took which were not asked for again.
+        earlier_s: seconds of the answers that the journal had.
     """
 
     def __init__(self, author: Author, journal: AnswerJournal) -> None:
@@ -140,10 +131,10 @@ class JournaledAuthor(AuthorWrapper):
         self._begun = False
 
     async def write(self, ask: WholeAsk) -> AuthorAnswers:
-        """Return a turn's answers, those that the journal has first. See `whole.Author`.
+        """Return a turn's answers, the journal's first. See `Author`.
 
         Raises:
-            OSError: the journal cannot be written.
+            JobError: the journal cannot be written.
         """
         if not self._begun:
             self._journal.begin(self._author, ask)
@@ -156,24 +147,24 @@ class JournaledAuthor(AuthorWrapper):
         failed = False
 
         def heard(written: AuthorAnswers, answers: int) -> None:
-            # What was missing is told once, of the whole turn.
+            # The reason for missing answers is written once, for the whole turn.
             self._journal.heard(ask.seed, replace(written, missing=""), answers, seconds=0.0, ended=False)
 
-        # The same seed would draw what is there already.
+        # The same seed would repeat the answers that the journal has.
         rest = replace(ask, count=ask.count - had, seed=ask.seed + had, heard=heard)
         try:
             new = await super().write(rest)
         except AuthorError as error:
             if not turn.answers:
                 raise
-            # What came before is judged all the same.
+            # The earlier answers are judged all the same.
             new = AuthorAnswers(turn.texts[len(texts) :], *_parts(error.cost), str(error))
             failed = True
         came = turn.answers - had
-        # Of what was heard as it came, only what failed on the way is not paid for in the journal yet.
+        # The journal has the cost of each answer as it came; only the cost of failed requests is missing.
         left = _at_least_nothing((paid + new.cost).since(turn.cost))
         last = AuthorAnswers(() if came else new.texts, *_parts(left), new.missing)
-        # What did not come is asked for again where the search is gone on with.
+        # A resumed job requests the missing answers again.
         self._journal.heard(
             ask.seed,
             last,
@@ -193,7 +184,7 @@ def _parts(cost: Cost) -> tuple[int, int, float | None]:
     return cost.prompt_tokens, cost.completion_tokens, cost.usd
 
 
-# A line at the left edge that begins so goes on with the tactic above it.
+# A line at the left edge that begins so continues the tactic above it.
 _GOES_ON = ("|", "<;>", ")", "]", "}", "⟩")
 
 
@@ -216,60 +207,47 @@ async def prove_declaration_wholly(
     context: str = "",
     known: Mapping[int, Sequence[KnownProof]] | None = None,
     journal: Callable[[int], AnswerJournal | None] = lambda _: None,
-    way: SearchMethod | None = None,
+    method: SearchMethod | None = None,
 ) -> DeclarationResult:
-    """Have every sorry of the declaration proved by whole proofs, one after the other.
+    """Have an author prove every sorry of the declaration, one after the other.
 
     Args:
         session: at the declaration's place in its file.
-        declaration: what to fill.
-        wholly: by whom.
+        declaration: with its sorries.
+        wholly: the author.
         budget: `seconds` is for one sorry, `tactic_timeout_s` for a known proof's tactic.
         context: the file's text before the declaration, for the author.
-        known: as in `declaration.prove_declaration`.
-        journal: returns where the answers for the sorry with an ordinal are kept; None for nowhere.
-        way: how a search goes that cites lemmas, where no text was taken; None: there is none.
+        known: see `DeclarationProver`.
+        journal: returns the journal of the answers for the sorry with an ordinal; None for no journal.
+        method: of the search with lemmas that follows if Lean accepts no text; None: no such search.
 
     Raises:
         CannotAttempt: the declaration does not compile, or Lean makes no goals of it.
         ReplError: no process gets as far as the declaration (see `Session`).
     """
-    states = await states_of(session, declaration, budget=budget)
-    goals = [(state, at) for state in states for at in range(len(state.goals))]
-    worked = DeclarationResult()
+    prover = DeclarationProver(session, declaration, budget=budget, method=method, known=known)
+    await prover.start()
+    matched = len(prover.goals) == len(declaration.sorries)
     for number, sorry in enumerate(declaration.sorries):
-        vain: list[Effort] | None = []
-        goal, at_goal = "", None
-        if len(goals) == len(declaration.sorries):
-            state, at = goals[number]
-            goal, at_goal = state.goals[at].render(), (state, at)
-            vain = await recall(
-                session,
-                declaration,
-                worked,
-                state,
-                at,
-                budget=budget,
-                likely=sorry.ordinal,
-                known=known or {},
-            )
-        if vain is None or sorry.ordinal in worked.solved:
+        failed: list[Effort] | None = []
+        goal = ""
+        if matched:
+            state, at = prover.goals[number]
+            goal = state.goals[at].render()
+            failed = await prover.recall(state, at, likely=sorry.ordinal)
+        if failed is None or sorry.ordinal in prover.result.solved:
             continue
-        filling = SorryCheck(session, declaration, sorry, timeout_s=max(budget.seconds, 10.0))
+        check = SorryCheck(session, declaration, sorry, timeout_s=max(budget.seconds, 10.0))
         calls, kept = session.calls, journal(sorry.ordinal)
         author = wholly.author if kept is None else JournaledAuthor(wholly.author, kept)
+        ask = WholeAsk(
+            context, declaration.text, goal, count=wholly.proofs, seed=wholly.seed, ordinal=sorry.ordinal
+        )
         try:
             result = await prove_whole(
-                WholeAsk(
-                    context,
-                    declaration.text,
-                    goal,
-                    count=wholly.proofs,
-                    seed=wholly.seed,
-                    ordinal=sorry.ordinal,
-                ),
-                author=_Lending(author, session),
-                check=filling,
+                ask,
+                author=_ParkingAuthor(author, session),
+                check=check,
                 budget=WholeBudget(seconds=budget.seconds),
                 repairs=wholly.repairs,
                 judge=session.judge,
@@ -279,28 +257,24 @@ async def prove_declaration_wholly(
                 kept.close()
         if result.failure is not None:
             raise result.failure
-        effort = Effort.of_whole(result, repl_calls=session.calls - calls).after(*vain)
+        effort = Effort.of_whole(result, repl_calls=session.calls - calls).after(*failed)
         if isinstance(author, JournaledAuthor):
             effort = replace(effort, seconds=effort.seconds + author.earlier_s)
-        if result.found is not None and filling.replacement is not None:
-            worked.solved[sorry.ordinal] = SolvedSorry(tactics_of(result.found), filling.replacement, effort)
+        if result.found is not None and check.replacement is not None:
+            solved = SolvedSorry(tactics_of(result.found), check.replacement, effort)
+            prover.result.solved[sorry.ordinal] = solved
             continue
-        if way is not None and at_goal is not None and result.outcome != "error":
-            again = await cite_lemmas(
-                session, declaration, worked, *at_goal, effort,
-                way=way, budget=budget, likely=sorry.ordinal, failures=Failures(), whose="rung 0's",
-            )  # fmt: skip
+        if method is not None and matched and result.outcome != "error":
+            again = await prover.cite(state, at, effort, likely=sorry.ordinal, author="rung 0's")
             if again is None:
                 continue
             effort = again
-        worked.unsolved.append((sorry.ordinal, effort))
-    session.release(states)
-    await join_up(session, declaration, worked)
-    return worked
+        prover.result.unsolved.append((sorry.ordinal, effort))
+    return await prover.finish()
 
 
 def tactics_of(proof: str) -> tuple[str, ...]:
-    """Return the tactics of a proof text, each with the lines that belong to it; of a term, `exact` and the term."""
+    """Return the tactics of a proof text, each with its continuation lines; for a term, `exact` and the term."""
     lines = block_of(proof)
     if lines is None:
         return (f"exact {proof}",)
@@ -313,8 +287,8 @@ def tactics_of(proof: str) -> tuple[str, ...]:
     return tuple(tactics)
 
 
-class _Lending(AuthorWrapper):
-    """An author during whose work the session's process is anybody's: a model may write for a minute."""
+class _ParkingAuthor(AuthorWrapper):
+    """An author that parks the session's process for other searches meanwhile: a model may write for a minute."""
 
     def __init__(self, author: Author, session: Session) -> None:
         super().__init__(author)

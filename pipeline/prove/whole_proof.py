@@ -2,9 +2,9 @@
 
     result = await prove_whole(ask, author=author, check=check, budget=WholeBudget(seconds=120), repairs=2)
 
-What the gate would refuse in a proof is refused before Lean is asked, and the model is told so. A text that was judged
-is not judged again. In what order things are tried follows from the author's answers alone. A found text is a
-candidate, as a search's is: the gate decides.
+A text that the gate would refuse is refused without Lean, and the model receives the reason. No text is judged twice.
+The order of the tries depends on the author's answers alone. A found text is a candidate, like a search's: the gate
+decides.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from pipeline.lean.source.splice import Declaration, Replacement, splice, text_p
 from pipeline.models.tactics.requests import fences
 from store.domain.records import Sorry
 
-# ---- A model's free-form answer as a proof for a sorry's place
+# ---- The proof in a model's free-form answer
 # Only the proof is taken from it, never a statement.
-# A proof is a term here, in one of two forms that `block_of` tells apart: `by` on a line of its own and the tactics
-# below it, two columns in; or another term, whose later lines are two columns in or more. Comments are gone, for the
-# last one's would swallow what stands behind it in a file.
+# A proof is a term here, in one of two forms that `block_of` distinguishes: `by` on a line of its own and the tactics
+# below it, two columns in; or another term, whose later lines are two columns in or more. Comments are removed: the
+# last one would swallow the text that follows it in the file.
 
 
 LONGEST = 20_000
-"""Characters of the longest answer that is read; what is longer is a model that does not stop."""
+"""The maximum of an answer in characters; a longer one is of a model that does not stop."""
 
 _LEAN = frozenset({"lean", "lean4"})
 _THOUGHT = "</think>"
@@ -44,7 +44,7 @@ _INDENT = "  "
 
 @dataclass(frozen=True, slots=True)
 class ReadProof:
-    """A parsed answer: proofs to try, in this order. Without one, `why` tells the model the reason."""
+    """A parsed answer: proofs to try, in this order. Without one, `why` is the reason, for the model."""
 
     proofs: tuple[str, ...]
     why: str = ""
@@ -53,13 +53,13 @@ class ReadProof:
 def read_proof(answer: str, declaration: str, *, ordinal: int = 0) -> ReadProof:
     """Return the proof in an answer: in its last fence of Lean, its last fence, or all of it.
 
-    Where the answer states the declaration again, what stands behind its `:=` counts, and of that only what takes the
-    sorry's place; the statement it gives is not looked at, since Lean will see the file's own.
+    If the answer states the declaration again, only the text behind its `:=` counts, and of that only the part in the
+    sorry's place; its statement is ignored, since Lean will see the file's own.
 
     Args:
         answer: the model's text.
         declaration: the declaration's source, with the sorry.
-        ordinal: which of its sorries, from 0.
+        ordinal: of the sorry in the declaration, from 0.
     """
     said = answer.rpartition(_THOUGHT)[2]
     fenced = fences(said)
@@ -83,7 +83,7 @@ def read_proof(answer: str, declaration: str, *, ordinal: int = 0) -> ReadProof:
 
 
 def block_of(proof: str) -> tuple[str, ...] | None:
-    """Return the lines of a proof by tactics, the first one at column 0; None where it is another term."""
+    """Return the lines of a proof by tactics, the first one at column 0; None for another term."""
     first, _, rest = proof.partition("\n")
     return tuple(line.removeprefix(_INDENT) for line in rest.split("\n")) if first == "by" and rest else None
 
@@ -97,7 +97,7 @@ def _stated_again(code: str, declaration: str) -> str | None:
     wanted = _name(locate(declaration.encode("utf-8", "replace")).declarations)
     named = [one for one in found if _name([one]) == wanted]
     chosen = (named or found)[-1]
-    # Spaces for what stands before it, so that columns are those of the answer.
+    # Spaces replace the text before it, so that columns are those of the answer.
     start = located.code.rfind("\n", 0, chosen.stated) + 1
     return " " * (chosen.stated - start) + located.code[chosen.stated : chosen.end]
 
@@ -131,7 +131,7 @@ class _Place:
 
     @property
     def is_all(self) -> bool:
-        """Return whether the sorry is the declaration's whole value."""
+        """Whether the sorry is the declaration's whole value."""
         return self.before in _WHOLE and not self.after
 
 
@@ -155,7 +155,7 @@ def _behind_the_statement(value: str, declaration: str, ordinal: int) -> ReadPro
 
 
 def _proof_from(value: str, tokens: Sequence[Token], missing: str) -> ReadProof:
-    """Return the proof that a term's tokens are: tactics where it begins with `by`."""
+    """Return the proof that a term's tokens spell: tactics if it begins with `by`."""
     if not tokens:
         return ReadProof((), missing)
     by = tokens[0].text == "by"
@@ -174,7 +174,7 @@ def _kept(value: str, tokens: Sequence[Token], *, tactics: bool) -> ReadProof:
 
 
 def _bare(code: str) -> ReadProof:
-    """Return the readings of a text that states nothing: `:= …`, `by …`, tactics, or a term."""
+    """Return the readings of a text without a statement: `:= …`, `by …`, tactics, or a term."""
     tokens, _ = tokens_of_text(code)
     if tokens and tokens[0].text == ":=":
         tokens = tokens[1:]
@@ -189,10 +189,10 @@ def _bare(code: str) -> ReadProof:
 
 
 def _layouts(text: str, column: int, *, own_line: bool) -> list[list[str]]:
-    """Return lines without empty ones, the first at column 0 and the others beside it as Lean counts columns.
+    """Return the non-empty lines, the first at column 0 and the others relative to it, as Lean counts columns.
 
-    Lines that are not as far in as a first line which stands behind a `by` go on with that line, to Lean: they are put
-    two columns in, together. Models mean the next tactics as often: that is the second layout then.
+    To Lean, lines less indented than a first line behind a `by` continue that line: the first layout puts them two
+    columns in, together. Models mean the next tactics as often: that is the second layout.
     """
     first, *others = (line.rstrip() for line in text.split("\n") if line.strip())
     far = [len(line) - len(line.lstrip()) for line in others]
@@ -214,10 +214,10 @@ def _term(lines: Sequence[str]) -> str:
 
 Outcome = Literal["found", "exhausted", "budget", "error"]
 Check = Callable[[str], Awaitable[tuple[str, ...]]]
-"""Returns Lean's errors with a proof (see `proof_text`) in the sorry's place; none where Lean takes it."""
+"""Returns Lean's errors with a proof (see `read_proof`) in the sorry's place; none if Lean accepts it."""
 
-_TOLD = 4
-"""Failed proofs that a model is told of at once: more would cost more than they teach."""
+_MOST_FAILED = 4
+"""The maximum of failed proofs in a request: more would cost more than they help."""
 _ERRORS = 6
 _LONGEST_ERROR = 1500
 _LONGEST_TEXT = 6000
@@ -225,7 +225,7 @@ _LONGEST_TEXT = 6000
 
 @dataclass(frozen=True, slots=True)
 class FailedProof:
-    """A proof that was not taken, and why: Lean's errors, or what the gate or the reader has against it."""
+    """A failed proof with its errors: Lean's, the text policy's or the reader's."""
 
     text: str
     errors: tuple[str, ...]
@@ -238,13 +238,13 @@ class WholeAsk:
     Attributes:
         context: the file's text before the declaration.
         declaration: its source, with the sorry.
-        goal: the sorry's goal as Lean prints it; "" where it is not known.
-        earlier: what was tried and failed, the last ones last.
-        count: how many proofs are wanted.
-        seed: of what is drawn.
-        ordinal: which of the declaration's sorries, from 0.
-        seconds: how long the author may take; None: as long as it likes.
-        heard: told of answers as they come, with how many they are, where the author gets them one by one.
+        goal: the sorry's goal as Lean prints it; "" if unknown.
+        earlier: failed proofs, the last ones last.
+        count: the number of proofs.
+        seed: of the sampling.
+        ordinal: of the sorry in the declaration, from 0.
+        seconds: the time limit; None for no limit.
+        heard: receives answers as they come, with their number, from an author that gets them one by one.
     """
 
     context: str
@@ -275,7 +275,7 @@ class Cost:
         )
 
     def since(self, before: Cost) -> Cost:
-        """Return what was added to what it was before."""
+        """Return the difference to an earlier total."""
         return Cost(
             self.prompt_tokens - before.prompt_tokens,
             self.completion_tokens - before.completion_tokens,
@@ -285,9 +285,9 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class AuthorAnswers:
-    """An author's answers, free-form, in the order in which they are to be tried, and what they took.
+    """An author's free-form answers, in the order of their tries, and their cost.
 
-    `missing` says why there are fewer than were asked for; "" where there are as many.
+    `missing` is the reason for fewer answers than requested; "" for none.
     """
 
     texts: tuple[str, ...]
@@ -302,7 +302,7 @@ class AuthorAnswers:
 
 
 class AuthorError(Exception):
-    """An author cannot answer. It concerns the sorry at hand; `cost` is what was spent all the same."""
+    """An author cannot answer for the sorry of the request; `cost` was spent all the same."""
 
     def __init__(self, message: str, *, reason: str = "author", cost: Cost | None = None) -> None:
         super().__init__(message)
@@ -325,12 +325,12 @@ class Author(Protocol):
         """Return answers.
 
         Raises:
-            AuthorError: there is none to be had.
+            AuthorError: the author has none.
         """
 
 
 class AuthorWrapper:
-    """An author that has another one write (`Author`): it goes by that one's name."""
+    """An author that forwards requests to another one, under that one's name."""
 
     def __init__(self, author: Author) -> None:
         self._author = author
@@ -344,15 +344,15 @@ class AuthorWrapper:
         return self._author.model
 
     async def write(self, ask: WholeAsk) -> AuthorAnswers:
-        """Return the other one's answers. See `Author`."""
+        """Return the other author's answers. See `Author`."""
         return await self._author.write(ask)
 
 
 @dataclass(frozen=True, slots=True)
 class WholeBudget:
-    """The limits of the work on one sorry: seconds, and the budget after which no turn begins.
+    """The limits of the work on one sorry: seconds, and money, after which no turn begins.
 
-    `usd` counts where the author knows its prices.
+    `usd` applies to an author that knows its prices.
     """
 
     seconds: float
@@ -361,20 +361,20 @@ class WholeBudget:
 
 @dataclass(frozen=True, slots=True)
 class WholeResult:
-    """The end of the work.
+    """The result of the work on one sorry.
 
     Attributes:
         outcome: "found"; "exhausted": all turns are used up; "budget"; "error": the author or Lean failed.
-        found: the proof that Lean took, exactly where the outcome is "found".
-        detail: why there is no proof, in words; "" where there is one.
-        best: how far it got, one line for people.
-        turns: how often the author was asked.
-        tried: how many different proofs Lean judged.
-        refused: how many were refused without Lean.
-        cost: tokens and money, of failed requests too.
+        found: the proof that Lean accepted, exactly if the outcome is "found".
+        detail: the reason for no proof; "" with one.
+        best: the progress, in a line for people.
+        turns: the number of requests to the author.
+        tried: the number of different proofs that Lean judged.
+        refused: the number of proofs refused without Lean.
+        cost: tokens and money, with those of failed requests.
         seconds: in all.
-        failed: the proofs that were not taken, in the order in which they were tried.
-        failure: Lean's failure where that is what ended the work; whether others can go on is the caller's to say.
+        failed: the failed proofs, in the order of their tries.
+        failure: of Lean, if that ended the work; the caller decides whether other sorries can be tried.
     """
 
     outcome: Outcome
@@ -412,11 +412,11 @@ async def prove_whole(
 
     Args:
         ask: for the first turn.
-        author: who writes.
+        author: writes the proofs.
         check: Lean.
-        budget: where to end.
-        repairs: turns after the first, in which the author is told what Lean said of the turn before.
-        judge: what `check` asks, in words.
+        budget: the limits.
+        repairs: turns after the first, in which the author receives Lean's errors from the turn before.
+        judge: the name of the backend behind `check`.
         clock: seconds, for the budget.
     """
     work = _Work(ask, author, check, budget, judge, clock)
@@ -464,8 +464,8 @@ class _Work:
             outcome = await self._try(written.texts)
             if outcome is not None:
                 return outcome
-            # A turn that brought nothing new leaves the model with what it was told before.
-            earlier = tuple(self.failed[known:][:_TOLD]) or earlier
+            # After a turn without new proofs the model receives the same failures again.
+            earlier = tuple(self.failed[known:][:_MOST_FAILED]) or earlier
         self.detail = f"none of {self.turns} turns brought a proof" + (
             f"; {self.detail}" if self.detail else ""
         )
@@ -481,7 +481,7 @@ class _Work:
         return True
 
     async def _try(self, texts: Sequence[str]) -> Outcome | None:
-        """Judge a turn's answers in their order; None where the next turn may come."""
+        """Judge a turn's answers in their order; return None for the next turn."""
         for text in texts:
             read = read_proof(text, self.ask.declaration, ordinal=self.ask.ordinal)
             if not read.proofs:
@@ -511,7 +511,7 @@ class _Work:
                     return "found"
                 self.judged.append(FailedProof(proof, errors))
                 first = first or self.judged[-1]
-            # Of several readings of one answer the first is the likely one: its errors are what the model is told.
+            # Of several readings of one answer the first is the likely one: the model receives its errors.
             if first is not None:
                 self.failed.append(_short(first))
         return None
@@ -567,18 +567,14 @@ def _line(text: str) -> str:
     return _cut(" ".join(text.split()), 200)
 
 
-# ---- Lean's judgement of a proof text in a sorry's place
-# The declaration is elaborated with it, as it stands in the file.
-#
-#     filling = SorryCheck(session, declaration, sorry, timeout_s=60)
-#     errors = await filling("by simp")  # () where Lean takes it; `filling.replacement` is then the text
+# ---- Lean's judgement of a proof text in a sorry's place, elaborated with its declaration
 
 
 class SorryCheck:
-    """A `whole.Check` for one sorry.
+    """A `Check` for one sorry.
 
     Attributes:
-        replacement: the text that Lean took last; None as long as there is none.
+        replacement: the text that Lean accepted last; None before.
     """
 
     def __init__(
@@ -587,7 +583,7 @@ class SorryCheck:
         """Args:
         session: at the declaration's place in its file.
         declaration: with the sorry.
-        sorry: which one.
+        sorry: one of the declaration's.
         timeout_s: of one elaboration.
         """
         self._session = session
@@ -597,10 +593,10 @@ class SorryCheck:
         self.replacement: Replacement | None = None
 
     async def __call__(self, proof: str) -> tuple[str, ...]:
-        """Return Lean's errors with the proof in the sorry's place, written in each way that may fit there.
+        """Return Lean's errors with the proof in the sorry's place, in each layout that may fit there.
 
         Raises:
-            ReplError: there is no process to be had (see `Session`).
+            ReplError: no process can be started (see `Session`).
         """
         first: tuple[str, ...] = ()
         for replacement in self.replacements(proof):
@@ -612,7 +608,7 @@ class SorryCheck:
         return first
 
     def replacements(self, proof: str) -> tuple[Replacement, ...]:
-        """Return the ways to write a proof in the sorry's place, most readable first."""
+        """Return the layouts of a proof in the sorry's place, most readable first."""
         block = block_of(proof)
         return text_placements(
             self._declaration.data,
@@ -636,7 +632,7 @@ class SorryCheck:
         except ReplRefused as error:
             return (f"{judge} does not get through this text: {error.desc}",)
         lines = text.split("\n")
-        errors = tuple(_told(message, lines) for unit in units for message in unit.errors)
+        errors = tuple(_with_line(message, lines) for unit in units for message in unit.errors)
         if errors or len(self._declaration.sorries) > 1:
             return errors
         return (f"{judge} says that the proof uses sorry",) if _unproved(units) else ()
@@ -646,8 +642,8 @@ def _unproved(units: Sequence[Unit]) -> bool:
     return any(unit.uses_sorry for unit in units)
 
 
-def _told(message: Message, lines: Sequence[str]) -> str:
-    """Return an error with the line that it is about: the model does not know the line numbers."""
+def _with_line(message: Message, lines: Sequence[str]) -> str:
+    """Return an error with its source line: the model does not know the line numbers."""
     number = message.pos.line
     line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
     return f"at `{line}`: {message.data.strip()}" if line else message.data.strip()

@@ -122,7 +122,7 @@ def prove(
 
     async def use(session: Session) -> DeclarationResult:
         ladder = CuratedTactics(core_only=True, closers=closers)
-        return await prove_declaration(session, declaration, way=SearchMethod(ladder), budget=BUDGET)
+        return await prove_declaration(session, declaration, method=SearchMethod(ladder), budget=BUDGET)
 
     return with_session(project, use), declaration
 

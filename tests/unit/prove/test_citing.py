@@ -214,8 +214,8 @@ def test_a_lemma_that_no_step_names_is_left_out_if_lean_takes_that() -> None:
     without, whole = found.scripts()
     assert without.tactics == (BRING_SECOND, "intro h", "exact second_1a2b3c4d 1 2")
     assert whole.tactics[0] == BRING_FIRST
-    assert found.said(without) == "brings in second (proof 1a2b3c4d5e6f7788)"
-    assert found.said(whole) == (
+    assert found.citation(without) == "brings in second (proof 1a2b3c4d5e6f7788)"
+    assert found.citation(whole) == (
         "brings in first (proof 1a2b3c4d5e6f7788) and second (proof 1a2b3c4d5e6f7788)"
     )
 
@@ -223,5 +223,5 @@ def test_a_lemma_that_no_step_names_is_left_out_if_lean_takes_that() -> None:
 def test_a_proof_that_needs_no_lemma_cites_none() -> None:
     found = cited(BRING_FIRST, "rfl")
     assert [script.tactics for script in found.scripts()] == [("rfl",), (BRING_FIRST, "rfl")]
-    assert found.said(found.scripts()[0]) == ""
+    assert found.citation(found.scripts()[0]) == ""
     assert len(cited(BRING_FIRST, "exact first_1a2b3c4d _ _ h").scripts()) == 1
